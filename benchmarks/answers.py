@@ -24,12 +24,12 @@ _OFFSET = re.compile(r"[?&]offset=(\d+)")
 _LIMIT = re.compile(r"[?&]limit=(\d+)")
 _FIRST_ID = 4_945_357_000
 
-#: Takes the method and the target; returns the bytes of the whole answer.
+#: Takes the method and the target; returns the bytes of the whole response.
 Respond = Callable[[str, str], bytes]
 
 
 def whole(status: int, body: bytes) -> bytes:
-    """Return an answer with its head."""
+    """Return a response with its head."""
     head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Length: {len(body)}\r\n"
     return (
         f"{head}Content-Type: application/json\r\nX-Request-Id: 4d2e1c6a9b7f40d8a3c5e7f1b2d4a6c8\r\n\r\n".encode()
@@ -41,11 +41,11 @@ def fixed() -> Respond:
     """Answer every call of the benches from memory."""
     exact: dict[tuple[str, str], bytes] = {}
     with_id: dict[tuple[str, str], Answer] = {}
-    for answer in fixed_answers():
-        if answer.path.endswith("/"):
-            with_id[answer.method, answer.path] = answer
+    for response in fixed_answers():
+        if response.path.endswith("/"):
+            with_id[response.method, response.path] = response
         else:
-            exact[answer.method, answer.path] = whole(answer.status, answer.body)
+            exact[response.method, response.path] = whole(response.status, response.body)
 
     def respond(method: str, target: str) -> bytes:
         if (method, target) in exact:

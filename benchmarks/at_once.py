@@ -1,4 +1,4 @@
-"""Calls without a network: a transport that answers at once, and ways to make one call, compared with each other."""
+"""Calls without a network: a transport that responds at once, and ways to make one call, compared with each other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Call = Callable[[], Coroutine[object, object, object]]
 
 
 class AtOnce:
-    """Gives every request the same answer. Unlike ``MemoryTransport`` it keeps no request: here there are millions."""
+    """Gives every request the same response. Unlike ``MemoryTransport`` it keeps no request: there are millions."""
 
     def __init__(self, status: int, body: bytes) -> None:
         headers = {"Content-Type": "application/json", "X-Request-Id": "4d2e1c6a9b7f40d8a3c5e7f1b2d4a6c8"}

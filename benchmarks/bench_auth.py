@@ -1,7 +1,7 @@
 """What a token costs: per call while it is good, and in all when a thousand calls find that it has ended.
 
-The ways of the first part read an order over a transport that answers at once; *added* is the difference to the same
-call without a token. In the second part many calls go out together with a token that the platform refuses; *renewals*
+The ways of the first part read an order over a transport that responds at once; *added* is the difference to the same
+call without a token. In the second part many calls go out together with a token that the platform rejects; *refreshes*
 says how often the platform was then asked for a new one.
 """
 
@@ -80,7 +80,7 @@ def _ways() -> Iterator[Way]:
     yield Way(name=NOTHING, against=NOTHING, call=_without_token(_client()))
     for name, call in {
         "a token": _get(_client()),
-        "a token that can be renewed": _get(_client(RefreshingToken(_pair()))),
+        "a token that can be refreshed": _get(_client(RefreshingToken(_pair()))),
         "the same, and its end is known": _get(_client(RefreshingToken(_pair(expires_at=4e9)))),
         "a copy of the client per call, for another seller": _copied(_client()),
         "a lock and a look at the clock, by hand": _locked(_client()),
@@ -89,7 +89,7 @@ def _ways() -> Iterator[Way]:
 
 
 class Platform:
-    """Refuses the old token, takes the new one, and counts how often it was asked for one."""
+    """Rejects the old token, takes the new one, and counts how often it was asked for one."""
 
     def __init__(self) -> None:
         self.renewals = 0
@@ -110,7 +110,7 @@ class Platform:
 
 
 def storm(calls: int) -> Mapping[str, float]:
-    """Let so many calls find at once that their token is refused; all of them succeed."""
+    """Let so many calls find at once that their token is rejected; all of them succeed."""
 
     async def all_at_once() -> int:
         platform = Platform()

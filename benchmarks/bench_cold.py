@@ -1,6 +1,6 @@
 """What the first call over TLS costs: a process that starts, imports, connects and calls.
 
-*Import* is that of the library; *first call* makes the client, shakes hands and reads one answer; *second call* finds
+*Import* is that of the library; *first call* makes the client, shakes hands and reads one response; *second call* finds
 the connection open. *Time* and *CPU* are those of the whole process up to the end of the first call.
 """
 

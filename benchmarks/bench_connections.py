@@ -4,7 +4,7 @@ Three things, each over both transports:
 
 - races: a server that closes every connection at some moment after its response. No response may be wrong, nothing may
   be sent twice, and nothing that the server has seen may count as not sent.
-- memory: 10,000 calls in flight on 100 connections to a server that answers none of them before all have been made.
+- memory: 10,000 calls in flight on 100 connections to a server that responds none of them before all have been made.
 - saturation: one core, 64 calls at a time, against aiohttp alone.
 """
 

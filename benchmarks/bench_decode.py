@@ -1,4 +1,4 @@
-"""What an answer costs to read, and to keep.
+"""What a response costs to read, and to keep.
 
 One order, a page of 100 merchant orders and a page of 100 invoices, each with every member that the contract names.
 *CPU* is the time from bytes to the value. With pages it is measured a second time while all of them are kept (*CPU
@@ -29,12 +29,12 @@ from benchmarks.models import attrs_class, pydantic_model, struct_with_floats
 from paymentsdk import OPERATIONS
 
 BASELINE = "json"
-#: Takes the bytes of an answer.
+#: Takes the bytes of a response.
 Decode = Callable[[bytes], object]
 
 
 class Shape(Struct, frozen=True):
-    """An answer: the operation that it belongs to, how to make one, and how many rows it has."""
+    """A response: the operation that it belongs to, how to make one, and how many rows it has."""
 
     operation: str
     make: Callable[[int], bytes]
@@ -121,7 +121,7 @@ CONTESTANTS: dict[str, Callable[[type[Struct], Shape], Decode]] = {
 
 
 def decoder(contestant: str, shape: str) -> Decode:
-    """Return how *contestant* reads the answer *shape*.
+    """Return how *contestant* reads the response *shape*.
 
     Raises:
         ImportError: Its library is not installed.
@@ -131,7 +131,7 @@ def decoder(contestant: str, shape: str) -> Decode:
 
 
 def run(options: Options) -> Result:
-    """Measure every contestant with every answer."""
+    """Measure every contestant with every response."""
     variants, notes = [], []
     names = [name for name in CONTESTANTS if not options.only or name in (*options.only, BASELINE)]
     for shape, found in SHAPES.items():
@@ -200,7 +200,7 @@ def hold(contestant: str, shape: str, pages: int) -> dict[str, float]:
 
 
 def _bodies(shape: Shape, pages: int) -> Iterator[bytes]:
-    # One at a time: the bytes of the answers must not count as memory of what was read from them.
+    # One at a time: the bytes of the responses must not count as memory of what was read from them.
     return (shape.make(i + 2) for i in range(pages))
 
 

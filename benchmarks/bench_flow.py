@@ -83,7 +83,7 @@ LOADS = (
 
 
 class Platform:
-    """Counts the requests of each seller in windows of one second, and refuses those beyond the limit."""
+    """Counts the requests of each seller in windows of one second, and rejects those beyond the limit."""
 
     def __init__(self, limit: int, latency: float) -> None:
         self._limit = limit

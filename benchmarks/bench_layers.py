@@ -35,7 +35,7 @@ BODY = "the check of the body"
 _BARE = {"Authorization": f"Bearer {payloads.TOKEN}", "Accept": "application/json"}
 _OURS = {**_BARE, "Accept-Encoding": "identity", "User-Agent": "paymentsdk/1.0.0"}
 
-#: Sends a method, a URL, headers and a body; returns the bytes of the answer.
+#: Sends a method, a URL, headers and a body; returns the bytes of the response.
 Send = Callable[[str, str, dict[str, str], bytes], Any]
 
 
@@ -126,7 +126,7 @@ LAYERS: Mapping[str, Callable[[Target], AbstractAsyncContextManager[Calls]]] = {
         target, session=True
     ),
     "AiohttpTransport on its own session (idle connections watched, requests in turn)": over_transport,
-    "the check of the answer (amounts, identity)": lambda target: over_transport(target, "answer"),
+    "the check of the response (amounts, identity)": lambda target: over_transport(target, "answer"),
     BODY: lambda target: over_transport(target, "answer", "body"),
     "the engine (deadline, retries, budget, token, report)": sdk.connect,
 }

@@ -1,6 +1,6 @@
 """What it costs to see a call: with an observer that does nothing, and with the spans and metrics of OpenTelemetry.
 
-An order is read and an order is created over a transport that answers at once. *OpenTelemetry alone* is the same call
+An order is read and an order is created over a transport that responds at once. *OpenTelemetry alone* is the same call
 of an unobserved client, with two spans made by hand around it that have the same names, attributes and trace context:
 nobody who makes two spans for a call can cost less. The spans go to a processor that drops them, so what an exporter
 costs is not in here.

@@ -66,7 +66,7 @@ class Serving:
         self.dates = {f"s{i}": _dates(i, rows // sellers) for i in range(sellers)}
         self.latency = latency
         self.limit = limit
-        self.refused = 0
+        self.rejected = 0
         self._windows = Counter[int]()
         self.cpu = 0.0
         self.calls = 0
@@ -87,12 +87,12 @@ class Serving:
             window = int(asyncio.get_running_loop().time())
             self._windows[window] += 1
             if self._windows[window] > self.limit:
-                self.refused += 1
+                self.rejected += 1
                 return Response(429, {"Retry-After": "1"}, b"{}")
         begun = time.thread_time()
-        answer = self.find(request.url, request.headers["Authorization"])
+        response = self.find(request.url, request.headers["Authorization"])
         self.cpu += time.thread_time() - begun
-        return answer
+        return response
 
     def find(self, url: str, authorization: str) -> Response:
         """Return the page that is asked for."""
@@ -239,8 +239,12 @@ def child(task: Task) -> dict[str, float]:
         return sample
     sample |= {"calls": serving.calls, "calls_to_ideal": serving.calls / ideal, "first_call_s": serving.first - begun}
     if task.limit:
-        served = serving.calls - serving.refused
-        return {**sample, "refused_pct": 100 * serving.refused / serving.calls, "goodput": served / (task.limit * wall)}
+        served = serving.calls - serving.rejected
+        return {
+            **sample,
+            "refused_pct": 100 * serving.rejected / serving.calls,
+            "goodput": served / (task.limit * wall),
+        }
     return {**sample, "to_ideal": wall / (ideal * task.latency / task.in_flight)} if task.latency else sample
 
 

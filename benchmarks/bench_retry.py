@@ -1,6 +1,6 @@
 """What each defence adds to a call that succeeds, in microseconds.
 
-An order is read and an order is created over a transport that answers at once, so that nothing but the engine is
+An order is read and an order is created over a transport that responds at once, so that nothing but the engine is
 measured. *Added* is the difference to the way named in *against*, round by round: a defence that is taken away shows
 what it costs with a minus.
 """
@@ -105,7 +105,7 @@ def by_hand(subject: Subject) -> Call:
 
 
 def checked(subject: Subject) -> Call:
-    """Return the call with the SDK's own checks of the body, the path, the answer and its identity, and no more."""
+    """Return the call with the SDK's own checks of the body, the path, the response and its identity, and no more."""
     operation, body, path = subject.operation, subject.body, subject.path
     encode = operation.encoder.encode if operation.encoder else None
     decode, compare, safe = operation.decoder.decode, operation.compare, _SAFE.match
@@ -287,7 +287,7 @@ def _ours(subject: Subject) -> Iterator[Way]:
     yield without("- the gate after a 429", through(subject.client(flow=FlowControl(gate=False))))
     yield without("+ a rate that is learned", through(subject.client(flow=FlowControl(adaptive=True))))
     yield without("+ an observer", through(subject.client(observer=_observe)))
-    yield without("+ a token that can be renewed", through(subject.client(access_token=None, auth=_refreshing())))
+    yield without("+ a token that can be refreshed", through(subject.client(access_token=None, auth=_refreshing())))
     yield without("+ the log at DEBUG", through(subject.client()), logged)
 
 
@@ -300,8 +300,8 @@ def run(options: Options) -> Result:
             rows += race([*_peers(subject), *_ours(subject)], name, runner, options)
     notes = [
         f"{BY_HAND}: msgspec's encoder and decoder, one dict of headers, a random key; no check at all",
-        f"{CHECKED}: the same with the SDK's checks of body, path, answer and identity; what is on top is the engine",
-        f"{ALL_ON}: the method of the resource, an observer, a token that can be renewed, the log at its default level",
+        f"{CHECKED}: the same with the SDK's checks of body, path, response and identity; what is on top is the engine",
+        f"{ALL_ON}: the method of the resource, an observer, a refreshable token, the log at its default level",
         "tenacity: four attempts, random exponential waits, on errors of the connection; as its documents show it",
     ]
     return harness.result("bench_retry", rows, options, notes=notes)

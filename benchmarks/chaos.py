@@ -25,14 +25,14 @@ _MARKERS = re.compile(r"(<!-- table: chaos -->\n).*?(<!-- end of table -->)", re
 _RULES = {
     "double": "broken: took effect twice",
     "lost": "broken: told or kept as done, without an effect",
-    "wrong": "broken: an effect after a refusal, `not_sent` or `expired`",
+    "wrong": "broken: an effect after a rejection, `not_sent` or `expired`",
     "foreign": "broken: took effect for another seller",
     "late": "broken: attempts after `not_after`",
     "bytes": "broken: a key sent with other bytes",
     "unkept": "broken: sent without a record",
     "stuck": "broken: open, although recovery could settle it",
-    "refreshed": "broken: a second new token for one that was refused",
-    "asked": "broken: more refreshes than refused tokens and deaths explain",
+    "refreshed": "broken: a second new token for one that was rejected",
+    "asked": "broken: more refreshes than rejected tokens and deaths explain",
 }
 #: Seconds of one seed.
 RUN = 90.0

@@ -1,6 +1,6 @@
 """What the servers answer and the clients send: full, realistic, and of the sizes that real traffic has.
 
-Each shape fills every member that the contract names for its resource. The peers' answers are what their own services
+Each shape fills every member that the contract names for its resource. The peers' responses are what their own services
 send for a call of comparable size (a payment intent, a chat completion); :func:`sizes` says how large each is.
 """
 
@@ -92,7 +92,7 @@ def order(order_id: str = ASKED) -> bytes:
 
 
 def created_order(order_id: str = "ORD01HRYFWNYRE1MR1E60MW3X0T2P") -> bytes:
-    """Return the answer to :func:`order_request`."""
+    """Return the response to :func:`order_request`."""
     payment = {
         "id": "PAY01HRYFXQ53Q3JPEC48MYWMR0TE",
         "amount": "62.40",
@@ -357,7 +357,7 @@ def chat_completion(completion_id: str = ASKED) -> bytes:
 
 
 def sizes() -> dict[str, int]:
-    """Return how many bytes each answer has."""
+    """Return how many bytes each response has."""
     return {
         "order": len(order(next(order_ids()))),
         "created order": len(created_order()),
@@ -374,7 +374,7 @@ def _json(value: object) -> bytes:
 
 
 def plain(value: object) -> object:
-    """Return a decoded answer of any contestant as dicts and lists, so that two can be compared."""
+    """Return a decoded response of any contestant as dicts and lists, so that two can be compared."""
     if isinstance(value, msgspec.Struct):
         return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
     if hasattr(value, "to_dict"):

@@ -35,12 +35,12 @@ def orders(connection: Connection, rows: int) -> None:
 
 
 async def _serve(connection: Connection, serving: Serving) -> None:
-    async def answer(request: web.Request) -> web.Response:
+    async def response(request: web.Request) -> web.Response:
         found = serving.find(str(request.url), request.headers["Authorization"])
         return web.Response(body=found.body, headers={**found.headers, "Content-Type": "application/json"})
 
     app = web.Application()
-    app.router.add_get("/merchant_orders/search", answer)
+    app.router.add_get("/merchant_orders/search", response)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

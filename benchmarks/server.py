@@ -1,4 +1,4 @@
-"""The other end: one process that answers from memory, on a core of its own, and is never the bottleneck.
+"""The other end: one process that responds from memory, on a core of its own, and is never the bottleneck.
 
 nginx with one worker where it is installed (Debian: ``nginx-light``), else :mod:`benchmarks.answers`, a small asyncio
 server. Both listen on 127.0.0.1 only, on sockets that are opened here and handed over, so that a client can connect
@@ -41,7 +41,7 @@ class Server(Struct, frozen=True):
         plain: The base URL without TLS.
         tls: The base URL with TLS; empty when there is none.
         authority: The file of the certificate authority that clients must trust; empty when there is none.
-        pid: The process that answers.
+        pid: The process that responds.
     """
 
     kind: str
@@ -61,7 +61,7 @@ class Server(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """One fixed answer. A *path* that ends in a slash takes any id behind it, and the answer holds that id."""
+    """One fixed response. A *path* that ends in a slash takes any id behind it, and the response holds that id."""
 
     method: str
     path: str
@@ -83,7 +83,7 @@ def fixed_answers() -> list[Answer]:
 
 @contextlib.contextmanager
 def nginx_or_asyncio() -> Iterator[Server]:
-    """Run the server of the call benches: fixed answers, plain and TLS."""
+    """Run the server of the call benches: fixed responses, plain and TLS."""
     with tempfile.TemporaryDirectory() as name, _listening(2) as listeners:
         folder = Path(name)
         _certify(folder)
@@ -101,10 +101,10 @@ def nginx_or_asyncio() -> Iterator[Server]:
 
 @contextlib.contextmanager
 def pages(*, latency: float, rows: str = "full", total: int) -> Iterator[Server]:
-    """Run a server of merchant order pages that answers each request after *latency* seconds.
+    """Run a server of merchant order pages that responds each request after *latency* seconds.
 
     Args:
-        latency: From the last byte of the request to the first of the answer.
+        latency: From the last byte of the request to the first of the response.
         rows: ``full`` for merchant orders as real traffic has them, ``small`` for rows of four members.
         total: How many rows the search has.
     """
@@ -140,7 +140,7 @@ def _running(command: Sequence[str], environment: dict[str, str], listeners: Seq
             cwd=Path(__file__).parent.parent,
             preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 - there are no threads yet
         )
-    # Only the server holds them from here on: should it die, a client is refused at once instead of waiting for ever.
+    # Only the server holds them from here on: should it die, a client is rejected at once instead of waiting for ever.
     for listener in listeners:
         listener.close()
     try:
@@ -207,11 +207,11 @@ def _nginx(folder: Path, listeners: Sequence[socket.socket]) -> tuple[list[str],
     return [str(_NGINX), "-e", str(folder / "error.log"), "-p", str(folder), "-c", str(config)], {"NGINX": inherited}
 
 
-def _location(answer: Answer) -> str:
-    body = answer.body.decode().replace("\\", "\\\\").replace("'", "\\'").replace(payloads.ASKED, "${id}")
-    if answer.path.endswith("/"):
-        return f"location ~ ^{answer.path}(?<id>[A-Za-z0-9_-]+)$ {{ return {answer.status} '{body}'; }}"
-    return f"location = {answer.path} {{ return {answer.status} '{body}'; }}"
+def _location(response: Answer) -> str:
+    body = response.body.decode().replace("\\", "\\\\").replace("'", "\\'").replace(payloads.ASKED, "${id}")
+    if response.path.endswith("/"):
+        return f"location ~ ^{response.path}(?<id>[A-Za-z0-9_-]+)$ {{ return {response.status} '{body}'; }}"
+    return f"location = {response.path} {{ return {response.status} '{body}'; }}"
 
 
 def _asyncio(listeners: Sequence[socket.socket], folder: Path | None = None) -> tuple[list[str], dict[str, str]]:

@@ -1,6 +1,6 @@
 """Does anything grow? Some hundred thousand calls of one client in one process, with faults, in Python's dev mode.
 
-A sandbox in a process of its own fails in every way that it knows. Calls succeed, are retried, refused, cancelled and
+A sandbox in a process of its own fails in every way that it knows. Calls succeed, are retried, rejected, cancelled and
 cut short by deadlines. Between two portions, when nothing is in flight, memory, objects, tasks, threads and descriptors
 are counted; the first portions, which fill pools and caches, do not count. A growth, a warning or an error that nobody
 has seen ends the program with 1 and a line that says what it was.

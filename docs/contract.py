@@ -26,7 +26,7 @@ Requests and responses are JSON over HTTPS. Paths are relative to the base URL. 
 
 AUTHENTICATION = f"""\
 Every operation but `oauth.token` needs an access token, in the header `Authorization: Bearer ...`; a token in the query
-is refused. The token names the seller, so no path does. A token that begins with `APP_USR` acts for a seller, one that
+is rejected. The token names the seller, so no path does. A token that begins with `APP_USR` acts for a seller, one that
 begins with `TEST` works in the platform's own sandbox only.
 
 A seller authorizes an application, which gets an authorization code. The code is exchanged for an access token and a
@@ -37,8 +37,8 @@ How the seller is asked, and at which address, is not part of the contract. To d
 
 IDEMPOTENCY = f"""\
 A keyed write carries an idempotency key in the header `X-Idempotency-Key`: `wallet_payments.create`, `orders.create`,
-`orders.cancel` and `orders.refund`. For 24 hours the platform answers a repetition with the same key and the same body
-with the first response; the same key with another body is a 409 `idempotency_key_already_used`. The client stops
+`orders.cancel` and `orders.refund`. For 24 hours the platform responds to a repetition with the same key and the same
+body with the first response; the same key with another body is a 409 `idempotency_key_already_used`. The client stops
 sending a key after {KEY_LIFETIME / 3600:g} hours. `preferences.create` and `customers.create` take no key: a second
 request creates a second object. See [Retry safely](../how-to/retry-safely.md)."""
 

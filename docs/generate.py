@@ -93,7 +93,7 @@ How a test, a script or a person controls a running sandbox over HTTP. Paths are
 responses are JSON, amounts in responses are strings; an error is `{{"code": ..., "message": ...}}`. A list with `limit`
 holds the newest 100 rows, or as many as `limit` says; `tenant` picks the rows of one seller, by their user id. A row of
 orders, merchant orders or invoices has the document under `order`, `merchant_order` or `invoice`. Requests that a
-browser sends for a web page from elsewhere are refused.
+browser sends for a web page from elsewhere are rejected.
 
 The same can be done in Python ([Test your code](../how-to/test-your-code.md)), and partly on the command line:
 `paymentsdk sandbox --help`."""
@@ -114,8 +114,8 @@ Every rule of `paymentsdk.testing.transport_conformance`, which checks them on a
 ([how to run it](../how-to/own-transport.md#prove-it)). `Http11Transport` keeps all of them, and
 so does `AiohttpTransport` on a session of its own; on one of yours, all but those that its docstring names."""
 
-ABOUT_REFUSALS = """\
-Ways to make the sandbox refuse a request with each documented code: by the condition that leads to it by itself, or by
+ABOUT_REJECTIONS = """\
+Ways to make the sandbox reject a request with each documented code: by the condition that leads to it by itself, or by
 a magic value in the request. A fault can also give every code:
 `FaultRule(effect="refuse", operation="orders.create", status=404, code="pos_not_found")`.
 
@@ -137,9 +137,9 @@ def operations() -> str:
 
 def described(operation: Operation[object, object]) -> str:
     """Say in a few lines how an operation is called and answered."""
-    answer = response_of(operation)
+    response = response_of(operation)
     statuses = " or ".join(map(str, (operation.status, *operation.other_statuses)))
-    link = f"[{code(answer.__name__)}](responses.md#{answer.__name__.lower()})"
+    link = f"[{code(response.__name__)}](responses.md#{response.__name__.lower()})"
     lines = [
         f"{operation.summary} ({operation.section}).",
         "",
@@ -172,7 +172,7 @@ def methods_of(operation: Operation[object, object]) -> Iterator[str]:
 
 
 def response_of(operation: Operation[object, object]) -> type:
-    """Return what an operation answers; of a search, what a row is."""
+    """Return what an operation responds with; of a search, what a row is."""
     return operation.result if operation.page is None else row_of(operation.result)
 
 
@@ -309,9 +309,9 @@ def faults() -> str:
     return "\n\n".join(["# Faults", ABOUT_FAULTS, rules, "## Effects", table(["Effect", "", "Takes"], rows)])
 
 
-def refusals() -> str:
-    """Write how to be refused with every code."""
-    parts = ["# Refusals and magic values", ABOUT_REFUSALS]
+def rejections() -> str:
+    """Write how to be rejected with every code."""
+    parts = ["# Rejections and magic values", ABOUT_REJECTIONS]
     for operation in OPERATIONS.values():
         where = _handlers.HANDLERS[operation.name].magic
         parts.append(f"## Errors of {operation.name}")
@@ -326,7 +326,7 @@ def refusals() -> str:
 
 
 def magically(operation: Operation[object, object], error: ErrorCode) -> str:
-    """Return the magic value that leads to a refusal."""
+    """Return the magic value that leads to a rejection."""
     value = _codes.magic_value(operation, error)
     return code(value) if value else ""
 
@@ -345,7 +345,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "control-api.md": control,
     "policies.md": policies,
     "faults.md": faults,
-    "refusals.md": refusals,
+    "rejections.md": rejections,
     "transports.md": transports,
     "records.md": records,
 }

@@ -16,7 +16,11 @@ RENAMED = {
     "paymentsdk.resources.common.AnswerStruct": "paymentsdk.resources.common.ResponseStruct",
     "paymentsdk.resources.common.ByName": "every request and response takes its members by name",
     "paymentsdk.sandbox.Happening": "paymentsdk.sandbox.ClockEvent",
+    "paymentsdk.sandbox.Rejected": "paymentsdk.sandbox.Rejected",
+    "paymentsdk.sandbox.Refused": "paymentsdk.sandbox.Rejected",
     "paymentsdk.sandbox.SandboxClock": "paymentsdk.sandbox.Clock",
+    "paymentsdk.sandbox.answers.Refused": "paymentsdk.sandbox.Rejected",
+    "paymentsdk.sandbox.answers.Rejected": "paymentsdk.sandbox.Rejected",
     "paymentsdk.transports.pyreqwest.PyreqwestTransport": "paymentsdk.Http11Transport",
 }
 

@@ -4,8 +4,8 @@
     >>> async with PaymentsClient(access_token="...", base_url="http://127.0.0.1:8787") as client:
     ...     order = await client.orders.get("ORD01J67CQQH5904WDBVZEM4JMEP3")
 
-``paymentsdk.resources`` has the requests and answers of each resource, ``paymentsdk.sandbox`` the platform itself, for
-localhost, and ``paymentsdk.testing`` the tools for tests.
+``paymentsdk.resources`` has the requests and responses of each resource, ``paymentsdk.sandbox`` the platform itself,
+for localhost, and ``paymentsdk.testing`` the tools for tests.
 """
 
 from __future__ import annotations

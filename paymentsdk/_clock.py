@@ -1,4 +1,4 @@
-"""Time and chance, in one place, so that a test can control both."""
+"""Time and randomness, in one place, so that a test can control both."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from paymentsdk.errors import RequestInvalid
 
 #: The header of an idempotency key, unless an operation names another.
 KEY_HEADER = "X-Idempotency-Key"
-#: What the transport writes itself, or what a transport of this package could not read the answer to.
+#: What the transport writes itself, or what a transport of this package could not read the response to.
 OF_THE_TRANSPORT = frozenset({"accept-encoding", "connection", "content-length", "host", "transfer-encoding"})
 #: What the engine writes as well.
 RESERVED = OF_THE_TRANSPORT | {"authorization", "content-type", "x-idempotency-key"}
@@ -57,7 +57,7 @@ def http_date(text: str | None) -> datetime | None:
 
 
 def check_name(name: str, path: str) -> None:
-    """Refuse what is not the name of a header.
+    """Reject what is not the name of a header.
 
     Raises:
         RequestInvalid: It is none.

@@ -138,6 +138,6 @@ def _own_refund(record: Record) -> str | None:
 
 
 def _with_last(order: Order, refund: Refund) -> Order:
-    """Return *order* with *refund* as the last, as the platform answers it."""
+    """Return *order* with *refund* as the last, as the platform sends it."""
     refunds = (*(one for one in order.refunds if one is not refund), refund)
     return structs.replace(order, transactions=structs.replace(order.transactions or Transactions(), refunds=refunds))

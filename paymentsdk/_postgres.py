@@ -262,7 +262,7 @@ def is_passing(error: BaseException) -> bool:
 
 
 def is_of_values(error: BaseException) -> bool:
-    """Whether a value of one row was refused, such as a text with a NUL: other rows have not failed."""
+    """Whether a value of one row was rejected, such as a text with a NUL: other rows have not failed."""
     return _state(error).startswith("22") or isinstance(error, UnicodeEncodeError)
 
 

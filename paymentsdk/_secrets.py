@@ -43,7 +43,7 @@ class Secret(str):
 
 
 class SecretBytes(bytes):
-    """A credential that was given as bytes by mistake: it is refused, and the refusal must not show it."""
+    """A credential that was given as bytes by mistake: it is rejected, and the rejection must not show it."""
 
     __slots__ = ()
 
@@ -67,7 +67,7 @@ def masked(text: T) -> T:
 
 
 class MaskedRepr:
-    """Mixin for a Struct with members that are credentials: ``repr`` masks them, and pickling is refused.
+    """Mixin for a Struct with members that are credentials: ``repr`` masks them, and pickling is rejected.
 
     A pickle that silently lacked the credential would fail later and elsewhere, so there is none.
     """

@@ -17,7 +17,7 @@ ALLOW_HTTP = "PAYMENTSDK_ALLOW_HTTP"
 
 
 def check_methods(name: str, value: object, *methods: str, sync: str | None = None) -> None:
-    """Refuse a part of the caller's own that lacks a method which will be called; ``None`` is no part.
+    """Reject a part of the caller's own that lacks a method which will be called; ``None`` is no part.
 
     *sync* is the one of them that is called without ``await``.
 
@@ -35,7 +35,7 @@ def check_methods(name: str, value: object, *methods: str, sync: str | None = No
 
 
 def check_seals(seal: Seal | None, unseal: Seal | None) -> None:
-    """Refuse a seal without what undoes it, and the other way round.
+    """Reject a seal without what undoes it, and the other way round.
 
     Raises:
         TypeError: One of them is missing.
@@ -56,7 +56,7 @@ def check_within(name: str, value: int, least: int, most: int) -> int:
 
 
 def check_bool(name: str, value: object) -> None:
-    """Refuse what is neither `True` nor `False`: the text "false" of some environment is true.
+    """Reject what is neither `True` nor `False`: the text "false" of some environment is true.
 
     Raises:
         RequestInvalid: It is something else.
@@ -79,7 +79,7 @@ def check_seconds(name: str, value: float, *, zero: bool = False) -> float:
 
 
 def check_proxy(proxy: str | None) -> None:
-    """Refuse what is not the URL of a proxy; ``None`` is none.
+    """Reject what is not the URL of a proxy; ``None`` is none.
 
     Raises:
         RequestInvalid: It is something else. The error does not show it: there may be a password in it.

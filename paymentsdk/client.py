@@ -80,7 +80,7 @@ __all__ = ["CallOptions", "ClientOptions"]  # `PaymentsClient` is public at the 
 
 _HEADERS = {
     "Accept": "application/json",
-    # An answer that has to be unpacked can unpack to anything, and truncated gzip passes for whole.
+    # A response that has to be unpacked can unpack to anything, and truncated gzip passes for whole.
     "Accept-Encoding": "identity",
     "User-Agent": f"paymentsdk/{__version__}",
 }
@@ -113,14 +113,14 @@ class ClientOptions(TypedDict, total=False):
     retry: RetryPolicy | None
     """When a failed call is tried again: by default up to 4 attempts."""
     max_order_expiration: timedelta | None
-    """Refuse an order with a longer expiration."""
+    """Reject an order with a longer expiration."""
     session_header: str
     """The name of the header that carries the `session_id` of `wallet_payments.create`; the real name contains the
     operator's brand."""
     headers: Mapping[str, str] | None
     """Header fields to send with every request."""
     strict: bool
-    """Refuse an answer that breaks the contract, instead of mending it."""
+    """Reject a response that breaks the contract, instead of repairing it."""
     observers: Iterable[Observer] | None
     """Called with what happens to the calls, see `paymentsdk.events`."""
     observer: Callable[[Attempt], None] | None
@@ -160,12 +160,12 @@ class PaymentsClient(Engine):
             most 86,400. No `Timeout` changes it, and the refresh retries as *retry* says here: it is made once for all
             calls, so a copy of the client, or a call that gives up, has no say in it.
         retry: When a failed call is tried again: by default up to 4 attempts.
-        max_order_expiration: Refuse an order with a longer expiration. The contract gives two maxima: 3600 hours, the
+        max_order_expiration: Reject an order with a longer expiration. The contract gives two maxima: 3600 hours, the
             default, which cannot be exceeded, and 3 hours.
         session_header: The name of the header that carries the ``session_id`` of ``wallet_payments.create``; the real
             name contains the operator's brand.
         headers: Header fields to send with every request.
-        strict: Refuse an answer that breaks the contract, instead of mending it. After a write, the refusal is an
+        strict: Reject a response that breaks the contract, instead of repairing it. After a write, the rejection is an
             ``OutcomeUnknown``. A token is accepted all the same: its grant is already spent.
         observers: Called with what happens to the calls, see `paymentsdk.events`. They must not block; what they raise
             is logged and dropped.
@@ -213,7 +213,7 @@ class PaymentsClient(Engine):
         journal: Journal | None = None,
         flow: FlowControl | None = None,
     ) -> None:
-        # An address that is refused may have a password in it.
+        # An address that is rejected may have a password in it.
         base_url, access_token, client_secret = masked(base_url), masked(access_token), masked(client_secret)
         headers = masked_values(headers) if isinstance(headers, Mapping) else headers
         if transport is not None and session is not None:
@@ -369,7 +369,7 @@ class PaymentsClient(Engine):
         return twin
 
     async def aclose(self, *, grace: float = 5.0) -> None:
-        """Refuse further calls, and close the connections.
+        """Reject further calls, and close the connections.
 
         Calls in flight get the transport's time to end (``drain`` of `AiohttpTransport`, 5 s), then
         they fail; calls that wait for their next attempt fail at once. First of all, the client waits for a token
@@ -449,7 +449,7 @@ class PaymentsClient(Engine):
 
         Raises:
             RequestInvalid: The client has no journal.
-            JournalUnavailable: The journal does not answer.
+            JournalUnavailable: The journal does not respond.
         """
         return await self._recovery().run(progress)
 
@@ -523,7 +523,7 @@ class PaymentsClient(Engine):
 
     def __repr__(self) -> str:
         name = type(self).__name__
-        if not hasattr(self, "_settings"):  # A traceback shows a client whose settings were refused.
+        if not hasattr(self, "_settings"):  # A traceback shows a client whose settings were rejected.
             return f"<{name} without settings>"
         return f"<{name} {self._settings.base_url}{' (closed)' if self._state.closed else ''}>"
 

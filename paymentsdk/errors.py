@@ -3,11 +3,11 @@
 ::
 
     PaymentsError
-    ├── RequestInvalid (ValueError)  refused here, nothing sent
+    ├── RequestInvalid (ValueError)  rejected here, nothing sent
     ├── NotSent                      no byte reached the platform; doing it again is safe
-    ├── NoAnswer                     sent, but no answer that can be trusted
+    ├── NoAnswer                     sent, but no response that can be trusted
     │   └── OutcomeUnknown           ... to a write: the money may have moved
-    ├── APIError                     the platform answered, and refused
+    ├── APIError                     the platform rejected the request
     │   ├── BadRequest               400, 422
     │   ├── AuthenticationFailed     401
     │   ├── PermissionDenied         403
@@ -60,7 +60,7 @@ def visible(text: str) -> str:
 
 
 class ErrorDetail(Struct, frozen=True, kw_only=True):
-    """One entry of an error answer."""
+    """One entry of an error response."""
 
     code: str | None = None
     """The platform's code for this entry, as text (`"130"`, `"property_value"`)."""
@@ -82,7 +82,7 @@ class PaymentsError(Exception):
     idempotency_key: str | None = None
     """The key of a keyed write, the same for all its attempts; else `None`."""
     request_id: str | None = None
-    """The platform's `X-Request-Id` of the answer to the last attempt, if one came."""
+    """The platform's `X-Request-Id` of the response to the last attempt, if one came."""
     resume_point: ResumePoint | None = None
     """On an error that ended a walk: pass it to `search(start=)` to go on from there. To store it, keep both of its
     numbers."""
@@ -134,13 +134,13 @@ class NotSent(PaymentsError):
 
 
 class NoAnswer(PaymentsError):
-    """The request was sent, and no answer came that can be trusted."""
+    """The request was sent, and no response came that can be trusted."""
 
     first_reason: str | None = None
     """What happened at the first attempt that left the outcome in doubt; the same as *reason* if there was only one."""
     last_error: PaymentsError | None = None
     """The error of the last attempt: an `APIError`, or the error that prevented the attempt, such as `ClientClosed`;
-    `None` when there was no answer."""
+    `None` when there was no response."""
     first_sent_at: datetime | None = None
     """When the first attempt left, UTC."""
 
@@ -151,7 +151,7 @@ class NoAnswer(PaymentsError):
         ``platform_error:<code>``, or its status where it has no code."""
 
     def __str__(self) -> str:
-        return f"no answer: {self._reasons()}"
+        return f"no response: {self._reasons()}"
 
     def _reasons(self) -> str:
         """Say what happened last, and at first if that was something else."""
@@ -163,8 +163,8 @@ class OutcomeUnknown(NoAnswer):
     """A write was sent and nobody can say whether it took effect: the money may have moved.
 
     Send the same body again with the same ``idempotency_key`` within 23 hours of ``first_sent_at``: the platform
-    answers with what it did the first time. For a write that takes no key (``idempotency_key`` is ``None``), what to do
-    depends on the operation.
+    responds with what it did the first time. For a write that takes no key (``idempotency_key`` is ``None``), what to
+    do depends on the operation.
     """
 
     in_doubt: str = "look before you send it again"
@@ -182,14 +182,14 @@ class OutcomeUnknown(NoAnswer):
 
 
 class APIError(PaymentsError):
-    """The platform answered and refused."""
+    """The platform rejected the request."""
 
     codes: tuple[str, ...] = ()
     """Every code in the body, `code` first; at most 100 of each list in it."""
     settled: bool = False
     """Of a write: no attempt at it has taken effect, neither of this call nor of an earlier one with the same key.
 
-    Where it is `False`, this call was refused, but an earlier one with the key that you gave may have taken effect:
+    Where it is `False`, this call was rejected, but an earlier one with the key that you gave may have taken effect:
     send it again with `first_sent_at=`, or look. So it is if a write without a key was answered with a conflict (409,
     423, 425) that may be about the same write, under way elsewhere. Always `False` after a read.
     """
@@ -217,7 +217,7 @@ class APIError(PaymentsError):
         self.meaning = meaning
         """What the contract says the code means, or ``None``."""
         self.details: tuple[ErrorDetail, ...] = tuple(details)
-        """The entries of the answer, in its order; at most 100, and no text above 500 characters."""
+        """The entries of the response, in its order; at most 100, and no text above 500 characters."""
         self.request_id = request_id
         self.retry_after = retry_after
         """Seconds that the platform asked to wait, or ``None``."""
@@ -247,7 +247,7 @@ class AuthenticationFailed(APIError):
 
 
 class PermissionDenied(APIError):
-    """403: the token may not do this. Some platforms also answer 403 to an invalid token; it is not refreshed then."""
+    """403: the token may not do this. Some platforms also send it for an invalid token, which is not refreshed then."""
 
 
 class NotFound(APIError):
@@ -280,11 +280,11 @@ class ReauthorizationRequired(APIError):
 
 
 class RefreshFailed(PaymentsError):
-    """The access token has expired or was refused, and could not be refreshed for now.
+    """The access token has expired or was rejected, and could not be refreshed for now.
 
-    The token endpoint timed out or answered 5xx, the store of the tokens failed, or the like. This call did nothing, so
-    making it again is safe; nobody has to authorise again. A write of which an earlier attempt is in doubt raises
-    `OutcomeUnknown` instead, with this error as its ``last_error``.
+    The token endpoint timed out or responded with 5xx, the store of the tokens failed, or the like. This call did
+    nothing, so making it again is safe; nobody has to authorise again. A write of which an earlier attempt is in doubt
+    raises `OutcomeUnknown` instead, with this error as its ``last_error``.
     """
 
     reason: str
@@ -318,7 +318,7 @@ class Incomplete(PaymentsError):
     """A walk came to an empty page before the total: rows are missing behind it.
 
     The total is that of the empty page itself, or, if it gives none, the last that a page before it has given.
-    Some platforms answer so behind a largest offset, others for a moment only. Every row before the empty page has
+    Some platforms respond so behind a largest offset, others for a moment only. Every row before the empty page has
     come. Walk again from ``resume_point``; if that page stays empty, search with narrower filters, such as one day at a
     time, so that each search has fewer rows.
 
@@ -402,7 +402,7 @@ class Deferred(PaymentsError):
 
 
 class JournalUnavailable(PaymentsError):
-    """The journal cannot keep the record, or does not answer, so this call has sent nothing.
+    """The journal cannot keep the record, or does not respond, so this call has sent nothing.
 
     Whether the record was kept is not known: if it was, recovery sends it before its ``not_after``. Repair the journal
     (disk, database) and call again with the same name; the platform does it once.
@@ -468,14 +468,14 @@ _BY_STATUS: dict[int, type[APIError]] = {
     429: RateLimited,
 }
 
-#: Codes of a refusal whose class says more than their status does.
+#: Codes of a rejection whose class says more than their status does.
 _SERVER_ERROR = 500
 _BY_CODE: dict[str, type[APIError]] = {"idempotency_key_already_used": IdempotencyConflict}
 
 
 def error_class(status: int, code: str | None) -> type[APIError]:
-    """Return the class for an answer of *status* with *code*."""
-    if status >= _SERVER_ERROR:  # Whatever its code: it is no refusal.
+    """Return the class for a response of *status* with *code*."""
+    if status >= _SERVER_ERROR:  # Whatever its code: it is no rejection.
         return ServerError
     return _BY_CODE.get(code or "") or _BY_STATUS.get(status, APIError)
 

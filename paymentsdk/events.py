@@ -40,13 +40,13 @@ class CallOutcome(Enum):
     """What came of a call."""
 
     SUCCEEDED = "succeeded"
-    #: The platform answered with an error.
+    #: The platform responded with an error.
     REFUSED = "refused"
     #: Nothing was sent, or nothing that could count: `NotSent`, and what else kept the call from being made.
     NOT_SENT = "not_sent"
     #: A write that may have taken effect: `OutcomeUnknown`.
     UNKNOWN = "unknown"
-    #: A read without an answer that can be trusted: `NoAnswer`.
+    #: A read without a response that can be trusted: `NoAnswer`.
     NO_ANSWER = "no_answer"
     CANCELLED = "cancelled"
 
@@ -74,7 +74,7 @@ class CallEvent(Event, frozen=True, kw_only=True):
 
 
 class CallStarted(CallEvent, frozen=True, kw_only=True):
-    """A call begins: its request is valid. Calls that are refused before that make no events."""
+    """A call begins: its request is valid. Calls that are rejected before that make no events."""
 
     url: str
     """The URL, without the query, which may hold a payer's data."""

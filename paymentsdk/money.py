@@ -2,7 +2,7 @@
 
 The Orders API writes amounts as decimal strings (`"24.90"`), every other endpoint as JSON numbers (`24.90`). In
 Python both are `Decimal`. An amount has two decimals or none, so `Decimal("24.9")` goes out as
-`24.90` and `Decimal("24.905")` is refused: nothing is ever rounded.
+`24.90` and `Decimal("24.905")` is rejected: nothing is ever rounded.
 """
 
 from __future__ import annotations

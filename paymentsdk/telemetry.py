@@ -216,8 +216,8 @@ class OpenTelemetryObserver:
         if event.status is not None:
             found["http.response.status_code"] = event.status
         if event.kind is not None:
-            refused = event.status is not None and event.status >= _ERROR
-            found["error.type"] = str(event.status) if refused else event.kind.value
+            rejected = event.status is not None and event.status >= _ERROR
+            found["error.type"] = str(event.status) if rejected else event.kind.value
         self._requests.record(event.elapsed, {**request, **found})
         if span.is_recording():
             if event.reused is not None:

@@ -123,7 +123,7 @@ class Wire:
         self._port = port
         self._writers: set[asyncio.StreamWriter] = set()
         self.port = 0
-        #: Says of what a client sends, or of what the server answers, whether the wire is cut before it passes.
+        #: Says of what a client sends, or of what the server sends, whether the wire is cut before it passes.
         self.cut_request: Callable[[bytes], bool] = lambda data: False
         self.cut_response: Callable[[bytes], bool] = lambda data: False
         self.cuts = 0

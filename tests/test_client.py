@@ -76,7 +76,7 @@ async def test_the_address_of_the_platform(base_url: str, url: str) -> None:
      "http://x//y", None, 5],
 )  # fmt: skip
 def test_an_address_that_makes_no_sense(base_url: object) -> None:
-    """What is no plain http or https address is refused, before a token is sent there."""
+    """What is no plain http or https address is rejected, before a token is sent there."""
     with pytest.raises(RequestInvalid, match="base_url"):
         client(base_url=base_url)
 
@@ -104,7 +104,7 @@ def test_an_address_that_makes_no_sense(base_url: object) -> None:
     ],
 )
 def test_a_setting_that_makes_no_sense(settings: dict[str, object], path: str) -> None:
-    """A setting is refused where it is given, with its name."""
+    """A setting is rejected where it is given, with its name."""
     with pytest.raises(RequestInvalid) as refused:
         client(**settings)
 
@@ -171,7 +171,7 @@ def test_an_option_that_makes_no_sense(options: dict[str, object], path: str) ->
 
 
 async def test_the_maximum_of_an_orders_expiration_is_a_setting() -> None:
-    """The contract gives two maxima: a client is told which one holds, and refuses what is above it."""
+    """The contract gives two maxima: a client is told which one holds, and rejects what is above it."""
     from decimal import Decimal
 
     from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
@@ -269,7 +269,7 @@ async def test_the_transport_of_the_environment(environment, name: str) -> None:
 
 
 def test_a_transport_that_does_not_exist(environment, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another name is refused, and so is one whose extra is not installed; a transport that is given comes first."""
+    """Another name is rejected, and so is one whose extra is not installed; a transport that is given comes first."""
     environment(**{**VARIABLES, "PAYMENTSDK_TRANSPORT": "http2"})
     with pytest.raises(RequestInvalid, match="PAYMENTSDK_TRANSPORT: must be aiohttp or http11"):
         PaymentsClient.from_env()
@@ -320,7 +320,7 @@ async def test_options_beside_the_environment(environment) -> None:
     ],
 )
 def test_parts_of_another_kind(name: str, value: object, reason: str) -> None:
-    """What cannot do its part is refused where it is given, and not at the first write as one in doubt."""
+    """What cannot do its part is rejected where it is given, and not at the first write as one in doubt."""
     given = {"access_token": None if name == "auth" else "token", "base_url": "https://x", name: value}
 
     with pytest.raises(RequestInvalid) as refused:
@@ -454,7 +454,7 @@ async def test_a_copy_of_a_subclass_is_whole() -> None:
 
 @pytest.mark.parametrize("way", ["async with", "aclose"])
 async def test_a_closed_client_says_so(way: str) -> None:
-    """After `async with`, or `aclose`, every call is refused in the client's own words, and so are its copies'."""
+    """After `async with`, or `aclose`, every call is rejected in the client's own words, and so are its copies'."""
     one = client()
     copy = one.with_options(access_token="other")
     if way == "async with":

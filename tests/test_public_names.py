@@ -28,7 +28,7 @@ from paymentsdk.resources.common import RequestStruct, ResponseStruct
 from paymentsdk.resources.orders import TransactionsRequest
 from paymentsdk.sandbox._parsing import ControlStruct
 
-#: The most public names, those of requests and answers apart.
+#: The most public names, those of requests and responses apart.
 MOST = 170
 SNAPSHOT = Path(__file__).with_name("public_names.txt")
 
@@ -98,7 +98,7 @@ def fields_of(value: type) -> Iterator[str]:
     else:
         own = inspect.get_annotations(value)
         if typing.is_typeddict(value):
-            own = {name: hint.__forward_arg__ for name, hint in value.__annotations__.items()}
+            own = {name: getattr(hint, "__forward_arg__", hint) for name, hint in value.__annotations__.items()}
         yield from (f".{name}: {annotation(hint)}" for name, hint in own.items() if not name.startswith("_"))
 
 
@@ -240,7 +240,7 @@ def test_no_public_signature_says_any() -> None:
     assert set() == found
 
 
-def test_members_of_requests_and_answers_have_no_place() -> None:
+def test_members_of_requests_and_responses_have_no_place() -> None:
     """They are given by their names alone: an amount does not become a reference, nor by a member that is added."""
     bases = (RequestStruct, ResponseStruct, ControlStruct)
     values = [value for module in public_modules() for value in vars(module).values()]

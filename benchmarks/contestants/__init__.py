@@ -37,7 +37,7 @@ class Target(Struct, frozen=True):
 
 
 class Calls(NamedTuple):
-    """One call of each kind. What it returns is the typed answer."""
+    """One call of each kind. What it returns is the typed response."""
 
     get: Callable[[], Awaitable[object]]
     post: Callable[[], Awaitable[object]]

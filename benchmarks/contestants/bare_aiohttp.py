@@ -16,7 +16,7 @@ from paymentsdk.resources.orders import Order
 NAME = "bare aiohttp"
 NOTES = (
     "bare aiohttp: bytes body, `await session.request()`, prebuilt decoder, `URL(encoded=True)`, aiohttp's default "
-    "timeout; no check of the request or of the answer's identity, no retry, no error mapping"
+    "timeout; no check of the request or of the response's identity, no retry, no error mapping"
 )
 
 

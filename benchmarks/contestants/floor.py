@@ -25,7 +25,7 @@ _LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: (\d+)")
 
 class _Connection(asyncio.Protocol):
     transport: asyncio.Transport
-    answer: asyncio.Future[bytes]
+    response: asyncio.Future[bytes]
 
     def __init__(self) -> None:
         self._received = b""
@@ -46,12 +46,12 @@ class _Connection(asyncio.Protocol):
             self._size = self._start + int(length[1])
         if len(received) >= self._size:
             self._received, self._size = b"", 0
-            self.answer.set_result(received[self._start :])
+            self.response.set_result(received[self._start :])
 
     def ask(self, request: bytes) -> asyncio.Future[bytes]:
-        self.answer = asyncio.get_running_loop().create_future()
+        self.response = asyncio.get_running_loop().create_future()
         self.transport.write(request)
-        return self.answer
+        return self.response
 
 
 @asynccontextmanager
@@ -72,9 +72,9 @@ async def connect(target: Target) -> AsyncIterator[Calls]:
             connection = idle.pop()
         else:
             _, connection = await loop.create_connection(_Connection, host, port, ssl=context)
-        answer = await connection.ask(request)
+        response = await connection.ask(request)
         idle.append(connection)
-        return decode(answer)
+        return decode(response)
 
     async def get() -> Order:
         return await exchange(f"GET /v1/orders/{next(ids)} HTTP/1.1\r\n{fields}\r\n".encode())

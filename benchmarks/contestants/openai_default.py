@@ -14,7 +14,7 @@ from benchmarks.contestants import Calls, Target
 
 NAME = "openai, default"
 NOTES = (
-    "openai: `AsyncOpenAI.chat.completions` of openai-python, its own defaults, an answer of the same size as an order"
+    "openai: `AsyncOpenAI.chat.completions` of openai-python, its own defaults, a response of the same size as an order"
 )
 
 

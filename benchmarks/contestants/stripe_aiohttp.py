@@ -11,7 +11,7 @@ from benchmarks.contestants import Calls, Target
 from benchmarks.contestants.stripe_httpx import calls
 
 NAME = "stripe, aiohttp"
-NOTES = "stripe: `v1.payment_intents` of stripe-python, its own defaults, an answer of the same size as an order"
+NOTES = "stripe: `v1.payment_intents` of stripe-python, its own defaults, a response of the same size as an order"
 
 
 def connect(target: Target) -> AbstractAsyncContextManager[Calls]:

@@ -56,7 +56,7 @@ class _DatabaseTokenStore:
 
     def __init__(self, table: _Table, name: str, seal: Seal | None, unseal: Seal | None) -> None:
         if not isinstance(name, str) or not name or "\0" in name:
-            raise RequestInvalid("name", "must be text that is not empty")
+            raise RequestInvalid("name", "must be a string that is not empty")
         check_seals(seal, unseal)
         self._table = table
         self._name = name

@@ -54,12 +54,12 @@ logger = logging.getLogger("paymentsdk")
 
 
 class RefreshingToken:
-    """A token that is refreshed before it expires, and when the platform refuses it.
+    """A token that is refreshed before it expires, and when the platform rejects it.
 
     However many calls need a new token at the same moment, the platform is asked once, and all of them get that token.
     Cancelling one of the waiting calls does not cancel the refresh. The new pair is saved before anyone uses it. An
     early refresh holds up only the call that begins it; if it fails, or takes too long, the live token stays in use. A
-    spent grant is remembered: once the live token has expired or is refused, every call fails at once with
+    spent grant is remembered: once the live token has expired or is rejected, every call fails at once with
     `ReauthorizationRequired`.
 
     Args:
@@ -114,7 +114,7 @@ class RefreshingToken:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __repr__(self) -> str:
-        store = getattr(self, "_store", None)  # A traceback shows one that was refused, too.
+        store = getattr(self, "_store", None)  # A traceback shows one that was rejected, too.
         return f"RefreshingToken(store={type(store).__name__})"
 
     def __reduce__(self) -> str | tuple[object, ...]:
@@ -164,7 +164,7 @@ class RefreshingToken:
             failure = copy.copy(error)
         else:
             if joined and found is pair and found.access_token == rejected:
-                # It was an early refresh, which failed and left the token in use that the platform refuses.
+                # It was an early refresh, which failed and left the token in use that the platform rejects.
                 return await self.renew(rejected, exchange, now)
             return found.access_token
         if joined and isinstance(failure, ClientClosed):
@@ -241,7 +241,7 @@ class RefreshingToken:
             if rejected is not None or not alive(pair, now):
                 raise
             # It was early, and the live token will do until the next try.
-            logger.warning("the access token could not be renewed early: %s", describe(error))
+            logger.warning("the access token could not be refreshed early: %s", describe(error))
             self._early_from = None
             return pair
 
@@ -277,7 +277,7 @@ class RefreshingToken:
     async def _exchanged(self, held: Active, exchange: Exchange, now: float) -> TokenPair:
         """Exchange the newest refresh token, and that of the pair before it if the newest is spent."""
         pairs = [pair for pair in (held.pair, held.former) if pair.refresh_token]
-        refused = ReauthorizationRequired(401, "invalid_token", "there is no refresh token to renew the access token")
+        refused = ReauthorizationRequired(401, "invalid_token", "there is no refresh token for the access token")
         for pair in pairs:
             try:
                 new = await self._asked_for(pair, exchange, now)
@@ -320,9 +320,9 @@ class RefreshingToken:
 
 
 def _lost(pair: TokenPair, begun: float, now: float) -> str:
-    """Say what a crash in the middle of the refresh of *pair* may have cost, and until when it can be mended."""
+    """Say what a crash in the middle of the refresh of *pair* may have cost, and until when it can be repaired."""
     if pair.expires_at is None:
-        end = "when the access token is refused"
+        end = "when the access token is rejected"
     else:
         end = f"by {_in_utc(pair.expires_at)}" if alive(pair, now) else "now"
     return (

@@ -29,14 +29,14 @@ def credentials_of(client_id: str | None, client_secret: str | None) -> Credenti
     """Return the application, or ``None`` if neither its id nor its secret is given.
 
     Raises:
-        RequestInvalid: One is missing, or is not text.
+        RequestInvalid: One is missing, or is not a string.
     """
     if client_id is None and client_secret is None:
         return None
     if not isinstance(client_id, str):
-        raise RequestInvalid("client_id", "must be text, and goes together with client_secret")
+        raise RequestInvalid("client_id", "must be a string, and goes together with client_secret")
     if not isinstance(client_secret, str):
-        raise RequestInvalid("client_secret", "must be text, and goes together with client_id")
+        raise RequestInvalid("client_secret", "must be a string, and goes together with client_id")
     return Credentials(client_id=client_id, client_secret=client_secret)
 
 
@@ -54,11 +54,11 @@ class Auth(Protocol):
     async def renew(self, rejected: str | None, exchange: Exchange, now: float) -> str | None:
         """Return a token other than *rejected*, or ``None`` if there can be none.
 
-        Every call that has no token, or whose token was refused, awaits this at the same time: let one of them obtain
+        Every call that has no token, or whose token was rejected, awaits this at the same time: let one of them obtain
         the new token, and return it to the others as well.
 
         Args:
-            rejected: The token that the platform refused; ``None`` when `token` had none.
+            rejected: The token that the platform rejected; ``None`` when `token` had none.
             exchange: Asks the platform for a new pair.
             now: Seconds since the epoch.
 
@@ -90,12 +90,12 @@ class Signer(Protocol):
 
 @runtime_checkable
 class RenewingSigner(Signer, Protocol):
-    """A signer whose secret can change. `renew` is optional: without it, a refused signature is final."""
+    """A signer whose secret can change. `renew` is optional: without it, a rejected signature is final."""
 
     async def renew(self, rejected: Request, now: float) -> bool:
         """Get another secret after a 401; `False` if there can be none. Then the request is signed and sent once more.
 
-        Every call whose signature was refused awaits this at the same time: let one of them get the secret, and return
+        Every call whose signature was rejected awaits this at the same time: let one of them get the secret, and return
         `True` at once where *rejected* was signed with an older one.
 
         Args:
@@ -113,7 +113,7 @@ AuthScheme: TypeAlias = Auth | Signer
 
 
 def check_scheme(name: str, scheme: AuthScheme | None) -> None:
-    """Refuse what is no auth scheme; ``None`` is none.
+    """Reject what is no auth scheme; ``None`` is none.
 
     Raises:
         RequestInvalid: It has neither `sign` nor `token` and `renew`.

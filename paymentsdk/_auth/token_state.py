@@ -1,7 +1,7 @@
 """What is known of a grant: its states, by name, and what leads from one to another. Nothing here waits.
 
 ===========  =========================  ======================  ====================  =====================
-state        another pair in the store  the platform refreshes  the platform refuses  the new pair is saved
+state        another pair in the store  the platform refreshes  the platform rejects  the new pair is saved
 ===========  =========================  ======================  ====================  =====================
 Active       Active, if it may be later PendingSave             Revoked
 PendingSave  Active, if it came after                                                 Active
@@ -49,7 +49,7 @@ class PendingSave(Struct, frozen=True):
 
 
 class Revoked(Struct, frozen=True):
-    """A pair that the platform does not refresh, and its refusal."""
+    """A pair that the platform does not refresh, and its rejection."""
 
     pair: TokenPair
     error: ReauthorizationRequired
@@ -109,7 +109,7 @@ def alive(pair: TokenPair, now: float) -> bool:
 
 
 def usable(pair: TokenPair, rejected: str | None, now: float) -> bool:
-    """Whether *pair* is alive, and another than the one that was refused."""
+    """Whether *pair* is alive, and another than the one that was rejected."""
     return pair.access_token != rejected and alive(pair, now)
 
 

@@ -27,7 +27,7 @@ logger = logging.getLogger("paymentsdk")
 
 #: Seconds between two tries to lock a file that another process has locked, or to open one more than the process may.
 _LOOK_AGAIN = 0.05
-#: Seconds that a file may stay locked: a renewal takes a minute at most, unless its process has been stopped.
+#: Seconds that a file may stay locked: a refresh takes a minute at most, unless its process has been stopped.
 LONGEST_LOCK = 120.0
 #: Seconds that saving a pair may wait, when the process has as many files open as it may. By then the connections that
 #: are idle now are closed: they are kept for 15.
@@ -39,12 +39,12 @@ _LONGEST_WRITE = 3600.0
 
 
 class TokenPair(MaskedRepr, Struct, frozen=True, kw_only=True):
-    """An access token and what renews it."""
+    """An access token and what refreshes it."""
 
     access_token: str
     """The bearer token."""
     refresh_token: str | None = None
-    """Good for one renewal; `None` if there is none."""
+    """Good for one refresh; `None` if there is none."""
     expires_at: float | None = None
     """Seconds since the epoch at which the access token ends; `None` if nobody knows."""
     issued_at: float | None = None
@@ -70,7 +70,7 @@ class LockingTokenStore(TokenStore, Protocol):
     """A store that several processes can share without spending each other's refresh tokens."""
 
     def lock(self) -> AbstractAsyncContextManager[None]:
-        """Hold the pair: of all who share the store, one at a time can hold it, and only the holder renews it."""
+        """Hold the pair: of all who share the store, one at a time can hold it, and only the holder refreshes it."""
         ...
 
 
@@ -128,7 +128,7 @@ class FileTokenStore:
 
     The file, or the one that a link leads to, is replaced as a whole and forced to the disk, so that a crash leaves
     either the old pair or the new one. The crash may also leave a half-written temporary file, which a save removes
-    once it is an hour old. Processes that share the file renew one after the other, and take over a pair that another
+    once it is an hour old. Processes that share the file refresh one after the other, and take over a pair that another
     one has saved. They lock an empty file beside it, named like it with ``.lock`` appended. During a refresh there is
     another one with ``.refreshing`` appended, without credentials: if a crash loses the new pair, the next process
     finds that file, and warns in the log by when the seller must authorise again.
@@ -168,7 +168,7 @@ class FileTokenStore:
             try:
                 return await asyncio.to_thread(self._write, pair)
             except OSError as error:
-                # The refresh token is spent by now, and other renewals are about to close the files that they have.
+                # The refresh token is spent by now, and other refreshes are about to close the files that they have.
                 if error.errno not in (errno.EMFILE, errno.ENFILE) or loop.time() > end:
                     raise
             await asyncio.sleep(_LOOK_AGAIN)
@@ -355,9 +355,9 @@ def _force_names(folder: Path) -> None:
 
 
 def check_pair(pair: TokenPair | None) -> None:
-    """Refuse anything but a pair or ``None``.
+    """Reject anything but a pair or ``None``.
 
-    The answer of the token endpoint looks like a pair, but does not know when it expires.
+    The response of the token endpoint looks like a pair, but does not know when it expires.
 
     Raises:
         RequestInvalid: *pair* is something else. The error does not show it.
@@ -367,7 +367,7 @@ def check_pair(pair: TokenPair | None) -> None:
 
 
 def check_store(store: TokenStore | None) -> None:
-    """Refuse anything but a store or ``None`` now: else the first renewal would fail.
+    """Reject anything but a store or ``None`` now: else the first refresh would fail.
 
     Raises:
         RequestInvalid: *store* lacks a method of a store, or has a ``lock`` that ``async with`` does not take.

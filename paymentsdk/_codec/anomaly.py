@@ -51,7 +51,7 @@ def spell(place: Place) -> str:
 
 def kind_of(value: object) -> str:
     """Say what a value read from JSON is."""
-    names = {dict: "an object", list: "a list", str: "a text", bool: "a boolean", type(None): "null"}
+    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
     return names.get(type(value), "a number")
 
 

@@ -2,7 +2,7 @@
 
 A body is encoded once, so that every attempt sends the same bytes, and decoded again with its own type: this runs all
 constraints of all members in C, and gives the place of the first one that is broken. The platform's own decoder in
-the sandbox is the same one, so both sides refuse the same things with the same words.
+the sandbox is the same one, so both sides reject the same things with the same words.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from paymentsdk.errors import RequestInvalid
 
 B = TypeVar("B")
 
-#: Not compiled here, as at every import: only a body that is refused needs these two, and `_RULES`.
+#: Not compiled here, as at every import: only a body that is rejected needs these two, and `_RULES`.
 _RULE = r"\(\?#(?P<rule>[^)]*)\)"
 _PLACE = r"(?s)(?P<reason>.*) - at `(?P<path>[^`]*)`\Z"
 _SAFE_IN_PATH = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]*\Z")
@@ -85,7 +85,7 @@ class BodyEncoder(Generic[B]):
         except RecursionError:
             raise ValueError("the JSON is nested too deeply") from None
         try:
-            self._on_wire(value)  # It refuses what the decoder lets through, such as an amount of three decimals.
+            self._on_wire(value)  # It rejects what the decoder lets through, such as an amount of three decimals.
         except RequestInvalid as error:
             raise below("$", error) from None
         return value
@@ -95,7 +95,7 @@ class BodyEncoder(Generic[B]):
 
 
 def _compare(given: object, read: object) -> None:
-    """Refuse what the encoder has written in a form of its own: `bytes` as base64, a UUID as text, NaN as null.
+    """Reject what the encoder has written in a form of its own: `bytes` as base64, a UUID as text, NaN as null.
 
     And a Struct that stands in the place of another.
 

@@ -1,4 +1,4 @@
-"""Places of what was refused, put together from the inside out."""
+"""Places of what was rejected, put together from the inside out."""
 
 from __future__ import annotations
 

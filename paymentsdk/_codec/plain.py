@@ -65,37 +65,37 @@ def _unless(info: inspect.Type, depth: int, names: dict[str, object]) -> Iterato
             yield f"if {value} is not None:"
             yield from _indented(found)
         case inspect.StructType(cls=cls, fields=fields):
-            yield from _refuse(f"{value}.__class__ is not {_named(get_origin(cls) or cls, names)}")
+            yield from _reject(f"{value}.__class__ is not {_named(get_origin(cls) or cls, names)}")
             for field in fields:
                 yield f"{below} = {value}.{field.name}"
                 yield from _unless(field.type, depth + 1, names)
             if hasattr(cls, "__post_init__"):
                 yield f"{value}.__post_init__()"  # The rules across its members, some of which can be changed.
         case inspect.ListType(item_type=item):
-            yield from _refuse(f"{value}.__class__ is not list", *_lengths(info, value))
+            yield from _reject(f"{value}.__class__ is not list", *_lengths(info, value))
             yield f"for {below} in {value}:"
             yield from _indented(_unless(item, depth + 1, names))
         case inspect.StrType(pattern=pattern):
             other = [] if pattern is None else [f"{_named(re.compile(pattern).search, names)}({value}) is None"]
-            yield from _refuse(f"{value}.__class__ is not str", *_lengths(info, value), *other)
+            yield from _reject(f"{value}.__class__ is not str", *_lengths(info, value), *other)
         case inspect.IntType(multiple_of=None):
             bounds = {sign: getattr(info, name) for name, sign in _BOUNDS.items()}
             broken = [f"not {value} {sign} {bound}" for sign, bound in bounds.items() if bound is not None]
-            yield from _refuse(f"{value}.__class__ is not int", *broken)
+            yield from _reject(f"{value}.__class__ is not int", *broken)
         case inspect.DecimalType():
             # The form on the wire: two decimals or none.
             form = f"not ({value}.same_quantum(cents) or {value}.same_quantum(one))"
-            yield from _refuse(f"{value}.__class__ is not Decimal", form, f"not zero < {value} < most")
+            yield from _reject(f"{value}.__class__ is not Decimal", form, f"not zero < {value} < most")
         case inspect.BoolType():
-            yield from _refuse(f"{value}.__class__ is not bool")
+            yield from _reject(f"{value}.__class__ is not bool")
         case inspect.LiteralType(values=values) if all(isinstance(one, str) for one in values):
             text = f"{value}.__class__ is not str and not isinstance({value}, StrEnum)"
-            yield from _refuse(text, f"{value} not in {_named(frozenset(values), names)}")
+            yield from _reject(text, f"{value} not in {_named(frozenset(values), names)}")
         case _:
             yield "return False"
 
 
-def _refuse(*broken: str) -> Iterator[str]:
+def _reject(*broken: str) -> Iterator[str]:
     yield f"if {' or '.join(broken)}:"
     yield "    return False"
 

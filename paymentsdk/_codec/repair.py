@@ -200,7 +200,7 @@ def _timestamp() -> Repair:
                 pass
         if found is None:
             return other(value, place, report)
-        report(place, value, "expected datetime, got a text; mended")
+        report(place, value, "expected datetime, got a string; repaired")
         return in_utc(found)
 
     return run
@@ -416,7 +416,7 @@ def _whole(number: Decimal) -> int:
 
 
 def _decimal(value: object) -> Decimal:
-    """Read an amount of an answer: any plain number, as a number or as text."""
+    """Read an amount of a response: any plain number, as a number or as text."""
     if not isinstance(value, str) or amounts.PLAIN.match(value):
         amount = Decimal(cast(str, value))
         if amounts.is_sound(amount):

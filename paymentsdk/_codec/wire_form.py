@@ -25,7 +25,7 @@ from paymentsdk.errors import RequestInvalid
 #: with the place below the member; each level puts its own in front, so that a good body pays for no text.
 Step = Callable[[object], object]
 
-#: Why the type of a body is refused: amounts would go out that nobody has looked at.
+#: Why the type of a body is rejected: amounts would go out that nobody has looked at.
 _MISPLACED = "amounts and moments of a body must be in Structs or lists, and in one type of a union only"
 
 

@@ -87,7 +87,7 @@ class Call(PreparedCall[B, R], eq=False):
     # --- for each attempt ----------------------------------------------------------------------------------------
 
     async def _attempt(self) -> Result[R]:
-        """Sign, get a permit, send, judge the response; once more with a refreshed token if the first is refused."""
+        """Sign, get a permit, send, judge the response; once more with a refreshed token if the first is rejected."""
         state, operation = self.state, self.operation
         if self.attempts:
             self._begin_again()
@@ -223,29 +223,29 @@ class Call(PreparedCall[B, R], eq=False):
                 return
         raise self._failed(failure)
 
-    def _may_refresh(self, refusal: AttemptFailed) -> bool:
+    def _may_refresh(self, rejection: AttemptFailed) -> bool:
         may = self.token is not None or isinstance(self.signer, RenewingSigner)
-        return may and not self.refreshed and should_refresh_token(self.operation.retry, refusal)
+        return may and not self.refreshed and should_refresh_token(self.operation.retry, rejection)
 
-    async def _replace_token(self, refusal: AttemptFailed, rejected: Request) -> None:
-        """Obtain another token or secret than the one that was refused; where there can be none, *refusal* stands."""
+    async def _replace_token(self, rejection: AttemptFailed, rejected: Request) -> None:
+        """Obtain another token or secret than the rejected one; where there can be none, *rejection* stands."""
         self.refreshed = True
-        self.report(refusal.response, refusal)
+        self.report(rejection.response, rejection)
         failure = await self._refresh(rejected)
         if failure is None and (self.token is not None or self.renewed):
             return
         if failure is not None and not isinstance(failure.cause, RequestInvalid):
             raise self._failed(failure)
-        if failure is not None and refusal.error is not None:
+        if failure is not None and rejection.error is not None:
             events.refresh_failed(self.operation.name, failure.reason)
-            refusal.error.add_note(f"the token could not be renewed: {failure.reason}")
-        raise refusal
+            rejection.error.add_note(f"the token could not be refreshed: {failure.reason}")
+        raise rejection
 
     async def _refresh(self, rejected: Request | None = None) -> AttemptFailed | None:
         """Obtain another token (``None`` if the client has no way to get one), or return why that failed.
 
         Args:
-            rejected: The request whose signature was refused: its signer is asked for another secret.
+            rejected: The request whose signature was rejected: its signer is asked for another secret.
         """
         if isinstance(self.settings.auth, RefreshingToken):
             self.state.refreshing.add(self.settings.auth)
@@ -260,7 +260,7 @@ class Call(PreparedCall[B, R], eq=False):
                 self.tell_if_revoked()
             self._stop_if_cancelled()
         except (asyncio.CancelledError, Exception) as error:
-            failure = self._no_credential(error, "renewed", no_token)
+            failure = self._no_credential(error, "refreshed", no_token)
             if failure is None:
                 raise
             return failure
@@ -280,7 +280,7 @@ class Call(PreparedCall[B, R], eq=False):
             return meaning(error) if isinstance(error, Exception) else None
         what = "token" if self.signer is None else "request" if doing == "signed" else "secret"
         reason = f"{self.ran_out} while the {what} was {doing}"
-        # Of a request that was refused, "not sent" would be wrong.
+        # Of a request that was rejected, "not sent" would be wrong.
         cause = RefreshFailed(reason) if self.refreshed else None
         begun = doing == "signed"
         return AttemptFailed(Failure.NOT_SENT, reason, cause=cause, timed_out=True, permanent=True, begun=begun)
@@ -343,7 +343,7 @@ class Call(PreparedCall[B, R], eq=False):
             if anomalies:
                 events.anomalies_found(operation.name, anomalies)
                 if strict:
-                    why = f"the answer breaks the contract at {anomalies[0].path}: {anomalies[0].reason}"
+                    why = f"the response breaks the contract at {anomalies[0].path}: {anomalies[0].reason}"
             if why is None:
                 if compared.listed and self.key is not None:
                     state.additions.tell(self.url, compared.listed, self.key)

@@ -56,7 +56,7 @@ class ClientState:
         self._pausing: set[asyncio.Future[None]] = set()
 
     def close(self) -> None:
-        """Refuse further calls, and end the pauses of those that wait for their next attempt: it will not come.
+        """Reject further calls, and end the pauses of those that wait for their next attempt: it will not come.
 
         Raises:
             ClientClosed: The calls belong to another event loop, which still runs; nothing was closed.

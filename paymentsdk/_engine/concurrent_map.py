@@ -46,7 +46,7 @@ class MapOutcome(Struct, Generic[T, R], frozen=True):
 
 
 def check_map(function: object, items: object, concurrency: int) -> None:
-    """Refuse what `concurrent_map` cannot work with.
+    """Reject what `concurrent_map` cannot work with.
 
     Raises:
         RequestInvalid: One of them.

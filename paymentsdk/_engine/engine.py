@@ -133,11 +133,11 @@ class Engine(ABC):
         Raises:
             RequestInvalid: Something breaks a rule; nothing was sent.
             NotSent: No byte reached the platform.
-            APIError: The platform refused.
-            NoAnswer: A read got no answer that can be trusted.
+            APIError: The platform rejected it.
+            NoAnswer: A read got no response that can be trusted.
             OutcomeUnknown: A write may have taken effect.
             RefreshFailed: The token could not be refreshed for now; nothing was done, trying again is safe.
-            ReauthorizationRequired: The token is refused and the refresh token is spent.
+            ReauthorizationRequired: The token is rejected and the refresh token is spent.
             ClientClosed: The client is closed, or belongs to another event loop or process.
             RecordConflict: The name *once* belongs to a request with other bytes; nothing was sent.
             InProgress: Another process works on the record.
@@ -256,7 +256,7 @@ class Engine(ABC):
         content = _encode(operation, body, settings.limits)
         checked = check_headers(headers, reserved=operation.reserved_headers) if headers else None
         return Call(  # By position: to look names up takes msgspec as long as all checks of a call.
-            # Last of all, when nothing can be refused any more: it has to be removed.
+            # Last of all, when nothing can be rejected any more: it has to be removed.
             state.deadlines.add(end_of_attempt(settings.timeout, started, total_deadline), loop),
             state,
             settings,

@@ -1,8 +1,8 @@
 """How a program learns of its calls while they run: what observers are told (`paymentsdk.events`), and the log.
 
 The log is that of the standard library, under the name ``paymentsdk``: DEBUG for a success, INFO for an attempt that
-failed, WARNING for what a person should look at. No record holds a credential, nor anything of an answer but the
-message of a refusal.
+failed, WARNING for what a person should look at. No record holds a credential, nor anything of a response but the
+message of a rejection.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from paymentsdk.events import AttemptEnded, CallOutcome, Event, Observer
 
 logger = logging.getLogger("paymentsdk")
 
-#: Lines of the log that the anomalies of one answer may take: all that are reported, and what counts the rest.
+#: Lines of the log that the anomalies of one response may take: all that are reported, and what counts the rest.
 MOST_LINES = MOST_REPORTS + 1
 
 
@@ -121,14 +121,14 @@ def header_left_out(operation: str, why: RequestInvalid) -> None:
 
 
 def refresh_failed(operation: str, why: str) -> None:
-    """Warn that a refused token could not be refreshed: the caller learns of the refusal alone."""
+    """Warn that a rejected token could not be refreshed: the caller learns of the rejection alone."""
     logger.warning("%s: %s", operation, why, extra={"payments_operation": operation})
 
 
 def anomalies_found(operation: str, anomalies: Sequence[Anomaly]) -> None:
     """Warn of members that did not follow the contract, without their values: they may be anybody's name.
 
-    Of an answer with many the first ``MOST_LINES`` are named, and the others counted.
+    Of a response with many the first ``MOST_LINES`` are named, and the others counted.
     """
     for anomaly in anomalies[:MOST_LINES]:
         extra = {"payments_operation": operation, "payments_path": anomaly.path}

@@ -40,7 +40,7 @@ def final_error(
 ) -> PaymentsError:
     """Return what a caller has to know, with all that is known of the call.
 
-    A *journaled* write that is not settled is sent again by recovery: its caller must not take it for refused.
+    A *journaled* write that is not settled is sent again by recovery: its caller must not take it for rejected.
     """
     error = _kind_of_error(operation, last, history, caller_supplied_key=caller_supplied_key)
     if journaled and attempts and isinstance(error, APIError) and not error.settled:
@@ -68,7 +68,7 @@ def _kind_of_error(
 ) -> PaymentsError:
     """Say which of the three outcomes of `paymentsdk.errors` it is, or what else kept the call from being made."""
     doubtful = history.ambiguous_attempts > 0 and not last.settled
-    # It is no refusal: whoever sent the caller elsewhere may have acted on the request before.
+    # It is no rejection: whoever sent the caller elsewhere may have acted on the request before.
     redirected = last.error is not None and last.error.status < _BAD_REQUEST
     if operation.writes and (doubtful or redirected):
         return OutcomeUnknown(_reason(last))
@@ -77,7 +77,7 @@ def _kind_of_error(
         open_end = caller_supplied_key or is_in_progress(last.kind, last.error.codes)
         last.error.settled = operation.writes and (last.settled or not open_end)
         return last.error
-    # No other refusal of a token refresh: a caller would take it for what the platform says of the request.
+    # No other rejection of a token refresh: a caller would take it for what the platform says of the request.
     if isinstance(last.cause, ReauthorizationRequired):
         last.cause.settled = operation.writes and not caller_supplied_key
     if isinstance(last.cause, OWN_ERRORS):

@@ -29,7 +29,7 @@ class Gate(Struct, frozen=True):
     """When the Retry-After is over, and all go freely."""
     retry_after: float
     """The longest that the platform asked for."""
-    refused: int = 1
+    rejected: int = 1
     """How many 429s in a row."""
 
 
@@ -43,9 +43,9 @@ def close_gate(gate: Gate | None, sent_at: float, now: float, retry_after: float
     asked = max(asked, gate.retry_after)
     if sent_at < gate.limited_at:
         # It was in flight when the gate closed: no news, except that the platform still says no.
-        return Gate(gate.limited_at, max(gate.held_until, now + HOLD), opens_at, asked, gate.refused)
-    hold = min(HOLD * 2.0**gate.refused, LONGEST_HOLD)
-    return Gate(now, now + hold, opens_at, asked, gate.refused + 1)
+        return Gate(gate.limited_at, max(gate.held_until, now + HOLD), opens_at, asked, gate.rejected)
+    hold = min(HOLD * 2.0**gate.rejected, LONGEST_HOLD)
+    return Gate(now, now + hold, opens_at, asked, gate.rejected + 1)
 
 
 def opens_gate(gate: Gate, sent_at: float, status: int) -> bool:

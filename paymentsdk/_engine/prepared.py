@@ -47,9 +47,9 @@ class PreparedCall(ObservedCall[B, R], eq=False):
     signature: tuple[str, ...] = ()
     """The values of the header fields that the attempt was signed with."""
     renewed: bool = False
-    """Whether the signer has another secret than that of the signature that was refused."""
+    """Whether the signer has another secret than that of the signature that was rejected."""
     refreshed: bool = False
-    """Whether a refused token was refreshed; the next refusal is final."""
+    """Whether a rejected token was refreshed; the next rejection is final."""
     disputed: tuple[str, ...] = ()
     """The additions that a response had and another call was told of."""
     permit: Permit | None = None

@@ -105,7 +105,7 @@ class Recovery:
         """Carry out what is open, batch by batch, and return what has become of it.
 
         Raises:
-            JournalUnavailable: The journal does not answer.
+            JournalUnavailable: The journal does not respond.
         """
         rows = await self._open()
         if self._backoff is not None:

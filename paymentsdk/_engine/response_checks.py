@@ -52,7 +52,7 @@ def unexpected_type(operation: Operation[B, R], response: Response) -> str | Non
     kind = (header(response.headers, "Content-Type") or "").partition(";")[0].strip().lower()
     if not kind or kind == operation.accept.partition(";")[0].strip().lower():
         return None
-    return f"the answer is {kind}, and not {operation.accept}"
+    return f"the response is {kind}, and not {operation.accept}"
 
 
 def compare(
@@ -84,11 +84,11 @@ def _page_mismatch(page: PageShape, offset: object, value: object, anomalies: Se
     if shown.items is None:
         # An offset that does not grow says that there are no more rows.
         if shown.total is None and (shown.next_offset is None or shown.next_offset > asked):
-            return "the answer is not a page: it has neither rows nor a total"
+            return "the response is not a page: it has neither rows nor a total"
         # To a walk, a page without rows would be the end.
         if _is_dropped(anomalies, page.places(value)):
-            return "the answer is not a page: its rows cannot be read"
-    return None if shown.offset in (None, asked) else f"the answer is the page at offset {shown.offset}"
+            return "the response is not a page: its rows cannot be read"
+    return None if shown.offset in (None, asked) else f"the response is the page at offset {shown.offset}"
 
 
 def _is_dropped(anomalies: Sequence[Anomaly], places: tuple[str, ...]) -> bool:

@@ -43,7 +43,7 @@ class RetryPolicy(Struct, frozen=True):
     platform asks for more, the call fails at once, with that pause in `retry_after` of its error, or of the
     `last_error` of an `OutcomeUnknown`; 0 to 86,400."""
     retry_unkeyed: bool = False
-    """When no answer came, also send a write again that takes no idempotency key (a preference, a customer). The
+    """When no response came, also send a write again that takes no idempotency key (a preference, a customer). The
     object can then exist twice. After a 5xx or a 408 such a write is never sent again."""
 
     def __post_init__(self) -> None:
@@ -61,7 +61,7 @@ class History(Struct, eq=False):
     first_ambiguity: str | None = None
     """What happened at the first of them."""
     unsettled: int = 0
-    """How often the platform answered with a 4xx that does not settle the write."""
+    """How often the platform responded with a 4xx that does not settle the write."""
     first_sent: tuple[float, float] | None = None
     """When the first request may have left: on the monotonic clock, and in seconds since the epoch."""
 
@@ -124,12 +124,13 @@ def key_expired(history: History, clock: Clock, rest: float = 0.0) -> bool:
     return history.age(clock) + rest >= KEY_LIFETIME
 
 
-def delay(policy: RetryPolicy, number: int, failure: AttemptFailed, chance: float) -> float:
+def delay(policy: RetryPolicy, number: int, failure: AttemptFailed, jitter: float) -> float:
     """Return the seconds to wait after attempt *number* (from 1): what was asked for, and full jitter on top of it.
 
-    All who are refused at the same moment are asked for the same pause. Without the jitter they would come back as one.
+    All who are rejected at the same moment are asked for the same pause. Without the jitter they would come back as
+    one.
     """
-    return failure.retry_after + chance * min(policy.max_delay, policy.base_delay * 2.0 ** (number - 1))
+    return failure.retry_after + jitter * min(policy.max_delay, policy.base_delay * 2.0 ** (number - 1))
 
 
 class RetryGroup(Enum):

@@ -36,7 +36,7 @@ class Timeout(Struct, frozen=True):
     """The whole call, as a true deadline: the wait for a connection, every attempt to its last byte, the pauses
     between them, and the wait for a token that is refreshed."""
     attempt: float | None = 30.0
-    """One attempt, to the last byte of its answer."""
+    """One attempt, to the last byte of its response."""
     connect: float | None = 5.0
     """The wait for a connection, from the pool or a new one. When it runs out, nothing has been sent."""
 
@@ -127,7 +127,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 def check_priority(priority: str) -> None:
-    """Refuse what is no `Priority`.
+    """Reject what is no `Priority`.
 
     Raises:
         RequestInvalid: It is something else.

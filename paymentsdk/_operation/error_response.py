@@ -1,4 +1,4 @@
-"""What a refusal says: one reader for every shape of error body. It never raises, whatever bytes the body has."""
+"""What a rejection says: one reader for every shape of error body. It never raises, whatever bytes the body has."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_ENTRIES = 100
 _LISTS = ("errors", "cause", "causes", "ErrorCause", "error")
 _MESSAGES = ("message", "error_description", "ErrorMessage", "description", "msg", "Message", "Description")
 _CODES = ("code", "ErrorCode", "Code")
-#: A renewal that ends with one of these will end so for ever.
+#: A refresh that ends with one of these will end so for ever.
 TERMINAL = frozenset({"invalid_grant", "invalid_client", "unauthorized_client"})
 
 
@@ -36,11 +36,11 @@ def parse_error_response(operation: Operation[B, R], response: Response, secrets
 
     Args:
         operation: What was asked; its table gives the codes their meaning.
-        response: An answer outside 2xx.
-        secrets: Credentials to mask should the answer repeat them.
+        response: A response outside 2xx.
+        secrets: Credentials to mask should the response repeat them.
     """
     # A transport of one's own may return a view on what it has read, and `raw` has to pickle. What is no bytes at all
-    # raises here: it is no refusal.
+    # raises here: it is no rejection.
     parsed, body = _read(bytes(response.body), tuple(secrets))
     details = tuple(_details(parsed, operation.meanings))
     code = _code(parsed, details)
@@ -66,7 +66,7 @@ def parse_error_response(operation: Operation[B, R], response: Response, secrets
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds that the platform asks to wait, 0 or more.
 
-    Takes digits, or a date relative to the answer's own ``Date``: our clock may be wrong and says nothing of theirs.
+    Takes digits, or a date relative to the response's own ``Date``: our clock may be wrong and says nothing of theirs.
     """
     text = (header(headers, "Retry-After") or "").strip()
     if text.isascii() and text.isdigit():

@@ -1,8 +1,8 @@
 """Whether a response belongs to its request, told by what it repeats of the request.
 
-Bytes left on a connection answer the next request, and a shifted response can be a success of another call. Each write
-declares what its response repeats; what is present has to agree. A response that repeats nothing is accepted only while
-it has no member that its type does not declare, and then says so by an `Anomaly`.
+Bytes left on a connection become the response to the next request, and a shifted response can be a success of another
+call. Each write declares what its response repeats; what is present has to agree. A response that repeats nothing is
+accepted only while it has no member that its type does not declare, and then says so by an `Anomaly`.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class _Step(NamedTuple):
 
 
 class Identity:
-    """Compares responses with their requests, as one operation declares it.
+    """Compares responds with their requests, as one operation declares it.
 
     Raises:
         RequestInvalid: The declaration cannot work: a member or a placeholder does not exist.
@@ -278,7 +278,7 @@ def _step(echo: Echo, body: type | None, result: type | None, placeholders: Coll
 
 
 def _check_member(path: str, cls: type | None, where: str) -> None:
-    """Refuse a declaration that names what is not there.
+    """Reject a declaration that names what is not there.
 
     Raises:
         RequestInvalid: The Struct *cls* has no member *path*.

@@ -47,7 +47,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class PageShape(Struct, frozen=True, kw_only=True):
-    """Names the members of a search answer that hold its rows and its position; ``paging.total`` is a nested one."""
+    """Names the members of a search response that hold its rows and its position; ``paging.total`` is a nested one."""
 
     items: str
     """The rows; a walk recognises a repeated row by its `id`."""
@@ -63,14 +63,14 @@ class PageShape(Struct, frozen=True, kw_only=True):
     immutable: frozenset[str] = frozenset()
     """The filters by what never changes about a row. With them alone, a window that has ended gets no further row."""
 
-    def read(self, answer: object) -> PageFields:
+    def read(self, response: object) -> PageFields:
         """Return what stands there in *answer*."""
         names = (self.items, self.total, self.offset, self.next_offset)
-        return PageFields._make(None if name is None else _member(answer, name) for name in names)
+        return PageFields._make(None if name is None else _member(response, name) for name in names)
 
-    def places(self, answer: object) -> tuple[str, str]:
+    def places(self, response: object) -> tuple[str, str]:
         """Return where the rows and the total of *answer* stand on the wire (``$.results``, ``$.paging.total``)."""
-        return _place(answer, self.items), _place(answer, self.total)
+        return _place(response, self.items), _place(response, self.total)
 
 
 class PageFields(NamedTuple):
@@ -82,11 +82,11 @@ class PageFields(NamedTuple):
     next_offset: int | None
 
 
-def _member(answer: object, name: str) -> object:
+def _member(response: object, name: str) -> object:
     """Return the member *name* of *answer*, or ``None`` where a part on the way to it is missing."""
     for one in name.split("."):
-        answer = None if answer is None else getattr(answer, one)
-    return answer
+        response = None if response is None else getattr(response, one)
+    return response
 
 
 def _place(part: object, name: str) -> str:
@@ -117,7 +117,7 @@ class Operation(Generic[B, R]):
     retry: RetryClass
     """What may be sent again, and when."""
     result: type[R]
-    """The type of a decoded answer; `bytes` for one that is not JSON, as it came."""
+    """The type of a decoded response; `bytes` for one that is not JSON, as it came."""
     section: str = ""
     """The section of the spec that defines it; none of an operation of your own."""
     summary: str = ""
@@ -143,7 +143,7 @@ class Operation(Generic[B, R]):
     example: Mapping[str, object] | None = None
     """A body for documents, as plain data."""
     errors: tuple[ErrorCode, ...] = ()
-    """The documented refusals."""
+    """The documented rejections."""
     status: int = 200
     """The status of a success as documented. Any 2xx is accepted; one that is not declared is an `Anomaly`."""
     other_statuses: tuple[int, ...] = ()
@@ -152,14 +152,14 @@ class Operation(Generic[B, R]):
     """Amounts travel as decimal strings instead of JSON numbers."""
     in_doubt: str = OutcomeUnknown.in_doubt
     """What to do when nobody knows the outcome of a write without a key: the contract has no operation to find out."""
-    empty_answer: bool = False
+    empty_response: bool = False
     """A 2xx without a body is a success."""
     authenticated: bool = True
     """The call carries a bearer token."""
     page: PageShape | None = None
-    """The shape of a search answer."""
+    """The shape of a search response."""
     check: Callable[[B, Limits], None] | None = None
-    """Refuses a body that breaks a rule that the client's settings decide."""
+    """Rejects a body that breaks a rule that the client's settings decide."""
     echoes: tuple[Echo, ...] = ()
     """What the response repeats of the request. What is present has to agree. A connection that delivers someone
     else's response is how money gets lost."""
@@ -169,7 +169,7 @@ class Operation(Generic[B, R]):
     """How long after its beginning a journaled write may be sent, unless `not_after=` says so; a function of the body
     where that decides. `None`: as long as the timeout of the call."""
     max_response: int = 8 * MIB
-    """The most bytes that an answer may have."""
+    """The most bytes that a response may have."""
     path_names: tuple[str, ...] = field(init=False)
     """The names of the placeholders."""
     keyed: bool = field(init=False)
@@ -213,11 +213,11 @@ class Operation(Generic[B, R]):
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
-        _ = self.identity  # A declaration that cannot work is refused now.
+        _ = self.identity  # A declaration that cannot work is rejected now.
 
     @cached_property
     def identity(self) -> Identity | None:
-        """Compares responses with their requests; `None` if nothing is declared to compare."""
+        """Compares responds with their requests; `None` if nothing is declared to compare."""
         if not self.echoes and self.addition is None:
             return None
         if self.addition is not None and not self.keyed:
@@ -272,7 +272,7 @@ class Operation(Generic[B, R]):
         if self.result is bytes:
             return cast("ResponseDecoder[R]", RawDecoder())
         essential = self.identity.unreadable if self.identity else None
-        return ResponseDecoder(self.result, empty=self.empty_answer, essential=essential)
+        return ResponseDecoder(self.result, empty=self.empty_response, essential=essential)
 
     @cached_property
     def meanings(self) -> Mapping[str, str]:
@@ -292,9 +292,9 @@ class Operation(Generic[B, R]):
         return replace(cast("Operation[B, P]", self), result=result)
 
     def decode(self, body: bytes) -> tuple[R, tuple[Anomaly, ...]]:
-        """Decode an answer without a client.
+        """Decode a response without a client.
 
-        Returns the value, and one `Anomaly` for each member that had to be mended or dropped.
+        Returns the value, and one `Anomaly` for each member that had to be repaired or dropped.
 
         Raises:
             ValueError: The body is not JSON, or not of a shape that holds the result.

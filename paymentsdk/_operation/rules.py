@@ -6,7 +6,7 @@ declares with `settles=True` ends all doubt. Nothing else decides these two, and
 
 The rules for a write:
 
-- An attempt without an answer, with one that cannot be trusted, a 5xx, a 408, or "in progress" on a keyed write leaves
+- An attempt without a response, with one that cannot be trusted, a 5xx, a 408, or "in progress" on a keyed write leaves
   the write *in doubt*: it may have taken effect.
 - While nothing is in doubt, every 4xx is final, except a conflict of a keyed write that is "in progress": the same key
   is safe to send again, and is, twice at most. Of a write with no key, such a conflict is told without `settled`.
@@ -44,8 +44,8 @@ class RetryClass(Enum):
     KEYED = "keyed write"
     REPEATABLE = "repeatable write"
     UNKEYED = "write with no key"
-    TOKEN_CODE = "authorization code"  # noqa: S105
-    TOKEN_REFRESH = "refresh token"  # noqa: S105
+    TOKEN_CODE = "authorization code"  # noqa: S105 - the name of a class of operations
+    TOKEN_REFRESH = "refresh token"  # noqa: S105 - as above
 
 
 class Failure(Enum):
@@ -54,15 +54,15 @@ class Failure(Enum):
     NOT_SENT = "not_sent"
     """No byte left the machine."""
     NO_TRUSTED_RESPONSE = "no_trusted_response"
-    """Sent, and no answer that can be trusted."""
+    """Sent, and no response that can be trusted."""
     SERVER = "server_error"
-    """5xx and 408: an answer that does not say what happened."""
+    """5xx and 408: a response that does not say what happened."""
     RATE_LIMITED = "rate_limited"
-    """429: refused unprocessed, for now. Even a write without a key is sent again."""
+    """429: rejected unprocessed, for now. Even a write without a key is sent again."""
     CONFLICT = "conflict"
     """409, 423 and 425: something else holds the thing, perhaps an own earlier attempt."""
     UNAUTHORIZED = "unauthorized"
-    """401: the token or the signature is refused; sent again once with another, if there can be one."""
+    """401: the token or the signature is rejected; sent again once with another, if there can be one."""
     TURNED_AWAY = "turned_away"
     """3xx and 403: not about this request but about the way to the platform."""
     REFUSED = "refused"
@@ -75,7 +75,7 @@ class Verdict(Enum):
     RETRY = auto()
     #: Again, but only one time in the life of the call.
     ONCE = auto()
-    #: At once, one time in the life of the call, with a renewed token.
+    #: At once, one time in the life of the call, with a refreshed token.
     REFRESH = auto()
     #: Unless the response is final (`is_final`), at most `MAX_UNSETTLED` times in the life of the call.
     IF_UNSETTLED = auto()
@@ -93,7 +93,7 @@ def _row(not_sent: Verdict, no_answer: Verdict, server: Verdict, other_4xx: Verd
             Failure.NOT_SENT: not_sent,
             Failure.NO_TRUSTED_RESPONSE: no_answer,
             Failure.SERVER: server,
-            # Refused unprocessed: even what takes no key can be sent again.
+            # Rejected unprocessed: even what takes no key can be sent again.
             Failure.RATE_LIMITED: Verdict.RETRY,
             Failure.CONFLICT: other_4xx,
             Failure.REFUSED: other_4xx,
@@ -106,7 +106,7 @@ def _row(not_sent: Verdict, no_answer: Verdict, server: Verdict, other_4xx: Verd
 _V = Verdict
 TABLE: Mapping[RetryClass, Row] = MappingProxyType(
     {
-        #                               not sent  no answer     5xx, 408  other 4xx        401
+        #                               not sent  no response     5xx, 408  other 4xx        401
         RetryClass.READ:          _row(_V.RETRY, _V.RETRY,    _V.RETRY, _V.STOP,         _V.REFRESH),
         RetryClass.KEYED:         _row(_V.RETRY, _V.RETRY,    _V.RETRY, _V.IF_UNSETTLED, _V.REFRESH),
         RetryClass.REPEATABLE:        _row(_V.RETRY, _V.RETRY,    _V.RETRY, _V.STOP,         _V.REFRESH),
@@ -123,7 +123,7 @@ def classify_status(status: int, code: str | None = None) -> Failure:
         case 401:
             return Failure.UNAUTHORIZED
         case 400 if code == "invalid_access_token":
-            # What preferences say of a token that all other operations answer with a 401.
+            # What preferences say of a token that all other operations respond to with a 401.
             return Failure.UNAUTHORIZED
         case 403:
             return Failure.TURNED_AWAY
@@ -142,7 +142,7 @@ def classify_status(status: int, code: str | None = None) -> Failure:
 
 
 class ErrorCode(Struct, frozen=True):
-    """A documented refusal."""
+    """A documented rejection."""
 
     status: int
     """The status code, 400 to 599."""
@@ -161,12 +161,12 @@ class ErrorCode(Struct, frozen=True):
     """The class of the error: a subclass of `APIError` that is made in the same way; by default that of its status."""
 
     def __post_init__(self) -> None:
-        if type(self.status) is not int or self.status not in _REFUSALS:
-            raise RequestInvalid("status", f"{self.status!r} is no status of a refusal, 400 to 599")
+        if type(self.status) is not int or self.status not in _REJECTIONS:
+            raise RequestInvalid("status", f"{self.status!r} is no status of a rejection, 400 to 599")
         if self.kind in (Failure.NOT_SENT, Failure.NO_TRUSTED_RESPONSE):
             raise RequestInvalid("kind", f"{self.kind.name} is not what a response can mean")
         if self.kind is not None and self.code == ANY_CODE and self.status in _ANYBODY:
-            raise RequestInvalid("kind", f"needs a code: a gateway answers {self.status} as well")
+            raise RequestInvalid("kind", f"needs a code: a gateway sends {self.status} as well")
         if self.raises is not None and not (isinstance(self.raises, type) and issubclass(self.raises, APIError)):
             raise RequestInvalid("raises", "must be a subclass of APIError")
         if self.raises is not None:
@@ -175,13 +175,13 @@ class ErrorCode(Struct, frozen=True):
                     self.status, self.code, "", meaning=None, details=(), request_id=None, retry_after=None, raw=b""
                 )
             except TypeError as error:
-                # Found only when the platform has refused something, it would hide what that was.
+                # Found only when the platform has rejected something, it would hide what that was.
                 raise RequestInvalid("raises", f"must be made as APIError is: {error}") from None
         if self.settles and not can_settle(self.status, self.code):
             raise RequestInvalid("settles", f"{self.status} {self.code} can never settle a write")
 
 
-_REFUSALS = range(400, 600)
+_REJECTIONS = range(400, 600)
 #: What a gateway says without having asked the platform: with no code of its own it says nothing of the request.
 _ANYBODY = frozenset({408, *range(500, 600)})
 #: What a gateway says as well, or what says nothing of an earlier attempt.
@@ -190,7 +190,7 @@ _NEVER_SETTLE_CODE = frozenset({"bad_request", "bad-request", ANY_CODE})
 
 
 def can_settle(status: int, code: str) -> bool:
-    """Whether a refusal may be declared with `settles=True`."""
+    """Whether a rejection may be declared with `settles=True`."""
     return (
         _BAD_REQUEST <= status < _SERVER_ERROR
         and status not in _NEVER_SETTLE_STATUS
@@ -226,7 +226,7 @@ def settles(errors: Iterable[ErrorCode], status: int, codes: Collection[str], *,
     """Whether a response of *status* with *codes* says that no attempt at the write has taken effect.
 
     Args:
-        errors: The declared refusals of the operation.
+        errors: The declared rejections of the operation.
         status: The status code of the response.
         codes: Every code in its body.
         random_key: The key was made for this call: nobody else can have used it.
@@ -242,7 +242,7 @@ def settles(errors: Iterable[ErrorCode], status: int, codes: Collection[str], *,
 def is_in_progress(kind: Failure, codes: Collection[str]) -> bool:
     """Whether a response that does not settle a write leaves open what becomes of it, though it was the first.
 
-    A keyed write is in doubt then, and is sent again; any other is refused, but not `APIError.settled`.
+    A keyed write is in doubt then, and is sent again; any other is rejected, but not `APIError.settled`.
     A conflict that names neither a state of the thing (`*_already_*`) nor another request under the key may be about
     an own attempt: a proxy can have sent it twice.
     """

@@ -22,7 +22,7 @@ MOST_CERTIFIED = 1_000
 
 
 def check_filters(shape: PageShape, filters: Mapping[str, object]) -> None:
-    """Refuse filters under which rows can join the search, or leave it and come back.
+    """Reject filters under which rows can join the search, or leave it and come back.
 
     Raises:
         RequestInvalid: One can change, or the window of creation has no end.
@@ -44,14 +44,14 @@ class Certificate:
         until: When the window of creation ends; ``None`` if the search has none.
     """
 
-    __slots__ = ("_ids", "_total", "_until", "refusal")
+    __slots__ = ("_ids", "_total", "_until", "rejection")
 
     def __init__(self, until: object) -> None:
         self._until = until if isinstance(until, datetime) else None
         self._ids: set[str] = set()
         self._total: int | None = None
         #: Why nothing is proved any more.
-        self.refusal: str | None = None
+        self.rejection: str | None = None
 
     @property
     def seen(self) -> int:
@@ -66,20 +66,20 @@ class Certificate:
         texts = [str(one) for one in ids if isinstance(one, int | str) and one != ""]
         self._ids.update(texts)
         if total is None:
-            self.refusal = "the platform gives no total"
+            self.rejection = "the platform gives no total"
         elif is_first:
             self._total = total
             is_atomic = offset == 0 and total == received == len(self._ids)
-            self.refusal = None if is_atomic else self._limits(total, headers)
+            self.rejection = None if is_atomic else self._limits(total, headers)
         elif total > (self._total or 0):
-            self.refusal = "the total has risen"
+            self.rejection = "the total has risen"
         if len(texts) < received:
-            self.refusal = "a row has no id"
+            self.rejection = "a row has no id"
 
     def judge(self) -> None:
         """Take the page before for the last."""
-        if self.refusal is None and len(self._ids) != self._total:
-            self.refusal = "rows have moved, or the platform does not show all that it counts"
+        if self.rejection is None and len(self._ids) != self._total:
+            self.rejection = "rows have moved, or the platform does not show all that it counts"
 
     def _limits(self, total: int, headers: Mapping[str, str]) -> str | None:
         """Return why several pages of a search prove nothing."""

@@ -44,7 +44,7 @@ class Position(TypedDict, total=False):
 
 
 def check_names(filters: Mapping[str, object]) -> None:
-    """Refuse what is a part of the query, and no filter.
+    """Reject what is a part of the query, and no filter.
 
     Raises:
         RequestInvalid: The position of a page is among *filters*.

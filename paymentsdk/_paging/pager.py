@@ -53,7 +53,7 @@ class Page(Struct, Generic[T], frozen=True, kw_only=True):
     resume_point: ResumePoint | None
     """Pass it to `search(start=)` to go on after this page; `None` after the last."""
     anomalies: tuple[Anomaly, ...] = ()
-    """What in the answer did not follow the contract."""
+    """What in the response did not follow the contract."""
 
 
 class Pager(Generic[T]):
@@ -118,7 +118,7 @@ class Pager(Generic[T]):
         check_within("start", start, 0, LARGEST_OFFSET)
         check_within("prefetch", prefetch, 1, MOST_PREFETCH)
         check_within("overlap", overlap, 0, (page_size or MOST_ROWS) - 1)
-        operation.query_encoder.encode(filters)  # A bad filter is refused here, not at the first row.
+        operation.query_encoder.encode(filters)  # A bad filter is rejected here, not at the first row.
         if certify:
             check_filters(operation.page, filters)
             check_within("start", start, 0, 0)
@@ -282,7 +282,7 @@ class Pages(AsyncIterator[Page[T]]):
         await _gone(self._left)
 
     def __del__(self) -> None:
-        # `break` leaves an iterator without a word; its tasks must not go on fetching. Nobody knows in which thread the
+        # `break` does not close an async iterator; its tasks must not go on fetching. Nobody knows in which thread the
         # last reference goes, nor when: a loop that is closed has no more turn for them.
         with suppress(RuntimeError):
             loop = self._ahead[0][1].get_loop() if self._ahead else None
@@ -341,12 +341,12 @@ class Pages(AsyncIterator[Page[T]]):
         fresh = self._seen.fresh(rows, ids)
         anomalies = result.anomalies
         dropped = _dropped(anomalies, self._shape.places(result.value)[0]) if anomalies else ()
-        arrival = PageSummary(ids=ids, dropped=dropped, total=total, proposed=proposed, has_new_rows=bool(fresh))
-        following = self._advance(walk, arrival, result.headers)
-        missing = arrival.missing(walk.offset, walk.total)
+        summary = PageSummary(ids=ids, dropped=dropped, total=total, proposed=proposed, has_new_rows=bool(fresh))
+        following = self._advance(walk, summary, result.headers)
+        missing = summary.missing(walk.offset, walk.total)
         if self._certificate is None and following is None and missing is not None:
             raise Incomplete(self._returned, missing, ResumePoint(walk.offset, missing))
-        if what := arrival.contradiction(walk.offset):
+        if what := summary.contradiction(walk.offset):
             anomalies += (Anomaly("$", total, f"{what} at offset {walk.offset}, though the total is {total}"),)
             logger.warning("%s: %s at offset %d of %d", self.operation, what, walk.offset, total)
         if following is None or following.size != walk.size:
@@ -374,13 +374,13 @@ class Pages(AsyncIterator[Page[T]]):
         try:
             following = walk.advance(page, looks_ahead=bool(self._ahead))
         except PaginationStalled as error:
-            following, certificate.refusal = None, str(error)
+            following, certificate.rejection = None, str(error)
         if following is None:
             certificate.judge()
-        if certificate.refusal is not None:
+        if certificate.rejection is not None:
             # From the first row: what was seen before another walk proves nothing about that.
             point = ResumePoint(0, page.total)
-            raise Incomplete(certificate.seen, page.total or 0, point, certificate.refusal)
+            raise Incomplete(certificate.seen, page.total or 0, point, certificate.rejection)
         return following
 
 

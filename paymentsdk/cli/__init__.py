@@ -233,7 +233,7 @@ def _settings(sandbox: argparse.ArgumentParser) -> Iterator[argparse.Action]:
         dest="as_json",
         help="print address and credentials as one line of JSON; the authorization code in it lasts 10 minutes",
     )
-    yield sandbox.add_argument("--seed", type=int, metavar="N", help="make ids and chance repeatable")
+    yield sandbox.add_argument("--seed", type=int, metavar="N", help="make ids and random choices repeatable")
     yield sandbox.add_argument(
         "--policy",
         type=pair,

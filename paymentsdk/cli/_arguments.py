@@ -39,7 +39,7 @@ def pair(text: str) -> tuple[str, str]:
 
 
 def pairs(given: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return the *given* pairs by name; refuse a name that is given twice: nobody knows which value is meant."""
+    """Return the *given* pairs by name; reject a name that is given twice: nobody knows which value is meant."""
     values: dict[str, str] = {}
     for name, value in given:
         if name in values:

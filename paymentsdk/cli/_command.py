@@ -51,7 +51,7 @@ def add_command(
     # Without defaults: a command within a command would set what was said before it back to them.
     where = f"the sandbox (default: PAYMENTSDK_BASE_URL, or port {DEFAULT_PORT} here)"
     parser.add_argument("--url", type=address, default=argparse.SUPPRESS, help=where)
-    parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print the answer as JSON")
+    parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print the response as JSON")
     parser.set_defaults(run=ask, command=command, parser=parser, name=name)
     return parser
 
@@ -72,7 +72,7 @@ def _refuse_settings(options: Namespace) -> None:
     said = [one.option_strings[0] for one in options.settings if getattr(options, one.dest) != one.default]
     if said:
         words = f"{', '.join(said)} {'is' if len(said) == 1 else 'are'} for starting a sandbox"
-        hint = f"; for an answer in JSON, write --json after `{options.name}`" if "--json" in said else ""
+        hint = f"; for a response in JSON, write --json after `{options.name}`" if "--json" in said else ""
         raise argparse.ArgumentTypeError(f"{words}, and `{options.name}` asks one that runs{hint}")
 
 

@@ -79,7 +79,7 @@ def _add(
     parser = commands.add_parser(name, help=summary, description=sentence(summary), epilog=epilog)
     where = f"the file or the postgresql:// address of the journal (default: {_VARIABLE}, or {_DEFAULT_FILE})"
     parser.add_argument("--file", type=file, metavar="FILE", help=where)
-    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
+    parser.add_argument("--json", action="store_true", help="print the response as JSON")
     parser.set_defaults(run=_run, command=command, parser=parser)
     return parser
 

@@ -50,7 +50,7 @@ _POSITION = frozenset({"offset", "limit"})
 #: How a value of a type is written.
 _FORMS: Mapping[object, str] = {datetime: "a moment such as 2026-01-31T09:30:00Z", bool: "true or false"}
 _EXIT_CODES = (
-    "exit codes: 0 done; 1 refused, or the platform could not be reached; 2 nothing was sent, since the command makes "
+    "exit codes: 0 done; 1 rejected, or the platform could not be reached; 2 nothing was sent, since the command makes "
     "no sense; 3 you do not know what became of a write: repeat it with the same --idempotency-key; 130 interrupted"
 )
 
@@ -285,7 +285,7 @@ class _Members(tuple[tuple[str, object], ...]):
 
 
 def _check_members(given: object, read: object, place: str) -> None:
-    """Refuse a member that the Struct *read* does not have, and one that is given twice: the first would be dropped."""
+    """Reject a member that the Struct *read* does not have, and one that is given twice: the first would be dropped."""
     if isinstance(given, _Members):
         names = None
         if isinstance(read, Struct):

@@ -86,7 +86,7 @@ def _file() -> Path:
 
 
 def _check_private(file: Path, found: os.stat_result) -> None:
-    """Refuse a file of secrets that is not its owner's alone; Windows keeps others out of a home by itself."""
+    """Reject a file of secrets that is not its owner's alone; Windows keeps others out of a home by itself."""
     if not stat.S_ISREG(found.st_mode):
         raise RequestInvalid(str(file), "is not a regular file")
     if os.name == "nt":

@@ -30,7 +30,7 @@ _VARIABLE = "PAYMENTSDK_BASE_URL"
 
 
 class SandboxError(OSError):
-    """The sandbox could not be asked, or refused."""
+    """The sandbox could not be asked, or rejected."""
 
 
 class NotAnsweredError(SandboxError):
@@ -38,7 +38,7 @@ class NotAnsweredError(SandboxError):
 
 
 class _Refusal(Struct):
-    """What the control API says when it refuses."""
+    """What the control API says when it rejects."""
 
     code: str
     message: str
@@ -63,11 +63,11 @@ class Running:
         """Where it is."""
 
     def ask(self, form: type[T], method: str, path: str, body: object = None) -> T:
-        """Ask the control API, and return the answer as *form*.
+        """Ask the control API, and return the response as *form*.
 
         Raises:
-            NotAnsweredError: It was asked, and has not answered.
-            SandboxError: Nobody is there, or it refused.
+            NotAnsweredError: It was asked, and has not responded.
+            SandboxError: Nobody is there, or it rejected.
         """
         status, answer = self._answer(method, path, b"" if body is None else msgspec.json.encode(body))
         try:
@@ -75,7 +75,7 @@ class Running:
                 return msgspec.json.decode(answer, type=form)
             refusal = msgspec.json.decode(answer, type=_Refusal)
         except ValueError:
-            raise SandboxError(f"what answers at {self.url} is not a sandbox (status {status})") from None
+            raise SandboxError(f"what responds at {self.url} is not a sandbox (status {status})") from None
         raise SandboxError(f"{status} {refusal.code}: {refusal.message}")
 
     def _answer(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
@@ -88,13 +88,13 @@ class Running:
             response = connection.getresponse()
             return response.status, response.read()
         except TimeoutError:
-            words = f"the sandbox at {self.url} has not answered within {_TO_ANSWER:.0f} s, and may still be at work"
+            words = f"the sandbox at {self.url} has not responded within {_TO_ANSWER:.0f} s, and may still be at work"
             raise NotAnsweredError(words) from None
         except OSError as error:
-            words = f"the sandbox at {self.url} has gone without an answer ({error}), and may have done what was asked"
+            words = f"the sandbox at {self.url} has gone without a response ({error}), and may have done what was asked"
             raise NotAnsweredError(words) from None
         except HTTPException:
-            raise SandboxError(f"what answers at {self.url} is not a sandbox") from None
+            raise SandboxError(f"what responds at {self.url} is not a sandbox") from None
         finally:
             connection.close()
 

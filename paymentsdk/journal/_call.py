@@ -129,7 +129,7 @@ class JournaledCall:
             heard = await send(row, self._permit)
         except BaseException:
             # Cancelled, as a rule: nobody can be waited for now. What is on its way may still take effect, so the row
-            # stays held until its lease ends: another owner that resumed it at once could hear a refusal before that.
+            # stays held until its lease ends: another owner that resumed it at once could hear a rejection before that.
             if not self._attempts:
                 state = self._settled(row, RecordState.DEFERRED if self._defer else RecordState.NOT_SENT)
                 self._later(self._resolve(row, Resolution(state=state, reason="cancelled")))

@@ -45,7 +45,7 @@ def _hashed_scope(base_url: str, seller: str, operation: str) -> Hash:
     hashed = sha256()
     for field, part in (("base_url", base_url), ("seller", seller), ("operation", operation)):
         if not isinstance(part, str) or not part:
-            raise RequestInvalid(field, "must be text that is not empty")
+            raise RequestInvalid(field, "must be a string that is not empty")
         _add(hashed, part)
     return hashed
 
@@ -57,7 +57,7 @@ def _add(hashed: Hash, part: str) -> None:
 
 
 def check_name(name: str) -> None:
-    """Refuse what cannot name a record.
+    """Reject what cannot name a record.
 
     Raises:
         RequestInvalid: It is not 1 to 200 printable characters.

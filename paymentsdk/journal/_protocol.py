@@ -57,7 +57,7 @@ class Journal(Protocol):
         """Take over up to *limit* open rows of *sellers* that have no living owner, the oldest first.
 
         With *keys*, no others than these. Rows that recovery cannot send (``Record.recoverable``) are left alone. What
-        *owner* holds already is among them: it may have taken them over in a claim whose answer was lost.
+        *owner* holds already is among them: it may have taken them over in a claim whose response was lost.
         """
         ...
 

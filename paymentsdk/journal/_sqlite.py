@@ -24,7 +24,7 @@ T = TypeVar("T")
 Work: TypeAlias = Callable[[Transaction], Awaitable[T]]
 Values: TypeAlias = Sequence[str | float | bytes | None]
 
-#: "paym", in the header of the file: another program's database is refused.
+#: "paym", in the header of the file: another program's database is rejected.
 _APPLICATION = 0x7061796D
 TABLE = """
 CREATE TABLE record (
@@ -313,7 +313,7 @@ class SQLiteJournal:
                 return
 
     def _prepare(self, database: sqlite3.Connection) -> None:
-        """Make the table in a new file; refuse a file of another program or version."""
+        """Make the table in a new file; reject a file of another program or version."""
         database.execute("BEGIN IMMEDIATE")
         application = database.execute("PRAGMA application_id").fetchone()[0]
         version = database.execute("PRAGMA user_version").fetchone()[0]

@@ -42,7 +42,7 @@ class RecordState(Enum):
     DEFERRED = "deferred"
     #: Nothing was sent, and nothing will be unless the caller asks once more.
     NOT_SENT = "not_sent"
-    #: The platform refused it.
+    #: The platform rejected it.
     REFUSED = "refused"
     #: It took effect.
     DONE = "done"
@@ -137,7 +137,7 @@ class Action(Enum):
     IN_PROGRESS = "raise InProgress"
     RESUME = "send the kept bytes with the kept key"
     RETURN = "return the kept value"
-    REFUSE = "raise the kept refusal"
+    REFUSE = "raise the kept rejection"
     SEND_AGAIN = "send, as nothing was sent before"
     EXPIRED = "raise NotSent"
     UNKNOWN = "raise OutcomeUnknown"
@@ -181,7 +181,7 @@ ON_BEGIN: Mapping[Found, Row] = MappingProxyType(
 
 #: Nothing was sent.
 WITHOUT_TRACE = (_S.NOT_SENT, _S.EXPIRED, _S.DEFERRED)
-#: States that must be durable before the caller hears of them: the platform forgets what it refused, so that recovery
+#: States that must be durable before the caller hears of them: the platform forgets what it rejected, so that recovery
 #: could send, with success, what the caller believes to be over. To lose ``DONE`` or ``UNKNOWN`` costs one replay.
 HEARD: frozenset[RecordState] = frozenset({_S.NOT_SENT, _S.REFUSED, _S.EXPIRED, _S.DEFERRED})
 
@@ -245,7 +245,7 @@ class Record(Struct, frozen=True, kw_only=True):
     reason: str = ""
     """Why it is in this state, in words."""
     response: StoredResponse | None = None
-    """What the platform answered; of ``DONE`` and ``REFUSED``."""
+    """What the platform responded; of ``DONE`` and ``REFUSED``."""
 
     @property
     def is_open(self) -> bool:
@@ -405,7 +405,7 @@ def timing(record: Record, now: float | None) -> Timing:
 def lease_covers(left: float, timeout: float) -> bool:
     """Whether an attempt of *timeout* seconds ends within a lease of which *left* seconds are left.
 
-    Otherwise another owner could hear a refusal while this attempt still succeeds.
+    Otherwise another owner could hear a rejection while this attempt still succeeds.
     """
     return left >= timeout
 

@@ -135,10 +135,10 @@ class Count:
 def examine(window: Window, rules: Rules) -> Steps[R, Verdict[R]]:
     """Walk *window* until it is certified, is to be split, or is given up.
 
-    Yields the offsets of pages to fetch, and takes these pages, with ``None`` for an offset that the platform refuses.
+    Yields the offsets of pages to fetch, and takes these pages, with ``None`` for an offset that the platform rejects.
     """
     count, rows = Count(), dict[str | None, R]()
-    total, now, reason = None, 0, "the platform refuses the query"
+    total, now, reason = None, 0, "the platform rejects the query"
     for _ in range(rules.tries):
         (first,) = yield [0]
         if first is None:

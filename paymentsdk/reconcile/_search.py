@@ -59,7 +59,7 @@ class Search:
     async def page(
         self, name: str, begin: int | None, end: int | None, offset: int, *, by: By = "date_created"
     ) -> Sight[Order] | None:
-        """Fetch a page of a range, which may be open; `None` if the platform refuses its offset."""
+        """Fetch a page of a range, which may be open; `None` if the platform rejects its offset."""
         query: dict[str, object] = {"offset": offset}
         if begin is not None:
             query[f"{by}_from"] = moment_of(begin)

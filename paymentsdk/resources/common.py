@@ -1,4 +1,4 @@
-"""Parts that several resources share: the bases of their Structs, open enums, ids, moments, durations, refusals."""
+"""Parts that several resources share: the bases of their Structs, open enums, ids, moments, durations, rejections."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Self, TypeAlias, TypedDict, TypeVar, Unpack, dataclass_transform
+from typing import TYPE_CHECKING, Annotated, Self, TypeAlias, TypedDict, TypeVar, Unpack, cast, dataclass_transform
 
 import msgspec
 from msgspec import Meta, Struct, StructMeta, field
@@ -62,14 +62,14 @@ class OpenEnum(StrEnum):
 
 if TYPE_CHECKING:
     E = TypeVar("E", bound=OpenEnum)
-    #: A member of an answer whose values are those of an `OpenEnum`, or any other text. To type checkers it is
+    #: A member of a response whose values are those of an `OpenEnum`, or any other text. To type checkers it is
     #: a union with ``str``: a ``match`` over the named values alone is not exhaustive, since the platform may send
     #: others. When a program runs, the value is always of the enum: msgspec takes no union of it with ``str``.
     Open: TypeAlias = E | str
 else:
 
     class Open:
-        """A member of an answer that is one of an enum's values, or one that the contract does not name (yet)."""
+        """A member of a response that is one of an enum's values, or one that the contract does not name (yet)."""
 
         def __class_getitem__(cls, kind: type[OpenEnum]) -> type[OpenEnum]:
             return kind
@@ -96,16 +96,16 @@ class RequestStruct(Struct, metaclass=KeywordOnlyMeta, frozen=True, omit_default
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 class ResponseStruct(Struct, metaclass=KeywordOnlyMeta, frozen=True, gc=False):
-    """Base of answers. Members that the platform did not send, or sent as null, are ``None``."""
+    """Base of responses. Members that the platform did not send, or sent as null, are ``None``."""
 
 
 #: An identifier. The contract says number or string for each; real traffic sends either.
 Id: TypeAlias = int | str
-#: The id of what was made: an answer without it is of no use.
+#: The id of what was made: a response without it is of no use.
 RequiredId: TypeAlias = Annotated[str, Meta(min_length=1)]
 #: A moment with its offset.
 Moment: TypeAlias = Annotated[datetime, Meta(tz=True)]
-#: A day of an answer, for which the platform sends a date or a moment; a date alone is its first moment, UTC.
+#: A day of a response, for which the platform sends a date or a moment; a date alone is its first moment, UTC.
 Day: TypeAlias = Annotated[datetime, Meta(tz=True, extra={"day": True})]
 #: The JSON Schema of both.
 DAY_SCHEMA: dict[str, object] = {"type": "string", "anyOf": [{"format": "date"}, {"format": "date-time"}]}
@@ -134,7 +134,7 @@ class Paging(ResponseStruct):
     """How many rows the search has."""
 
 
-#: The shape of searches that answer ``{paging, results}``.
+#: The shape of searches that respond with ``{paging, results}``.
 RESULTS = PageShape(items="results", total="paging.total", offset="paging.offset")
 
 _DURATION = re.compile(
@@ -157,7 +157,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 def require(condition: object, path: str, reason: str, rule: str = "value") -> None:
-    """Refuse a request Struct that breaks a rule across its members.
+    """Reject a request Struct that breaks a rule across its members.
 
     Raises:
         RequestInvalid: *condition* is false.
@@ -167,12 +167,12 @@ def require(condition: object, path: str, reason: str, rule: str = "value") -> N
 
 
 def comparable(*amounts: object) -> bool:
-    """Whether the rules between amounts make sense; a float or NaN is refused later, at its own place."""
+    """Whether the rules between amounts make sense; a float or NaN is rejected later, at its own place."""
     return all(isinstance(amount, Decimal) and amount.is_finite() for amount in amounts)
 
 
 def require_within_total(amount: Decimal, total: Decimal, path: str) -> None:
-    """Refuse a request Struct with an *amount* above the *total* that it is a part of.
+    """Reject a request Struct with an *amount* above the *total* that it is a part of.
 
     Raises:
         RequestInvalid: It is above.
@@ -274,8 +274,8 @@ class Resource:
         **path: str,
     ) -> R:
         """Carry out a write with the options that its method was given."""
-        # A name that is no option is taken for a placeholder, and refused: the key of a misspelt one would be random.
-        call: Callable[..., Awaitable[Result[R]]] = self._engine.call
+        # A name that is no option is taken for a placeholder, and rejected: the key of a misspelt one would be random.
+        call = cast("Callable[..., Awaitable[Result[R]]]", self._engine.call)
         return (await call(operation, body, headers=headers, **options, **path)).value
 
 
@@ -283,6 +283,6 @@ UNAUTHORIZED = ErrorCode(401, "unauthorized", "the access token is invalid or ha
 KEY_USED = ErrorCode(
     409, "idempotency_key_already_used", "the key went with another request in the last 24 hours", settles=True
 )
-KEY_IN_FLIGHT = ErrorCode(423, "resource_locked", "another request with the key is being answered")
+KEY_IN_FLIGHT = ErrorCode(423, "resource_locked", "another request with the key is in progress")
 #: The contract names the status alone. A write that can be sent again says so in its own words.
 INTERNAL_ERROR = ErrorCode(500, "internal_error", "internal error; try again")

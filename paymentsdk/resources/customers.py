@@ -1,6 +1,6 @@
 """Customers (4.8): buyers that a seller knows.
 
-A part that has the same members in the request and in the answer is one Struct, without ``Request`` in its name.
+A part that has the same members in the request and in the response is one Struct, without ``Request`` in its name.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Customer(ResponseStruct):
 
 
 #: The numeric codes of a 400, as the spec lists them.
-_REFUSALS = {
+_REJECTIONS = {
     100: "credentials are required",
     101: "the customer already exists",
     102: "the customer id is missing",
@@ -200,7 +200,7 @@ CREATE: Operation[CustomerRequest, Customer] = Operation(
     section="4.8",
     summary="Create a customer",
     retry=RetryClass.UNKEYED,
-    in_doubt="send it again: a customer who exists is refused with the code 101",
+    in_doubt="send it again: a customer who exists is rejected with the code 101",
     body=CustomerRequest,
     example={
         "email": "ana@example.com",
@@ -214,7 +214,7 @@ CREATE: Operation[CustomerRequest, Customer] = Operation(
     status=201,
     echoes=(Echo("email", agrees=_same_email),),
     errors=(
-        *(ErrorCode(400, str(code), meaning) for code, meaning in _REFUSALS.items()),
+        *(ErrorCode(400, str(code), meaning) for code, meaning in _REJECTIONS.items()),
         UNAUTHORIZED,
         ErrorCode(404, "not_found", "what the request refers to was not found"),
     ),
@@ -235,8 +235,8 @@ class Customers(Resource):
 
         Raises:
             RequestInvalid: The customer breaks a rule; nothing was sent.
-            BadRequest: The platform refused; ``code`` is one of the numbers in ``CREATE.errors``, as text (``"101"``:
-                the customer exists).
+            BadRequest: The platform rejected it; ``code`` is one of the numbers in ``CREATE.errors``, as text
+                (``"101"``: the customer exists).
             NotFound: What the request refers to was not found.
             OutcomeUnknown: The customer may exist. Creating it again then answers ``"101"``.
         """

@@ -158,7 +158,7 @@ TOKEN: Operation[TokenRequest, Token] = Operation(
     result=Token,
     authenticated=False,
     errors=(
-        ErrorCode(400, "bad_request", "the grant was refused; the sub-error says why"),
+        ErrorCode(400, "bad_request", "the grant was rejected; the sub-error says why"),
         # What settles: whatever an earlier attempt has done, the grant is of no more use.
         ErrorCode(400, "invalid_client", "client_id or client_secret is invalid", settles=True),
         ErrorCode(
@@ -184,11 +184,11 @@ TOKEN: Operation[TokenRequest, Token] = Operation(
         ),
     ),
 )
-# The same operation, with another answer to a failure: a code must never be sent twice, a refresh token may be once.
+# The same operation, with another response to a failure: a code must never be sent twice, a refresh token may be once.
 _REFRESH = replace(
     TOKEN,
     retry=RetryClass.TOKEN_REFRESH,
-    in_doubt="refresh again: if the refresh token is spent, it is refused, and the seller has to authorise once more",
+    in_doubt="refresh again: if the refresh token is spent, it is rejected, and the seller has to authorise once more",
 )
 
 
@@ -218,7 +218,7 @@ class OAuth(Resource):
         Raises:
             RequestInvalid: Neither the call nor the client has an id and a secret, or the code is empty; nothing was
                 sent.
-            BadRequest: The platform refused; see ``TOKEN.errors`` for the codes.
+            BadRequest: The platform rejected it; see ``TOKEN.errors`` for the codes.
             OutcomeUnknown: The code may be spent. If it is, the seller has to authorise again.
         """
         code, code_verifier, client_secret = masked(code), masked(code_verifier), masked(client_secret)
@@ -244,7 +244,7 @@ class OAuth(Resource):
     ) -> Token:
         """Exchange a refresh token for a new token (4.1).
 
-        The answer holds a new refresh token, and the one that was sent is spent: keep the new one before using it.
+        The response holds a new refresh token, and the one that was sent is spent: keep the new one before using it.
 
         Args:
             refresh_token: The refresh token that came with the last access token.
@@ -257,7 +257,7 @@ class OAuth(Resource):
                 nothing was sent.
             ReauthorizationRequired: ``invalid_grant`` or ``unauthorized_client``: a person must authorise again;
                 ``invalid_client``: the id or the secret of the application is wrong.
-            BadRequest: The platform refused for another reason.
+            BadRequest: The platform rejected for another reason.
             OutcomeUnknown: The refresh token may be spent.
         """
         refresh_token, client_secret = masked(refresh_token), masked(client_secret)

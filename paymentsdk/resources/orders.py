@@ -154,7 +154,7 @@ else:
 
 
 class OrderRequestStruct(RequestStruct, forbid_unknown_fields=True):
-    """Base of what goes to the Orders API, which refuses members that it does not know."""
+    """Base of what goes to the Orders API, which rejects members that it does not know."""
 
 
 class QRConfigRequest(OrderRequestStruct):
@@ -293,7 +293,7 @@ class OrderRequest(OrderRequestStruct):
     def __post_init__(self) -> None:
         if self.expiration_time is not None:
             check_expiration(self.expiration_time, LONGEST_EXPIRATION)
-        # What is not of its type, or more than one payment, is refused by the call, with its place.
+        # What is not of its type, or more than one payment, is rejected by the call, with its place.
         match self.transactions:
             case TransactionsRequest(payments=[PaymentRequest(amount=paid)], cash_withdrawal=cash):
                 amounts = [paid, cash.amount] if isinstance(cash, CashWithdrawalRequest) else [paid]
@@ -320,7 +320,7 @@ def _check_totals(discounts: DiscountsRequest, total: Decimal) -> None:
 
 
 def check_expiration(text: str, longest: timedelta) -> None:
-    """Refuse an expiration that the platform refuses.
+    """Reject an expiration that the platform rejects.
 
     Raises:
         RequestInvalid: It is no duration, below 30 seconds, or above *longest*.
@@ -511,7 +511,7 @@ class IntegrationData(ResponseStruct):
 
 
 class Order(ResponseStruct):
-    """An order as the platform has it. The answer to a refund may hold only the members that changed."""
+    """An order as the platform has it. The response to a refund may hold only the members that changed."""
 
     id: RequiredId
     """`ORD` and 26 characters; the other operations need it."""
@@ -558,13 +558,13 @@ class Order(ResponseStruct):
 
     @property
     def payment(self) -> OrderPayment | None:
-        """The one payment of the order; ``None`` if this answer has none."""
+        """The one payment of the order; ``None`` if this response has none."""
         payments = self.transactions and self.transactions.payments
         return payments[0] if payments else None
 
     @property
     def refunds(self) -> tuple[Refund, ...]:
-        """The refunds that this answer holds, in every ``status``: done, under way or failed."""
+        """The refunds that this response holds, in every ``status``: done, under way or failed."""
         return (self.transactions and self.transactions.refunds) or ()
 
     @property
@@ -771,7 +771,7 @@ class Orders(Resource):
 
         Raises:
             RequestInvalid: The order breaks a rule; nothing was sent.
-            BadRequest, NotFound, Conflict: The platform refused; see ``CREATE.errors`` for the codes.
+            BadRequest, NotFound, Conflict: The platform rejected it; see ``CREATE.errors`` for the codes.
             OutcomeUnknown: The order may exist. Send it again with the error's ``idempotency_key``.
         """
         return await self._write(CREATE, order, options)
@@ -813,8 +813,8 @@ class Orders(Resource):
     ) -> Order:
         """Give money back: the whole order, or *amount* of the payment *payment_id* (4.13).
 
-        The answer may be partial: the order's id, its state and the refunds. The new refund is the last of these. Check
-        its ``status``: it can still be ``processing``, and a refund that has ``failed`` raises nothing.
+        The response may be partial: the order's id, its state and the refunds. The new refund is the last of these.
+        Check its ``status``: it can still be ``processing``, and a refund that has ``failed`` raises nothing.
 
         Args:
             order_id: The order.

@@ -1,6 +1,6 @@
 """Checkout preferences (4.3): what a buyer is asked to pay, and how, with the extra members of every industry.
 
-A part that has the same members in the request and in the answer is one Struct, without ``Request`` in its name.
+A part that has the same members in the request and in the response is one Struct, without ``Request`` in its name.
 """
 
 from __future__ import annotations
@@ -675,7 +675,7 @@ class Preferences(Resource):
 
         Raises:
             RequestInvalid: The preference breaks a rule; nothing was sent.
-            BadRequest: The platform refused; see ``CREATE.errors`` for the codes.
+            BadRequest: The platform rejected it; see ``CREATE.errors`` for the codes.
             OutcomeUnknown: The preference may exist. It costs nothing until a buyer is sent to it.
         """
         return await self._write(CREATE, preference, options)

@@ -56,7 +56,7 @@ class InternalManagement(ResponseStruct):
 
 
 class ReleaseReport(ResponseStruct):
-    """A report about released money. Any member can be missing: the answer to a deletion may have no body at all."""
+    """A report about released money. Any member can be missing: the response to a deletion may have no body at all."""
 
     id: Id | None = None
     """The report."""
@@ -104,7 +104,7 @@ DISABLE_SCHEDULE: Operation[None, ReleaseReport] = Operation(
     in_doubt="send it again: twice does no harm",
     result=ReleaseReport,
     other_statuses=(204,),
-    empty_answer=True,
+    empty_response=True,
     echoes=(Echo("status", always="deleted"),),
     # The contract says "invalid token" in words; the code is the one that the merchant order search has for it.
     errors=(ErrorCode(401, "invalid_token", "the access token is invalid or has expired"),),
@@ -118,7 +118,7 @@ class ReleaseReports(Resource):
         """Disable the automatic generation of release reports (4.9). Doing it twice does no harm.
 
         Returns:
-            The report with the status ``deleted``, or one without any member where the platform answers with no body.
+            The report with the status ``deleted``, or one without any member where the platform responds with no body.
 
         Raises:
             AuthenticationFailed: The token is not valid.

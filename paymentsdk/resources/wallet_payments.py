@@ -1,6 +1,6 @@
 """Payments from a buyer's wallet (4.4), also called advanced payments.
 
-A part that has the same members in the request and in the answer is one Struct, without ``Request`` in its name.
+A part that has the same members in the request and in the response is one Struct, without ``Request`` in its name.
 """
 
 from __future__ import annotations
@@ -292,7 +292,7 @@ class WalletPayments(Resource):
     ) -> WalletPayment:
         """Charge a buyer's wallet (4.4).
 
-        A payment that is rejected, or stays pending, is an answer and raises nothing: look at the ``status_detail`` of
+        A payment that is rejected, or stays pending, is a response and raises nothing: look at the ``status_detail`` of
         its ``payments``.
 
         Args:
@@ -303,7 +303,7 @@ class WalletPayments(Resource):
 
         Raises:
             RequestInvalid: The payment breaks a rule; nothing was sent.
-            BadRequest: The platform refused.
+            BadRequest: The platform rejected it.
             Conflict: The key went with another request.
             OutcomeUnknown: The money may have moved. Send it again with the error's ``idempotency_key``.
         """

@@ -21,7 +21,7 @@ from paymentsdk.sandbox._platform import Platform, SandboxInfo
 from paymentsdk.sandbox._policies import Policies, Policy
 from paymentsdk.sandbox._policies import describe as describe_policies
 from paymentsdk.sandbox._records import Entry, EntryKind, Subscription, Tenant
-from paymentsdk.sandbox._responses import Refused
+from paymentsdk.sandbox._responses import Rejected
 from paymentsdk.sandbox._server import Sandbox, SandboxThread
 from paymentsdk.sandbox._table import Documents
 from paymentsdk.sandbox._tenants import TenantRequest
@@ -43,7 +43,7 @@ __all__ = [
     "Policies",
     "Policy",
     "RecurringRequest",
-    "Refused",
+    "Rejected",
     "Rows",
     "Sandbox",
     "SandboxInfo",

@@ -19,7 +19,7 @@ from paymentsdk.sandbox._pages import routes
 from paymentsdk.sandbox._parsing import MAX_BODY, AnyOperation
 from paymentsdk.sandbox._pipeline import CLIENT_GONE, Authenticate, Pipeline
 from paymentsdk.sandbox._platform import Platform
-from paymentsdk.sandbox._responses import SHAPES, Refused, cause
+from paymentsdk.sandbox._responses import SHAPES, Rejected, cause
 
 __all__ = ["make_app"]
 
@@ -67,10 +67,10 @@ async def _always_answered(request: web.Request, handler: Route) -> web.StreamRe
     try:
         return await handler(request)
     except web.HTTPNotFound:
-        answer = _said(request, Refused(404, "not_found", _NOTHING_HERE))
+        response = _said(request, Rejected(404, "not_found", _NOTHING_HERE))
     except web.HTTPMethodNotAllowed as error:
-        answer = _said(request, Refused(405, "method_not_allowed", "method not allowed"))
-        answer.headers["Allow"] = error.headers["Allow"]
+        response = _said(request, Rejected(405, "method_not_allowed", "method not allowed"))
+        response.headers["Allow"] = error.headers["Allow"]
     except web.HTTPException:
         raise  # A redirect.
     except CLIENT_GONE:
@@ -78,19 +78,19 @@ async def _always_answered(request: web.Request, handler: Route) -> web.StreamRe
     except Exception as error:  # noqa: BLE001 - nothing that went wrong inside may reach the client
         _log.exception("the sandbox failed at %s %s", request.method, request.path)
         return _said(request, request.app[_PIPELINE].log_failure(request, error))
-    request.app[_PIPELINE].log_unrouted(request, answer.status)
-    return answer
+    request.app[_PIPELINE].log_unrouted(request, response.status)
+    return response
 
 
-def _said(request: web.Request, refused: Refused) -> web.Response:
-    """Return what is said where no operation, command or page answers: to a program JSON, and to a browser a page."""
+def _said(request: web.Request, rejected: Rejected) -> web.Response:
+    """Return what is said where no operation, command or page responds: to a program JSON, and to a browser a page."""
     if "text/html" in request.headers.get("Accept", ""):
-        return routes.refusal_page(refused)
+        return routes.rejection_page(rejected)
     operation = _nearest(request.app[PLATFORM], request.path)
     name = "flat" if request.path.startswith(PREFIX) else request.app[PLATFORM].policies.error_shape
     shape = SHAPES.get(name, noun_of(operation).shape if operation else cause)
-    body = _responses.refusal(refused, operation, shape)
-    return web.Response(status=refused.status, body=body, content_type="application/json")
+    body = _responses.rejection(rejected, operation, shape)
+    return web.Response(status=rejected.status, body=body, content_type="application/json")
 
 
 def _nearest(platform: Platform, path: str) -> AnyOperation | None:

@@ -27,7 +27,7 @@ from paymentsdk.sandbox._records import (
     Subscription,
     Tenant,
 )
-from paymentsdk.sandbox._responses import Refused
+from paymentsdk.sandbox._responses import Rejected
 from paymentsdk.sandbox._table import Table
 
 __all__ = ["Buyer", "Outcome", "PaymentMethod"]
@@ -44,7 +44,7 @@ DEFAULT_PAYER = 100_000_001
 class Buyer:
     """Someone with a wallet, a camera and a browser. Every method may be called from any thread.
 
-    Every method raises `Refused` if it cannot do what it is asked to: an expired order cannot be paid, and an
+    Every method raises `Rejected` if it cannot do what it is asked to: an expired order cannot be paid, and an
     unknown code cannot be scanned.
 
     Args:
@@ -68,7 +68,7 @@ class Buyer:
             tenant: The seller of the point of sale; the buyer's own by default.
 
         Raises:
-            Refused: There is no such order, or the point of sale has none.
+            Rejected: There is no such order, or the point of sale has none.
         """
         name = _name_in(code)
         self._platform.run_due()
@@ -86,8 +86,8 @@ class Buyer:
             if waiting:
                 return waiting[0].order
         if self._platform.store.get(PREFERENCES, name) is not None:
-            raise Refused(404, "order_not_found", "the code leads to a checkout: pay it with pay_preference")
-        raise Refused(404, "order_not_found", "the code leads to no order that waits to be paid")
+            raise Rejected(404, "order_not_found", "the code leads to a checkout: pay it with pay_preference")
+        raise Rejected(404, "order_not_found", "the code leads to no order that waits to be paid")
 
     def pay(
         self,
@@ -110,9 +110,9 @@ class Buyer:
             The order as it is now.
         """
         if payment_method not in orders.METHODS:
-            raise Refused(400, "bad_request", f"a payment method is one of {', '.join(orders.METHODS)}")
+            raise Rejected(400, "bad_request", f"a payment method is one of {', '.join(orders.METHODS)}")
         if not 1 <= orders.counted_installments(payment_method, installments) <= MOST_INSTALLMENTS:
-            raise Refused(400, "bad_request", f"an order is paid in 1 to {MOST_INSTALLMENTS} installments")
+            raise Rejected(400, "bad_request", f"an order is paid in 1 to {MOST_INSTALLMENTS} installments")
         _check_outcome(outcome)
         order_id = order.id if isinstance(order, Order) else self.scan(order).id
         with self._platform.store.transaction():
@@ -180,7 +180,7 @@ class Buyer:
         with self._platform.store.transaction():
             context, record = self._found(MERCHANT_ORDERS, str(merchant_order))
             if record.merchant_order.preference_id is None:
-                raise Refused(404, "not_found", "a QR order is refunded through the Orders API")
+                raise Rejected(404, "not_found", "a QR order is refunded through the Orders API")
             return merchant_orders.refund_preference(context, record, amount)
 
     def subscribe(
@@ -227,7 +227,7 @@ class Buyer:
         self._platform.run_due(now)
         owner = self._platform.find_owner(table, name)
         if owner is None:
-            raise Refused(404, "not_found", f"there is no {name!r}")
+            raise Rejected(404, "not_found", f"there is no {name!r}")
         context = self._platform.context(owner, now=now)
         return context, context.require(table, name)
 
@@ -240,15 +240,15 @@ def _name_in(address: str) -> str:
     """Return the name that *address* ends with; the page there adds how the last attempt came out.
 
     Raises:
-        TypeError: It is no text: another kind of thing, which is paid in another way.
+        TypeError: It is not a string: another kind of thing, which is paid in another way.
     """
     if not isinstance(address, str):
-        raise TypeError(f"expected a code, an id or a link as text, got {type(address).__name__}")
+        raise TypeError(f"expected a code, an id or a link as a string, got {type(address).__name__}")
     return address.strip().partition("?")[0].rstrip("/").rpartition("/")[2]
 
 
 def _check_outcome(outcome: str) -> None:
-    """Refuse what is no outcome: a word that nobody knows must not move money."""
+    """Reject what is no outcome: a word that nobody knows must not move money."""
     known = get_args(Outcome)
     if outcome not in known:
-        raise Refused(400, "bad_request", f"an outcome is one of {', '.join(known)}")
+        raise Rejected(400, "bad_request", f"an outcome is one of {', '.join(known)}")

@@ -117,7 +117,7 @@ class Clock:
         Raises:
             ValueError: *duration* is negative, longer than ten years, leads beyond the year 3000, or is not an ISO 8601
                 duration.
-            TypeError: *duration* is neither text nor a ``timedelta``.
+            TypeError: *duration* is neither a string nor a ``timedelta``.
         """
         with self._locked():
             self.set(self.state_advanced(duration))
@@ -128,7 +128,7 @@ class Clock:
         if isinstance(duration, str):
             duration = _read(duration)
         if not isinstance(duration, timedelta):
-            raise TypeError(f"a duration is a timedelta, or text such as PT15M, not {duration!r}")
+            raise TypeError(f"a duration is a timedelta, or a string such as PT15M, not {duration!r}")
         if duration < _NOTHING:
             raise ValueError("time does not go backwards; restore a snapshot instead")
         if duration > LONGEST_ADVANCE:

@@ -10,9 +10,9 @@ from paymentsdk._operation.rules import ANY_CODE, ErrorCode
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.sandbox import _magic_values
 from paymentsdk.sandbox._handlers import HANDLERS, noun_of
-from paymentsdk.sandbox._responses import Refused
+from paymentsdk.sandbox._responses import Rejected
 
-__all__ = ["CAUSES", "cause_of", "general", "magic_value", "refuse", "ways"]
+__all__ = ["CAUSES", "cause_of", "general", "magic_value", "reject", "ways"]
 
 B = TypeVar("B")
 _SERVER_ERRORS = 500
@@ -28,12 +28,12 @@ CAUSES: Mapping[str, str] = {
 }
 
 
-def refuse(operation: Operation[object, object], error: RequestInvalid) -> Refused:
+def reject(operation: Operation[object, object], error: RequestInvalid) -> Rejected:
     """Return the documented error of *operation* for a broken rule, naming the place."""
     code_of = noun_of(operation).code_of
     place = error.path.removeprefix("$").lstrip(".") or "body"
     code = code_of(operation, error) if code_of else general(operation, 400)
-    return Refused(400, code, details=(f"{place}: {error.reason}",))
+    return Rejected(400, code, details=(f"{place}: {error.reason}",))
 
 
 def general(operation: Operation[object, object], status: int) -> str:
@@ -59,7 +59,7 @@ def cause_of(operation: Operation[B, object], error: ErrorCode) -> str | None:
 
 
 def ways(operation: Operation[B, object], error: ErrorCode) -> tuple[str, ...]:
-    """Return every way to be refused with *error*: for people, and for the test that wants one for each."""
+    """Return every way to be rejected with *error*: for people, and for the test that wants one for each."""
     magic = HANDLERS[operation.name].magic
     magically = None if magic is None else f"{magic.member}: {_magic_values.value_for(operation, error, magic)}"
     rule = f'FaultRule(operation="{operation.name}", effect="refuse", status={error.status}, code="{error.code}")'

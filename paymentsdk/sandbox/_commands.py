@@ -32,7 +32,7 @@ from paymentsdk.sandbox._faults import AddedFault, FaultRule
 from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._provision import ProvisionRequest
 from paymentsdk.sandbox._records import INVOICES, MERCHANT_ORDERS, ORDERS, PLANS, SUBSCRIPTIONS, Tenant
-from paymentsdk.sandbox._responses import Refused
+from paymentsdk.sandbox._responses import Rejected
 from paymentsdk.sandbox._table import Table
 from paymentsdk.sandbox._tenants import TenantRequest
 
@@ -148,7 +148,7 @@ async def provision(platform: Platform, request: ControlRequest) -> object:
         for _ in platform.provision(asked):
             await asyncio.sleep(0)
     except LookupError as error:
-        raise Refused(404, "not_found", str(error)) from None
+        raise Rejected(404, "not_found", str(error)) from None
     return {"orders": asked.orders}
 
 
@@ -205,7 +205,7 @@ def add_fault(platform: Platform, request: ControlRequest) -> object:
     try:
         return _shown_fault(platform.faults.add(rule))
     except ValueError as error:
-        raise Refused(400, "bad_request", str(error)) from None
+        raise Rejected(400, "bad_request", str(error)) from None
 
 
 def faults(platform: Platform, request: ControlRequest) -> object:
@@ -225,7 +225,7 @@ def remove_fault(platform: Platform, request: ControlRequest) -> object:
         if str(added.id) == request.path["id"]:
             added.remove()
             return _shown_fault(added)
-    raise Refused(404, "not_found", "no fault has this number")
+    raise Rejected(404, "not_found", "no fault has this number")
 
 
 def _shown_fault(added: AddedFault) -> object:
@@ -245,7 +245,7 @@ def change_policies(platform: Platform, request: ControlRequest) -> object:
     try:
         changes = msgspec.json.decode(request.body or b"{}", type=dict[str, object])
     except (ValueError, RecursionError):
-        raise Refused(400, "bad_request", "the body is not a JSON object") from None
+        raise Rejected(400, "bad_request", "the body is not a JSON object") from None
     return msgspec.structs.asdict(platform.change_policies(changes))
 
 
@@ -265,9 +265,9 @@ def restore(platform: Platform, request: ControlRequest) -> object:
     try:
         platform.restore(name)
     except KeyError:
-        raise Refused(404, "not_found", "there is no such snapshot") from None
+        raise Rejected(404, "not_found", "there is no such snapshot") from None
     except OSError as error:
-        raise Refused(409, "snapshot_unusable", str(error)) from None
+        raise Rejected(409, "snapshot_unusable", str(error)) from None
     return {"name": name, **_clock(platform)}
 
 
@@ -277,7 +277,7 @@ def requests(platform: Platform, request: ControlRequest) -> object:
 
 
 def codes(platform: Platform, request: ControlRequest) -> object:
-    """List every documented code, and the ways to be refused with it."""
+    """List every documented code, and the ways to be rejected with it."""
     return [
         {"operation": operation.name, "status": error.status, "code": error.code, "ways": ways(operation, error)}
         for operation in OPERATIONS.values()
@@ -288,7 +288,7 @@ def codes(platform: Platform, request: ControlRequest) -> object:
 def _tenant(platform: Platform, user_id: int | None) -> Tenant:
     tenant = None if user_id is None else platform.tenant(user_id)
     if tenant is None:
-        raise Refused(404, "not_found", "there is no such seller")
+        raise Rejected(404, "not_found", "there is no such seller")
     return tenant
 
 

@@ -1,6 +1,6 @@
 """The control API under ``/_sandbox/``: what a test, a command line or a dashboard does to the sandbox, over HTTP.
 
-Bodies and answers are JSON; errors are ``{code, message}``.
+Bodies and responses are JSON; errors are ``{code, message}``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from paymentsdk.sandbox._csrf import check_origin
 from paymentsdk.sandbox._delivery import read
 from paymentsdk.sandbox._keys import ALLOWED_HOSTS, PLATFORM, PREFIX, STOPPING, Route
 from paymentsdk.sandbox._parsing import TOO_LARGE
-from paymentsdk.sandbox._responses import Refused
+from paymentsdk.sandbox._responses import Rejected
 
 __all__ = ["ALLOWED_HOSTS", "PREFIX", "add_routes", "guarded"]
 
@@ -35,20 +35,20 @@ def add_routes(app: web.Application) -> None:
 
 
 def guarded(handler: Route) -> Route:
-    """Return *handler* behind the guard against pages from elsewhere, its refusals in the shape of the control API."""
+    """Return *handler* behind the guard against pages from elsewhere, its errors in the shape of the control API."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         try:
             check_origin(request.headers, request.app[ALLOWED_HOSTS])
             return await handler(request)
-        except Refused as error:
-            refused = error
+        except Rejected as error:
+            rejected = error
         except ValueError as error:
-            refused = Refused(400, "bad_request", str(error))
+            rejected = Rejected(400, "bad_request", str(error))
         except web.HTTPRequestEntityTooLarge:
-            refused = Refused(413, "request_too_large", TOO_LARGE)
-        body = _responses.refusal(refused, None, _responses.SHAPES["flat"])
-        return web.Response(status=refused.status, body=body, content_type="application/json")
+            rejected = Rejected(413, "request_too_large", TOO_LARGE)
+        body = _responses.rejection(rejected, None, _responses.SHAPES["flat"])
+        return web.Response(status=rejected.status, body=body, content_type="application/json")
 
     return handle
 
@@ -70,14 +70,14 @@ def _query(request: web.Request, parameters: tuple[str, ...]) -> Mapping[str, st
     """Return what is asked behind the question mark, each one of *parameters* and given once.
 
     Raises:
-        Refused: It is something else.
+        Rejected: It is something else.
     """
     for name in request.query:
         if name not in parameters:
             taken = ", ".join(parameters) or "none"
-            raise Refused(400, "bad_request", f"{name!r} is not a parameter of this request; it takes: {taken}")
+            raise Rejected(400, "bad_request", f"{name!r} is not a parameter of this request; it takes: {taken}")
         if len(request.query.getall(name)) > 1:
-            raise Refused(400, "bad_request", f"{name} is given more than once")
+            raise Rejected(400, "bad_request", f"{name} is given more than once")
     return dict(request.query)
 
 

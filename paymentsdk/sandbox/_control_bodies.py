@@ -17,7 +17,7 @@ from paymentsdk.resources.preferences import Installments
 from paymentsdk.sandbox._buyer import DEFAULT_PAYER, Outcome, PaymentMethod
 from paymentsdk.sandbox._handlers.plans import PlanRequest
 from paymentsdk.sandbox._parsing import ControlStruct, check_amounts
-from paymentsdk.sandbox._responses import Refused
+from paymentsdk.sandbox._responses import Rejected
 
 S = TypeVar("S", bound=Struct)
 _MOST_DIGITS = 15
@@ -35,7 +35,7 @@ class ControlRequest:
         """Return the body as *form*; no body is an empty object.
 
         Raises:
-            Refused: It is something else.
+            Rejected: It is something else.
         """
         body = self.body.strip() or b"{}"
         try:
@@ -43,22 +43,22 @@ class ControlRequest:
             return msgspec.json.decode(body, type=form)
         except (ValidationError, RequestInvalid) as error:
             found = error if isinstance(error, RequestInvalid) else request_invalid(error)
-            raise Refused(400, "bad_request", str(found), details=(found.path,)) from None
+            raise Rejected(400, "bad_request", str(found), details=(found.path,)) from None
         except (ValueError, ArithmeticError, RecursionError):
-            raise Refused(400, "bad_request", "the body is not JSON") from None
+            raise Rejected(400, "bad_request", "the body is not JSON") from None
 
     def number(self, name: str) -> int | None:
         """Return the parameter *name*.
 
         Raises:
-            Refused: It is no number.
+            Rejected: It is no number.
         """
         text = self.query.get(name)
         if text is None:
             return None
         number = number_of(text)
         if number is None:
-            raise Refused(400, "bad_request", f"{name} is not a number")
+            raise Rejected(400, "bad_request", f"{name} is not a number")
         return number
 
 

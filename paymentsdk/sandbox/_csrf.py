@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from ipaddress import ip_address
 from urllib.parse import SplitResult, urlsplit
 
-from paymentsdk.sandbox._responses import Refused
+from paymentsdk.sandbox._responses import Rejected
 
 __all__ = ["check_origin"]
 
@@ -20,25 +20,25 @@ _OWN_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 def check_origin(headers: Mapping[str, str], allowed_hosts: frozenset[str]) -> None:
-    """Refuse a request that a page from elsewhere sent.
+    """Reject a request that a page from elsewhere sent.
 
     Args:
         headers: The headers, under the names below.
         allowed_hosts: Names besides those of this machine that the sandbox is known by.
 
     Raises:
-        Refused: It comes from another site, or asks for this machine under a foreign name (DNS rebinding).
+        Rejected: It comes from another site, or asks for this machine under a foreign name (DNS rebinding).
     """
     host = headers.get("Host", "")
     name = _parts("//" + host).hostname
     if _is_browser(headers) and name not in _OWN_NAMES | allowed_hosts and not _is_address(name):
         words = f"a browser cannot use the sandbox under the host name {name}: start it with --public-url http://{host}"
-        raise Refused(403, "forbidden", words)
+        raise Rejected(403, "forbidden", words)
     if headers.get("Sec-Fetch-Site", "none") not in {"none", "same-origin"}:
-        raise Refused(403, "forbidden", "the control API takes no requests from other sites")
+        raise Rejected(403, "forbidden", "the control API takes no requests from other sites")
     origin = headers.get("Origin")
     if origin is not None and _parts(origin).netloc != host:
-        raise Refused(403, "forbidden", "the control API takes no requests from other sites")
+        raise Rejected(403, "forbidden", "the control API takes no requests from other sites")
 
 
 def _is_browser(headers: Mapping[str, str]) -> bool:

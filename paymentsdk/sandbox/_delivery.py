@@ -1,4 +1,4 @@
-"""The way back to the client: an answer as it should be, or as a fault has it."""
+"""The way back to the client: a response as it should be, or as a fault has it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def hang(request: web.Request, stopping: asyncio.Event) -> None:
 
 
 def reset_connection(request: web.Request) -> web.StreamResponse:
-    """Reset the connection; the answer that is returned goes nowhere."""
+    """Reset the connection; the response that is returned goes nowhere."""
     transport = request.transport
     if transport is not None:
         connection = transport.get_extra_info("socket")
@@ -94,12 +94,12 @@ def apply_faults(outcome: Response, hit: Hit) -> Response | None:
 
 
 def _html(status: int) -> bytes:
-    """Return the page of a gateway that answers in place of the platform."""
+    """Return the page of a gateway that responds in place of the platform."""
     return _HTML.format(f"{status} {phrase(status)}").encode()
 
 
 async def send(request: web.Request, outcome: Response | None, hit: Hit, stopping: asyncio.Event) -> web.StreamResponse:
-    """Send what is left of an answer, as late and as slowly as *hit* has it. Everything is committed by now."""
+    """Send what is left of a response, as late and as slowly as *hit* has it. Everything is committed by now."""
     for rule in hit.of("delay_after_commit"):
         await pause(rule.seconds, stopping)
     if outcome is None:

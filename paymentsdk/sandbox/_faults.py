@@ -18,7 +18,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import astuple, fields
 
 from paymentsdk.sandbox._effects import EFFECTS, Effect
-from paymentsdk.sandbox._ids import Chance
+from paymentsdk.sandbox._ids import SeededRandom
 
 __all__ = ["AddedFault", "FaultRule", "Faults", "Hit"]
 
@@ -36,7 +36,7 @@ class FaultRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     effect: Effect
     """What happens. Before anything is done: `fail_before_commit` (`status`, by default 500, in the shape of the
     API), `refuse` (`status` and `code`), `rate_limit` (429 with `retry_after`), `reset` (the connection breaks),
-    `hang` (no answer, ever), `delay_before_commit` (`seconds`). After everything is done and committed:
+    `hang` (no response, ever), `delay_before_commit` (`seconds`). After everything is done and committed:
     `lose_response_after_commit` (the connection breaks), `delay_after_commit`, `truncate` (half of the body),
     `malformed` (a body that is not JSON), `wrong_content_type`, `drip` (one byte in `seconds`, by default 1), `html`
     (`status`, by default 502). `page_drift`: pages after the first find `rows` more rows before them, or fewer if
@@ -56,9 +56,9 @@ class FaultRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     seed: int = 0
     """The seed of the random choice."""
     status: Annotated[int, Meta(ge=400, le=599)] | None = None
-    """The status of the answer."""
+    """The status of the response."""
     code: str | None = None
-    """The code of the answer; by default the one that the contract has for the operation and `status`."""
+    """The code of the response; by default the one that the contract has for the operation and `status`."""
     seconds: Annotated[float, Meta(ge=0, le=86_400)] = 1.0
     """How long; 1 by default."""
     retry_after: Annotated[int, Meta(ge=0, le=86_400)] = 1
@@ -106,7 +106,7 @@ class AddedFault(AbstractContextManager["AddedFault"]):
         """How many requests matched."""
         self.hits: int = hits
         """How many were hit."""
-        self._random = Chance(self.rule.seed)
+        self._random = SeededRandom(self.rule.seed)
         for _ in range(seen):
             self._random.random()
 

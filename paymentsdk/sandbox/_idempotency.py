@@ -1,9 +1,9 @@
 """Idempotency keys to the letter (spec: Limits; wire-facts: Requests).
 
 A key belongs to a seller and to one request: an operation, its path and its body. In the 24 hours after its first use
-the same request gets the saved answer again, byte for byte; another one gets 409. With the policy ``key_scope=path`` it
-is one request at each path. The answer is saved in the transaction of the effect. A refused request had no effect and
-is not remembered: it may be normalized and sent again with its key.
+the same request gets the saved response again, byte for byte; another one gets 409. With the policy ``key_scope=path``
+it is one request at each path. The response is saved in the transaction of the effect. A rejected request had no effect
+and is not remembered: it may be normalized and sent again with its key.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import msgspec
 from paymentsdk._operation.operation import Operation
 from paymentsdk.sandbox._context import SellerContext
 from paymentsdk.sandbox._policies import Policies
-from paymentsdk.sandbox._responses import Refused
+from paymentsdk.sandbox._responses import Rejected
 from paymentsdk.sandbox._store import SavedResponse
 
 __all__ = ["InFlight", "checked_key", "claim_of", "fingerprint", "forgotten", "place_of", "replay"]
@@ -40,20 +40,20 @@ def checked_key(operation: Operation[object, object], key: str | None, policies:
     """Return the key of a request; ``None`` where the operation takes none.
 
     Raises:
-        Refused: It is missing, or too long.
+        Rejected: It is missing, or too long.
     """
     if not operation.keyed:
         return None
     if not key:
-        raise Refused(400, "empty_required_header", details=(operation.key_header,))
+        raise Rejected(400, "empty_required_header", details=(operation.key_header,))
     if not all("!" <= character <= "~" for character in key):
-        raise Refused(
+        raise Rejected(
             400, "bad_request", details=(f"{operation.key_header}: has a character that is not visible ASCII",)
         )
     if len(key) > policies.max_key_length:
         code = "invalid_idempotency_key_length"
         details = (f"{operation.key_header}: has more than {policies.max_key_length} characters",)
-        raise Refused(400, code if code in operation.meanings else "bad_request", details=details)
+        raise Rejected(400, code if code in operation.meanings else "bad_request", details=details)
     return key
 
 
@@ -73,15 +73,15 @@ def fingerprint(operation: Operation[object, object], path: Mapping[str, str], b
     try:
         text = _WRITE([*request, _READ(body.strip() or b"{}")])
     except (ValueError, ArithmeticError, RecursionError):
-        text = _WRITE([*request, "no JSON", body])  # No saved answer has this one: it will be refused.
+        text = _WRITE([*request, "no JSON", body])  # No saved response has this one: it will be rejected.
     return hashlib.sha256(text).hexdigest()
 
 
 def replay(context: SellerContext, key: str, place: str, sent: str) -> SavedResponse | None:
-    """Return the saved answer for *key*, or ``None`` when the request, of the fingerprint *sent*, is the first with it.
+    """Return the saved response for *key*; ``None`` if the request, of the fingerprint *sent*, is the first with it.
 
     Raises:
-        Refused: The key went with another request.
+        Rejected: The key went with another request.
     """
     remembered = [
         saved
@@ -91,18 +91,18 @@ def replay(context: SellerContext, key: str, place: str, sent: str) -> SavedResp
     ]
     same = next((saved for saved in remembered if saved.fingerprint == sent), None)
     if remembered and same is None:
-        raise Refused(409, "idempotency_key_already_used")
+        raise Rejected(409, "idempotency_key_already_used")
     return same
 
 
 def forgotten(context: SellerContext) -> datetime:
-    """Return the moment up to which the answers of keys need not be kept."""
+    """Return the moment up to which the responses of keys need not be kept."""
     # A policy of fewer hours may be taken back: what the contract remembers is there until then.
     return context.now - timedelta(hours=max(context.policies.key_hours, _CONTRACT_HOURS))
 
 
 class InFlight:
-    """The keys of the requests that are being answered, for the twins that arrive meanwhile."""
+    """The keys of the requests that are in progress, for the twins that arrive meanwhile."""
 
     def __init__(self) -> None:
         self._claims: dict[Claim, asyncio.Event] = {}
@@ -112,7 +112,7 @@ class InFlight:
         """Keep *claim* in flight, once no other request does, and say whether one has; ``None`` claims nothing.
 
         Raises:
-            Refused: One does, and the policy ``concurrent_twin`` says to refuse the second.
+            Rejected: One does, and the policy ``concurrent_twin`` says to reject the second.
         """
         if claim is None:
             yield False
@@ -121,7 +121,7 @@ class InFlight:
         while (done := self._claims.get(claim)) is not None:
             if policies.concurrent_twin != "wait":
                 status = 409 if policies.concurrent_twin == "conflict" else 423
-                raise Refused(status, "resource_locked", "another request with this key is being answered")
+                raise Rejected(status, "resource_locked", "another request with this key is in progress")
             waited = await done.wait()
         done = self._claims[claim] = asyncio.Event()
         try:

@@ -6,14 +6,14 @@ from datetime import datetime
 from random import Random
 from uuid import UUID
 
-__all__ = ["Chance", "Ids"]
+__all__ = ["Ids", "SeededRandom"]
 
 #: Crockford's alphabet: no letters that look like digits.
 _BASE32 = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _TIME_LENGTH, _CHANCE_LENGTH = 10, 16
 
 
-class Chance(Random):
+class SeededRandom(Random):
     """Numbers that come again with the same seed, on purpose: nothing in a sandbox is worth guessing."""
 
 
@@ -25,12 +25,12 @@ class Ids:
     """
 
     def __init__(self, seed: int | str) -> None:
-        self._random = Chance(seed)
+        self._random = SeededRandom(seed)
 
     def sortable(self, prefix: str, now: datetime) -> str:
         """Return *prefix* and 26 characters that sort by time: ``ORD``, ``PAY``, ``REF``."""
-        time, chance = int(now.timestamp() * 1000), self._random.getrandbits(5 * _CHANCE_LENGTH)
-        return prefix + _base32(time, _TIME_LENGTH) + _base32(chance, _CHANCE_LENGTH)
+        time, rest = int(now.timestamp() * 1000), self._random.getrandbits(5 * _CHANCE_LENGTH)
+        return prefix + _base32(time, _TIME_LENGTH) + _base32(rest, _CHANCE_LENGTH)
 
     def number(self, digits: int = 10) -> int:
         """Return a number of *digits* digits."""

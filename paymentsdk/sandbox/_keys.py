@@ -23,5 +23,5 @@ PLATFORM = web.AppKey("platform", Platform)
 ALLOWED_HOSTS = web.AppKey("allowed_hosts", frozenset[str])
 #: Set when the server stops: hangs, drips and event streams end.
 STOPPING = web.AppKey("stopping", asyncio.Event)
-#: Where the control API is, which has one shape of refusals whatever the interfaces have.
+#: Where the control API is, which has one shape of rejections whatever the interfaces have.
 PREFIX = "/_sandbox/"

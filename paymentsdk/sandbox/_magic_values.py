@@ -1,8 +1,8 @@
 """Magic values: a request that says how it wants to be answered.
 
-A text that begins with ``refuse-`` in the member that the ``magic`` of a handler names asks for the refusal whose code
-follows, with everything but letters and digits written as ``_``: an order with the ``external_reference``
-``refuse-pos_not_found`` is refused with ``pos_not_found``, a customer with the email ``refuse-129@example.com`` with
+A string that begins with ``refuse-`` in the member that the ``magic`` of a handler names asks for the rejection whose
+code follows, with everything but letters and digits written as ``_``: an order with the ``external_reference``
+``refuse-pos_not_found`` is rejected with ``pos_not_found``, a customer with the email ``refuse-129@example.com`` with
 129. ``refuse-cancel-resource_locked`` in the reference of an order lets it be created, and refuses to cancel it; so do
 ``refuse-get-...`` and ``refuse-refund-...``.
 """
@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from paymentsdk._operation.operation import Operation
 from paymentsdk._operation.rules import ErrorCode
-from paymentsdk.sandbox._responses import Refused
+from paymentsdk.sandbox._responses import Rejected
 
 __all__ = ["MagicValue", "requested_error", "value_for"]
 
@@ -36,15 +36,15 @@ class MagicValue(Struct, frozen=True):
     """What the value ends with, to be one of the member."""
 
 
-def requested_error(operation: Operation[B, object], text: object, *, later: bool = False) -> Refused | None:
-    """Return the refusal that *text* asks for: the magic member of a request, or of its thing if it is *later*."""
+def requested_error(operation: Operation[B, object], text: object, *, later: bool = False) -> Rejected | None:
+    """Return the rejection that *text* asks for: the magic member of a request, or of its thing if it is *later*."""
     match = _DEMAND.match(text) if isinstance(text, str) else None
     prefix = _prefix(operation) if later else ""
     if match is None or not match["slug"].startswith(prefix):
         return None
     slug = match["slug"].removeprefix(prefix)
     found = next((error for error in operation.errors if _slug(error) == slug), None)
-    return None if found is None else Refused(found.status, found.code)
+    return None if found is None else Rejected(found.status, found.code)
 
 
 def value_for(operation: Operation[B, object], error: ErrorCode, magic: MagicValue) -> str:

@@ -29,7 +29,7 @@ class Handler(Generic[B, R]):
 
     operation: Operation[B, R]
     handle: Callable[[SellerContext, Call[B]], object]
-    """Returns the body of the response: a Struct, or plain data where a Struct cannot say it. Raises ``Refused``."""
+    """Returns the body of the response: a Struct, or plain data where a Struct cannot say it. Raises ``Rejected``."""
     magic: MagicValue | None = None
     """Where a magic value is looked for; ``None`` where no member of the request could hold one."""
     causes: Mapping[str, str] = field(default_factory=dict)

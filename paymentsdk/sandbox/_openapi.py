@@ -36,7 +36,7 @@ def _ecma(pattern: str) -> str:
 
 _REF = "#/components/schemas/{name}"
 _DECIMAL_STRING: Schema = {"type": "string", "pattern": r"^[0-9]{1,18}(\.[0-9]{2})?$", "examples": ["24.90"]}
-# No multipleOf for the cents: validators that count in floats would refuse 19.99.
+# No multipleOf for the cents: validators that count in floats would reject 19.99.
 _DECIMAL_NUMBER: Schema = {"type": "number", "minimum": 0, "exclusiveMaximum": 10**18, "examples": [24.9]}
 #: What an amount above zero has instead.
 _ABOVE_ZERO: Mapping[str, Schema] = {
@@ -47,7 +47,7 @@ _TEXT: Schema = {"type": "string"}
 _BINARY: Schema = {"type": "string", "format": "binary"}
 _ERROR: Schema = {
     "type": "object",
-    "description": "A refusal. Its shape depends on the interface; see the guide to errors.",
+    "description": "A rejection. Its shape depends on the interface; see the guide to errors.",
     "properties": {
         "errors": {
             "type": "array",
@@ -78,7 +78,7 @@ _ERROR: Schema = {
     "anyOf": [{"required": ["errors"]}, {"required": ["message"]}],
 }
 _REQUEST_ID: Schema = {"X-Request-Id": {"description": "The name of the request.", "required": True, "schema": _TEXT}}
-#: Refusals that every operation can answer, beside those of its own.
+#: Rejections that every operation can send, beside those of its own.
 _ALWAYS: Mapping[int, str] = {
     413: TOO_LARGE[0].upper() + TOO_LARGE[1:],
     429: "Too many requests: a fault rule says so",
@@ -230,7 +230,7 @@ def _operation(operation: AnyOperation, policies: Policies, operations: Mapping[
             *_query_parameters(operation),
             *_headers(operation, policies),
         ],
-        "responses": {str(operation.status): _success(operation, operations), **_refusals(operation)},
+        "responses": {str(operation.status): _success(operation, operations), **_rejections(operation)},
     }
     if not operation.authenticated:
         described["security"] = []
@@ -302,12 +302,12 @@ def _success(operation: AnyOperation, operations: Mapping[str, AnyOperation]) ->
 
 
 def _link(operation: AnyOperation, other: AnyOperation) -> Schema:
-    """Say where in the answer of *operation* the id is that *other* takes."""
+    """Say where in the response of *operation* the id is that *other* takes."""
     where = "#/id" if operation.page is None else f"#/{operation.page.items.replace('.', '/')}/0/id"
     return {"operationId": other.name, "parameters": {other.path_names[0]: f"$response.body{where}"}}
 
 
-def _refusals(operation: AnyOperation) -> Schema:
+def _rejections(operation: AnyOperation) -> Schema:
     """Return what is said to a request that is not carried out: the documented codes, and what can always be."""
     lines: dict[int, list[str]] = {}
     for error in operation.errors:

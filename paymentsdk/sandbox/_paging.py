@@ -34,7 +34,7 @@ def window(policies: Policies, call: Call[None], total: int) -> Window:
     """Return the part of *total* rows that *call* asks for, with the pages and offsets that *policies* allow.
 
     Raises:
-        RequestInvalid: The offset is beyond `max_offset`, and the policy says to refuse it.
+        RequestInvalid: The offset is beyond `max_offset`, and the policy says to reject it.
     """
     offset, limit = _whole(call.query.get("offset"), 0), _whole(call.query.get("limit"), policies.page_size)
     drift = call.drift if offset else 0

@@ -1,4 +1,4 @@
-"""Requests as Structs: checked by the same decoder as in the client, and refused in the same words.
+"""Requests as Structs: checked by the same decoder as in the client, and rejected in the same words.
 
 No value that a client sends gets further than this unless it has the type that the contract gives it.
 """
@@ -49,10 +49,10 @@ _LARGEST_INTEGER = 2**63 - 1
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 class ControlStruct(Struct, metaclass=KeywordOnlyMeta, frozen=True, forbid_unknown_fields=True):
-    """Base of what the control API takes, which refuses members that it does not know."""
+    """Base of what the control API takes, which rejects members that it does not know."""
 
 
-#: Takes what was read from JSON and its place; refuses it, returns it, or returns what it stands for.
+#: Takes what was read from JSON and its place; rejects it, returns it, or returns what it stands for.
 Reader = Callable[[object, str], object]
 
 #: Numbers with a fraction are kept exactly: as floats they could change on their way through.
@@ -91,13 +91,13 @@ def read_body(operation: AnyOperation, body: bytes, policies: Policies) -> objec
     except RequestInvalid:
         raise
     except (ValueError, ArithmeticError, RecursionError) as error:
-        reason = str(error) if isinstance(error, msgspec.DecodeError) else "a number or a text is out of range"
+        reason = str(error) if isinstance(error, msgspec.DecodeError) else "a number or a string is out of range"
         reason = reason.removeprefix("JSON is malformed: ")
         raise RequestInvalid("$", f"JSON is malformed: {reason}", "syntax") from None
 
 
 def _once_each(members: list[tuple[str, object]]) -> None:
-    """Refuse a parameter of the token endpoint that is given twice: which of them counts, nobody could say."""
+    """Reject a parameter of the token endpoint that is given twice: which of them counts, nobody could say."""
     seen: set[str] = set()
     for name, _ in members:
         if name in seen:
@@ -110,7 +110,7 @@ class _Nothing(Struct, forbid_unknown_fields=True):
 
 
 def _check_empty(body: bytes) -> None:
-    """Refuse a *body* that says something: it would be lost, and the key be taken for it."""
+    """Reject a *body* that says something: it would be lost, and the key be taken for it."""
     try:
         msgspec.json.decode(body.strip() or b"{}", type=_Nothing)
     except ValidationError as error:
@@ -140,7 +140,7 @@ def read_query(operation: AnyOperation, query: Mapping[str, str]) -> Mapping[str
 
 
 def _check_value(name: str, text: str, value: object) -> None:
-    """Refuse a moment or a position that its type allows, and no search can go by."""
+    """Reject a moment or a position that its type allows, and no search can go by."""
     if isinstance(value, datetime):
         # Text may be read as seconds since 1970; no client means them.
         if not _DAY.match(text):
@@ -154,7 +154,7 @@ def _check_value(name: str, text: str, value: object) -> None:
 
 
 def check_amounts(form: type[Struct], body: bytes) -> None:
-    """Refuse a *body* of the control API in which an amount of *form* is a text that is not written as one.
+    """Reject a *body* of the control API in which an amount of *form* is a text that is not written as one.
 
     Raises:
         RequestInvalid: There is one.
@@ -176,22 +176,22 @@ def unstorable(text: str) -> bool:
 
 def _check_text(path: str, text: str) -> None:
     if unstorable(text):
-        _refuse("has a character that no text may have", path)
+        _reject("has a character that no string may have", path)
 
 
-def _refuse(reason: str, path: str = "") -> NoReturn:
+def _reject(reason: str, path: str = "") -> NoReturn:
     raise RequestInvalid(path, reason)
 
 
 def _check_plain(raw: object, depth: int, place: str = "$") -> None:
-    """Refuse what JSON can hold and no document should: NUL, integers of more than 64 bits, bottomless nesting.
+    """Reject what JSON can hold and no document should: NUL, integers of more than 64 bits, bottomless nesting.
 
-    *place* is that of *raw* within what it is a part of. Each level puts its own in front once something is refused: a
+    *place* is that of *raw* within what it is a part of. Each level puts its own in front once something is rejected: a
     path that grew on the way down would copy a long name for every entry below it.
     """
     try:
         if depth == 0:
-            _refuse("is nested too deeply")
+            _reject("is nested too deeply")
         match raw:
             case dict():
                 for name, member in raw.items():
@@ -203,7 +203,7 @@ def _check_plain(raw: object, depth: int, place: str = "$") -> None:
             case str():
                 _check_text("", raw)
             case int() if abs(raw) > _LARGEST_INTEGER:
-                _refuse("is out of range")
+                _reject("is out of range")
             case _:
                 pass
     except RequestInvalid as error:
@@ -214,7 +214,7 @@ def _check_plain(raw: object, depth: int, place: str = "$") -> None:
 def _reader(operation: AnyOperation, *, strict: bool) -> Reader:
     """Return what reads the raw body of *operation* along its type.
 
-    With *strict*, an amount in the other notation is refused: a number for a decimal string, or text for a number. A
+    With *strict*, an amount in the other notation is rejected: a number for a decimal string, or text for a number. A
     date without a time, which the contract asks for in places, becomes its first moment, UTC.
     """
     wanted = ((str,) if operation.decimal_strings else (int, Decimal)) if strict else (str, int, Decimal)

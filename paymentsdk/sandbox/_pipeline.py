@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.oauth import TokenRequest
 from paymentsdk.sandbox import _idempotency, _magic_values, _responses
-from paymentsdk.sandbox._codes import general, refuse
+from paymentsdk.sandbox._codes import general, reject
 from paymentsdk.sandbox._context import Call
 from paymentsdk.sandbox._delivery import Response, apply_faults, hang, pause, read, reset_connection, send
 from paymentsdk.sandbox._events import LONGEST_SHOWN, RequestLine
@@ -39,7 +39,7 @@ from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import GRANTS, Grant, Tenant
 from paymentsdk.sandbox._redaction import redact_body, redact_parameters, secrets_of
-from paymentsdk.sandbox._responses import SHAPES, Refused
+from paymentsdk.sandbox._responses import SHAPES, Rejected
 from paymentsdk.sandbox._store import SavedResponse
 from paymentsdk.transports.base import Headers, Request
 
@@ -125,8 +125,8 @@ class Pipeline:
             exchange = request[_EXCHANGE] = _Exchange(operation, self.request_id(request))
             try:
                 response = await self._respond(request, exchange)
-            except Refused as refused:
-                response = self._error_response(exchange, refused)
+            except Rejected as rejected:
+                response = self._error_response(exchange, rejected)
             except _ConnectionLostError:
                 self._log(request, None, exchange)
                 return reset_connection(request)
@@ -163,7 +163,7 @@ class Pipeline:
     def _authenticated(self, exchange: _Exchange, incoming: Incoming) -> Principal:
         platform, operation = self._platform, exchange.operation
         principal = authenticate(platform, operation, incoming, live_tokens=self._live_tokens)
-        exchange.principal = principal  # Also a token that is refused says whose policies hold.
+        exchange.principal = principal  # Also a token that is rejected says whose policies hold.
         check_token(platform, operation, principal)
         return principal
 
@@ -183,17 +183,17 @@ class Pipeline:
                 case "refuse":
                     raise _injected_error(exchange.operation, rule, 400)
                 case "rate_limit":
-                    raise Refused(429, rule.code or "too_many_requests", retry_after=rule.retry_after)
+                    raise Rejected(429, rule.code or "too_many_requests", retry_after=rule.retry_after)
                 case _:
                     pass
 
-    def _error_response(self, exchange: _Exchange, refused: Refused) -> Response:
+    def _error_response(self, exchange: _Exchange, rejected: Rejected) -> Response:
         tenant = exchange.principal and exchange.principal.tenant
         policies = self._platform.policies_of(tenant) if tenant else self._platform.policies
         shape = SHAPES.get(policies.error_shape, noun_of(exchange.operation).shape)
-        headers = {} if refused.retry_after is None else {"Retry-After": str(refused.retry_after)}
-        body = _responses.refusal(refused, exchange.operation, shape)
-        return Response(status=refused.status, body=body, headers=headers)
+        headers = {} if rejected.retry_after is None else {"Retry-After": str(rejected.retry_after)}
+        body = _responses.rejection(rejected, exchange.operation, shape)
+        return Response(status=rejected.status, body=body, headers=headers)
 
     async def name_response(self, request: web.Request, response: web.StreamResponse) -> None:
         """Give every response the id of its request."""
@@ -207,18 +207,18 @@ class Pipeline:
             request[_REQUEST_ID] = f"req-{next(self._numbers)}"
         return request[_REQUEST_ID]
 
-    def log_failure(self, request: web.Request, error: Exception) -> Refused:
+    def log_failure(self, request: web.Request, error: Exception) -> Rejected:
         """Say on stderr and in the list of requests that the sandbox itself failed, and return what the client is told.
 
         Nobody may be left to guess: a program that embeds the sandbox has often no logging at all.
         """
         cause = _cause(error)
         sys.stderr.write(f"the sandbox failed at {request.method} {request.path}: {cause or repr(error)}\n")
-        refused = Refused(500, "generic", f"internal error of the sandbox: {cause or 'see its stderr'}")
+        rejected = Rejected(500, "generic", f"internal error of the sandbox: {cause or 'see its stderr'}")
         exchange = request.get(_EXCHANGE)
-        response = self._error_response(exchange, refused) if exchange else None
-        self._log(request, refused.status, exchange, response)
-        return refused
+        response = self._error_response(exchange, rejected) if exchange else None
+        self._log(request, rejected.status, exchange, response)
+        return rejected
 
     def log_unrouted(self, request: web.Request, status: int) -> None:
         """Log a request that no operation handled: most likely its program has a wrong address."""
@@ -272,13 +272,13 @@ async def _parse(request: web.Request, operation: AnyOperation) -> Incoming:
     """Read a request whole.
 
     Raises:
-        Refused: Its body is too large.
+        Rejected: Its body is too large.
         _ConnectionLostError: The client has gone.
     """
     try:
         body = await read(request)
     except web.HTTPRequestEntityTooLarge:
-        raise Refused(413, "request_too_large", TOO_LARGE) from None
+        raise Rejected(413, "request_too_large", TOO_LARGE) from None
     except CLIENT_GONE:
         raise _ConnectionLostError from None
     return Incoming(
@@ -301,7 +301,7 @@ def authenticate(platform: Platform, operation: AnyOperation, incoming: Incoming
         live_tokens: Whether a token that begins with `APP_USR` stands for its `TEST` twin.
 
     Raises:
-        Refused: The token is missing or unknown; the application is not known.
+        Rejected: The token is missing or unknown; the application is not known.
     """
     if not operation.authenticated:
         with _documented_errors(operation):
@@ -326,10 +326,10 @@ def authenticate(platform: Platform, operation: AnyOperation, incoming: Incoming
 
 
 def check_token(platform: Platform, operation: AnyOperation, principal: Principal) -> None:
-    """Refuse a token that is not good for *operation*, under the policies of the seller that it speaks for.
+    """Reject a token that is not good for *operation*, under the policies of the seller that it speaks for.
 
     Raises:
-        Refused: It was revoked, has expired, or lacks the scope.
+        Rejected: It was revoked, has expired, or lacks the scope.
     """
     grant, policies = principal.grant, platform.policies_of(principal.tenant)
     if grant is None:
@@ -339,20 +339,20 @@ def check_token(platform: Platform, operation: AnyOperation, principal: Principa
     if grant.expires_at <= platform.clock.now():
         raise _unauthorized(policies, operation, "the access token has expired")
     if ("write" if operation.writes else "read") not in grant.scope.split():
-        raise Refused(403, "forbidden", f"the scope of the token is {grant.scope!r}")
+        raise Rejected(403, "forbidden", f"the scope of the token is {grant.scope!r}")
 
 
-def _unauthorized(policies: Policies, operation: AnyOperation, message: str, code: str = "") -> Refused:
+def _unauthorized(policies: Policies, operation: AnyOperation, message: str, code: str = "") -> Rejected:
     """Return the error of a token, with the code that the operation documents for it."""
     documented = (error.code for error in operation.errors if error.status == HTTPStatus.UNAUTHORIZED)
     codes = (code, "unauthorized", *documented, "invalid_access_token")
     known = next((one for one in codes if one in operation.meanings), "unauthorized")
     status = policies.denied_preference_status if known == "invalid_access_token" else 401
-    return Refused(status, known, message)
+    return Rejected(status, known, message)
 
 
 def _check_content_type(operation: AnyOperation, incoming: Incoming) -> None:
-    """Refuse a body that says it is something other than JSON; one that says nothing is read as JSON."""
+    """Reject a body that says it is something other than JSON; one that says nothing is read as JSON."""
     kind = incoming.content_type.lower()
     takes_none = operation.body is bytes or (operation.body is None and not operation.keyed)
     if takes_none or not incoming.body.strip() or not kind or kind.endswith(("/json", "+json")):
@@ -366,13 +366,13 @@ def _documented_errors(operation: AnyOperation) -> Iterator[None]:
     try:
         yield
     except RequestInvalid as error:
-        raise refuse(operation, error) from None
+        raise reject(operation, error) from None
 
 
-def _injected_error(operation: AnyOperation, rule: FaultRule, status: int) -> Refused:
+def _injected_error(operation: AnyOperation, rule: FaultRule, status: int) -> Rejected:
     """Return the error that a rule asks for; unless it names a code, the most general one of its status."""
     status = rule.status or next((one.status for one in operation.errors if one.code == rule.code), status)
-    return Refused(status, rule.code or general(operation, status))
+    return Rejected(status, rule.code or general(operation, status))
 
 
 def execute(
@@ -381,7 +381,7 @@ def execute(
     """Handle a request once per idempotency key: claim, effect, ledger and saved response in one transaction.
 
     Raises:
-        Refused: Nothing was done.
+        Rejected: Nothing was done.
     """
     tenant = principal.tenant
     policies = platform.policies_of(tenant)

@@ -38,7 +38,7 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     partial_refund_detail: Literal["partially_refunded", "refunded", "accredited"] = "partially_refunded"
     """Status detail of an order after a part of it was refunded."""
     refund_answer: Literal["partial", "full"] = "partial"
-    """What a refund answers: the members that changed, or the whole order."""
+    """What a refund responds with: the members that changed, or the whole order."""
     refund_seconds: Seconds = 0
     """Seconds a refund stays `processing`, the order unchanged; 0 settles it at once."""
     refund_outcome: Literal["processed", "failed"] = "processed"
@@ -52,8 +52,8 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where a key counts as used: `seller`, at every path of the seller, so that another request with it is a 409;
     `path`, at its own path only, so that a key that slips into another call is new there."""
     concurrent_twin: Literal["conflict", "locked", "wait"] = "conflict"
-    """Answer to a request whose key is in flight: 409, 423 `resource_locked`, or, once it is there, the answer to the
-    first request."""
+    """Response to a request whose key is in flight: 409, 423 `resource_locked`, or, once it is there, the response to
+    the first request."""
     error_shape: Literal["per_api", "cause", "errors", "flat"] = "per_api"
     """Shape of error bodies: each API its own, or one for all."""
     numbers_as_text: Literal["refuse", "accept"] = "refuse"
@@ -86,7 +86,7 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Under a coarse grain: `grains`, the grain that a row is in with that of the bound; `bounds`, the row's own
     moment with the beginning of the bound's grain, so that a part of the last one is lost."""
     invoice_filters: Literal["optional", "one_required"] = "optional"
-    """Whether an invoice search without any of its four identifiers is refused."""
+    """Whether an invoice search without any of its four identifiers is rejected."""
     invoice_retries: Annotated[str, Meta(pattern="\\A(P[0-9DTHMS]+(,P[0-9DTHMS]+)*)?\\Z")] = "P1D,P3D,P5D"
     """Waits between attempts to collect, from days to seconds; if empty, there is one attempt."""
     invoice_after_last_retry: Literal["processed", "canceled"] = "processed"

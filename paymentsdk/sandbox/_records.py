@@ -42,7 +42,7 @@ class Tenant(MaskedRepr, Struct, frozen=True, kw_only=True):
     public_key: str
     """Its public key."""
     access_token: str
-    """A token made without OAuth: a `marketplace_fee` is refused with it."""
+    """A token made without OAuth: a `marketplace_fee` is rejected with it."""
     authorization_code: str
     """Good for one token, for 10 minutes."""
     refresh_token: str

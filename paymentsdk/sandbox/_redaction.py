@@ -1,4 +1,4 @@
-"""Takes credentials out of what is shown of a request: of its body, its answer and its address."""
+"""Takes credentials out of what is shown of a request: of its body, its response and its address."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from paymentsdk.sandbox._responses import structs_in
 
 __all__ = ["redact_body", "redact_parameters", "secrets_of"]
 
-#: A credential only in a request for a token: elsewhere a ``code`` is that of a refusal.
+#: A credential only in a request for a token: elsewhere a ``code`` is that of a rejection.
 _OF_GRANT = frozenset({"code"})
 #: A credential only under this very name, or as a part of one (``payer[token]``). Other parameters are known by how
 #: their names end, and one that ends like this may say of what kind a token is (``type_token``).

@@ -1,4 +1,4 @@
-"""What the sandbox says: Structs as the wire has them, and refusals in the shape of each API."""
+"""What the sandbox says: Structs as the wire has them, and rejections in the shape of each API."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from paymentsdk._operation.operation import Operation
 
 __all__ = [
     "SHAPES",
-    "Refused",
+    "Rejected",
     "Shape",
     "cause",
     "dates_as_sent",
@@ -27,7 +27,7 @@ __all__ = [
     "errors",
     "media_type",
     "phrase",
-    "refusal",
+    "rejection",
     "structs_in",
     "wire_form",
 ]
@@ -38,7 +38,7 @@ _ENCODE_NUMBERS = msgspec.json.Encoder(decimal_format="number").encode
 _ENCODE_TEXTS = msgspec.json.Encoder(decimal_format="string").encode
 
 
-class Refused(Exception):  # noqa: N818 - it says what happened
+class Rejected(Exception):  # noqa: N818 - it says what happened
     """The platform says no.
 
     Args:
@@ -69,8 +69,8 @@ class Refused(Exception):  # noqa: N818 - it says what happened
         return " ".join(map(str, filter(None, (self.status, self.code, self.message, *self.details))))
 
 
-#: Writes the body of a refusal, which is told with a message.
-Shape: TypeAlias = Callable[[Refused, str], Mapping[str, object]]
+#: Writes the body of a rejection, which is told with a message.
+Shape: TypeAlias = Callable[[Rejected, str], Mapping[str, object]]
 
 
 def wire_form(value: object) -> object:
@@ -124,22 +124,23 @@ def _day(value: object) -> object:
     return value.date().isoformat() if isinstance(value, datetime) else value
 
 
-def dates_as_sent(answer: object, sent: object, names: Collection[str]) -> object:
+def dates_as_sent(response: object, sent: object, names: Collection[str]) -> object:
     """Return *answer* with the dates, which have these *names*, that *sent* has in the same places."""
-    match answer, sent:
+    match response, sent:
         case dict(), dict():
             return {
                 name: sent[name] if name in names else dates_as_sent(member, sent.get(name), names)
-                for name, member in answer.items()
+                for name, member in response.items()
             }
-        case list(), list() if len(answer) == len(sent):  # Cards of a customer that were sent are none that they have.
-            return [dates_as_sent(*pair, names) for pair in zip(answer, sent, strict=True)]
+        # Cards of a customer that were sent are none that they have.
+        case list(), list() if len(response) == len(sent):
+            return [dates_as_sent(*pair, names) for pair in zip(response, sent, strict=True)]
         case _:
-            return answer
+            return response
 
 
 def encode(value: object, *, decimal_strings: bool = False) -> bytes:
-    """Return *value* as the bytes of an answer."""
+    """Return *value* as the bytes of a response."""
     return (_ENCODE_TEXTS if decimal_strings else _ENCODE_NUMBERS)(wire_form(value))
 
 
@@ -148,10 +149,10 @@ def media_type(operation: Operation[object, object]) -> str:
     return "application/octet-stream" if operation.accept == "*/*" else operation.accept.partition(";")[0]
 
 
-def refusal(refused: Refused, operation: Operation[object, object] | None, shape: Shape) -> bytes:
-    """Return the body of a refusal in *shape*."""
-    message = refused.message or (operation.meanings.get(refused.code) if operation else None)
-    return msgspec.json.encode(shape(refused, message or phrase(refused.status).lower()))
+def rejection(rejected: Rejected, operation: Operation[object, object] | None, shape: Shape) -> bytes:
+    """Return the body of a rejection in *shape*."""
+    message = rejected.message or (operation.meanings.get(rejected.code) if operation else None)
+    return msgspec.json.encode(shape(rejected, message or phrase(rejected.status).lower()))
 
 
 def phrase(status: int) -> str:
@@ -159,24 +160,24 @@ def phrase(status: int) -> str:
     return HTTPStatus(status).phrase if status in set(HTTPStatus) else f"Status {status}"
 
 
-def errors(refused: Refused, message: str) -> Mapping[str, object]:
+def errors(rejected: Rejected, message: str) -> Mapping[str, object]:
     """Write a list of errors."""
-    entry: dict[str, object] = {"code": refused.code, "message": message}
-    if refused.details:
-        entry["details"] = refused.details
+    entry: dict[str, object] = {"code": rejected.code, "message": message}
+    if rejected.details:
+        entry["details"] = rejected.details
     return {"errors": [entry]}
 
 
-def cause(refused: Refused, message: str) -> Mapping[str, object]:
+def cause(rejected: Rejected, message: str) -> Mapping[str, object]:
     """Write a general error and its cause; so does each API that has no shape of its own."""
-    entry: dict[str, object] = {"code": refused.code, "description": message}
-    if refused.details:
-        entry["data"] = ", ".join(refused.details)
-    return {"message": message, "error": refused.code, "status": refused.status, "cause": [entry]}
+    entry: dict[str, object] = {"code": rejected.code, "description": message}
+    if rejected.details:
+        entry["data"] = ", ".join(rejected.details)
+    return {"message": message, "error": rejected.code, "status": rejected.status, "cause": [entry]}
 
 
-def _flat(refused: Refused, message: str) -> Mapping[str, object]:
-    return {"code": refused.code, "message": message}
+def _flat(rejected: Rejected, message: str) -> Mapping[str, object]:
+    return {"code": rejected.code, "message": message}
 
 
 #: The shapes that a policy can choose for all.
@@ -194,7 +195,7 @@ def structs_in(types: Iterable[type]) -> Iterator[inspect.StructType]:
 
 
 def echo(body: Struct, form: type[A], **members: object) -> A:
-    """Return the answer Struct *form* with the members that it shares with the request *body*, and *members*."""
+    """Return the response Struct *form* with the members that it shares with the request *body*, and *members*."""
     shared = msgspec.to_builtins(body, builtin_types=(Decimal, datetime))
-    answer = msgspec.convert({**shared, **dict.fromkeys(members), "id": members.get("id", "")}, form)
-    return msgspec.structs.replace(answer, **members)
+    response = msgspec.convert({**shared, **dict.fromkeys(members), "id": members.get("id", "")}, form)
+    return msgspec.structs.replace(response, **members)

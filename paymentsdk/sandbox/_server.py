@@ -70,7 +70,7 @@ class Sandbox:
         port: The port; 0 for any that is free.
         db: The file that keeps everything across restarts and kills, except faults and the list of requests; snapshots
             are files beside it. Without it, everything is in memory.
-        seed: Makes identifiers, credentials and chance repeatable; an access token also says when it was made.
+        seed: Makes identifiers, credentials and random choices repeatable; an access token also says when it was made.
         policies: By name, for as long as the sandbox runs; see `Policies`. They win over policies in ``db``,
             which were changed while an earlier sandbox ran, and do not replace them there.
         frozen_at: Freeze the clock at this moment: since 1970, ten years ahead at most, and with a time zone.
@@ -81,7 +81,7 @@ class Sandbox:
             machines: links and QR codes lead there, and pages opened there count as its own. Without it, links and
             codes lead to ``host``, or to this machine.
         handlers: By operation, what your own package does with it: a function that takes a `SellerContext` and a
-            `Call`, and returns the body of the response, or raises `Refused`. Idempotency, faults, the checks of the
+            `Call`, and returns the body of the response, or raises `Rejected`. Idempotency, faults, the checks of the
             request and the OpenAPI document come with it. One with the name of an operation of the platform takes its
             place.
         jobs: By name, what happens to a thing of yours when its moment has come, as `SellerContext.schedule` said: a
@@ -89,7 +89,7 @@ class Sandbox:
             `ClockEvent`, or ``None`` if nothing happened. What a file has of jobs that are not given does not happen.
             One with the name of a job of the platform takes its place.
         authenticate: For clients that sign their requests: a function that takes each request as it came, and returns
-            the access token that its signature stands for, or ``None`` if it has none; it raises `Refused` if the
+            the access token that its signature stands for, or ``None`` if it has none; it raises `Rejected` if the
             signature is wrong.
 
     Raises:
@@ -349,7 +349,7 @@ class SandboxThread:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if not self._thread.is_alive():
-            return  # In a child that was forked meanwhile: the thread is its parent's, and here nobody would answer.
+            return  # In a child that was forked meanwhile: the thread is its parent's, and here nobody would respond.
         try:
             asyncio.run_coroutine_threadsafe(self.sandbox.stop(), self._loop).result()
         finally:

@@ -51,7 +51,7 @@ Rows: TypeAlias = dict[str, list[tuple[Any, ...]]]
 
 
 class SavedResponse(Struct, frozen=True, kw_only=True):
-    """The answer that went with an idempotency key."""
+    """The response that went with an idempotency key."""
 
     place: str
     """Where the key was sent: the path."""
@@ -118,7 +118,7 @@ class Store:
             self._close = weakref.finalize(self, self._connection.close)
             is_new = not _check_file(self._connection)
             if path:
-                # With a write-ahead log a commit is in the operating system's hands before the answer leaves: a
+                # With a write-ahead log a commit is in the operating system's hands before the response leaves: a
                 # killed process loses nothing. The exclusive lock keeps a second sandbox out.
                 self._connection.executescript(
                     "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
@@ -316,14 +316,14 @@ class Store:
         return [line for (line,) in rows]
 
     def saved_responses(self, tenant: int, key: str) -> list[SavedResponse]:
-        """Return the answers that went with the idempotency key *key*, at most one for each place."""
+        """Return the responses that went with the idempotency key *key*, at most one for each place."""
         rows = self._rows("SELECT answer FROM saved_responses WHERE tenant = ? AND key = ?", (tenant, key))
         return [msgspec.json.decode(answer, type=SavedResponse) for (answer,) in rows]
 
     def save_response(self, tenant: int, key: str, answer: SavedResponse, *, forgotten: datetime) -> None:
-        """Keep the answer that went with *key*, instead of an older one of its place.
+        """Keep the response that went with *key*, instead of an older one of its place.
 
-        The seller's oldest answers are dropped, if they were given up to the moment *forgotten*.
+        The seller's oldest responses are dropped, if they were given up to the moment *forgotten*.
         """
         with self._lock:
             # Two for each that comes: so there are never many more than the keys that are remembered.
@@ -412,7 +412,7 @@ class Store:
 
 
 def _check_file(connection: sqlite3.Connection) -> bool:
-    """Refuse the database of another program or schema, or a damaged one, before anything is written into it.
+    """Reject the database of another program or schema, or a damaged one, before anything is written into it.
 
     Returns:
         Whether it is the database of a sandbox; another one is empty.

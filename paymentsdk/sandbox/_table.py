@@ -71,7 +71,7 @@ class Table(Generic[D]):
                 *(f", {one}" for one in columns),
                 ", document BLOB);",
                 f"CREATE INDEX {name}_tenant ON {name} (tenant, seq);",
-                # Whatever is asked of a column, one without a value is not the answer.
+                # Whatever is asked of a column, one without a value is not the response.
                 *(
                     f"CREATE INDEX {name}_{one} ON {name} (tenant, {', '.join(by)}) WHERE {one} IS NOT NULL;"
                     for one, by in indexes.items()

@@ -54,9 +54,9 @@ def _kind(info: inspect.Type, example: object) -> str:
         case inspect.FloatType(ge=least, le=most):
             return "a number" + _span(least, most)
         case inspect.StrType(pattern=str()):
-            return f"a text such as {example}"
+            return f"a string such as {example}"
         case _:
-            return "a text"
+            return "a string"
 
 
 def _span(least: float | None, most: float | None) -> str:

@@ -17,11 +17,11 @@ from paymentsdk.transports.base import Request, Response, SendFailed
 __all__ = ["FakeClock", "MemoryTransport"]
 
 Handler: TypeAlias = Callable[[Request], Response | Awaitable[Response]]
-Answer: TypeAlias = Response | BaseException | int
+Reply: TypeAlias = Response | BaseException | int
 
 
 class MemoryTransport:
-    """Answers from a function or a script, without a socket.
+    """Responds from a function or a script, without a socket.
 
     Args:
         handler: Called with each `Request`; returns a `Response`, or an awaitable
@@ -30,18 +30,18 @@ class MemoryTransport:
             exceptions, used up one by one.
     """
 
-    def __init__(self, handler: Handler | Iterable[Answer] = ()) -> None:
+    def __init__(self, handler: Handler | Iterable[Reply] = ()) -> None:
         self.requests: list[Request] = []
         """Every request, in order."""
         self.discarded: list[Response] = []
         """The responses after which the client wanted no further request on their connection, in order."""
         self.closed: bool = False
         self._handler: Handler | None = handler if callable(handler) else None
-        self._script: deque[Answer] = deque(() if callable(handler) else handler)
+        self._script: deque[Reply] = deque(() if callable(handler) else handler)
 
-    def replies(self, *answers: Answer) -> None:
+    def replies(self, *replies: Reply) -> None:
         """Add to the script: responses, bare statuses (with ``{}`` as their body), exceptions to raise."""
-        self._script.extend(answers)
+        self._script.extend(replies)
 
     async def send(self, request: Request) -> Response:
         """See `Transport`."""

@@ -1,4 +1,4 @@
-"""A raw TCP server on 127.0.0.1 that answers as badly as it is told to.
+"""A raw TCP server on 127.0.0.1 that misbehaves as it is told to.
 
 A script plays one connection: it reads requests, writes whatever bytes it likes, and hangs up when it returns.
 """
@@ -191,17 +191,17 @@ class FaultServer:
 
 
 def http(status: int = 200, body: bytes = b"{}", *fields: str, length: int | None = None) -> bytes:
-    """Return an answer with a ``Content-Length``: that of *body*, or a false one."""
+    """Return a response with a ``Content-Length``: that of *body*, or a false one."""
     lines = [f"HTTP/1.1 {status} Some Reason", *fields, f"Content-Length: {len(body) if length is None else length}"]
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-def always(answer: bytes) -> Script:
+def always(response: bytes) -> Script:
     """Return a script that gives *answer* to every request."""
 
     async def script(peer: Peer) -> None:
         async for _ in peer.requests():
-            await peer.write(answer)
+            await peer.write(response)
 
     return script
 

@@ -34,6 +34,7 @@ from paymentsdk.journal import (
     derive_key,
 )
 from paymentsdk.journal._states import CLOSED, OPEN, digest
+from paymentsdk.testing._expectation import expect
 
 __all__ = ["CASES", "Case", "MakeJournal"]
 
@@ -112,11 +113,6 @@ def _done(body: bytes = b'{"id":"ORD1"}') -> Resolution:
     return Resolution(state=RecordState.DONE, response=StoredResponse(201, {"X-Request-Id": "r-1"}, body))
 
 
-def _expect(condition: object, what: str) -> None:
-    if not condition:
-        raise AssertionError(what)
-
-
 CASES: list[Case] = []
 
 
@@ -135,8 +131,8 @@ async def _a_record_is_kept_whole(processes: Processes) -> None:
     kept = await processes.journal().get(record.key)
 
     expected = structs.replace(record, lease_until=processes.time + _LEASE, updated=processes.time)
-    _expect(expected == row == kept, f"kept {kept!r} in place of {expected!r}")
-    _expect(await processes.journal().get("unknown") is None, "a row of an unknown key")
+    expect(expected == row == kept, f"kept {kept!r} in place of {expected!r}")
+    expect(await processes.journal().get("unknown") is None, "a row of an unknown key")
 
 
 @_case
@@ -144,37 +140,37 @@ async def _a_record_is_begun_once(processes: Processes) -> None:
     """Of many processes that begin one record at the same time, one is told to send."""
     journals = [processes.journal() for _ in range(4)]
 
-    answers = await asyncio.gather(
+    responses = await asyncio.gather(
         *(journal.begin(_record(owner=f"{i}/1"), lease=_LEASE) for i, journal in enumerate(journals))
     )
 
-    actions = [action for action, _ in answers]
-    _expect(actions.count(Action.SEND) == 1, f"told to send: {actions}")
-    _expect(actions.count(Action.IN_PROGRESS) == len(journals) - 1, f"told to wait: {actions}")
+    actions = [action for action, _ in responses]
+    expect(actions.count(Action.SEND) == 1, f"told to send: {actions}")
+    expect(actions.count(Action.IN_PROGRESS) == len(journals) - 1, f"told to wait: {actions}")
 
 
 @_case
 async def _other_bytes_are_a_conflict(processes: Processes) -> None:
-    """A second request under the same name is refused in every state, and changes nothing."""
+    """A second request under the same name is rejected in every state, and changes nothing."""
     journal = processes.journal()
     _, row = await journal.begin(_record(), lease=_LEASE)
     for resolution in (None, Resolution(state=RecordState.UNKNOWN), _done()):
         if resolution is not None:
             row = await journal.resolve(row.key, resolution, owner="a/1")
         action, now = await journal.begin(_record(owner="b/1", body=b"{}"), lease=_LEASE)
-        _expect(action is Action.CONFLICT, f"{action} for other bytes of what is {row.state}")
-        _expect(await journal.get(row.key) == row == now, "a conflict has changed the row")
+        expect(action is Action.CONFLICT, f"{action} for other bytes of what is {row.state}")
+        expect(await journal.get(row.key) == row == now, "a conflict has changed the row")
 
 
 @_case
 async def _a_finished_record_returns_its_response(processes: Processes) -> None:
     """Who names a finished record once more gets its state, reason and response."""
-    refused = Resolution(state=RecordState.REFUSED, reason="no funds", response=StoredResponse(402, {}, b"{}"))
+    rejected = Resolution(state=RecordState.REFUSED, reason="no funds", response=StoredResponse(402, {}, b"{}"))
     expired = Resolution(state=RecordState.EXPIRED, reason="too late")
     abandoned = Resolution(state=RecordState.ABANDONED, reason="by Ann")
     cases = (
         (_done(), Action.RETURN),
-        (refused, Action.REFUSE),
+        (rejected, Action.REFUSE),
         (expired, Action.EXPIRED),
         (abandoned, Action.UNKNOWN),
     )
@@ -183,9 +179,9 @@ async def _a_finished_record_returns_its_response(processes: Processes) -> None:
         await processes.journal().begin(_record(name), lease=_LEASE)
         await processes.journal().resolve(_record(name).key, resolution, owner="a/1")
         action, row = await processes.journal().begin(_record(name, owner="b/1"), lease=_LEASE)
-        _expect(action is expected, f"{action} for what is {name}")
+        expect(action is expected, f"{action} for what is {name}")
         kept = Resolution(state=row.state, reason=row.reason, response=row.response)
-        _expect(kept == resolution, f"kept {kept!r}")
+        expect(kept == resolution, f"kept {kept!r}")
 
 
 @_case
@@ -199,10 +195,10 @@ async def _a_lease_keeps_others_away(processes: Processes) -> None:
     await first.renew(record.key, owner="a/1", lease=_LEASE)
     processes.time += _LEASE - 1
     action, _ = await second.begin(_record(owner="b/1"), lease=_LEASE)
-    _expect(action is Action.IN_PROGRESS, f"{action} within the lease")
-    _expect(await second.claim(["77"], owner="b/1", lease=_LEASE) == [], "claimed within the lease")
+    expect(action is Action.IN_PROGRESS, f"{action} within the lease")
+    expect(await second.claim(["77"], owner="b/1", lease=_LEASE) == [], "claimed within the lease")
     action, _ = await first.begin(_record(owner="a/2"), lease=_LEASE)
-    _expect(action is Action.WAIT, f"{action} in the process of the owner")
+    expect(action is Action.WAIT, f"{action} in the process of the owner")
 
 
 @_case
@@ -215,15 +211,15 @@ async def _the_pending_of_the_dead_is_in_doubt(processes: Processes) -> None:
         processes.time += _LEASE
         if name == "by a caller":
             action, row = await second.begin(_record(name, owner="b/1"), lease=_LEASE)
-            _expect(action is Action.RESUME, f"{action} after the lease")
+            expect(action is Action.RESUME, f"{action} after the lease")
         else:
             claimed = await second.claim(["77"], owner="b/1", lease=_LEASE)
             row = next((row for row in claimed if row.name == name), record)
         held = (row.state, row.owner, row.lease_until)
-        _expect(held == (RecordState.SENT, "b/1", processes.time + _LEASE), f"held as {held}")
-        _expect(row.body == record.body, "other bytes than those of the record")
+        expect(held == (RecordState.SENT, "b/1", processes.time + _LEASE), f"held as {held}")
+        expect(row.body == record.body, "other bytes than those of the record")
         lost = await first.renew(record.key, owner="a/1", lease=10 * _LEASE)
-        _expect(lost == row, "a lost lease was renewed")
+        expect(lost == row, "a lost lease was renewed")
 
 
 @_case
@@ -238,12 +234,12 @@ async def _only_the_owner_settles(processes: Processes) -> None:
     for state in RecordState:
         if state is not RecordState.DONE:
             now = await first.resolve(record.key, Resolution(state=state), owner="a/1")
-            _expect(now == row == await second.get(record.key), f"{state} was written by who had lost the record")
+            expect(now == row == await second.get(record.key), f"{state} was written by who had lost the record")
     for state in (RecordState.NOT_SENT, RecordState.EXPIRED):
         now = await second.resolve(record.key, Resolution(state=state), owner="b/1")
-        _expect(now.state is RecordState.SENT, f"{state} was written over what is in doubt")
+        expect(now.state is RecordState.SENT, f"{state} was written over what is in doubt")
     now = await first.resolve(record.key, _done(), owner="a/1")
-    _expect(now.state is RecordState.DONE, "a late success was not written")
+    expect(now.state is RecordState.DONE, "a late success was not written")
 
 
 @_case
@@ -256,10 +252,10 @@ async def _nothing_replaces_done(processes: Processes) -> None:
         await journal.resolve(record.key, Resolution(state=before), owner="a/1")
         row = await journal.resolve(record.key, _done(), owner="somebody/1")
         if before is not RecordState.DONE:
-            _expect(row.response == _done().response, f"done did not replace {before}")
+            expect(row.response == _done().response, f"done did not replace {before}")
         for after in RecordState:
             now = await journal.resolve(record.key, Resolution(state=after, reason="later"), owner="a/1")
-            _expect(now == row, f"{after} replaced done")
+            expect(now == row, f"{after} replaced done")
 
 
 @_case
@@ -269,15 +265,15 @@ async def _what_was_not_sent_can_be_sent_again(processes: Processes) -> None:
     record = _record()
     await journal.begin(record, lease=_LEASE)
     await journal.resolve(record.key, Resolution(state=RecordState.NOT_SENT), owner="a/1")
-    _expect(await journal.claim(["77"], owner="b/1", lease=_LEASE) == [], "recovery took what was not sent")
+    expect(await journal.claim(["77"], owner="b/1", lease=_LEASE) == [], "recovery took what was not sent")
 
     again = structs.replace(record, owner="b/1", begun=900.0, not_after=1_500.0)
     action, _ = await journal.begin(again, lease=_LEASE)
 
     row = await processes.journal().get(record.key)
     expected = structs.replace(again, lease_until=processes.time + _LEASE, updated=processes.time)
-    _expect(action is Action.SEND_AGAIN, f"{action} for what was not sent")
-    _expect(row == expected, f"kept {row!r}")
+    expect(action is Action.SEND_AGAIN, f"{action} for what was not sent")
+    expect(row == expected, f"kept {row!r}")
 
 
 @_case
@@ -289,7 +285,7 @@ async def _what_is_deferred_was_not_sent(processes: Processes) -> None:
 
     (row,) = await journal.claim(["77"], owner="b/1", lease=_LEASE)
 
-    _expect(row.state is RecordState.PENDING, f"taken over as {row.state}")
+    expect(row.state is RecordState.PENDING, f"taken over as {row.state}")
 
 
 @_case
@@ -306,14 +302,14 @@ async def _recovery_takes_the_open_records_of_its_sellers(processes: Processes) 
     processes.time += _LEASE
 
     deferred = next(row for row in await first.records([RecordState.DEFERRED]))
-    _expect(await first.claim(["77"], owner="a/2", lease=_LEASE, keys=[]) == [], "claimed what was not asked for")
+    expect(await first.claim(["77"], owner="a/2", lease=_LEASE, keys=[]) == [], "claimed what was not asked for")
     one = await first.claim(["77"], owner="b/1", lease=_LEASE, limit=2, keys=[deferred.key])
     one += [row for row in await first.claim(["77"], owner="b/1", lease=_LEASE, limit=2) if row not in one]
     others = await second.claim(["77"], owner="c/1", lease=_LEASE)
 
     names = [row.name for row in (*one, *others)]
-    _expect(names == ["deferred", "unknown", "sent", "pending"], f"claimed {names}")
-    _expect(await second.claim([], owner="c/1", lease=_LEASE) == [], "claimed for no seller")
+    expect(names == ["deferred", "unknown", "sent", "pending"], f"claimed {names}")
+    expect(await second.claim([], owner="c/1", lease=_LEASE) == [], "claimed for no seller")
 
 
 @_case
@@ -328,8 +324,8 @@ async def _a_claim_has_a_limit(processes: Processes) -> None:
     listed = await journal.records([RecordState.PENDING, RecordState.SENT], limit=3)
 
     names = [[row.name for row in rows] for rows in taken]
-    _expect(names == [["n-3", "n-2"], ["n-3", "n-2"], ["n-3", "n-2", "n-1"]], f"claimed {names}")
-    _expect([row.name for row in listed] == ["n-3", "n-2", "n-1"], f"listed {listed}")
+    expect(names == [["n-3", "n-2"], ["n-3", "n-2"], ["n-3", "n-2", "n-1"]], f"claimed {names}")
+    expect([row.name for row in listed] == ["n-3", "n-2", "n-1"], f"listed {listed}")
 
 
 @_case
@@ -345,7 +341,7 @@ async def _a_row_is_claimed_once(processes: Processes) -> None:
     )
 
     names = sorted(row.name for rows in taken for row in rows)
-    _expect(names == [f"n-{number}" for number in range(6)], f"claimed {names}")
+    expect(names == [f"n-{number}" for number in range(6)], f"claimed {names}")
 
 
 @_case
@@ -356,12 +352,12 @@ async def _a_key_is_the_identity(processes: Processes) -> None:
     others = (_record(seller="88", owner="b/1"), structs.replace(record, key=record.key.swapcase(), owner="c/1"))
     for one in (record, *others):
         action, _ = await journal.begin(one, lease=_LEASE)
-        _expect(action is Action.SEND, f"{action} for a key that is new")
+        expect(action is Action.SEND, f"{action} for a key that is new")
     await journal.resolve(record.key, _done(), owner="a/1")
 
     for one in others:
         kept = await journal.get(one.key)
-        _expect(kept is not None and (kept.key, kept.owner) == (one.key, one.owner), f"kept {kept!r}")
+        expect(kept is not None and (kept.key, kept.owner) == (one.key, one.owner), f"kept {kept!r}")
 
 
 @_case
@@ -374,18 +370,18 @@ async def _retention_leaves_a_tombstone(processes: Processes) -> None:
         await journal.resolve(record.key, Resolution(state=state, reason="why"), owner="a/1")
     before = {state: await journal.get(_record(state.value).key) for state in RecordState}
 
-    _expect(await journal.purge(500.0) == 0, "purged what is not that old")
-    _expect(await journal.purge(500.1) == len(CLOSED), "not every closed record was purged")
+    expect(await journal.purge(500.0) == 0, "purged what is not that old")
+    expect(await journal.purge(500.1) == len(CLOSED), "not every closed record was purged")
 
     for state, row in before.items():
         now = await processes.journal().get(_record(state.value).key)
-        _expect(row is not None, "a row is gone")
+        expect(row is not None, "a row is gone")
         if row is not None and row.state in OPEN:
-            _expect(now == row, f"{state} was purged")
+            expect(now == row, f"{state} was purged")
         elif row is not None:
-            _expect(now == structs.replace(row, headers={}, body=None, response=None), f"left of {state}: {now!r}")
+            expect(now == structs.replace(row, headers={}, body=None, response=None), f"left of {state}: {now!r}")
     action, _ = await journal.begin(_record(RecordState.DONE.value, body=b"{}"), lease=_LEASE)
-    _expect(action is Action.CONFLICT, f"{action} for other bytes of a purged record")
+    expect(action is Action.CONFLICT, f"{action} for other bytes of a purged record")
 
 
 @_case
@@ -398,12 +394,12 @@ async def _an_unknown_key_is_an_error(processes: Processes) -> None:
         except LookupError:
             continue
         raise AssertionError("a row that was never begun was changed")
-    _expect(await journal.get("unknown") is None, "a row was made")
+    expect(await journal.get("unknown") is None, "a row was made")
 
 
 @_case
 async def _a_closed_journal_says_so(processes: Processes) -> None:
-    """After `aclose`, which may be called twice, a journal refuses work with `JournalUnavailable`."""
+    """After `aclose`, which may be called twice, a journal rejects work with `JournalUnavailable`."""
     journal = processes.journal()
     await journal.begin(_record(), lease=_LEASE)
     await journal.aclose()

@@ -25,6 +25,7 @@ from msgspec import Struct, structs
 from paymentsdk._auth.refresh import RefreshingToken
 from paymentsdk._auth.token_store import LockingTokenStore, MarkingTokenStore, TokenPair, TokenStore
 from paymentsdk.errors import ReauthorizationRequired
+from paymentsdk.testing._expectation import expect
 
 __all__ = ["CASES", "Case", "MakeStore"]
 
@@ -75,11 +76,6 @@ class Case(Struct, frozen=True):
             await self.check(make_store)
 
 
-def _expect(condition: object, what: str) -> None:
-    if not condition:
-        raise AssertionError(what)
-
-
 def _pair(number: int) -> TokenPair:
     return structs.replace(
         _PAIR, access_token=f"APP_USR-access-{number}-77", refresh_token=f"TG-refresh-{number}", issued_at=_NOW + number
@@ -114,7 +110,7 @@ def _case(needs: type[object]) -> Callable[[_Check], _Check]:
 @_case(TokenStore)
 async def _an_empty_store_has_no_pair(make_store: MakeStore) -> None:
     """Before anything was saved, `load` returns ``None``."""
-    _expect(await make_store().load() is None, "a pair that nobody saved")
+    expect(await make_store().load() is None, "a pair that nobody saved")
 
 
 @_case(TokenStore)
@@ -123,7 +119,7 @@ async def _a_pair_is_kept_whole(make_store: MakeStore) -> None:
     for pair in (_PAIR, TokenPair(access_token=_BARE)):
         await make_store().save(pair)
         kept = await make_store().load()
-        _expect(kept == pair, "another pair than was saved")
+        expect(kept == pair, "another pair than was saved")
 
 
 @_case(TokenStore)
@@ -133,7 +129,7 @@ async def _the_last_pair_counts(make_store: MakeStore) -> None:
     for number in range(4):
         await stores[number % 2].save(_pair(number))
         for store in (*stores, make_store()):
-            _expect(await store.load() == _pair(number), f"not the pair that was saved as number {number}")
+            expect(await store.load() == _pair(number), f"not the pair that was saved as number {number}")
 
 
 @_case(TokenStore)
@@ -141,7 +137,7 @@ async def _pairs_of_many_are_not_mixed(make_store: MakeStore) -> None:
     """Whoever saves at the same moment, a pair is kept whole: that of one of them."""
     pairs = [_pair(number) for number in range(8)]
     await asyncio.gather(*(make_store().save(pair) for pair in pairs))
-    _expect(await make_store().load() in pairs, "a pair that nobody saved")
+    expect(await make_store().load() in pairs, "a pair that nobody saved")
 
 
 @_case(TokenStore)
@@ -150,7 +146,7 @@ async def _a_store_shows_no_token(make_store: MakeStore) -> None:
     store = make_store()
     await store.save(_PAIR)
     shown = f"{store!r} {await make_store().load()!r}"
-    _expect("access-1" not in shown and "refresh-1" not in shown, "it shows a token")
+    expect("access-1" not in shown and "refresh-1" not in shown, "it shows a token")
 
 
 @_case(LockingTokenStore)
@@ -171,8 +167,8 @@ async def _one_at_a_time_holds_the_pair(make_store: MakeStore) -> None:
 
     async with asyncio.timeout(_PATIENCE):
         await asyncio.gather(*(hold(store) for store in stores))
-    _expect(most == 1, f"{most} were inside at once")
-    _expect(turns == len(stores), f"{turns} of {len(stores)} had their turn")
+    expect(most == 1, f"{most} were inside at once")
+    expect(turns == len(stores), f"{turns} of {len(stores)} had their turn")
 
 
 @_case(LockingTokenStore)
@@ -190,7 +186,7 @@ async def _a_lock_is_let_go(make_store: MakeStore) -> None:
             await asyncio.sleep(_MOMENT)
             waiting.cancel()
             await asyncio.gather(waiting, return_exceptions=True)
-            _expect(waiting.cancelled(), "two were inside at once")
+            expect(waiting.cancelled(), "two were inside at once")
             raise LookupError  # Stands for whatever goes wrong.
     async with asyncio.timeout(_PATIENCE), second.lock():
         pass
@@ -203,7 +199,7 @@ async def _the_holder_reads_and_writes(make_store: MakeStore) -> None:
     async with asyncio.timeout(_PATIENCE), store.lock():
         await store.save(_PAIR)
         for reader in (store, make_store()):
-            _expect(await reader.load() == _PAIR, "not the pair that its holder has saved")
+            expect(await reader.load() == _PAIR, "not the pair that its holder has saved")
 
 
 @_case(LockingTokenStore)
@@ -222,36 +218,36 @@ async def _a_refresh_token_is_spent_once(make_store: MakeStore) -> None:
     tokens = [RefreshingToken(store=make_store()) for _ in range(4)]
     async with asyncio.timeout(_PATIENCE):
         found = await asyncio.gather(*(token.renew(None, exchange, _NOW) for token in tokens), return_exceptions=True)
-    _expect(spent == ["TG-refresh-1"], f"{len(spent)} refresh tokens were sent")
-    _expect(found == [_pair(2).access_token] * 4, "not all have the new token")
-    _expect(await make_store().load() == _pair(2), "the new pair was not saved")
+    expect(spent == ["TG-refresh-1"], f"{len(spent)} refresh tokens were sent")
+    expect(found == [_pair(2).access_token] * 4, "not all have the new token")
+    expect(await make_store().load() == _pair(2), "the new pair was not saved")
 
 
 @_case(MarkingTokenStore)
 async def _a_refresh_under_way_is_remembered(make_store: MakeStore) -> None:
     """The next process learns when the refresh of a pair began that was neither saved nor ended."""
     await make_store().save(_PAIR)
-    _expect(await _marking(make_store()).unfinished_refresh(_PAIR) is None, "a refresh that never began")
+    expect(await _marking(make_store()).unfinished_refresh(_PAIR) is None, "a refresh that never began")
     await _marking(make_store()).begin_refresh(_PAIR, _NOW)
-    _expect(await _marking(make_store()).unfinished_refresh(_PAIR) == _NOW, "it has forgotten the refresh")
+    expect(await _marking(make_store()).unfinished_refresh(_PAIR) == _NOW, "it has forgotten the refresh")
     await _marking(make_store()).begin_refresh(_PAIR, _NOW + 60.5)
-    _expect(await _marking(make_store()).unfinished_refresh(_PAIR) == _NOW + 60.5, "not the refresh that began last")
-    _expect(await make_store().load() == _PAIR, "the pair is gone")
+    expect(await _marking(make_store()).unfinished_refresh(_PAIR) == _NOW + 60.5, "not the refresh that began last")
+    expect(await make_store().load() == _PAIR, "the pair is gone")
 
 
 @_case(MarkingTokenStore)
 async def _a_refresh_can_begin_before_a_pair_is_saved(make_store: MakeStore) -> None:
     """The first pair may have come from elsewhere: its refresh is remembered, and no pair is there."""
     await _marking(make_store()).begin_refresh(_PAIR, _NOW)
-    _expect(await _marking(make_store()).unfinished_refresh(_PAIR) == _NOW, "it has forgotten the refresh")
-    _expect(await make_store().load() is None, "a pair that nobody saved")
+    expect(await _marking(make_store()).unfinished_refresh(_PAIR) == _NOW, "it has forgotten the refresh")
+    expect(await make_store().load() is None, "a pair that nobody saved")
 
 
 @_case(MarkingTokenStore)
 async def _a_refresh_belongs_to_its_pair(make_store: MakeStore) -> None:
     """Of another pair no refresh is under way."""
     await _marking(make_store()).begin_refresh(_PAIR, _NOW)
-    _expect(await _marking(make_store()).unfinished_refresh(_pair(2)) is None, "a refresh of another pair")
+    expect(await _marking(make_store()).unfinished_refresh(_pair(2)) is None, "a refresh of another pair")
 
 
 @_case(MarkingTokenStore)
@@ -260,8 +256,8 @@ async def _a_refresh_that_ended_is_forgotten(make_store: MakeStore) -> None:
     await _marking(make_store()).begin_refresh(_PAIR, _NOW)
     for _ in range(2):
         await _marking(make_store()).end_refresh()
-        _expect(await _marking(make_store()).unfinished_refresh(_PAIR) is None, "a refresh that was ended")
+        expect(await _marking(make_store()).unfinished_refresh(_PAIR) is None, "a refresh that was ended")
     await _marking(make_store()).begin_refresh(_PAIR, _NOW)
     await make_store().save(_pair(2))
     for pair in (_PAIR, _pair(2)):
-        _expect(await _marking(make_store()).unfinished_refresh(pair) is None, "a refresh whose pair was saved")
+        expect(await _marking(make_store()).unfinished_refresh(pair) is None, "a refresh whose pair was saved")

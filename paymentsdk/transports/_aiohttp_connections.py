@@ -168,7 +168,7 @@ class Attempt:
     def abandon(self) -> None:
         """Break its connection off, if it has one. Closed, it would go on to write what is left."""
         if self.wire is not None:
-            # Of an event loop that is closed nothing goes out any more.
+            # Nothing can be sent on a closed event loop.
             with contextlib.suppress(RuntimeError):
                 self.wire.transport.abort()
 
@@ -207,7 +207,7 @@ class Connector(aiohttp.TCPConnector):
         attempt = self.attempts.get(task) if task is not None else None
         if attempt is None or attempt.wire is not None:
             # aiohttp sends a GET, PUT or DELETE again when a kept connection breaks. The engine counts attempts.
-            raise SendFailed("the server closed the connection without an answer")
+            raise SendFailed("the server closed the connection without a response")
         host = ANY if self.gate.per_host is inf else req.connection_key[:3]
         if self.gate.enter(host):
             return self.entered(host, attempt, req, traces, timeout)

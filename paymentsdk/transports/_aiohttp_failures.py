@@ -32,11 +32,11 @@ _MEANINGS = (
     _Meaning(aiohttp.ClientHttpProxyError, "the proxy refused to connect"),
     _Meaning(aiohttp.InvalidURL, "the URL, or that of the proxy, has no host", permanent=True),
     _Meaning(aiohttp.NonHttpUrlClientError, "the URL is not an http or https URL", permanent=True),
-    _Meaning(aiohttp.ServerDisconnectedError, "the server closed the connection without an answer", sent=True),
-    _Meaning(aiohttp.ClientPayloadError, "the answer is cut off or malformed", sent=True),
-    # aiohttp gives it the status 400, but nobody has answered that.
-    _Meaning(aiohttp.ClientResponseError, "the answer is not valid HTTP", sent=True),
-    _Meaning(HttpProcessingError, "the answer is not valid HTTP", sent=True),
+    _Meaning(aiohttp.ServerDisconnectedError, "the server closed the connection without a response", sent=True),
+    _Meaning(aiohttp.ClientPayloadError, "the response is cut off or malformed", sent=True),
+    # aiohttp gives it the status 400, but nobody has sent that.
+    _Meaning(aiohttp.ClientResponseError, "the response is not valid HTTP", sent=True),
+    _Meaning(HttpProcessingError, "the response is not valid HTTP", sent=True),
     _Meaning(aiohttp.ClientOSError, "the connection broke", sent=True),
 )
 

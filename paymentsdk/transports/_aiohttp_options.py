@@ -24,7 +24,7 @@ def proxy_for(url: URL, proxy: str | None) -> tuple[URL | None, dict[str, str] |
     Raises:
         SendFailed: It is none that a request may go through.
     """
-    # aiohttp's own `trust_env` takes credentials from `.netrc` as well, and then refuses the token beside them.
+    # aiohttp's own `trust_env` takes credentials from `.netrc` as well, and then rejects the token beside them.
     proxy = proxy or _proxy_of_environment(url)
     if proxy is None:
         return None, None

@@ -31,7 +31,7 @@ _HEAD = re.compile(
     rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: [\t -~\x80-\xff]*)?\r\n"
     rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t -~\x80-\xff]*\r\n)*\r\n"
 )
-#: What a head may begin with: other bytes are refused without waiting for the end of a line that may never come.
+#: What a head may begin with: other bytes are rejected without waiting for the end of a line that may never come.
 _BEGINNING = b"HTTP/1."
 #: The end of a line that is not the end of one.
 _BARE_LF = re.compile(rb"(?<!\r)\n")

@@ -288,7 +288,7 @@ class Pool:
             self._sweep_later()
 
     async def close(self, drain: float) -> None:
-        """Refuse who waits or connects, give requests in flight *drain* seconds to end, and close all connections."""
+        """Reject who waits or connects, give requests in flight *drain* seconds to end, and close all connections."""
         self._refuse()
         try:
             if any(connection.busy for connection in self.connections):

@@ -148,7 +148,7 @@ async def _read(response: aiohttp.ClientResponse, most: int, wire: Wire | None) 
                 raise too_long(most)
         if broken() and CONTENT_LENGTH not in headers and TRANSFER_ENCODING not in headers:
             # It had nothing but the end of the connection to end it, and aiohttp takes a reset for that.
-            raise SendFailed("the answer is cut off or malformed")
+            raise SendFailed("the response is cut off or malformed")
     return b"".join(chunks)
 
 
@@ -157,14 +157,14 @@ def _unusable(status: int, length: str | None, coding: str | None, transfer: Seq
     if status == HTTPStatus.SWITCHING_PROTOCOLS:
         return SendFailed("the server switched to another protocol", permanent=True)
     if status not in range(100, 600):
-        return SendFailed("the answer is not valid HTTP")
+        return SendFailed("the response is not valid HTTP")
     if transfer and length is not None:
-        return SendFailed("the answer has both a length and chunks")
+        return SendFailed("the response has both a length and chunks")
     if transfer and [coding.lower() for coding in transfer] != ["chunked"]:
         # aiohttp would hand the chunks out as they are, with their sizes.
-        return SendFailed("the answer has a transfer coding other than chunked")
+        return SendFailed("the response has a transfer coding other than chunked")
     if coding is not None and coding.lower() != "identity":
-        return SendFailed("the answer is compressed, which was not asked for", permanent=True)
+        return SendFailed("the response is compressed, which was not asked for", permanent=True)
     return None
 
 
@@ -177,7 +177,7 @@ class AiohttpTransport:
     It is an ordinary `aiohttp.ClientSession`, its own or yours: proxies, resolvers, `trace_configs` and whatever
     instruments aiohttp work as ever. It opens its session at the first request, which binds it to that event loop and
     process; once that loop is closed, the next request binds it to its own loop, with new connections. It follows no
-    redirects, keeps no cookies, sends nothing again by itself, and refuses a response with a `Content-Encoding`. With
+    redirects, keeps no cookies, sends nothing again by itself, and rejects a response with a `Content-Encoding`. With
     every version of aiohttp, a connection on which bytes arrive while it is idle carries no further request, and
     requests that wait for a connection are served in turn. A request with `fresh` goes out on a connection of its own,
     which is closed after it.
@@ -301,7 +301,7 @@ class AiohttpTransport:
             self._emptying = self._session.connector.limit or POOL_SIZE
 
     async def aclose(self) -> None:
-        """Refuse new requests, give those in flight `drain` seconds to end, and close the connections.
+        """Reject new requests, give those in flight `drain` seconds to end, and close the connections.
 
         A request that has not ended by then fails. An injected session stays open, and what is still in flight on it
         goes on. Closing twice is allowed. In a child that was forked meanwhile, the connections are left to its parent.

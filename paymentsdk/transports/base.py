@@ -1,6 +1,6 @@
 """What crosses the seam between the engine and a transport.
 
-A transport moves one request and brings back one answer. It does not retry, follow, log or decide: the engine does.
+A transport moves one request and brings back one response. It does not retry, follow, log or decide: the engine does.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Request(Struct, frozen=True):
     body: bytes = b""
     """The exact bytes of the body; empty for none."""
     timeout: float = 30.0
-    """Seconds that this attempt may take, from the wait for a connection to the last byte of the answer. The caller
+    """Seconds that this attempt may take, from the wait for a connection to the last byte of the response. The caller
     enforces it, by cancelling `send`."""
     connect_timeout: float | None = None
     """Seconds of these that the wait for a connection may take, be it for a place in the pool or for a new one. The
@@ -45,7 +45,7 @@ class Request(Struct, frozen=True):
     """Use a connection that no earlier request has used. Set where a resend is not safe, since the server can close
     a kept-alive connection at the very moment it is used."""
     max_response: int = 8 * 1024 * 1024
-    """The most bytes that the body of the answer may have."""
+    """The most bytes that the body of the response may have."""
     operation: str | None = None
     """The name of the operation (`"orders.create"`); `None` for a request that the engine has not made. This and
     what follows are for wrappers: none of it is sent."""
@@ -66,7 +66,7 @@ class Request(Struct, frozen=True):
 
 
 class Response(Struct, frozen=True):
-    """One answer, read whole."""
+    """One response, read whole."""
 
     status: int
     """The HTTP status."""
@@ -78,7 +78,7 @@ class Response(Struct, frozen=True):
     """Whether its connection had carried a request before; `None` where the transport does not say."""
 
     def __repr__(self) -> str:
-        # The body of a token answer is a token.
+        # The body of a token response is a token.
         return f"Response({self.status}, body=<{len(self.body)} bytes>)"
 
     def __rich_repr__(self) -> list[tuple[str, object]]:
@@ -89,18 +89,18 @@ class Response(Struct, frozen=True):
 
 
 def header(headers: Mapping[str, str], name: str) -> str | None:
-    """Return the field *name*, in whatever case it came; what no text can hold stands there as a question mark."""
+    """Return the field *name*, in whatever case it came; bytes that are not valid text are replaced by `?`."""
     try:
         value = headers.get(name)
         if value is None:
             size, wanted = len(name), name.lower()
             for field in headers:
-                # Most differ in their length already: an observer has every answer searched.
+                # Most differ in their length already: an observer has every response searched.
                 if len(field) == size and field.lower() == wanted:
                     value = headers[field]
                     break
     except (AttributeError, TypeError):
-        # A transport of one's own has returned something else than a mapping of texts. Its answer may still be an
+        # A transport of one's own has returned something else than a mapping of texts. Its response may still be an
         # order, which must not be lost for that.
         return None
     if value is None:
@@ -111,12 +111,12 @@ def header(headers: Mapping[str, str], name: str) -> str | None:
 
 
 class SendFailed(Exception):  # noqa: N818 - a fixed public name
-    """A transport could not bring back an answer.
+    """A transport could not bring back a response.
 
     Args:
         reason: What went wrong, in words that hold no credential.
         sent: ``False`` only when it is certain that no byte of the request left this machine.
-        permanent: Another attempt would fail in the same way (a certificate that does not verify, an answer over the
+        permanent: Another attempt would fail in the same way (a certificate that does not verify, a response over the
             size limit).
     """
 
@@ -131,15 +131,15 @@ class SendFailed(Exception):  # noqa: N818 - a fixed public name
 
 
 def too_long(most: int) -> SendFailed:
-    """Return the failure of a request whose answer has more than *most* bytes."""
-    return SendFailed(f"the answer has more than {most} bytes", permanent=True)
+    """Return the failure of a request whose response has more than *most* bytes."""
+    return SendFailed(f"the response has more than {most} bytes", permanent=True)
 
 
 class Transport(Protocol):
     """Carries requests. Any object with these two methods will do."""
 
     async def send(self, request: Request) -> Response:
-        """Send *request* once and return the answer, whatever its status.
+        """Send *request* once and return the response, whatever its status.
 
         Raises:
             SendFailed: With ``sent=False`` when nothing left the machine, with ``sent=True`` in every other case.

@@ -140,7 +140,7 @@ class Http11Transport:
             response.connection.discard()
 
     async def aclose(self) -> None:
-        """Refuse new requests, give those in flight `drain` seconds to end, and close the connections.
+        """Reject new requests, give those in flight `drain` seconds to end, and close the connections.
 
         A request that has not ended by then fails with `SendFailed`; one that waits for a connection fails at once,
         with nothing sent. Closing twice is allowed. In a child that was forked meanwhile, the connections are left to

@@ -17,7 +17,7 @@ DAY = 86_400.0
 class Platform:
     """A platform that issues tokens.
 
-    A refresh token that comes twice is refused, as one that is spent.
+    A refresh token that comes twice is rejected, as one that is spent.
     """
 
     def __init__(self, clock: FakeClock) -> None:
@@ -34,7 +34,7 @@ class Platform:
         self.refreshes: list[str] = []
         self.calls: list[str] = []
         #: What calls are answered.
-        self.answers: list[Response | Exception] = []
+        self.responses: list[Response | Exception] = []
 
     def pair(self, generation: int = 1, expires_at: float | None = None, issued_at: float | None = None) -> TokenPair:
         """The pair of a generation."""
@@ -53,7 +53,7 @@ class Platform:
         self.calls.append(token)
         if self.accepts_only is not None and token != str(self.accepts_only):
             return Response(401)
-        end = self.answers.pop(0) if self.answers else ORDER
+        end = self.responses.pop(0) if self.responses else ORDER
         if isinstance(end, Exception):
             raise end
         return end

@@ -191,7 +191,7 @@ async def test_more_sellers_than_connections(dsn: str) -> None:
 
 
 @pytest.mark.parametrize("dsn", ["tokens.db", None])
-def test_another_address_is_refused(dsn: object) -> None:
+def test_another_address_is_rejected(dsn: object) -> None:
     """A path is no server."""
     with pytest.raises(RequestInvalid, match="dsn: must be postgresql://"):
         PostgresTokenStore(dsn, "shop-1")

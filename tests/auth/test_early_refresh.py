@@ -89,7 +89,7 @@ async def forgetful(self: FileTokenStore, pair: TokenPair, now: float) -> None:
     ("expires_at", "deadline"),
     [
         (START + 20 * DAY, "by 2023-12-04T22:13:20+00:00"),
-        (None, "when the access token is refused"),
+        (None, "when the access token is rejected"),
         (START - 1, "now"),
     ],
     ids=["live", "unknown", "ended"],
@@ -145,7 +145,7 @@ async def test_a_crash_before_the_request_left_costs_nothing(make_client, platfo
 async def test_the_mark_stays_while_the_refresh_is_in_doubt(
     make_client, platform: Platform, tmp_path, *, trouble: object, stays: bool
 ) -> None:
-    """A refusal, or a request that never left, changed nothing: the next process has nothing to warn of."""
+    """A rejection, or a request that never left, changed nothing: the next process has nothing to warn of."""
     store, pair = FileTokenStore(tmp_path / "seller.json"), platform.pair(expires_at=START - 1)
     client = make_client(pair, store=store)
     platform.trouble = [trouble] * 9

@@ -88,7 +88,7 @@ async def test_a_spent_grant_is_told_to_each_caller(
 
 
 @pytest.mark.control("paymentsdk._engine.failures._own", lambda error: error)
-async def test_a_refused_refresh_settles_no_write(
+async def test_a_rejected_refresh_settles_no_write(
     make_client: Callable[..., PaymentsClient], platform: Platform, clock: FakeClock
 ) -> None:
     """With a key that was sent before, a spent grant is an `OutcomeUnknown`, and nothing in it says "settled"."""

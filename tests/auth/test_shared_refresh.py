@@ -41,17 +41,17 @@ async def on_the_callers_terms(self: PaymentsClient, refresh_token: str) -> obje
 @pytest.mark.control(
     "paymentsdk.PaymentsClient._exchange", on_the_callers_terms, raises=(PaymentsError, AssertionError)
 )
-@pytest.mark.parametrize("refused", [False, True], ids=["due", "refused"])
+@pytest.mark.parametrize("rejected", [False, True], ids=["due", "refused"])
 @pytest.mark.parametrize("bounds", SHORT, ids=["total", "attempt"])
 async def test_a_hasty_caller_ends_its_own_wait_alone(
-    make_client, platform: Platform, clock: FakeClock, until, *, bounds: Timeout, refused: bool
+    make_client, platform: Platform, clock: FakeClock, until, *, bounds: Timeout, rejected: bool
 ) -> None:
     """One call with a short deadline comes first, and a hundred join: they succeed, with one refresh.
 
     Its pair is kept. The hasty call ends in time, with an error that says that it did nothing.
     """
     store = MemoryTokenStore()
-    client = make_client(platform.pair(expires_at=None if refused else 0.0), store=store)
+    client = make_client(platform.pair(expires_at=None if rejected else 0.0), store=store)
     platform.latency, platform.accepts_only = 0.2, 2
     hasty = asyncio.create_task(client.with_options(timeout=bounds, retry=HASTY).orders.cancel("ORD1"))
     await until(lambda: platform.refreshes)
@@ -61,7 +61,7 @@ async def test_a_hasty_caller_ends_its_own_wait_alone(
         await asyncio.sleep(0)
 
     clock.advance(0.095)
-    with pytest.raises(RefreshFailed if refused else NotSent, match=r"the time ran out \(timeout\."):
+    with pytest.raises(RefreshFailed if rejected else NotSent, match=r"the time ran out \(timeout\."):
         await hasty
     clock.advance(0.1)
     orders = await asyncio.gather(*others)
@@ -78,7 +78,7 @@ async def test_a_hasty_write_in_doubt_stays_in_doubt(
     """A call whose first attempt is in doubt, and whose deadline ends its wait for a token, is `OutcomeUnknown`."""
     client = make_client(platform.pair())
     platform.latency, platform.accepts_only = 0.2, 1
-    platform.answers = [SendFailed("reset")]
+    platform.responses = [SendFailed("reset")]
     policy = RetryPolicy(base_delay=0)
     hasty = asyncio.create_task(client.with_options(timeout=bounds, retry=policy).orders.cancel("ORD1"))
     await until(lambda: platform.calls)
@@ -174,12 +174,12 @@ TROUBLE = {
 }
 
 
-@pytest.mark.parametrize("refused", [False, True], ids=["due", "refused"])
+@pytest.mark.parametrize("rejected", [False, True], ids=["due", "refused"])
 @pytest.mark.parametrize("trouble", [*TROUBLE, "full"])
-async def test_a_refresh_that_fails_for_now_says_so(make_client, platform, *, trouble: str, refused: bool) -> None:
+async def test_a_refresh_that_fails_for_now_says_so(make_client, platform, *, trouble: str, rejected: bool) -> None:
     """Each of a hundred callers learns that nothing was done; none of them that the seller had to authorise again."""
     store = Full() if trouble == "full" else None
-    client = make_client(platform.pair(expires_at=None if refused else 0.0), store=store)
+    client = make_client(platform.pair(expires_at=None if rejected else 0.0), store=store)
     platform.accepts_only = 2
     platform.trouble = [TROUBLE[trouble]] * 9 if trouble in TROUBLE else []
 
@@ -188,7 +188,7 @@ async def test_a_refresh_that_fails_for_now_says_so(make_client, platform, *, tr
     assert {RefreshFailed} == set(map(type, errors))
     assert 100 == len(set(map(id, errors)))
     assert all((cause is None) == (trouble == "full") for cause in (error.cause for error in errors))
-    assert {("orders.cancel", int(refused))} == {(error.operation, error.attempts) for error in errors}
+    assert {("orders.cancel", int(rejected))} == {(error.operation, error.attempts) for error in errors}
     assert "trying again is safe" in str(errors[0])
     kept = pickle.loads(pickle.dumps(errors[0]))
     assert (str(errors[0]), str(errors[0].cause)) == (str(kept), str(kept.cause))
@@ -208,7 +208,7 @@ async def test_a_full_disk_is_named(make_client, platform: Platform) -> None:
         await client.orders.get("ORD1")
 
 
-async def test_a_token_that_a_finished_refresh_did_not_help_is_refused(make_client, platform: Platform) -> None:
+async def test_a_token_that_a_finished_refresh_did_not_help_is_rejected(make_client, platform: Platform) -> None:
     """That is `AuthenticationFailed`, and no `RefreshFailed`: trying again would not help."""
     client = make_client(platform.pair())
     platform.accepts_only = 9
@@ -232,7 +232,7 @@ async def test_a_spent_grant_is_no_failed_refresh(make_client, platform: Platfor
 async def test_a_doubt_outlives_a_failed_refresh(make_client, platform: Platform, until, trouble: str) -> None:
     """A write in doubt whose token cannot be refreshed is `OutcomeUnknown`, with that failure as its last error."""
     client = make_client(platform.pair(), retry=RetryPolicy(base_delay=0))
-    platform.accepts_only, platform.answers = 1, [SendFailed("reset")]
+    platform.accepts_only, platform.responses = 1, [SendFailed("reset")]
     platform.trouble = [TROUBLE[trouble]] * 9
     call = asyncio.create_task(client.orders.cancel("ORD1"))
     await until(lambda: platform.calls)
@@ -245,8 +245,8 @@ async def test_a_doubt_outlives_a_failed_refresh(make_client, platform: Platform
     assert unknown.value.idempotency_key
 
 
-async def test_a_client_that_closes_is_no_refused_token(make_client, platform: Platform, clock, until) -> None:
-    """Who was refused, and waits for a refresh as the client is closed, learns that: `ClientClosed`."""
+async def test_a_client_that_closes_is_no_rejected_token(make_client, platform: Platform, clock, until) -> None:
+    """Who was rejected, and waits for a refresh as the client is closed, learns that: `ClientClosed`."""
     client = make_client(platform.pair())
     platform.accepts_only, platform.latency = 2, 1000.0
     call = asyncio.create_task(client.orders.get("ORD1"))

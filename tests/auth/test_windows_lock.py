@@ -21,7 +21,7 @@ class Msvcrt(ModuleType):
     def __init__(self) -> None:
         super().__init__("msvcrt")
         self.held: dict[int, int] = {}
-        self.refusal = errno.EACCES
+        self.rejection = errno.EACCES
 
     def locking(self, handle: int, mode: int, size: int) -> None:
         """Lock, or unlock, *size* bytes from where the file stands."""
@@ -29,7 +29,7 @@ class Msvcrt(ModuleType):
         inode = os.fstat(handle).st_ino
         if mode == self.LK_NBLCK:
             if inode in self.held:
-                raise OSError(self.refusal, "locked")
+                raise OSError(self.rejection, "locked")
             self.held[inode] = handle
         elif self.held.get(inode) != handle:
             raise OSError(errno.EACCES, "not locked")
@@ -51,10 +51,10 @@ def unlocked(self: Msvcrt, handle: int, mode: int, size: int) -> None:
     """Lock nothing."""
 
 
-@pytest.mark.parametrize("refusal", [errno.EACCES, errno.EDEADLK], ids=["EACCES", "EDEADLOCK"])
-async def test_one_process_at_a_time_holds_the_pair(msvcrt: Msvcrt, tmp_path, refusal: int) -> None:
+@pytest.mark.parametrize("rejection", [errno.EACCES, errno.EDEADLK], ids=["EACCES", "EDEADLOCK"])
+async def test_one_process_at_a_time_holds_the_pair(msvcrt: Msvcrt, tmp_path, rejection: int) -> None:
     """The second waits until the first lets go, whichever way Windows says that a file is locked."""
-    msvcrt.refusal = refusal
+    msvcrt.rejection = rejection
     one, other = (FileTokenStore(tmp_path / "seller.json") for _ in range(2))
     held: list[str] = []
 
@@ -82,7 +82,7 @@ async def test_without_the_lock_both_hold_it(msvcrt: Msvcrt, tmp_path, monkeypat
 
 async def test_a_file_that_cannot_be_locked_is_an_error(msvcrt: Msvcrt, tmp_path) -> None:
     """Any other failure is raised, rather than waited out, or taken for a lock."""
-    msvcrt.refusal = errno.EINVAL
+    msvcrt.rejection = errno.EINVAL
     store = FileTokenStore(tmp_path / "seller.json")
 
     async with store.lock():

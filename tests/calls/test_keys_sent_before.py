@@ -31,10 +31,10 @@ FAILURES = {
 
 
 async def cancel(
-    *answers: Response | SendFailed, since: datetime | None, key: str | None = "k-1"
+    *responses: Response | SendFailed, since: datetime | None, key: str | None = "k-1"
 ) -> tuple[PaymentsError, MemoryTransport]:
     """Cancel an order with a key of ours, and return the error."""
-    left = list(answers)
+    left = list(responses)
 
     def platform(request: object) -> Response:
         one = left.pop(0) if len(left) > 1 else left[0]
@@ -57,7 +57,7 @@ async def cancel(
 
 @pytest.mark.parametrize("name", FAILURES)
 async def test_what_settles_nothing_leaves_a_key_that_was_sent_before_in_doubt(name: str) -> None:
-    """A refused token, a gateway, a limit or a refused connection says nothing of the earlier call."""
+    """A rejected token, a gateway, a limit or a refused connection says nothing of the earlier call."""
     error, _ = await cancel(FAILURES[name], since=AN_HOUR_AGO)
 
     assert OutcomeUnknown is type(error)
@@ -73,7 +73,7 @@ async def test_without_it_a_key_of_ones_own_keeps_its_error(name: str) -> None:
     assert not getattr(error, "settled", False)
 
 
-async def test_a_refused_token_settles_a_key_of_this_call_alone() -> None:
+async def test_a_rejected_token_settles_a_key_of_this_call_alone() -> None:
     """A random key was never sent before: a 401 to its first request settles the write."""
     error, _ = await cancel(FAILURES["401"], since=None, key=None)
 
@@ -106,7 +106,7 @@ async def test_the_23_hours_count_from_the_first_time(age: timedelta, requests: 
         ("2026-01-01", "k-1"),
     ],
 )
-async def test_a_moment_that_makes_no_sense_is_refused(since: datetime, key: str | None) -> None:
+async def test_a_moment_that_makes_no_sense_is_rejected(since: datetime, key: str | None) -> None:
     """It needs a key, an offset, and to lie in the past; nothing is sent otherwise."""
     error, transport = await cancel(FAILURES["404"], since=since, key=key)
 

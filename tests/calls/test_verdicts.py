@@ -88,20 +88,20 @@ class Answer(NamedTuple):
     codes: tuple[str, ...] = ()
 
 
-def answer(status: int, body: object, *codes: str) -> Answer:
-    """Return the answer with *body*: JSON, unless it is bytes."""
+def response(status: int, body: object, *codes: str) -> Answer:
+    """Return the response with *body*: JSON, unless it is bytes."""
     return Answer(status, body if isinstance(body, bytes) else json.dumps(body).encode(), codes)
 
 
 def orders(status: int, *codes: str) -> Answer:
-    """Return an answer of the Orders API."""
-    return answer(status, {"errors": [{"code": code, "message": "no", "details": ["x"]} for code in codes]}, *codes)
+    """Return a response of the Orders API."""
+    return response(status, {"errors": [{"code": code, "message": "no", "details": ["x"]} for code in codes]}, *codes)
 
 
 def causes(status: int, error: str | None, *codes: str | int) -> Answer:
-    """Return an answer of the older APIs: an error, and codes of its causes."""
+    """Return a response of the older APIs: an error, and codes of its causes."""
     cause = [{"code": code, "description": "no", "data": None} for code in codes]
-    return answer(
+    return response(
         status,
         {"message": "no", "error": error, "status": status, "cause": cause},
         *filter(None, (*map(str, codes), error)),
@@ -110,29 +110,29 @@ def causes(status: int, error: str | None, *codes: str | int) -> Answer:
 
 ANSWERS: dict[str, Answer] = {
     # A gateway, a load balancer, a firewall: it knows nothing of what an attempt has done.
-    "no route": answer(404, {"message": "no Route matched with those values"}),
-    "gateway bad_request": answer(400, {"error": "bad_request"}, "bad_request"),
-    "gateway Bad Request": answer(400, {"message": "Bad Request"}),
-    "gateway 405": answer(405, {"message": "Method Not Allowed"}),
-    "gateway 413": answer(413, {"message": "Request size limit exceeded"}),
-    "gateway 415": answer(415, {"message": "Unsupported Media Type"}),
-    "gateway 421": answer(421, {"message": "Misdirected"}),
-    "gateway 425": answer(425, {"message": "Too Early"}),
-    "gateway 426": answer(426, {"message": "Please use HTTP2"}),
-    "gateway 451": answer(451, {"message": "no"}),
-    "gateway 409": answer(409, {"message": "conflict"}),
-    "no body": answer(404, b""),
-    "html": answer(403, b"<html>Forbidden</html>"),
-    "text": answer(400, b"bad gateway"),
-    "a list": answer(400, []),
-    "a number": answer(400, b"42"),
-    "null members": answer(400, {"message": None, "error": None, "status": 400, "cause": None}),
+    "no route": response(404, {"message": "no Route matched with those values"}),
+    "gateway bad_request": response(400, {"error": "bad_request"}, "bad_request"),
+    "gateway Bad Request": response(400, {"message": "Bad Request"}),
+    "gateway 405": response(405, {"message": "Method Not Allowed"}),
+    "gateway 413": response(413, {"message": "Request size limit exceeded"}),
+    "gateway 415": response(415, {"message": "Unsupported Media Type"}),
+    "gateway 421": response(421, {"message": "Misdirected"}),
+    "gateway 425": response(425, {"message": "Too Early"}),
+    "gateway 426": response(426, {"message": "Please use HTTP2"}),
+    "gateway 451": response(451, {"message": "no"}),
+    "gateway 409": response(409, {"message": "conflict"}),
+    "no body": response(404, b""),
+    "html": response(403, b"<html>Forbidden</html>"),
+    "text": response(400, b"bad gateway"),
+    "a list": response(400, []),
+    "a number": response(400, b"42"),
+    "null members": response(400, {"message": None, "error": None, "status": 400, "cause": None}),
     # The platform, about the way to it.
     "401": orders(401, "unauthorized"),
     "401 credentials": orders(401, "invalid_credentials"),
-    "403 blocked": answer(403, {"status": 403, "code": "blocked", "message": "no", "blocked_by": "x"}, "blocked"),
+    "403 blocked": response(403, {"status": 403, "code": "blocked", "message": "no", "blocked_by": "x"}, "blocked"),
     "403 forbidden": orders(403, "forbidden"),
-    "429": answer(429, {"status": 429, "error": "too_many_requests", "message": "no"}, "too_many_requests"),
+    "429": response(429, {"status": 429, "error": "too_many_requests", "message": "no"}, "too_many_requests"),
     # The platform, about the request.
     "value": orders(400, "property_value"),
     "required": orders(400, "required_properties"),
@@ -145,17 +145,19 @@ ANSWERS: dict[str, Answer] = {
     "value under a wrong status": orders(404, "property_value"),
     "value in a cause": causes(400, "bad_request", "property_value"),
     "value after another": orders(400, "bad_request", "property_value"),
-    "value in CamelCase": answer(
+    "value in CamelCase": response(
         400, {"ErrorMessage": "no", "ErrorCause": [{"ErrorCode": "property_value"}]}, "property_value"
     ),
-    "value alone": answer(400, {"code": "property_value", "message": "no"}, "property_value"),
-    "value with fields": answer(
+    "value alone": response(400, {"code": "property_value", "message": "no"}, "property_value"),
+    "value with fields": response(
         400, {"code": "property_value", "message": "no", "details": [{"field": "a", "message": "b"}]}, "property_value"
     ),
-    "value beside an order": answer(
+    "value beside an order": response(
         400, {"errors": [{"code": "property_value", "details": None}], "data": {"id": "ORD1"}}, "property_value"
     ),
-    "value in plural causes": answer(400, {"message": "no", "causes": [{"code": "property_value"}]}, "property_value"),
+    "value in plural causes": response(
+        400, {"message": "no", "causes": [{"code": "property_value"}]}, "property_value"
+    ),
     "customer number": causes(400, "bad_request", 106),
     "customer exists": causes(400, "bad_request", "101"),
     "preference items": causes(400, "invalid_items"),
@@ -210,7 +212,7 @@ class Expected(NamedTuple):
     requests: int
 
 
-def refused(given: Answer) -> type[PaymentsError]:
+def rejected(given: Answer) -> type[PaymentsError]:
     """Return the class of an error response."""
     used = "idempotency_key_already_used" in given.codes[:1]
     return IdempotencyConflict if used else CLASSES.get(given.status, APIError)
@@ -223,17 +225,17 @@ def expected(write: str, given: Answer, *, in_doubt: bool, supplied: bool) -> Ex
     settling = SETTLING[write] | ({(409, "idempotency_key_already_used")} if keyed and not supplied else set())
     busy = bool(IN_PROGRESS & set(given.codes))
     if not busy and any((given.status, code) in settling for code in given.codes):
-        return Expected(refused(given), True, before + 1)
+        return Expected(rejected(given), True, before + 1)
     if given.status == 429:
         return Expected(OutcomeUnknown if in_doubt else RateLimited, None if in_doubt else not supplied, 4)
     if given.status in {401, 403}:
-        return Expected(OutcomeUnknown if in_doubt else refused(given), None if in_doubt else not supplied, before + 1)
+        return Expected(OutcomeUnknown if in_doubt else rejected(given), None if in_doubt else not supplied, before + 1)
     held = busy or (given.status in {409, 423, 425} and not DONE & set(given.codes))
     if keyed and (held or in_doubt):
         return Expected(OutcomeUnknown, None, before + 3)
     if in_doubt:
         return Expected(OutcomeUnknown, None, before + 1)
-    return Expected(refused(given), not (supplied or held), 1)
+    return Expected(rejected(given), not (supplied or held), 1)
 
 
 # --- the table --------------------------------------------------------------------------------------------------------
@@ -251,12 +253,12 @@ Play = Callable[..., Awaitable[Told]]
 
 @pytest.fixture
 def play() -> Play:
-    """Make a write, with answers to its attempts: the last one again and again."""
+    """Make a write, with responses to its attempts: the last one again and again."""
 
     async def play(
-        operation: Operation[object, object], *answers: Response | SendFailed, key: str | None = None
+        operation: Operation[object, object], *responses: Response | SendFailed, key: str | None = None
     ) -> Told:
-        left = list(answers)
+        left = list(responses)
 
         def platform(request: Request) -> Response:
             one = left.pop(0) if len(left) > 1 else left[0]
@@ -323,7 +325,7 @@ async def test_what_an_error_response_says_of_a_write(play: Play, given: Answer)
 @pytest.mark.parametrize("status", [409, 423, 425])
 @pytest.mark.parametrize("write", UNKEYED)
 async def test_a_first_conflict_does_not_settle_a_write_without_a_key(play: Play, write: str, status: int) -> None:
-    """A proxy can have sent it twice, and the other one be under way: it is told as refused, but not as settled."""
+    """A proxy can have sent it twice, and the other one be under way: it is told as rejected, but not as settled."""
     error, requests = await play(OPERATIONS[write], Response(status, {}, b'{"message": "in progress"}'))
 
     assert isinstance(error, APIError)
@@ -353,7 +355,7 @@ def unsettling(error: ErrorCode) -> ErrorCode:
 
 
 async def failing(play: Play, change: Change = lambda error: error) -> set[tuple[str, str]]:
-    """Return the cells in doubt that fail where codes are declared otherwise: the write, and the name of the answer."""
+    """Return the cells in doubt that fail with codes declared otherwise: the write, and the name of the response."""
     failed = set()
     for name, given in ANSWERS.items():
         for write in WRITES:
@@ -369,7 +371,7 @@ async def test_the_table_holds_without_a_change(play: Play) -> None:
 
 
 async def test_the_table_fails_where_everything_settles(play: Play) -> None:
-    """If every documented code settled, a gateway's `bad_request` would be told as the platform's refusal."""
+    """If every documented code settled, a gateway's `bad_request` would be told as the platform's rejection."""
     failed = await failing(play, settling)
 
     assert {("orders.create", "gateway bad_request"), ("orders.refund", "already refunded")} <= failed
@@ -377,7 +379,7 @@ async def test_the_table_fails_where_everything_settles(play: Play) -> None:
 
 
 async def test_the_table_fails_where_nothing_settles(play: Play) -> None:
-    """If no code settled, a refusal that is certain would be told as an unknown outcome."""
+    """If no code settled, a rejection that is certain would be told as an unknown outcome."""
     failed = await failing(play, unsettling)
 
     assert {("orders.create", "value"), ("orders.cancel", "state"), ("orders.cancel", "key used")} <= failed
@@ -434,7 +436,7 @@ async def test_the_table_fails_where_one_code_is_compared(play: Play, monkeypatc
         (409, "name_already_taken"),
     ],
 )
-def test_what_can_never_settle_is_refused_at_declaration(status: int, code: str) -> None:
+def test_what_can_never_settle_is_rejected_at_declaration(status: int, code: str) -> None:
     """A code that a gateway sends as well, or that an own earlier effect causes, cannot be declared to settle."""
     with pytest.raises(RequestInvalid) as invalid:
         ErrorCode(status, code, "", settles=True)

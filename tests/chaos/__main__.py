@@ -1,10 +1,10 @@
 """Clients that are killed, on one journal, against a sandbox that fails: `python -m tests.chaos [--seed N]`.
 
-Orders, refunds of paid orders, and preferences, which take no key; some orders the platform refuses.
+Orders, refunds of paid orders, and preferences, which take no key; some orders the platform rejects.
 
 Once on a `SQLiteJournal` and once on a `PostgresJournal`, with token stores of the same kind. First clients die at each
 step of a call, of a refresh and of a recovery: see steps.py. Then several processes call the same names on one journal.
-Requests and responses are lost, late and refused; tokens end; the processes die by SIGKILL, and so do the sandbox and
+Requests and responses are lost, late and rejected; tokens end; the processes die by SIGKILL, and so do the sandbox and
 the server of the journal; what starts anew recovers. In the end the journal, what callers were told and what was sent
 are held against the sandbox's ledger: see verdicts.py. Two kinds of controls end the run as failed if they do not fire:
 evidence that breaks each rule, and clients that ignore the journal, which have to make orders twice.
@@ -238,7 +238,7 @@ async def evidence(plan: Plan, platform: Platform, ids: list[int], kills: Mappin
         sent=[line for line in noted if "key" in line],
         refreshed=[entry for entry in ledger if (entry["kind"], entry["order_id"]) == ("token_created", "refresh")],
         refreshes=[line for line in noted if "refresh" in line],
-        refused={(line["user"], line["refused"]) for line in noted if "refused" in line},
+        rejected={(line["user"], line["refused"]) for line in noted if "refused" in line},
         # The sandbox takes with it what each client has under way, and the database the locks of each.
         kills=sum(PROCESSES * 3 if name in {"sandbox", "database"} else count for name, count in kills.items()),
         rows=await rows_of(plan),

@@ -88,7 +88,7 @@ async def _one(plan: Plan, number: int) -> str:
         if plan.recover_only:
             await recover(client, told)
             return "done"
-        # Each seller has its turn, with an order that is not refused, nor followed by other writes.
+        # Each seller has its turn, with an order that is not rejected, nor followed by other writes.
         return await Caller(plan, client, told).call_number(55 * number)
 
 

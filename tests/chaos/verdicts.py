@@ -34,8 +34,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
     """What the platform issued for refresh tokens."""
     refreshes: Sequence[Line]
     """What asked it to."""
-    refused: Collection[tuple[int, str]]
-    """The access tokens that the platform has refused, each with its user."""
+    rejected: Collection[tuple[int, str]]
+    """The access tokens that the platform has rejected, each with its user."""
     kills: int
     """Deaths that may have cost a refresh each."""
 
@@ -112,15 +112,15 @@ def _stuck(seen: Evidence) -> list[str]:
 
 
 def _refreshed(seen: Evidence) -> list[str]:
-    """More than one new pair for each token that was refused."""
-    refused = Counter(user for user, _ in seen.refused)
+    """More than one new pair for each token that was rejected."""
+    rejected = Counter(user for user, _ in seen.rejected)
     issued = Counter(entry["tenant"] for entry in seen.refreshed)
-    return [f"{user}: {count} for {refused[user]}" for user, count in issued.items() if count > refused[user]]
+    return [f"{user}: {count} for {rejected[user]}" for user, count in issued.items() if count > rejected[user]]
 
 
 def _asked(seen: Evidence) -> list[str]:
-    """More than one attempt for each token that was refused, and one more for each death."""
-    allowed = len(seen.refused) + seen.kills
+    """More than one attempt for each token that was rejected, and one more for each death."""
+    allowed = len(seen.rejected) + seen.kills
     return [f"{len(seen.refreshes)} of {allowed}"] if len(seen.refreshes) > allowed else []
 
 
@@ -158,6 +158,6 @@ def controls(seen: Evidence) -> Mapping[str, Evidence]:
         "bytes": structs.replace(seen, sent=[*seen.sent, {**sent, "digest": "other"}]),
         "unkept": structs.replace(seen, rows=rows),
         "stuck": with_row(RecordState.UNKNOWN),
-        "refreshed": structs.replace(seen, refused=set()),
-        "asked": structs.replace(seen, refreshes=[*seen.refreshes, *[{}] * (len(seen.refused) + seen.kills)]),
+        "refreshed": structs.replace(seen, rejected=set()),
+        "asked": structs.replace(seen, refreshes=[*seen.refreshes, *[{}] * (len(seen.rejected) + seen.kills)]),
     }

@@ -141,15 +141,15 @@ class NotingTransport:
         elif key := request.headers.get("X-Idempotency-Key"):
             self._diary.write(key=key, at=time.time(), digest=sha256(request.body).hexdigest())
         response = await self._transport.send(request)
-        refused = response.status == UNAUTHORIZED or b"invalid_access_token" in response.body  # A preference: 400.
-        if refused and (token := request.headers.get("Authorization")):
+        rejected = response.status == UNAUTHORIZED or b"invalid_access_token" in response.body  # A preference: 400.
+        if rejected and (token := request.headers.get("Authorization")):
             # Of the seller whose user id it ends with. Whoever dies here refreshes nothing.
-            self._diary.write(user=int(token.rpartition("-")[2]), refused=sha256(token.encode()).hexdigest())
+            self._diary.write(user=int(token.rpartition("-")[2]), rejected=sha256(token.encode()).hexdigest())
         return response
 
 
 def order(name: str) -> OrderRequest:
-    """The order of a name: the same bytes in every process. The platform refuses one in eleven."""
+    """The order of a name: the same bytes in every process. The platform rejects one in eleven."""
     amount = Decimal("10.50")
     payments = TransactionsRequest(payments=[PaymentRequest(amount=amount)])
     nowhere = OrderConfigRequest(qr=QRConfigRequest(external_pos_id="NOWHERE")) if number_of(name) % 11 == 3 else None

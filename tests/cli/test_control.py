@@ -146,7 +146,7 @@ def test_a_rejected_payment_leaves_the_shipment_to_pay_as_well(capsys, sandbox):
 
 @pytest.mark.control("paymentsdk.cli._output.visible", lambda text: text)
 def test_what_a_seller_wrote_does_not_steer_the_terminal(capsys, sandbox):
-    """A text of the shop, as the currency of an item, is a part of the line, whatever is in it."""
+    """A string of the shop, as the currency of an item, is a part of the line, whatever is in it."""
     preference = make_preference(sandbox, items=[item(currency_id="A\x1b[2J\nforged\x9b")])
 
     printed = ask(capsys, "pay", preference.id)
@@ -156,7 +156,7 @@ def test_what_a_seller_wrote_does_not_steer_the_terminal(capsys, sandbox):
 
 
 def test_a_preference_is_paid_in_a_way_that_it_allows(capsys, sandbox):
-    """What the checkout does not offer is refused here as well, and another method pays it."""
+    """What the checkout does not offer is rejected here as well, and another method pays it."""
     excluded = PaymentMethodsRequest(excluded_payment_types=[Excluded(id="account_money")])
     preference = make_preference(sandbox, payment_methods=excluded)
 
@@ -164,8 +164,8 @@ def test_a_preference_is_paid_in_a_way_that_it_allows(capsys, sandbox):
     assert ask(capsys, "pay", preference.id, "--method", "credit_card").endswith(": closed, 25.00 ARS paid\n")
 
 
-def test_a_refusal_is_one_line(capsys, order):
-    """What the sandbox refuses is said with its status, code and reason."""
+def test_a_rejection_is_one_line(capsys, order):
+    """What the sandbox rejects is said with its status, code and reason."""
     ask(capsys, "pay", order.id)
 
     assert "409 cannot_pay_order: the order is processed" == complain(capsys, "pay", order.id)
@@ -211,12 +211,12 @@ def test_the_default_port_is_asked_first(capsys, sandbox, monkeypatch):
 
 
 def test_policies_of_a_sandbox_that_was_named_are_not_made_up(capsys, monkeypatch):
-    """Where somebody said which one, the defaults of another would be a wrong answer."""
+    """Where somebody said which one, the defaults of another would be a wrong response."""
     assert complain(capsys, "policies", "--url", f"http://127.0.0.1:{free_port()}").startswith("no sandbox at ")
 
 
 def test_a_policy_that_makes_no_sense(capsys, sandbox):
-    """A value that a policy may not have is refused, and changes nothing."""
+    """A value that a policy may not have is rejected, and changes nothing."""
     assert "cancel_from is created or any, not never" == misuse(capsys, "policies", "cancel_from=never")
     assert "created" == sandbox.policies.cancel_from
 
@@ -250,13 +250,13 @@ def test_faults(capsys, sandbox):
     ],
 )
 def test_a_fault_that_makes_no_sense(capsys, sandbox, arguments: list[str], complaint: str):
-    """A wrong rule is refused with the words that there are, and is not put in force."""
+    """A wrong rule is rejected with the words that there are, and is not put in force."""
     assert misuse(capsys, "faults", "add", *arguments).startswith(complaint)
     assert () == sandbox.faults.list()
 
 
 def test_a_fault_of_an_operation_that_there_is_not(capsys, sandbox):
-    """The sandbox knows its operations, those of another program among them; it refuses a fault of any other."""
+    """The sandbox knows its operations, those of another program among them; it rejects a fault of any other."""
     said = complain(capsys, "faults", "add", "hang", "operation=foo")
 
     assert said.startswith("400 bad_request: no operation is called 'foo'; there are oauth.token, ")
@@ -264,7 +264,7 @@ def test_a_fault_of_an_operation_that_there_is_not(capsys, sandbox):
 
 
 def test_only_a_fault_can_be_cleared(capsys, sandbox):
-    """Clearing what is no fault is refused."""
+    """Clearing what is no fault is rejected."""
     assert "404 not_found: no fault has this number" == complain(capsys, "faults", "clear", "99")
 
 
@@ -306,7 +306,7 @@ def test_a_duration_may_be_in_small_letters(capsys, sandbox):
     assert ask(capsys, "advance", "pt20m").startswith("it is ")
 
 
-def test_json_is_the_answer_as_data(capsys, order):
+def test_json_is_the_response_as_data(capsys, order):
     """With --json, stdout is one line of JSON."""
     paid = json.loads(ask(capsys, "pay", order.id, "--json"))
 
@@ -366,7 +366,7 @@ class Stranger(BaseHTTPRequestHandler):
     """Some other server."""
 
     def do_GET(self):
-        """Answer with a page."""
+        """Respond with a page."""
         self.send_response(404 if "faults" in self.path else 200)
         self.end_headers()
         self.wfile.write(b"<html>Hello</html>")
@@ -376,7 +376,7 @@ class Stranger(BaseHTTPRequestHandler):
 
 
 class Forger(Stranger):
-    """Some server that refuses in words for a terminal."""
+    """Some server that rejects in words for a terminal."""
 
     def do_GET(self):
         """Refuse."""
@@ -386,7 +386,7 @@ class Forger(Stranger):
 
 
 @pytest.mark.control("paymentsdk.cli.visible", lambda text: text)
-def test_a_refusal_does_not_steer_the_terminal(capsys):
+def test_a_rejection_does_not_steer_the_terminal(capsys):
     """Whatever it says, it is one line."""
     with HTTPServer(("127.0.0.1", 0), Forger) as server:
         thread = threading.Thread(target=server.handle_request)
@@ -399,7 +399,7 @@ def test_a_refusal_does_not_steer_the_terminal(capsys):
 
 @pytest.mark.parametrize("command", ["faults", "policies"])
 def test_somebody_else_there(capsys, command: str):
-    """Where another program answers, the command says so instead of failing on its answer."""
+    """Where another program responses, the command says so instead of failing on its response."""
     with HTTPServer(("127.0.0.1", 0), Stranger) as server:
         thread = threading.Thread(target=server.handle_request)
         thread.start()
@@ -413,7 +413,7 @@ def test_somebody_else_there(capsys, command: str):
     "url", ["file:///etc", "foo", "http://", "http://[", "http://localhost:99999", "http://x/?a=b"]
 )
 def test_only_addresses(capsys, monkeypatch, url: str):
-    """What is none, or one of another scheme, is refused before it is opened, whoever says it."""
+    """What is none, or one of another scheme, is rejected before it is opened, whoever says it."""
     complaint = f"{url!r} is not an http or https address such as http://127.0.0.1:8787"
     assert f"argument --url: {complaint}" == misuse(capsys, "faults", "--url", url)
 
@@ -423,7 +423,7 @@ def test_only_addresses(capsys, monkeypatch, url: str):
 
 @pytest.mark.parametrize("what", ["", "/", "//"])
 def test_what_names_no_order(capsys, what: str):
-    """It is refused before anybody is asked."""
+    """It is rejected before anybody is asked."""
     assert f"argument ORDER: {what!r} names no order" == misuse(capsys, "pay", what)
 
 
@@ -446,7 +446,7 @@ def test_a_busy_sandbox_is_there(capsys, monkeypatch, command: list[str]):
         line = complain(capsys, *command)
 
     url = f"http://127.0.0.1:{_running.DEFAULT_PORT}"
-    assert f"the sandbox at {url} has not answered within 0 s, and may still be at work" == line
+    assert f"the sandbox at {url} has not responded within 0 s, and may still be at work" == line
 
 
 def test_a_sandbox_that_ends_meanwhile(capsys):
@@ -461,7 +461,7 @@ def test_a_sandbox_that_ends_meanwhile(capsys):
         line = complain(capsys, "advance", "PT1M", "--url", f"http://127.0.0.1:{server.getsockname()[1]}")
         thread.join()
 
-    assert "has gone without an answer (" in line
+    assert "has gone without a response (" in line
     assert line.endswith("), and may have done what was asked")
 
 

@@ -141,7 +141,7 @@ def test_a_wrong_ledger_is_found(capsys, monkeypatch, kind: str, verdict: str):
 
 
 def test_a_key_for_each_attempt_is_found(capsys, monkeypatch):
-    """Negative control: without one key for all attempts of a write, a lost answer does it twice."""
+    """Negative control: without one key for all attempts of a write, a lost response does it twice."""
     lost = FaultRule(effect="lose_response_after_commit", operation="orders.create", times=3)
     monkeypatch.setattr(job, "FAULTS", (lost,))
     numbers = itertools.count()
@@ -206,7 +206,7 @@ def test_without_the_extra_the_text_has_to_do(monkeypatch):
 
 
 def test_the_faults_are_rules_of_the_sandbox():
-    """Every write that takes a key loses an answer, and every one without is refused before it is processed."""
+    """Every write that takes a key loses a response, and every one without is rejected before it is processed."""
     keyed = {name for name, operation in OPERATIONS.items() if operation.keyed}
     unkeyed = {name for name, operation in OPERATIONS.items() if operation.retry is RetryClass.UNKEYED}
 

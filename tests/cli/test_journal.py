@@ -127,7 +127,7 @@ def test_a_journal_that_is_not_there_is_not_made(run, directory: Path, command: 
     assert [] == list(directory.iterdir())
 
 
-def test_a_database_of_another_program_is_refused(run, directory: Path) -> None:
+def test_a_database_of_another_program_is_rejected(run, directory: Path) -> None:
     """It is neither read nor changed."""
     (directory / "other.db").write_bytes(b"no database" * 100)
 

@@ -86,7 +86,7 @@ def test_a_command_that_makes_no_sense_is_2(capsys, arguments: list[str]):
 )
 @pytest.mark.parametrize("command", [["pay", "ORD1"], ["policies"], ["faults"], ["advance", "PT1M"]])
 def test_what_a_server_is_started_with_is_not_ignored(capsys, monkeypatch, option: list[str], command: list[str]):
-    """An option that a command would not follow is refused, and nobody is asked."""
+    """An option that a command would not follow is rejected, and nobody is asked."""
     monkeypatch.setenv("PAYMENTSDK_BASE_URL", "http://127.0.0.1:9")
     with pytest.raises(SystemExit) as ended:
         main(["sandbox", *option, *command])
@@ -96,7 +96,7 @@ def test_what_a_server_is_started_with_is_not_ignored(capsys, monkeypatch, optio
 
 
 def test_where_a_sandbox_is_starts_none(capsys):
-    """`--url` without a command is refused: a sandbox that is started listens at `--host` and `--port`."""
+    """`--url` without a command is rejected: a sandbox that is started listens at `--host` and `--port`."""
     with pytest.raises(SystemExit) as ended:
         main(["sandbox", "--url", "http://127.0.0.1:9"])
 
@@ -176,7 +176,7 @@ def test_help_lists_every_effect(capsys, command: list[str]):
     assert 0 == ended.value.code
     for name, effect in EFFECTS.items():
         assert any(line.startswith(f"{name} {effect.words}") for line in lines)
-    assert "drip The answer comes byte by byte (seconds=1)" in lines
+    assert "drip The response comes byte by byte (seconds=1)" in lines
 
 
 def test_help_is_cheap():

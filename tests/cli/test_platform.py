@@ -106,7 +106,7 @@ def test_a_body_that_breaks_a_rule(run, sandbox, body: str | None, complaint: st
 
 
 def test_a_member_that_nobody_knows_is_not_left_out(run, sandbox):
-    """Where the platform itself would not look at it: a misspelt member of a body is refused, with its place."""
+    """Where the platform itself would not look at it: a misspelt member of a body is rejected, with its place."""
     Path("pay.json").write_text(
         '{"wallet_payment": {"transaction_amount": 5, "descripton": "x"}, "payer": {"token": "t", "type_token": "w"}}'
     )
@@ -163,7 +163,7 @@ def test_a_command_that_makes_no_sense(run, sandbox, arguments: list[str], compl
     assert [] == list(sandbox.platform.feed.requests)
 
 
-def test_a_refusal_is_one_line(run, sandbox):
+def test_a_rejection_is_one_line(run, sandbox):
     """With status, code and the id of the request; the exit code is that of a failure."""
     code, out, err = run("orders", "get", "ORD01J67CQQH5904WDBVZEM4JMEP3")
 
@@ -172,7 +172,7 @@ def test_a_refusal_is_one_line(run, sandbox):
 
 
 def test_a_write_in_doubt_has_an_exit_code_of_its_own(run, sandbox):
-    """Programs have to tell it from a refusal: the same command with the same key finds out."""
+    """Programs have to tell it from a rejection: the same command with the same key finds out."""
     Path("order.json").write_text(ORDER, encoding="utf-8")
     command = ("orders", "create", "--body", "order.json", "--idempotency-key", "k", "--json")
     lost = FaultRule(effect="lose_response_after_commit", operation="orders.create", nth=1)
@@ -308,8 +308,8 @@ def test_a_profile(run, sandbox, monkeypatch, how: str):
 
 @pytest.mark.skipif(os.name == "nt", reason="modes of files are those of POSIX")
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o666])
-def test_a_profile_that_others_can_read_is_refused(run, sandbox, mode: int):
-    """With the command that mends it; nothing is sent."""
+def test_a_profile_that_others_can_read_is_rejected(run, sandbox, mode: int):
+    """With the command that repairs it; nothing is sent."""
     file = profile(sandbox, mode=mode)
 
     code, _, err = run("merchant-orders", "search", "--profile", "shop")

@@ -188,7 +188,7 @@ def test_a_port_in_use_is_one_line(capsys):
     ],
 )
 def test_a_setting_that_makes_no_sense_is_2(capsys, arguments: list[str], complaint: str):
-    """It is refused before anything is begun, in words that say what to give instead."""
+    """It is rejected before anything is begun, in words that say what to give instead."""
     with pytest.raises(SystemExit) as ended:
         main(["sandbox", "--port", "0", *arguments])
 
@@ -236,10 +236,10 @@ def test_two_sandboxes_share_no_file(capsys, tmp_path: Path):
 def test_other_reasons_not_to_listen(capsys, monkeypatch, number: int, reason: str):
     """A port that needs rights is said in words; what nobody foresaw is said as it came."""
 
-    async def refused(*_: object, **__: object) -> None:
+    async def rejected(*_: object, **__: object) -> None:
         raise OSError(number, "as it came")
 
-    monkeypatch.setattr("paymentsdk.cli._serve._run", refused)
+    monkeypatch.setattr("paymentsdk.cli._serve._run", rejected)
 
     assert 1 == main(["sandbox", "--port", "80"])
     assert capsys.readouterr().err.startswith(f"paymentsdk: {reason}")

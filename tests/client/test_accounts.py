@@ -135,14 +135,14 @@ async def never(name: str) -> str:
         (None, "shop-1", "accounts"),
     ],
 )
-async def test_an_account_that_cannot_be_is_refused(accounts, name, path: str) -> None:
+async def test_an_account_that_cannot_be_is_rejected(accounts, name, path: str) -> None:
     """The error names the account and the rule, and nothing is sent; a later call asks the resolver again."""
     transport = MemoryTransport(always)
     async with make(transport, accounts) as client:
         for _ in range(2):
-            with pytest.raises(RequestInvalid) as refused:
+            with pytest.raises(RequestInvalid) as rejected:
                 client.account(name)
-            assert path == refused.value.path
+            assert path == rejected.value.path
 
     assert [] == transport.requests
 
@@ -154,16 +154,16 @@ async def test_a_resolver_that_raises_tells_no_secret() -> None:
         raise ValueError("no APP_USR-canary-0123456789 here")
 
     async with make(MemoryTransport(always), resolve) as client:
-        with pytest.raises(RequestInvalid) as refused:
+        with pytest.raises(RequestInvalid) as rejected:
             client.account("shop-1")
 
-    assert "ValueError" in str(refused.value)
-    assert "canary" not in str(refused.value) + repr(
-        refused.value.__context__ if not refused.value.__suppress_context__ else ""
+    assert "ValueError" in str(rejected.value)
+    assert "canary" not in str(rejected.value) + repr(
+        rejected.value.__context__ if not rejected.value.__suppress_context__ else ""
     )
 
 
 def test_accounts_must_be_a_mapping_or_a_function() -> None:
-    """Anything else is refused when the client is made."""
+    """Anything else is rejected when the client is made."""
     with pytest.raises(RequestInvalid, match="accounts"):
         make(MemoryTransport(always), 7)

@@ -1,4 +1,4 @@
-"""The address of the platform: what is none is refused, and plain http to another machine carries no credential."""
+"""The address of the platform: what is none is rejected, and plain http to another machine carries no credential."""
 
 from __future__ import annotations
 
@@ -59,18 +59,18 @@ def client(base_url: str, **options: object) -> PaymentsClient:
     ],
     ids=["none yet", "a token", "an application", "a source of tokens", "a token, and never"],
 )
-def test_plain_http_to_another_machine_is_refused(base_url: str, credentials: dict[str, object]) -> None:
+def test_plain_http_to_another_machine_is_rejected(base_url: str, credentials: dict[str, object]) -> None:
     """No client is made that could send a token, a secret, a code or a payer's token readable to all on the way.
 
     Also without a token yet: the only calls that such a client can make obtain one, with a code or a refresh token.
     """
-    with pytest.raises(RequestInvalid) as refused:
+    with pytest.raises(RequestInvalid) as rejected:
         PaymentsClient(base_url=base_url, transport=MemoryTransport(), **credentials)
 
-    assert "base_url" == refused.value.path
+    assert "base_url" == rejected.value.path
     for option in ("https", "allow_http=True", f"{ALLOW}=1"):
-        assert option in refused.value.reason
-    assert "secret" not in str(refused.value)
+        assert option in rejected.value.reason
+    assert "secret" not in str(rejected.value)
 
 
 @pytest.mark.control("paymentsdk._engine.address.is_loopback", lambda host: False, raises=RequestInvalid)
@@ -101,7 +101,7 @@ def test_only_1_allows_it(value: str, environment: pytest.MonkeyPatch) -> None:
 
 
 def test_from_env_obeys_it_too(environment: pytest.MonkeyPatch) -> None:
-    """A client from the environment is refused alike, and allowed by its argument or by the variable."""
+    """A client from the environment is rejected alike, and allowed by its argument or by the variable."""
     environment.setenv("PAYMENTSDK_BASE_URL", "http://sandbox:8787")
 
     with pytest.raises(RequestInvalid, match="plain http"):
@@ -114,7 +114,7 @@ def test_from_env_obeys_it_too(environment: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("value", ["1", 1, "yes"])
 def test_what_allows_it_is_true_or_false(value: object) -> None:
-    """A text would count as true whatever it says."""
+    """A string would count as true whatever it says."""
     with pytest.raises(RequestInvalid, match="allow_http"):
         client("https://api.example.com", allow_http=value)
 
@@ -155,14 +155,14 @@ async def test_a_copy_goes_where_its_client_goes() -> None:
         "http://h%2f@x",
     ],
 )
-def test_what_is_no_address_is_refused(base_url: str) -> None:
-    """It is refused when the client is made, with what was wrong and not as plain http, whatever is allowed."""
+def test_what_is_no_address_is_rejected(base_url: str) -> None:
+    """It is rejected when the client is made, with what was wrong and not as plain http, whatever is allowed."""
     for allow_http in (True, None):
         for address in (base_url, base_url.replace("http:", "https:")):
-            with pytest.raises(RequestInvalid, match="must be an http or https address") as refused:
+            with pytest.raises(RequestInvalid, match="must be an http or https address") as rejected:
                 client(address, allow_http=allow_http)
-            assert "base_url" == refused.value.path
-            assert "secret" not in str(refused.value)
+            assert "base_url" == rejected.value.path
+            assert "secret" not in str(rejected.value)
 
 
 @pytest.mark.parametrize(

@@ -19,12 +19,12 @@ PAGE = b'{"paging":{"offset":%d,"limit":1,"total":5},"results":[{"id":"%d"}]}'
 
 
 class Platform(BaseHTTPRequestHandler):
-    """Answers as the platform does, on connections that stay open."""
+    """Responses as the platform does, on connections that stay open."""
 
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        """Answer with an order, or a page; a path that says so never gets an answer."""
+        """Respond with an order, or a page; a path that says so never gets a response."""
         self.server.peers.append(self.client_address)
         if "hang" in self.path:
             self.server.hold.wait(20)
@@ -134,7 +134,7 @@ def test_a_walk_with_pages_ahead_works_on_each_loop(platform: ThreadingHTTPServe
 
 
 def in_memory() -> PaymentsClient:
-    """A client without connections: what is refused is refused by itself."""
+    """A client without connections: what is refused is rejected by itself."""
     transport = MemoryTransport(lambda request: Response(200, {}, b'{"id":"ORD1"}'))
     return PaymentsClient("token", base_url="http://127.0.0.1", transport=transport)
 

@@ -135,7 +135,7 @@ async def test_what_came_of_a_write(answer, outcome, error, status, kind) -> Non
     assert end.idempotency_key == transport.requests[0].headers["X-Idempotency-Key"]
 
 
-async def test_a_read_without_an_answer_and_a_cancelled_call_end_as_well() -> None:
+async def test_a_read_without_a_response_and_a_cancelled_call_end_as_well() -> None:
     """Whatever ends a call, a `CallEnded` follows its `CallStarted`."""
     seen = Seen()
     client = make(seen, MemoryTransport([SendFailed("reset"), asyncio.CancelledError()]))
@@ -277,7 +277,7 @@ async def test_a_refresh_is_told_once() -> None:
 
 @pytest.mark.parametrize("alive", [True, False])
 async def test_a_spent_refresh_token_is_told_while_there_is_time(alive: bool) -> None:
-    """An early refresh that is refused does no harm yet: whoever observes learns until when a person has to act."""
+    """An early refresh that is rejected does no harm yet: whoever observes learns until when a person has to act."""
     seen = Seen()
     end = 1_700_000_000.0 + (100.0 if alive else -1.0)
 
@@ -374,13 +374,13 @@ async def test_a_kept_connection_is_told(fast: bool) -> None:
         ({"observers": [print], "observer": print}, "observer"),
     ],
 )
-def test_what_is_no_observer_is_refused(settings: dict[str, object], place: str) -> None:
+def test_what_is_no_observer_is_rejected(settings: dict[str, object], place: str) -> None:
     """The error names which of them it is."""
     with pytest.raises(RequestInvalid, match=place):
         PaymentsClient(TOKEN, base_url="https://platform.test", **settings)
 
 
-def test_an_async_observer_is_refused() -> None:
+def test_an_async_observer_is_rejected() -> None:
     """It would never be awaited."""
 
     async def observe(event: Event) -> None: ...

@@ -291,7 +291,7 @@ async def test_an_empty_iterable_yields_nothing(client) -> None:
         ((print, [], 100_001), "concurrency"),
     ],
 )
-def test_arguments_that_make_no_sense_are_refused(client, arguments: tuple[object, ...], place: str) -> None:
+def test_arguments_that_make_no_sense_are_rejected(client, arguments: tuple[object, ...], place: str) -> None:
     """At once, and not when the iterator is first asked."""
     function, items, *concurrency = arguments
 

@@ -155,12 +155,12 @@ async def test_a_walk_over_such_pages_loses_no_row() -> None:
     """Beyond a hundred anomalies, entries that are no rows still take their places."""
     rows = [row for number in range(1, 301) for row in (crooked(number), None)]
 
-    def answer(request) -> Response:
+    def response(request) -> Response:
         offset = int(request.url.rpartition("offset=")[2])
         found = {"elements": rows[offset : offset + 400], "next_offset": 0, "total": len(rows)}
         return Response(200, {}, json.dumps(found).encode())
 
-    walker = PaymentsClient("token", base_url="http://127.0.0.1", transport=MemoryTransport(answer))
+    walker = PaymentsClient("token", base_url="http://127.0.0.1", transport=MemoryTransport(response))
 
     assert list(range(1, 301)) == [row.id async for row in walker.merchant_orders.search()]
 

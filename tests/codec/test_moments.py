@@ -43,7 +43,7 @@ async def test_an_offset_of_whole_minutes_stays() -> None:
     assert "2026-01-31T12:00:00.000Z" == await sent(datetime(2026, 1, 31, 12, tzinfo=UTC))
 
 
-async def test_a_moment_before_all_calendars_is_refused() -> None:
+async def test_a_moment_before_all_calendars_is_rejected() -> None:
     """In UTC it would be before the year 1."""
     with pytest.raises(RequestInvalid, match="out of range"):
         await sent(datetime.min.replace(tzinfo=timezone(timedelta(hours=1, seconds=30))))

@@ -69,11 +69,11 @@ async def test_a_buyer_is_known_in_a_listed_way(foreign, sent):
 
 
 @pytest.mark.parametrize("sent", ["MOBILE", "", "gmail", "native web", 5])
-async def test_any_other_way_is_refused(foreign, sent):
+async def test_any_other_way_is_rejected(foreign, sent):
     """A client that sends its own words hears of it here, and not from the platform."""
-    status, refusal = await foreign.preference(payer={"authentication_type": sent})
+    status, rejection = await foreign.preference(payer={"authentication_type": sent})
     assert 400 == status
-    assert refusal["cause"][0]["data"].startswith("payer.authentication_type: ")
+    assert rejection["cause"][0]["data"].startswith("payer.authentication_type: ")
 
 
 @pytest.mark.parametrize("quantity", [2, 2.0])
@@ -87,10 +87,10 @@ async def test_an_integer_may_be_written_with_a_fraction_of_zero(foreign, quanti
 
 
 @pytest.mark.parametrize("quantity", [1.5, -1.0, 0.0, 1e300, True, "2"])
-async def test_what_is_no_such_integer_is_refused(foreign, quantity):
+async def test_what_is_no_such_integer_is_rejected(foreign, quantity):
     """A fraction, a number out of range, a boolean and a text are no quantities."""
-    status, refusal = await foreign.preference(items=[{**ITEM, "quantity": quantity}])
-    assert (400, "invalid_items") == (status, refusal["error"])
+    status, rejection = await foreign.preference(items=[{**ITEM, "quantity": quantity}])
+    assert (400, "invalid_items") == (status, rejection["error"])
 
 
 @pytest.mark.parametrize("body", [None, {}, {"transactions": None}])
@@ -109,8 +109,8 @@ async def test_an_order_is_canceled_without_a_body(foreign):
     assert (200, "canceled") == (status, canceled["status"])
 
 
-async def test_a_key_that_a_client_uses_for_two_calls_is_refused(foreign):
+async def test_a_key_that_a_client_uses_for_two_calls_is_rejected(foreign):
     """A client that lets the key of one call leak into the next is told so; nothing is canceled by accident."""
     _, order = await foreign.post("/v1/orders", foreign.order(), **{"x-idempotency-key": "leaks"})
-    status, refusal = await foreign.post(f"/v1/orders/{order['id']}/cancel", **{"x-idempotency-key": "leaks"})
-    assert (409, "idempotency_key_already_used") == (status, refusal["errors"][0]["code"])
+    status, rejection = await foreign.post(f"/v1/orders/{order['id']}/cancel", **{"x-idempotency-key": "leaks"})
+    assert (409, "idempotency_key_already_used") == (status, rejection["errors"][0]["code"])

@@ -18,7 +18,7 @@ TWICE = {
     "denied_preference_status": 401,
     "cancel_from": "any",
 }
-#: Policies that make the sandbox refuse what the examples ask for.
+#: Policies that make the sandbox reject what the examples ask for.
 STRICTER = {"customer_required", "test_emails", "discount_promise", "sponsors", "invoice_filters"}
 #: Every other policy at its last value: readings of what the spec does not show.
 REST = {

@@ -31,7 +31,7 @@ def test_an_operation_and_what_it_does_are_in_the_files_of_its_noun(noun):
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-async def test_an_example_is_carried_out_and_its_answer_understood(name, sandbox, client):
+async def test_an_example_is_carried_out_and_its_response_understood(name, sandbox, client):
     """The documented status, a request id, no anomaly, no false mismatch, and not a member lost on the way."""
     operation = OPERATIONS[name]
     arguments = await arguments_of(name, sandbox, client)
@@ -50,7 +50,7 @@ async def test_an_example_is_carried_out_and_its_answer_understood(name, sandbox
 @pytest.mark.parametrize(
     "name", [name for name, operation in OPERATIONS.items() if any(e.always is None for e in operation.echoes)]
 )
-async def test_the_answer_to_another_request_is_found_out(name, sandbox, client):
+async def test_the_response_to_another_request_is_found_out(name, sandbox, client):
     """Negative control: each comparison fails when the response belongs to somebody else's request."""
     operation = OPERATIONS[name]
     arguments = await arguments_of(name, sandbox, client)
@@ -88,7 +88,7 @@ def other_than(body: object) -> object:
 
 @pytest.mark.parametrize("name", [name for name, operation in OPERATIONS.items() if operation.keyed])
 async def test_a_keyed_write_sent_twice_is_one(name, sandbox, client):
-    """The second answer is the first one byte for byte, and the ledger has not grown."""
+    """The second response is the first one byte for byte, and the ledger has not grown."""
     operation = OPERATIONS[name]
     arguments = await arguments_of(name, sandbox, client)
 
@@ -106,13 +106,13 @@ async def test_a_key_with_another_request_is_a_conflict(name, sandbox, client, p
     arguments = await arguments_of(name, sandbox, client)
     await client.call(OPERATIONS[name], **arguments, idempotency_key="one")
 
-    with pytest.raises((IdempotencyConflict, NotFound)) as refused:
+    with pytest.raises((IdempotencyConflict, NotFound)) as rejected:
         await client.call(orders.CANCEL, order_id="ORD" + "0" * 26, idempotency_key="one")
 
     conflict = (409, "idempotency_key_already_used", IdempotencyConflict)
     anew = (404, "order_not_found", NotFound)
     expected = anew if policies.get("key_scope") == "path" else conflict
-    assert expected == (refused.value.status, refused.value.code, refused.type)
+    assert expected == (rejected.value.status, rejected.value.code, rejected.type)
 
 
 ROWS = 13

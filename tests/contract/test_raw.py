@@ -1,4 +1,4 @@
-"""Whatever comes over the wire, on whatever route: an answer of a known kind, never a 500, and the server lives on."""
+"""Whatever comes over the wire, on whatever route: a response of a known kind, never a 500, and the server lives on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from paymentsdk.sandbox._app import make_app
 from paymentsdk.sandbox._handlers import HANDLERS
 from paymentsdk.sandbox._parsing import ControlStruct
 
-#: What an answer may be: data, a page and what belongs to it, a ledger, a snippet of code.
+#: What a response may be: data, a page and what belongs to it, a ledger, a snippet of code.
 KINDS = {
     "application/json",
     "application/x-ndjson",
@@ -34,7 +34,7 @@ KINDS = {
     "text/javascript",
     "text/plain",
 }
-#: What no answer holds: traces, and paths of this machine.
+#: What no response holds: traces, and paths of this machine.
 TRACES = ("Traceback", 'File "', "site-packages", "paymentsdk/", str(Path.cwd()), os.path.dirname(os.__file__))  # noqa: PTH120
 #: Streams until the server stops.
 ENDLESS = {"/_sandbox/events"}
@@ -81,7 +81,7 @@ bodies = st.one_of(
 queries = st.dictionaries(
     st.sampled_from(["tenant", "limit", "offset", "q", "sort", "attempt", "after", *MEMBERS]) | texts, texts, max_size=3
 )
-# DEL is no character of a header: the HTTP server refuses it, as the garbage below.
+# DEL is no character of a header: the HTTP server rejects it, as the garbage below.
 characters = st.characters(min_codepoint=33, max_codepoint=255, exclude_characters="\x7f")
 header_values = st.text(characters, max_size=40) | st.sampled_from(["", "a" * 8_000])
 headers = st.dictionaries(
@@ -113,7 +113,7 @@ def routes(served) -> list[tuple[str, str]]:
 
 
 def check(status: int, content_type: str, body: bytes) -> None:
-    """An answer of a known kind that gives nothing away."""
+    """A response of a known kind that gives nothing away."""
     assert status < 500, body
     kind = content_type.partition(";")[0]
     assert kind in KINDS or status in {204, 302, 303, 304}, (kind, body)
@@ -123,7 +123,7 @@ def check(status: int, content_type: str, body: bytes) -> None:
         msgspec.json.decode(body)
 
 
-def test_every_route_answers_whatever_is_asked(served, routes, caplog):
+def test_every_route_responds_whatever_is_asked(served, routes, caplog):
     """Hostile ids, parameters, headers and bodies on every route: of the contract, the control API and the pages."""
 
     @FUZZED
@@ -174,8 +174,8 @@ ENDS_OF_TIME = {
 
 
 @pytest.mark.parametrize("moment", ENDS_OF_TIME)
-def test_moments_at_the_ends_of_time_are_refused_or_kept(served, moment):
-    """A moment that is out of range in UTC is refused; "never", as the last moment there is, is not."""
+def test_moments_at_the_ends_of_time_are_rejected_or_kept(served, moment):
+    """A moment that is out of range in UTC is rejected; "never", as the last moment there is, is not."""
     example = OPERATIONS["preferences.create"].example
     body = json.dumps({**msgspec.to_builtins(example), "date_of_expiration": moment}).encode()
 
@@ -201,7 +201,7 @@ TOO_MUCH = [
 
 
 @pytest.mark.parametrize(("method", "path", "body"), TOO_MUCH)
-def test_a_command_that_asks_too_much_is_refused(served, method, path, body):
+def test_a_command_that_asks_too_much_is_rejected(served, method, path, body):
     """Taken, it would make later requests fail."""
     status, kind, answer = ask(served, method, f"/_sandbox/{path}", json.dumps(body).encode(), {})
 
@@ -210,7 +210,7 @@ def test_a_command_that_asks_too_much_is_refused(served, method, path, body):
 
 
 @pytest.mark.parametrize("amount", ["NaN", "Infinity", "-1", "0.001", "1e999999999"])
-def test_a_refund_of_no_amount_is_refused(served, amount):
+def test_a_refund_of_no_amount_is_rejected(served, amount):
     """What is no amount of money is never given back."""
     example = msgspec.json.encode(OPERATIONS["preferences.create"].example)
     preference = json.loads(ask(served, "POST", "/checkout/preferences", example, {})[2])["id"]
@@ -242,11 +242,11 @@ GARBAGE = {
 
 
 if aiohttp.__version__ in {"3.14.3", "3.14.4"}:
-    del GARBAGE["a host that is none"]  # Their server drops the connection without an answer.
+    del GARBAGE["a host that is none"]  # Their server drops the connection without a response.
 
 
 @pytest.mark.parametrize("name", GARBAGE)
-def test_what_is_no_http_is_refused_and_nothing_dies(served, name):
+def test_what_is_no_http_is_rejected_and_nothing_dies(served, name):
     """400, the connection closed, and the next one served."""
     status, _, _, closed = exchange(served, GARBAGE[name])
 
@@ -278,8 +278,8 @@ def exchange(sandbox: Sandbox, sent: bytes) -> tuple[int, str, bytes, bool]:
 
 
 @pytest.mark.parametrize("path", ["/v1/orders", "/oauth/token", "/_sandbox/scan", "/checkout/none"])
-def test_a_body_above_the_limit_is_refused(served, path):
-    """413 in JSON, or as a page; a body of just the limit is read and refused for what is in it."""
+def test_a_body_above_the_limit_is_rejected(served, path):
+    """413 in JSON, or as a page; a body of just the limit is read and rejected for what is in it."""
     kind = "application/x-www-form-urlencoded" if path.startswith("/checkout") else "application/json"
     sent = {"X-Idempotency-Key": "key", "Content-Type": kind}
     status, kind, body = ask(served, "POST", path, b" " * (1024 * 1024 + 1), sent)
@@ -299,7 +299,7 @@ def test_a_body_that_never_comes_holds_nothing_up(served):
 
 
 def test_a_failure_inside_is_seen_by_these_tests(served, monkeypatch, caplog):
-    """Negative control: a handler that fails is a 500, which the check of every answer finds."""
+    """Negative control: a handler that fails is a 500, which the check of every response finds."""
 
     def fail(book: object, call: object) -> None:
         raise RuntimeError(__file__)

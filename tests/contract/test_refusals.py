@@ -82,7 +82,7 @@ async def path_of(name: str, sandbox: Sandbox, tenant: Tenant, request: dict[str
 @pytest.mark.parametrize("name", WHOLE)
 @pytest.mark.parametrize("policies", [{}], ids=["first"])
 async def test_a_request_with_every_member_is_taken(name, sandbox, tenant, send):
-    """The control of the table: what is refused below is refused for its one broken rule."""
+    """The control of the table: what is rejected below is rejected for its one broken rule."""
     request = whole(name, sandbox, tenant)
     path = await path_of(name, sandbox, tenant, request)
     if name == "wallet_payments.create":
@@ -95,7 +95,7 @@ async def test_a_request_with_every_member_is_taken(name, sandbox, tenant, send)
 
 @pytest.mark.parametrize(("name", "where", "value"), [rule[:3] for rule in BROKEN])
 @pytest.mark.parametrize("policies", [{}], ids=["first"])
-async def test_both_sides_refuse_the_same_and_blame_the_same_place(name, where, value, sandbox, tenant, send):  # noqa: PLR0917
+async def test_both_sides_reject_the_same_and_blame_the_same_place(name, where, value, sandbox, tenant, send):  # noqa: PLR0917
     """Every rule of the table: a 400 with a documented code of the operation that names the place."""
     operation = OPERATIONS[name]
     request = whole(name, sandbox, tenant)
@@ -113,7 +113,7 @@ async def test_both_sides_refuse_the_same_and_blame_the_same_place(name, where, 
 
 
 def code_of(answer: dict[str, object]) -> str:
-    """The code of a refusal, in whatever shape it came."""
+    """The code of a rejection, in whatever shape it came."""
     if "errors" in answer:
         return answer["errors"][0]["code"]
     return str(answer["cause"][0]["code"]) if answer["cause"] else answer["error"]
@@ -126,7 +126,7 @@ ODD_AMOUNTS = ["5_0.00", "\u0665\u0660.00", " 50.00", "+50.00", "5e1", "500e-1",
 @pytest.mark.parametrize("amount", ODD_AMOUNTS)
 @pytest.mark.parametrize("policies", [{}], ids=["first"])
 async def test_an_amount_is_digits_with_two_decimals_or_none(amount, sandbox, tenant, send):
-    """Any other notation of a decimal string is refused at its place; the client sends none."""
+    """Any other notation of a decimal string is rejected at its place; the client sends none."""
     request = whole("orders.create", sandbox, tenant)
     request["total_amount"] = request["transactions"]["payments"][0]["amount"] = amount
 
@@ -152,8 +152,8 @@ QUERIES = [
 
 @pytest.mark.parametrize(("name", "filter_", "value", "text"), QUERIES)
 @pytest.mark.parametrize("policies", [{}], ids=["first"])
-async def test_both_sides_refuse_the_same_filters(name, filter_, value, text, send):
-    """A position out of bounds, a moment without a zone or that is none: refused here, and there with the name."""
+async def test_both_sides_reject_the_same_filters(name, filter_, value, text, send):
+    """A position out of bounds, a moment without a zone or that is none: rejected here, and there with the name."""
     operation = OPERATIONS[name]
     with pytest.raises(RequestInvalid) as here:
         operation.query_encoder.encode({filter_: value})
@@ -167,7 +167,7 @@ async def test_both_sides_refuse_the_same_filters(name, filter_, value, text, se
 
 @pytest.mark.parametrize("key", ["", "a b", "ключ"])
 @pytest.mark.parametrize("policies", [{}], ids=["first"])
-async def test_both_sides_refuse_the_same_keys(key, client, send):
+async def test_both_sides_reject_the_same_keys(key, client, send):
     """A key has visible ASCII characters, one or more."""
     with pytest.raises(RequestInvalid):
         await client.orders.cancel("ORD" + "0" * 26, idempotency_key=key)
@@ -180,7 +180,7 @@ async def test_both_sides_refuse_the_same_keys(key, client, send):
 
 @pytest.mark.parametrize("path", ["..", "a/b", "a?b", "a#b", "a b", ""])
 @pytest.mark.parametrize("policies", [{}], ids=["first"])
-async def test_both_sides_refuse_the_same_ids(path, client, send):
+async def test_both_sides_reject_the_same_ids(path, client, send):
     """An id that would change the path goes out from here never, and is no id there."""
     with pytest.raises(RequestInvalid):
         await client.orders.get(path)
@@ -208,9 +208,9 @@ async def test_both_sides_know_the_longest_expiration(longest):
             await client.orders.create(msgspec.convert(late, OrderRequest))
         url = f"{sandbox.base_url}/v1/orders"
         async with session.post(url, json=late, headers={"X-Idempotency-Key": "k"}) as there:
-            refusal = await there.json()
+            rejection = await there.json()
 
     assert last["expiration_time"] == order.expiration_time
     assert f"is above the maximum of {hours / timedelta(hours=1):g} hours" in str(here.value)
-    assert (400, "property_value") == (there.status, code_of(refusal))
-    assert refusal["errors"][0]["details"][0].endswith(str(here.value).partition(": ")[2])
+    assert (400, "property_value") == (there.status, code_of(rejection))
+    assert rejection["errors"][0]["details"][0].endswith(str(here.value).partition(": ")[2])

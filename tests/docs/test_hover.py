@@ -77,7 +77,7 @@ class Editor:
         self._number = 0
 
     def ask(self, method: str, parameters: dict[str, object]) -> typing.Any:
-        """Send a request, and return its result; whatever the server asks meanwhile gets an empty answer."""
+        """Send a request, and return its result; whatever the server asks meanwhile gets an empty response."""
         self._number += 1
         self.send({"id": self._number, "method": method, "params": parameters})
         while True:

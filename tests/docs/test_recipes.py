@@ -61,15 +61,15 @@ async def test_what_a_gateway_says_settles_no_intent(journal: tuple[Sandbox, Any
     assert (1, f"made: {made.id}") == (open_, outcome)
 
 
-async def test_what_the_platform_refuses_settles_an_intent(journal: tuple[Sandbox, Any]):
-    """A refusal with a code is final."""
+async def test_what_the_platform_rejects_settles_an_intent(journal: tuple[Sandbox, Any]):
+    """A rejection with a code is final."""
     sandbox, program = journal
     fault = FaultRule(effect="refuse", operation="orders.create", status=404, code="pos_not_found", times=1)
 
     with sandbox.faults.add(fault):
         await program.sell(8)
 
-    assert [("refused: pos_not_found",)] == program.journal.execute("SELECT outcome FROM intent").fetchall()
+    assert [("rejected: pos_not_found",)] == program.journal.execute("SELECT outcome FROM intent").fetchall()
 
 
 def right_column(guide: str, head: str) -> list[str]:
@@ -81,7 +81,7 @@ def right_column(guide: str, head: str) -> list[str]:
 
 
 def test_the_new_names_of_the_older_interfaces_exist():
-    """Whoever moves finds each new member in a request or an answer, each state, and each code of a refusal."""
+    """Whoever moves finds each new member in a request or a response, each state, and each code of a rejection."""
     guide = "move-from-older-interfaces"
     members_now = {row[0].strip("`") for body in (OrderRequest, Order) for row in members(body)}
     codes = {error.code for error in orders.CREATE.errors}

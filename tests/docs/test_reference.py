@@ -39,7 +39,7 @@ def test_the_pages_are_up_to_date():
 
 
 def test_a_page_that_is_not_is_found(tmp_path: Path):
-    """Negative control: a page with another text, none, or one too many fails the check; to write them mends it."""
+    """Negative control: a page with another text, none, or one too many fails the check; to write them repairs it."""
     shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("__pycache__"))
     with tmp_path.joinpath("docs/reference/operations.md").open("a", encoding="utf-8") as page:
         page.write("more\n")
@@ -69,8 +69,8 @@ async def test_a_list_takes_the_parameters_that_stand_there(path: str, parameter
     async with Sandbox() as sandbox, aiohttp.ClientSession(sandbox.base_url) as session:
         taken = []
         for name in ("tenant", "limit"):
-            async with session.get(f"/_sandbox/{path}", params={name: 1}) as answer:
-                taken += [f"{name}="] if answer.status == 200 else []
+            async with session.get(f"/_sandbox/{path}", params={name: 1}) as response:
+                taken += [f"{name}="] if response.status == 200 else []
 
     assert parameters == "&".join(taken)
 
@@ -137,23 +137,23 @@ def test_every_filter_has_a_row_with_a_meaning():
         assert 0 < text.count("\n| `") == len(meanings(OPERATIONS, name, r"\w+"))
 
 
-@pytest.mark.parametrize("answer", headings(RESPONSES))
-def test_every_member_that_comes_back_has_a_meaning(answer: str):
-    """Whoever has only the page knows what an answer says; a preference repeats what its request says."""
-    told = meanings(RESPONSES, answer, r"\w+")
-    asked = meanings(OPERATIONS, "preferences.create", r"\w+") if answer == "Preference" else {}
+@pytest.mark.parametrize("response", headings(RESPONSES))
+def test_every_member_that_comes_back_has_a_meaning(response: str):
+    """Whoever has only the page knows what a response says; a preference repeats what its request says."""
+    told = meanings(RESPONSES, response, r"\w+")
+    asked = meanings(OPERATIONS, "preferences.create", r"\w+") if response == "Preference" else {}
 
     assert told
     assert [] == [name for name, meaning in told.items() if not (meaning or asked.get(name))]
 
 
-@pytest.mark.parametrize("answer", headings(RESPONSES))
-def test_every_amount_has_a_meaning(answer: str):
+@pytest.mark.parametrize("response", headings(RESPONSES))
+def test_every_amount_has_a_meaning(response: str):
     """However deep it stands, an amount says what it is of; a preference repeats what its request says."""
     place = r"[\w.\[\]]+"
     amounts = {name for name, kind in re.findall(rf"^\| `({place})` \| (amount)[^|]*\|", RESPONSES, re.MULTILINE)}
-    told = meanings(RESPONSES, answer, place)
-    asked = meanings(OPERATIONS, "preferences.create", place) if answer == "Preference" else {}
+    told = meanings(RESPONSES, response, place)
+    asked = meanings(OPERATIONS, "preferences.create", place) if response == "Preference" else {}
 
     assert [] == [name for name in sorted(amounts & told.keys()) if not (told[name] or asked.get(name))]
 

@@ -136,7 +136,7 @@ def made(sandbox: Sandbox) -> dict[str, list[str]]:
 
 
 async def test_it_sells_and_says_so(shop, sandbox: Sandbox, tmp_path: Path) -> None:
-    """A sale is made once, however often it is sent; what is no sale is refused, and the metrics count the calls."""
+    """A sale is made once, however often it is sent; what is no sale is rejected, and the metrics count the calls."""
     async with shop(str(tmp_path / "payments.db")) as opened:
         first, again = await opened.buy("table-7/1"), await opened.buy("table-7/1")
         other, wrong = await opened.buy("table-7/1", "30.00"), await opened.buy("table-8/1", "a lot")
@@ -149,7 +149,7 @@ async def test_it_sells_and_says_so(shop, sandbox: Sandbox, tmp_path: Path) -> N
 
 
 async def test_stopped_under_load_it_loses_nothing(shop, sandbox: Sandbox, tmp_path: Path, until) -> None:
-    """At SIGTERM it answers what it has taken, closes its records and ends well."""
+    """At SIGTERM it responds to what it has taken, closes its records and ends well."""
     async with shop(str(tmp_path / "payments.db")) as opened:
         code = await opened.under_load(signal.SIGTERM, until)
 

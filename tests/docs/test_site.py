@@ -162,7 +162,7 @@ ASKED = {
 
 @pytest.mark.parametrize(("words", "place"), ASKED.items())
 def test_a_newcomer_finds_the_page_by_search(site: Path, words: str, place: str):
-    """The words that the field uses are in the search index where the answer stands."""
+    """The words that the field uses are in the search index where the response stands."""
     items = json.loads(site.joinpath("search.json").read_text(encoding="utf-8"))["items"]
     found = {one["location"] for one in items if words in f"{one['title']} {seen(one['text'])}".lower()}
 

@@ -199,7 +199,7 @@ async def test_a_file_of_another_type_is_not_trusted():
 
 
 async def test_the_signature_is_checked(sandbox):
-    """Whoever signs with another secret is refused; a token is good as well."""
+    """Whoever signs with another secret is rejected; a token is good as well."""
     async with FooClient(auth=HmacAuth("test", "wrong"), base_url=sandbox.base_url) as stranger:
         with pytest.raises(AuthenticationFailed, match="bad_signature"):
             await stranger.vouchers.create(GIFT)
@@ -258,7 +258,7 @@ async def test_what_was_signed_is_shown_to_nobody(caplog):
     ],
 )
 async def test_a_signature_that_cannot_be_sent(fields: object, place: str):
-    """It is refused before anything is sent, with the place, and without the value."""
+    """It is rejected before anything is sent, with the place, and without the value."""
 
     class Auth:
         def sign(self, request: object, now: float) -> object:
@@ -337,7 +337,7 @@ def wants(secret: str) -> MemoryTransport:
     )
 
 
-async def test_a_secret_is_renewed_once():
+async def test_a_secret_is_refreshed_once():
     """After a 401 the signer may get another secret; the request goes out once more, and a second 401 is final."""
     for secrets, ends, requests in (
         (["second"], None, 2),
@@ -354,8 +354,8 @@ async def test_a_secret_is_renewed_once():
         assert (["FOO first"], requests) == (auth.rejected, len(transport.requests))
 
 
-async def test_a_secret_that_cannot_be_renewed():
-    """The error of the signer is told as it is, and no other as a refusal of the request."""
+async def test_a_secret_that_cannot_be_refreshed():
+    """The error of the signer is told as it is, and no other as a rejection of the request."""
     gone = ReauthorizationRequired(401, "revoked", "the key was revoked")
     async with FooClient(auth=Rotating(gone), base_url="http://127.0.0.1:1", transport=wants("second")) as client:
         with pytest.raises(ReauthorizationRequired, match="revoked"):
@@ -466,9 +466,9 @@ def test_a_client_shows_itself_by_its_own_name():
 
 
 @pytest.mark.parametrize("status", [99, 600, 200, "404", True])
-def test_a_refusal_with_no_status_of_one(status: object):
+def test_a_rejection_with_no_status_of_one(status: object):
     """A misprint would never be found."""
-    with pytest.raises(RequestInvalid, match="is no status of a refusal, 400 to 599"):
+    with pytest.raises(RequestInvalid, match="is no status of a rejection, 400 to 599"):
         ErrorCode(status, "x", "y")
 
 
@@ -486,7 +486,7 @@ async def test_documents_belong_to_a_seller(sandbox):
 
 @pytest.mark.parametrize("word", ["", "no name", "x; DROP TABLE ledger", "Vouchers"])
 def test_what_documents_cannot_be_called(word: str):
-    """A name that no table can have is refused when it is declared."""
+    """A name that no table can have is rejected when it is declared."""
     with pytest.raises(ValueError, match="is not a word"):
         Documents(word, Voucher, key=lambda one: one.id)
     with pytest.raises(ValueError, match="cannot be kept"):
@@ -517,7 +517,7 @@ def test_an_operation_takes_the_place_of_one_of_the_platform():
     ],
 )
 def test_headers_that_an_operation_cannot_declare(change: dict[str, object], place: str):
-    """What the engine writes itself, or nobody can send, is refused at the declaration."""
+    """What the engine writes itself, or nobody can send, is rejected at the declaration."""
     with pytest.raises(RequestInvalid) as refused:
         replace(CREATE, **change)
 
@@ -535,14 +535,14 @@ async def test_the_key_is_not_a_header_of_a_call():
     ("declared", "reason"),
     [
         ({"status": 400, "code": "x", "kind": Failure.NOT_SENT}, "NOT_SENT is not what a response can mean"),
-        ({"status": 503, "code": "*", "kind": Failure.RATE_LIMITED}, "a gateway answers 503 as well"),
-        ({"status": 408, "code": "*", "kind": Failure.REFUSED}, "a gateway answers 408 as well"),
+        ({"status": 503, "code": "*", "kind": Failure.RATE_LIMITED}, "a gateway sends 503 as well"),
+        ({"status": 408, "code": "*", "kind": Failure.REFUSED}, "a gateway sends 408 as well"),
         ({"status": 400, "code": "x", "raises": ValueError}, "must be a subclass of APIError"),
         ({"status": 409, "code": "*", "settles": True}, "can never settle"),
     ],
 )
 def test_codes_that_cannot_be_declared(declared: dict[str, object], reason: str):
-    """What would take a gateway's word for the platform's is refused at the declaration."""
+    """What would take a gateway's word for the platform's is rejected at the declaration."""
     with pytest.raises(RequestInvalid, match=reason):
         ErrorCode(meaning="", **declared)
 
@@ -564,7 +564,7 @@ async def test_a_code_comes_before_any_code():
 
 
 async def test_bytes_go_out_as_they_are():
-    """A body of bytes is sent as what it is said to be; anything else is refused."""
+    """A body of bytes is sent as what it is said to be; anything else is rejected."""
     upload = replace(CREATE, name="vouchers.upload", body=bytes, content_type="image/png", echoes=())
     transport = MemoryTransport([Response(201, {}, b'{"id": "VOU1"}')])
     async with FooClient("TEST-t", base_url="http://127.0.0.1:1", transport=transport) as client:
@@ -669,7 +669,7 @@ def test_a_key_header_that_is_taken(name: str):
 
 
 def test_an_error_class_that_cannot_be_made():
-    """It shows where it is declared, not when the platform has refused something."""
+    """It shows where it is declared, not when the platform has rejected something."""
 
     class OwnError(APIError):
         def __init__(self, status: int) -> None:

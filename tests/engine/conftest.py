@@ -46,10 +46,10 @@ KEY = "X-Idempotency-Key"
 
 
 class Job(NamedTuple):
-    """A call, the answer to it, and an answer that belongs to another request, where that can be told."""
+    """A call, the response to it, and a response that belongs to another request, where that can be told."""
 
     call: Call
-    answer: Response
+    response: Response
     foreign: Response | None = None
 
 
@@ -78,7 +78,7 @@ def preference_request() -> PreferenceRequest:
 
 
 def says(status: int, body: bytes = b"{}", headers: dict[str, str] | None = None) -> Response:
-    """An answer with a request id of its own."""
+    """A response with a request id of its own."""
     return Response(status, {"X-Request-Id": f"req-{status}", **(headers or {})}, body)
 
 
@@ -177,7 +177,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def transport() -> MemoryTransport:
-    """A transport with no answers yet."""
+    """A transport with no responses yet."""
     return MemoryTransport()
 
 
@@ -240,7 +240,7 @@ def issuer() -> Issuer:
 
 @pytest.fixture
 def signed_in(make_client, issuer: Issuer):
-    """Make a client of `issuer` with a token that can be renewed."""
+    """Make a client of `issuer` with a token that can be refreshed."""
 
     def signed_in(pair: TokenPair | None = None, **settings: object) -> PaymentsClient:
         settings.setdefault("retry", ONCE)
@@ -252,14 +252,14 @@ def signed_in(make_client, issuer: Issuer):
 
 
 class Table:
-    """Rows on the platform, searched by offset and limit, in either shape of answer.
+    """Rows on the platform, searched by offset and limit, in either shape of response.
 
     Args:
         rows: How many there are to begin with; their ids count from 1.
         cap: The most that a page has, whatever is asked for.
-        elements: Answer with `elements` and `next_offset` in place of `paging` and `results`.
+        elements: Respond with `elements` and `next_offset` in place of `paging` and `results`.
         drift: Called before each page, to change `ids`.
-        changes: Called with the body of each answer and its request, to spoil it.
+        changes: Called with the body of each response and its request, to spoil it.
     """
 
     def __init__(
@@ -290,10 +290,10 @@ class Table:
         query = dict(parse_qsl(urlsplit(request.url).query))
         offset, limit = int(query.get("offset", 0)), min(int(query.get("limit", self.cap)), self.cap)
         self.offsets.append(offset)
-        answer = self._page(offset, limit)
+        response = self._page(offset, limit)
         if self.changes is not None:
-            answer = self.changes(answer, request) or answer
-        return answer if isinstance(answer, Response) else Response(200, {}, json.dumps(answer).encode())
+            response = self.changes(response, request) or response
+        return response if isinstance(response, Response) else Response(200, {}, json.dumps(response).encode())
 
     def _page(self, offset: int, limit: int) -> dict[str, object]:
         rows = [{"id": row} for row in self.ids[offset : offset + limit]]
@@ -315,7 +315,7 @@ def tables() -> type[Table]:
 
 @pytest.fixture
 def hang(clock: FakeClock) -> Callable[[Request], Awaitable[Response]]:
-    """A step that does not answer: the time that the attempt may take passes."""
+    """A step that does not respond: the time that the attempt may take passes."""
 
     async def hang(request: Request) -> Response:
         asyncio.get_running_loop().call_soon(clock.advance, request.timeout)

@@ -1,4 +1,4 @@
-"""A platform whose access tokens can end, and can be renewed; stores that are slow, and that fail."""
+"""A platform whose access tokens can end, and can be refreshed; stores that are slow, and that fail."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Issuer:
         self.asked = 0
         self.lifetime = 3600
         #: What is said to a token of another generation.
-        self.refusal = Response(401)
-        #: What the next renewals end in, in place of a new pair.
+        self.rejection = Response(401)
+        #: What the next refreshes end in, in place of a new pair.
         self.trouble: list[Response | Exception] = []
 
     def pair(self, generation: int = 1, expires_at: float | None = None) -> TokenPair:
@@ -36,11 +36,11 @@ class Issuer:
         self.asked += 1
         await asyncio.sleep(0)
         if request.url.endswith("/oauth/token"):
-            answer = self.renew(json.loads(request.body)["refresh_token"])
-            return await answer if asyncio.iscoroutine(answer) else answer
+            response = self.renew(json.loads(request.body)["refresh_token"])
+            return await response if asyncio.iscoroutine(response) else response
         token = request.headers.get("Authorization", "")
         self.used.append(token)
-        return ORDER if token == f"Bearer APP_USR-access-{self.generation}" else self.refusal
+        return ORDER if token == f"Bearer APP_USR-access-{self.generation}" else self.rejection
 
     def renew(self, refresh_token: str) -> Response:
         """Give a new pair for a refresh token that was not used before."""
@@ -59,7 +59,7 @@ class Issuer:
 
 
 def counted(issuer: Issuer):
-    """A renewal that takes any refresh token, once, and gives the access token of the generation that holds now."""
+    """A refresh that takes any refresh token, once, and gives the access token of the generation that holds now."""
 
     def renew(refresh_token: str) -> Response:
         issuer.renewals.append(refresh_token)

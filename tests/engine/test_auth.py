@@ -14,14 +14,14 @@ from tests.engine.issuer import ORDER, START
 
 
 async def test_a_static_token_is_final(play) -> None:
-    """A token for ever cannot be renewed: its first refusal is the last."""
+    """A token for ever cannot be refreshed: its first rejection is the last."""
     played = await play("orders.get", Response(401))
 
     assert (1, AuthenticationFailed) == (len(played.requests), type(played.error))
 
 
 async def test_without_a_token_nothing_is_sent(play) -> None:
-    """A client without a token refuses every call but those that obtain one."""
+    """A client without a token rejects every call but those that obtain one."""
     refused = await play("orders.get", ORDER, access_token=None)
     obtained = await play("oauth.exchange_code", Response(200, {}, b'{"access_token":"a-token"}'), access_token=None)
 
@@ -46,13 +46,13 @@ async def test_one_pool_many_sellers(make_client) -> None:
 
 @pytest.mark.parametrize("token", ["", "two words", "line\nfeed", "ünicode", None, 5])
 def test_a_token_that_cannot_stand_in_a_header(token: object) -> None:
-    """A token that would break its header is refused where it is given."""
+    """A token that would break its header is rejected where it is given."""
     with pytest.raises(RequestInvalid, match="visible ASCII"):
         StaticToken(token)
 
 
 def test_every_visible_character_can_stand_in_a_token() -> None:
-    """A token may have any character that a header can have: none is refused for being odd."""
+    """A token may have any character that a header can have: none is rejected for being odd."""
     visible = "".join(map(chr, range(33, 127)))
 
     assert visible == StaticToken(visible).token(START)

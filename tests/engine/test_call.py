@@ -170,7 +170,7 @@ async def test_a_scope_of_anyio_ends_a_call(make_client) -> None:
 
 
 class Swallows(MemoryTransport):
-    """A transport that takes a cancellation for its own, and answers all the same."""
+    """A transport that takes a cancellation for its own, and responds all the same."""
 
     async def send(self, request) -> Response:
         try:
@@ -196,8 +196,8 @@ async def test_nothing_more_is_sent_for_a_task_that_was_cancelled(make_client, u
     assert 1 == len(transport.requests)
 
 
-async def test_a_refusal_that_is_cancelled_in_its_pause_is_no_doubt(make_client, clock, caplog) -> None:
-    """What was refused unprocessed has not happened: whoever cancels the pause after it is told of no doubt."""
+async def test_a_rejection_that_is_cancelled_in_its_pause_is_no_doubt(make_client, clock, caplog) -> None:
+    """What was rejected unprocessed has not happened: whoever cancels the pause after it is told of no doubt."""
 
     async def sleep(seconds: float) -> None:
         call.cancel()
@@ -230,16 +230,16 @@ async def test_the_observer_counts_requests(make_client, clock, caplog) -> None:
     assert ["attempt 1", "no request"] == [line.split(": ")[1] for line in caplog.messages[:2]]
 
 
-@pytest.mark.parametrize("answer", [200, 400])
-async def test_an_observer_that_raises_changes_nothing(make_client, caplog, answer: int) -> None:
+@pytest.mark.parametrize("response", [200, 400])
+async def test_an_observer_that_raises_changes_nothing(make_client, caplog, response: int) -> None:
     """An observer with a defect must not turn money that moved into an error: it is logged, and dropped."""
 
     def observe(attempt: Attempt) -> None:
         raise LookupError("a defect")
 
-    client = make_client(Response(answer, {}, b'{"id":"ORD1"}'), observer=observe)
+    client = make_client(Response(response, {}, b'{"id":"ORD1"}'), observer=observe)
 
-    with pytest.raises(PaymentsError) if answer == 400 else nullcontext():
+    with pytest.raises(PaymentsError) if response == 400 else nullcontext():
         await client.orders.cancel("ORD1")
 
     assert ["orders.cancel: an observer raised"] == [record.message for record in caplog.records]
@@ -249,7 +249,7 @@ async def test_an_observer_that_raises_changes_nothing(make_client, caplog, answ
 
 
 @pytest.mark.control("paymentsdk.errors.visible", lambda text: text)
-async def test_a_refusal_is_one_line_of_the_log(make_client, caplog) -> None:
+async def test_a_rejection_is_one_line_of_the_log(make_client, caplog) -> None:
     """What the platform says begins no line of its own there, and steers no terminal."""
     caplog.set_level(logging.DEBUG, "paymentsdk")
     body = b'{"code":"no\\u001b[2J","message":"no\\nCRITICAL forged"}'
@@ -264,8 +264,8 @@ async def test_a_refusal_is_one_line_of_the_log(make_client, caplog) -> None:
 async def test_the_log_tells_of_every_attempt(make_client, caplog) -> None:
     """DEBUG for a success, INFO for a failure, WARNING for an unknown outcome; the facts are in the extras."""
     caplog.set_level(logging.DEBUG, "paymentsdk")
-    refused, ok = Response(503, {"X-Request-Id": "r-1"}), Response(200, {}, b'{"id":"ORD1"}')
-    client = make_client(refused, ok, SendFailed("50 % lost"))
+    rejected, ok = Response(503, {"X-Request-Id": "r-1"}), Response(200, {}, b'{"id":"ORD1"}')
+    client = make_client(rejected, ok, SendFailed("50 % lost"))
 
     await client.orders.cancel("ORD1", idempotency_key="k-1")
     with pytest.raises(OutcomeUnknown):

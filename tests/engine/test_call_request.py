@@ -33,7 +33,7 @@ async def test_the_request_of_each_operation(play, jobs, name: str) -> None:
     """Each operation goes out as it is declared: method, path, token, content type, key, and unpacked answers only."""
     operation = OPERATIONS[name]
 
-    [request] = (await play(name, jobs[name].answer)).requests
+    [request] = (await play(name, jobs[name].response)).requests
 
     assert operation.method == request.method
     path = re.sub(r"{\w+}", "[^/?]+", operation.path)
@@ -50,7 +50,7 @@ async def test_the_request_of_each_operation(play, jobs, name: str) -> None:
 @pytest.mark.parametrize("name", ["oauth.exchange_code", "oauth.refresh"])
 async def test_the_token_endpoint_gets_no_token(play, jobs, name: str) -> None:
     """At the token endpoint the application's id and secret are all: no bearer token goes along."""
-    [request] = (await play(name, jobs[name].answer)).requests
+    [request] = (await play(name, jobs[name].response)).requests
 
     assert "Authorization" not in request.headers
     assert "application/json" == request.headers["Content-Type"]
@@ -59,7 +59,7 @@ async def test_the_token_endpoint_gets_no_token(play, jobs, name: str) -> None:
 
 async def test_what_cannot_be_repeated_travels_on_a_fresh_connection(play, jobs) -> None:
     """A kept connection may be closed at the moment it is used: writes without a key get one of their own."""
-    fresh = {name: (await play(name, job.answer)).requests[0].fresh for name, job in jobs.items()}
+    fresh = {name: (await play(name, job.response)).requests[0].fresh for name, job in jobs.items()}
 
     assert {"preferences.create", "customers.create", "oauth.exchange_code", "oauth.refresh"} == {
         name for name, asked in fresh.items() if asked
@@ -69,7 +69,7 @@ async def test_what_cannot_be_repeated_travels_on_a_fresh_connection(play, jobs)
 async def test_the_session_of_a_wallet_payment(make_client, transport, jobs) -> None:
     """The device of the buyer goes in a header whose name is a setting, since the real one carries a brand."""
     payment = wallet_payment()
-    transport.replies(*[jobs["wallet_payments.create"].answer] * 2)
+    transport.replies(*[jobs["wallet_payments.create"].response] * 2)
 
     await make_client(transport=transport).wallet_payments.create(payment, session_id="device-1")
     await make_client(transport=transport, session_header="X-Brand-Id").wallet_payments.create(payment, session_id="d2")
@@ -114,9 +114,9 @@ async def test_headers_that_the_client_writes_itself(client, transport, name: st
         lambda: client.call(GET, order_id="ORD1", headers={name: "mine"}),
         lambda: asyncio.sleep(0, client.with_options(headers={name: "mine"})),
     ):
-        with pytest.raises(RequestInvalid, match="set by the client itself") as refused:
+        with pytest.raises(RequestInvalid, match="set by the client itself") as rejected:
             await attempt()
-        assert f"headers.{name}" == refused.value.path
+        assert f"headers.{name}" == rejected.value.path
     assert [] == transport.requests
 
 
@@ -137,11 +137,11 @@ async def test_headers_that_the_client_writes_itself(client, transport, name: st
     ],
 )
 async def test_headers_that_cannot_be_sent(client, headers: dict[str, str], path: str) -> None:
-    """A header that would break the request is refused, and its value is not shown."""
-    with pytest.raises(RequestInvalid) as refused:
+    """A header that would break the request is rejected, and its value is not shown."""
+    with pytest.raises(RequestInvalid) as rejected:
         await client.call(GET, order_id="ORD1", headers=headers)
 
-    assert path == refused.value.path
+    assert path == rejected.value.path
 
 
 # --- keys -------------------------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ async def test_headers_that_cannot_be_sent(client, headers: dict[str, str], path
 
 async def test_a_key_of_ones_own(client, transport, jobs) -> None:
     """A key that the caller brings is the key that goes out; without one, each call has a random one of its own."""
-    transport.replies(*[jobs["orders.cancel"].answer] * 4)
+    transport.replies(*[jobs["orders.cancel"].response] * 4)
 
     await client.orders.cancel("ORD1", idempotency_key="my-key")
     await client.with_options(idempotency_key="of-the-copy").orders.cancel("ORD1")
@@ -164,10 +164,10 @@ async def test_a_key_of_ones_own(client, transport, jobs) -> None:
 
 @pytest.mark.parametrize("key", ["", "a" * 65, "two words", "é", "line\n", 5, UUID(int=7)])
 async def test_a_key_that_cannot_be_sent(client, transport, key: object) -> None:
-    """A text of 1 to 64 visible ASCII characters is safe everywhere; anything else is refused here, a UUID as well."""
-    for refused in (lambda: client.orders.cancel("ORD1", idempotency_key=key), lambda: options(client, key)):
+    """A string of 1 to 64 visible ASCII characters is safe everywhere; all else is rejected here, a UUID as well."""
+    for rejected in (lambda: client.orders.cancel("ORD1", idempotency_key=key), lambda: options(client, key)):
         with pytest.raises(RequestInvalid, match="idempotency_key: must be 1 to 64 visible"):
-            await refused()
+            await rejected()
     assert [] == transport.requests
 
 
@@ -200,7 +200,7 @@ async def test_a_text_with_a_name_goes_out_as_the_text(client, transport, jobs) 
 
 
 async def test_a_key_where_none_goes(client) -> None:
-    """An operation without a key refuses one: it would promise what the platform does not keep."""
+    """An operation without a key rejects one: it would promise what the platform does not keep."""
     with pytest.raises(RequestInvalid, match=r"orders\.get takes none"):
         await client.call(GET, order_id="ORD1", idempotency_key="my-key")
 
@@ -208,7 +208,7 @@ async def test_a_key_where_none_goes(client) -> None:
 async def test_a_key_of_one_call_stays_with_it(client, transport, jobs) -> None:
     """The options of a call, or of a copy, never leak into the next call, another resource, or the original."""
     transport.replies(
-        *[jobs["orders.cancel"].answer] * 3, jobs["wallet_payments.create"].answer, jobs["orders.get"].answer
+        *[jobs["orders.cancel"].response] * 3, jobs["wallet_payments.create"].response, jobs["orders.get"].response
     )
     copy = client.with_options(idempotency_key="of-the-copy", headers={"X-Tag": "copy"})
 
@@ -227,7 +227,7 @@ async def test_a_key_of_one_call_stays_with_it(client, transport, jobs) -> None:
 
 async def test_a_header_is_sent_once_however_it_is_written(make_client, transport, jobs) -> None:
     """Names of fields have no case: what is nearer to the call replaces the others, and none goes out twice."""
-    transport.replies(*[jobs["orders.get"].answer] * 3)
+    transport.replies(*[jobs["orders.get"].response] * 3)
     client = make_client(transport=transport, headers={"user-agent": "mine", "x-tag": "client"})
 
     await client.orders.get("ORD1")
@@ -243,7 +243,7 @@ async def test_a_header_is_sent_once_however_it_is_written(make_client, transpor
 
 ADVICE = {
     "release_reports.disable_schedule": "send it again: twice does no harm",
-    "customers.create": "send it again: a customer who exists is refused",
+    "customers.create": "send it again: a customer who exists is rejected",
     "preferences.create": "send it again: a preference costs nothing",
     "oauth.exchange_code": "do not send it again: the code may be spent",
     "oauth.refresh": "refresh again: if the refresh token is spent",
@@ -265,8 +265,8 @@ async def test_bodies_are_not_changed_by_a_call(play, jobs) -> None:
     order = OrderRequest(**json.loads('{"external_reference":"shop-1"}'), **amounts())
     before = repr(order)
 
-    first = await play(lambda client: client.orders.create(order), Response(503), jobs["orders.create"].answer)
-    second = await play(lambda client: client.orders.create(order), jobs["orders.create"].answer)
+    first = await play(lambda client: client.orders.create(order), Response(503), jobs["orders.create"].response)
+    second = await play(lambda client: client.orders.create(order), jobs["orders.create"].response)
 
     assert before == repr(order)
     assert 1 == len({request.body for request in first.requests + second.requests})

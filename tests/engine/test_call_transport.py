@@ -101,7 +101,7 @@ async def test_a_transport_that_is_closed_says_so(play) -> None:
     assert [(1, 0), (2, 1)] == [(len(played.requests), len(played.slept)) for played in (first, second)]
 
 
-async def test_an_operation_whose_answer_nothing_can_decode_is_not_sent(client, transport) -> None:
+async def test_an_operation_whose_response_nothing_can_decode_is_not_sent(client, transport) -> None:
     """The author of an operation learns of it before a write, not from an outcome that nobody knows."""
     declared = {"section": "", "summary": "", "retry": RetryClass.KEYED, "result": Order | Plan}
     operation = Operation(name="shops.create", method="POST", path="/v1/shops", **declared)
@@ -119,15 +119,15 @@ class Bundle(RequestStruct):
     bundle: Bundle | None = None
 
 
-async def test_an_operation_whose_body_holds_itself_is_refused(client, transport) -> None:
+async def test_an_operation_whose_body_holds_itself_is_rejected(client, transport) -> None:
     """Nothing could check such a body: the author of the operation is told, and nothing is sent."""
     declared = {"section": "", "summary": "", "retry": RetryClass.KEYED, "result": Order, "body": Bundle}
     operation = Operation(name="bundles.create", method="POST", path="/v1/bundles", **declared)
 
-    with pytest.raises(RequestInvalid, match="recursive type") as refused:
+    with pytest.raises(RequestInvalid, match="recursive type") as rejected:
         await client.call(operation, Bundle(name="x"))
 
-    assert ("bundles.create.body", []) == (refused.value.path, transport.requests)
+    assert ("bundles.create.body", []) == (rejected.value.path, transport.requests)
 
 
 async def test_whatever_a_transport_raises(play) -> None:
@@ -163,14 +163,14 @@ async def test_a_transport_that_cannot_be_awaited_is_asked_once(make_client) -> 
     assert 1 == len(transport.requests) == unknown.value.attempts
 
 
-@pytest.mark.parametrize("answer", [None, (200, {}, b""), {"status": 200}, Response("200", {}, b"")])
-async def test_a_transport_that_returns_no_response_is_asked_once(make_client, answer: object) -> None:
-    """A write is not sent again and again for an answer that nobody can read, and the author is told which it is."""
+@pytest.mark.parametrize("response", [None, (200, {}, b""), {"status": 200}, Response("200", {}, b"")])
+async def test_a_transport_that_returns_no_response_is_asked_once(make_client, response: object) -> None:
+    """A write is not sent again and again for a response that nobody can read, and the author is told which it is."""
 
     class Loose(MemoryTransport):
         async def send(self, request) -> object:
             self.requests.append(request)
-            return answer
+            return response
 
     transport = Loose()
     with pytest.raises(OutcomeUnknown, match=r"Loose\.send must be async, take a Request, and return a Response"):

@@ -26,13 +26,13 @@ from paymentsdk import (
 from paymentsdk.testing import FakeClock, MemoryTransport
 
 ONCE = RetryPolicy(attempts=1)
-#: The end of a token that is live, and early enough to be renewed.
+#: The end of a token that is live, and early enough to be refreshed.
 EARLY = 1_700_000_300.0
 SPENT = TokenPair(access_token="APP_USR-old-access", refresh_token="TG-old-refresh", expires_at=0.0)
 
 
 async def forever(request) -> Response:
-    """Do not answer at all."""
+    """Do not respond at all."""
     await asyncio.Event().wait()
 
 
@@ -92,7 +92,7 @@ async def test_the_last_attempt_gets_what_is_left(play, hang, clock) -> None:
 
 
 async def test_a_trickle_does_not_outlive_the_deadline(make_client, clock) -> None:
-    """The deadline is true: an answer that comes one byte a second is cut off like any other."""
+    """The deadline is true: a response that comes one byte a second is cut off like any other."""
     seconds = 0
 
     async def trickle(request) -> Response:
@@ -126,14 +126,14 @@ async def test_the_transport_is_told(play, jobs, bounds: Timeout, told: tuple[fl
 
     What is cut off after it may have been sent.
     """
-    played = await play("orders.get", jobs["orders.get"].answer, timeout=bounds)
+    played = await play("orders.get", jobs["orders.get"].response, timeout=bounds)
 
     assert [told] == [(request.timeout, request.connect_timeout) for request in played.requests]
 
 
 async def test_without_bounds_nothing_is_watched(play, jobs) -> None:
     """`None` is no bound: the transport may take for ever."""
-    played = await play("orders.get", jobs["orders.get"].answer, timeout=Timeout(total=None, attempt=None))
+    played = await play("orders.get", jobs["orders.get"].response, timeout=Timeout(total=None, attempt=None))
 
     assert inf == played.requests[0].timeout
 
@@ -141,7 +141,7 @@ async def test_without_bounds_nothing_is_watched(play, jobs) -> None:
 @pytest.mark.parametrize("name", ["total", "attempt", "connect"])
 @pytest.mark.parametrize("value", [0, -1, nan, inf, 86_401, "5", True])
 def test_a_bound_that_makes_no_sense(name: str, value: object) -> None:
-    """A bound is refused where it is made, with its name."""
+    """A bound is rejected where it is made, with its name."""
     with pytest.raises(RequestInvalid) as refused:
         Timeout(**{name: value})
 
@@ -171,7 +171,7 @@ class CountingClock(FakeClock):
 async def test_calls_share_one_alarm(make_client, jobs) -> None:
     """A hundred calls, one by one and all together, set one alarm: a timer for each would cost more than the rest."""
     clock = CountingClock()
-    transport = MemoryTransport(lambda request: jobs["orders.get"].answer)
+    transport = MemoryTransport(lambda request: jobs["orders.get"].response)
     client = make_client(transport=transport, clock=clock)
 
     for _ in range(50):
@@ -315,7 +315,7 @@ async def test_a_cancelled_call_that_needs_no_report(make_client, jobs, caplog, 
 
 
 async def stop(auth: RefreshingToken) -> None:
-    """End the renewal that is under way: it outlives the calls that wait for it."""
+    """End the refresh that is under way: it outlives the calls that wait for it."""
     flight = auth._flight
     if flight is not None:
         flight.cancel()
@@ -361,8 +361,8 @@ async def test_expired_in_the_pause(make_client, clock) -> None:
 # --- transports that meddle -------------------------------------------------------------------------------------------
 
 
-async def test_a_transport_that_answers_after_all(make_client, clock) -> None:
-    """An answer that arrives in the tick of the expiry is an answer, and leaves no trace of the expiry."""
+async def test_a_transport_that_responds_after_all(make_client, clock) -> None:
+    """A response that arrives in the tick of the expiry is a response, and leaves no trace of the expiry."""
 
     async def send(request) -> Response:
         asyncio.get_running_loop().call_soon(clock.advance, request.timeout)
@@ -379,7 +379,7 @@ async def test_a_transport_that_answers_after_all(make_client, clock) -> None:
 
 @pytest.mark.parametrize("raised", [SendFailed("given up", sent=True), OSError("given up")])
 async def test_a_transport_that_renames_our_cancellation(make_client, clock, raised: Exception) -> None:
-    """A transport that makes a failure of its own of the expiry changes nothing: sent, no answer, no trace."""
+    """A transport that makes a failure of its own of the expiry changes nothing: sent, no response, no trace."""
 
     class Renaming(MemoryTransport):
         async def send(self, request):
@@ -418,7 +418,7 @@ async def test_a_handler_that_moves_the_clock_itself(make_client, clock, end: ob
 
 
 def renews_slowly(first: object, clock: FakeClock) -> object:
-    """A platform that takes *first*, and never answers a renewal until the attempt is over."""
+    """A platform that takes *first*, and never responds to a refresh until the attempt is over."""
 
     async def platform(request) -> Response:
         if request.url.endswith("/oauth/token"):
@@ -432,13 +432,13 @@ def renews_slowly(first: object, clock: FakeClock) -> object:
 @pytest.mark.parametrize(
     ("first", "expires_at", "bounds", "error", "words"),
     [
-        (None, 0.0, Timeout(attempt=10), NotSent, r"timeout\.attempt=10 s\) while the token was renewed"),
-        (None, EARLY, Timeout(total=29), NotSent, r"timeout\.total=29 s\) while the token was renewed"),
+        (None, 0.0, Timeout(attempt=10), NotSent, r"timeout\.attempt=10 s\) while the token was refreshed"),
+        (None, EARLY, Timeout(total=29), NotSent, r"timeout\.total=29 s\) while the token was refreshed"),
         (Response(401), None, Timeout(attempt=10), RefreshFailed, r"timeout\.attempt=10 s"),
     ],
     ids=["ended", "early", "refused"],
 )
-async def test_a_deadline_while_the_token_is_renewed(
+async def test_a_deadline_while_the_token_is_refreshed(
     make_client,
     clock,
     *,
@@ -448,7 +448,7 @@ async def test_a_deadline_while_the_token_is_renewed(
     error: type[PaymentsError],
     words: str,
 ) -> None:
-    """The deadline covers the wait for a refresh: the write was not sent, or was refused for its token."""
+    """The deadline covers the wait for a refresh: the write was not sent, or was rejected for its token."""
     auth = RefreshingToken(TokenPair(access_token="APP_USR-old", refresh_token="TG-old-refresh", expires_at=expires_at))
     transport = MemoryTransport(renews_slowly(first, clock))
     client = make_client(transport=transport, auth=auth, timeout=bounds)
@@ -458,12 +458,12 @@ async def test_a_deadline_while_the_token_is_renewed(
 
     sent = [request for request in transport.requests if not request.url.endswith("/oauth/token")]
     assert len(sent) == (0 if first is None else 1)
-    assert [] == clock.slept  # The renewal has attempts of its own.
+    assert [] == clock.slept  # The refresh has attempts of its own.
     assert 0 == asyncio.current_task().cancelling()
     await stop(auth)
 
 
-async def test_an_early_renewal_that_takes_too_long_takes_no_time_from_the_attempt(make_client, clock, hang) -> None:
+async def test_an_early_refresh_that_takes_too_long_takes_no_time_from_the_attempt(make_client, clock, hang) -> None:
     """The call goes out with its live token after that, and has the time of an attempt, which ends as any other."""
     auth = RefreshingToken(TokenPair(access_token="APP_USR-old", refresh_token="TG-old-refresh", expires_at=EARLY))
     slowly = renews_slowly(None, clock)
@@ -481,7 +481,7 @@ async def test_an_early_renewal_that_takes_too_long_takes_no_time_from_the_attem
     await stop(auth)
 
 
-async def test_a_renewal_takes_its_time_from_the_attempt(make_client, clock) -> None:
+async def test_a_refresh_takes_its_time_from_the_attempt(make_client, clock) -> None:
     """An attempt that waited for its token has the rest of its time, and was sent when it was sent."""
 
     async def platform(request) -> Response:
@@ -500,7 +500,7 @@ async def test_a_renewal_takes_its_time_from_the_attempt(make_client, clock) -> 
     assert 1_700_000_008 == unknown.value.first_sent_at.timestamp()
 
 
-async def test_a_deadline_while_the_token_is_renewed_after_a_doubt(make_client, clock) -> None:
+async def test_a_deadline_while_the_token_is_refreshed_after_a_doubt(make_client, clock) -> None:
     """An earlier attempt that is in doubt stays in doubt, whatever happens to the token."""
     steps = iter([SendFailed("reset")])
     auth = RefreshingToken(TokenPair(access_token="APP_USR-old", refresh_token="TG-old-refresh"))

@@ -1,4 +1,4 @@
-"""Answers that do not follow the contract: exactly what is crooked is mended or dropped, and nothing else."""
+"""Responses that do not follow the contract: exactly what is crooked is repaired or dropped, and nothing else."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ T = TypeVar("T")
 
 DAY = "2026-01-31"
 NOON = datetime(2026, 1, 31, 12, 30, tzinfo=UTC)
-DROPPED, MENDED, UNSET = "dropped", "mended", "stands for unset"
+DROPPED, REPAIRED, UNSET = "dropped", "repaired", "stands for unset"
 
 
 def body(**members: object) -> bytes:
-    """An answer with an id and *members*."""
+    """A response with an id and *members*."""
     return json.dumps({"id": "X1", **members}).encode()
 
 
@@ -111,7 +111,7 @@ def test_numbers_are_exact() -> None:
 
 
 def test_a_partial_order_is_an_order() -> None:
-    """The answer to a refund holds only what changed, and may still be under way."""
+    """The response to a refund holds only what changed, and may still be under way."""
     order, anomalies = OPERATIONS["orders.refund"].decode(
         b'{"id":"ORD1","status":"processed","transactions":{"refunds":[{"id":"R1","status":"processing"}]}}'
     )
@@ -126,17 +126,17 @@ REPAIRS = [
     # operation, what came, where, what is made of it, what is said about it
     ("orders.get", {"created_date": ""}, "created_date", None, UNSET),
     ("orders.get", {"status": ""}, "status", None, UNSET),
-    ("orders.get", {"status": 5}, "status", "5", MENDED),
+    ("orders.get", {"status": 5}, "status", "5", REPAIRED),
     ("orders.get", {"status": []}, "status", None, UNSET),
     ("orders.get", {"status": ["paid"]}, "status", None, DROPPED),
     ("orders.get", {"config": []}, "config", None, UNSET),
     ("orders.get", {"config": ""}, "config", None, UNSET),
-    ("orders.get", {"config": "qr"}, "config", None, "expected an object, got a text"),
+    ("orders.get", {"config": "qr"}, "config", None, "expected an object, got a string"),
     ("orders.get", {"config": [{"qr": {"mode": "static"}}]}, "config.qr.mode", "static", "a list of one"),
-    ("orders.get", {"external_reference": 123}, "external_reference", "123", MENDED),
-    ("orders.get", {"external_reference": 2**70}, "external_reference", str(2**70), MENDED),
-    ("orders.get", {"external_reference": 1.5}, "external_reference", "1.5", MENDED),
-    ("orders.get", {"description": True}, "description", "true", MENDED),
+    ("orders.get", {"external_reference": 123}, "external_reference", "123", REPAIRED),
+    ("orders.get", {"external_reference": 2**70}, "external_reference", str(2**70), REPAIRED),
+    ("orders.get", {"external_reference": 1.5}, "external_reference", "1.5", REPAIRED),
+    ("orders.get", {"description": True}, "description", "true", REPAIRED),
     ("orders.get", {"description": {"es": "libro"}}, "description", None, DROPPED),
     ("orders.get", {"total_amount": ""}, "total_amount", None, UNSET),
     ("orders.get", {"total_amount": "24,90"}, "total_amount", None, DROPPED),
@@ -148,58 +148,58 @@ REPAIRS = [
     ("orders.get", {"items": {"title": "Tea"}}, "items.0.title", "Tea", "an object stands for a list of one"),
     ("orders.get", {"items": [None, {"title": "Tea"}]}, "items.0.title", "Tea", "is no entry"),
     ("orders.get", {"items": [5, {"title": "Tea"}]}, "items.0.title", "Tea", "expected an object, got a number"),
-    ("orders.get", {"items": [{"quantity": "3"}]}, "items.0.quantity", 3, MENDED),
+    ("orders.get", {"items": [{"quantity": "3"}]}, "items.0.quantity", 3, REPAIRED),
     ("orders.get", {"items": [{"quantity": 3.0}]}, "items.0.quantity", 3, "mended|^$"),
     ("orders.get", {"items": [{"quantity": 2.5}]}, "items.0.quantity", None, DROPPED),
     ("orders.get", {"items": [{"quantity": "many"}]}, "items.0.quantity", None, DROPPED),
     ("orders.get", {"items": [{"quantity": "1_000"}]}, "items.0.quantity", None, DROPPED),
     ("orders.get", {"items": [{"quantity": "٣"}]}, "items.0.quantity", None, DROPPED),
     ("orders.get", {"items": [{"quantity": True}]}, "items.0.quantity", None, DROPPED),
-    ("orders.get", {"created_date": "2026-01-31T12:30:00"}, "created_date", NOON, MENDED),
-    ("orders.get", {"created_date": "2026-01-31"}, "created_date", NOON.replace(hour=0, minute=0), MENDED),
-    ("orders.get", {"created_date": " 2026-01-31T12:30:00Z "}, "created_date", NOON, MENDED),
-    ("orders.get", {"created_date": " 2026-01-31T08:30:00-04:00 "}, "created_date", NOON, MENDED),
-    ("orders.get", {"created_date": int(NOON.timestamp())}, "created_date", NOON, MENDED),
-    ("orders.get", {"created_date": int(NOON.timestamp()) * 1000}, "created_date", NOON, MENDED),
+    ("orders.get", {"created_date": "2026-01-31T12:30:00"}, "created_date", NOON, REPAIRED),
+    ("orders.get", {"created_date": "2026-01-31"}, "created_date", NOON.replace(hour=0, minute=0), REPAIRED),
+    ("orders.get", {"created_date": " 2026-01-31T12:30:00Z "}, "created_date", NOON, REPAIRED),
+    ("orders.get", {"created_date": " 2026-01-31T08:30:00-04:00 "}, "created_date", NOON, REPAIRED),
+    ("orders.get", {"created_date": int(NOON.timestamp())}, "created_date", NOON, REPAIRED),
+    ("orders.get", {"created_date": int(NOON.timestamp()) * 1000}, "created_date", NOON, REPAIRED),
     ("orders.get", {"created_date": 10**30}, "created_date", None, DROPPED),
     ("orders.get", {"created_date": -(10**11)}, "created_date", None, DROPPED),
     ("orders.get", {"created_date": "yesterday"}, "created_date", None, DROPPED),
     ("orders.get", {"created_date": "2026-13-45T99:00:00Z"}, "created_date", None, DROPPED),
     ("orders.get", {"transactions": {"payments": [{}]}}, "transactions.payments.0.id", "", "is missing"),
     ("orders.get", {"transactions": {"payments": [{"id": []}]}}, "transactions.payments.0.id", "", UNSET),
-    ("orders.get", {"transactions": {"payments": [{"id": 7}]}}, "transactions.payments.0.id", "7", MENDED),
+    ("orders.get", {"transactions": {"payments": [{"id": 7}]}}, "transactions.payments.0.id", "7", REPAIRED),
     ("plans.get", {"auto_recurring": {"billing_day_proportional": "true"}}, "auto_recurring.billing_day_proportional",
-     True, MENDED),
+     True, REPAIRED),
     ("plans.get", {"auto_recurring": {"billing_day_proportional": 0}}, "auto_recurring.billing_day_proportional",
-     False, MENDED),
+     False, REPAIRED),
     ("plans.get", {"auto_recurring": {"billing_day_proportional": "false"}}, "auto_recurring.billing_day_proportional",
-     False, MENDED),
+     False, REPAIRED),
     ("plans.get", {"auto_recurring": {"billing_day_proportional": 1}}, "auto_recurring.billing_day_proportional",
-     True, MENDED),
+     True, REPAIRED),
     ("plans.get", {"auto_recurring": {"billing_day_proportional": "yes"}}, "auto_recurring.billing_day_proportional",
      None, DROPPED),
     ("plans.get", {"auto_recurring": {"billing_day_proportional": 2}}, "auto_recurring.billing_day_proportional",
      None, DROPPED),
-    ("merchant_orders.search", {"latitude": "-34.6"}, "latitude", -34.6, MENDED),
+    ("merchant_orders.search", {"latitude": "-34.6"}, "latitude", -34.6, REPAIRED),
     ("merchant_orders.search", {"latitude": ""}, "latitude", None, UNSET),
     ("merchant_orders.search", {"latitude": "NaN"}, "latitude", None, DROPPED),
     ("merchant_orders.search", {"latitude": "1e999"}, "latitude", None, DROPPED),
     ("merchant_orders.search", {"latitude": True}, "latitude", None, DROPPED),
-    ("merchant_orders.search", {"latitude": -34.6, "contact": 5}, "latitude", -34.6, MENDED),
-    ("merchant_orders.search", {"latitude": -34, "contact": 5}, "latitude", -34.0, MENDED),
+    ("merchant_orders.search", {"latitude": -34.6, "contact": 5}, "latitude", -34.6, REPAIRED),
+    ("merchant_orders.search", {"latitude": -34, "contact": 5}, "latitude", -34.0, REPAIRED),
     ("customers.create", {"metadata": []}, "metadata", None, UNSET),
     ("customers.create", {"metadata": "a"}, "metadata", None, DROPPED),
     ("customers.create", {"cards": {"id": 1}}, "cards", None, "expected a list, got an object; dropped"),
     ("customers.create", {"cards": [[], {"id": 1}]}, "cards", ({"id": 1},), UNSET),
-    ("customers.create", {"phone": {"number": 1.5}}, "phone.number", "1.5", MENDED),
-    ("customers.create", {"phone": {"number": True}}, "phone.number", "true", MENDED),
+    ("customers.create", {"phone": {"number": 1.5}}, "phone.number", "1.5", REPAIRED),
+    ("customers.create", {"phone": {"number": True}}, "phone.number", "true", REPAIRED),
     ("customers.create", {"phone": {"number": [1]}}, "phone.number", None, DROPPED),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "members", "path", "value", "reason"), REPAIRS)
 def test_repair(name: str, members: dict[str, object], path: str, value: object, reason: str) -> None:
-    """A member that does not fit is mended where its meaning is plain, dropped where it is not, and always reported."""
+    """A member that does not fit is repaired where its meaning is plain, else dropped, and always reported."""
     if name == "merchant_orders.search":  # Coordinates are the only members of their kind, and deep down.
         members = {"elements": [{"id": "X1", "shipments": [{"receiver_address": members}]}]}
         path = f"elements.0.shipments.0.receiver_address.{path}"
@@ -225,7 +225,7 @@ def test_a_state_that_nobody_knows_is_one_line_of_text() -> None:
 
 
 def test_what_follows_the_contract_is_read_alike_beside_what_does_not() -> None:
-    """An empty text, and a day without a time, are what they are in an answer that needs no repair."""
+    """An empty text, and a day without a time, are what they are in a response that needs no repair."""
     members = {"statement_descriptor": "", "items": [{"category_descriptor": {"route": {"arrival_date_time": DAY}}}]}
     exact, none = OPERATIONS["preferences.create"].decode(body(**members))
 
@@ -239,9 +239,9 @@ def test_what_follows_the_contract_is_read_alike_beside_what_does_not() -> None:
 @pytest.mark.parametrize("member", ["quantity", "title", "unit_measure"])
 def test_a_number_of_a_monstrous_size_where_none_belongs(member: str) -> None:
     """It is not written out: neither a count nor a text is made of it, and what is reported of it is small."""
-    answer = b'{"id":"X1","items":[{"%s":1e5000}]}' % member.encode()
+    response = b'{"id":"X1","items":[{"%s":1e5000}]}' % member.encode()
 
-    order, [anomaly] = OPERATIONS["orders.get"].decode(answer)
+    order, [anomaly] = OPERATIONS["orders.get"].decode(response)
 
     assert len(str(getattr(order.items[0], member))) < len("1E+5000")
     assert len(str(anomaly.value)) < len("1E+5000")
@@ -258,7 +258,7 @@ def test_a_coordinate_that_is_no_number(number: str) -> None:
     assert "dropped" in anomaly.reason
 
 
-def test_what_is_right_stays_beside_what_is_mended() -> None:
+def test_what_is_right_stays_beside_what_is_repaired() -> None:
     """Every kind of member that follows the contract reads the same in the repair as on the exact way."""
     members = {
         "status": "created",
@@ -368,7 +368,7 @@ class Note(ResponseStruct):
 
 
 class Notes(ResponseStruct, Generic[T]):
-    """An answer of somebody else's operation that has a day, and below it something of the same name."""
+    """A response of somebody else's operation that has a day, and below it something of the same name."""
 
     since: Day | None = None
     below: T | None = None
@@ -384,7 +384,7 @@ class Notes(ResponseStruct, Generic[T]):
     ],
 )
 def test_what_has_the_name_of_a_day_keeps_its_text(kind: object, below: object, read: object) -> None:
-    """In an answer that somebody else declares, nothing but its days is read as one."""
+    """In a response that somebody else declares, nothing but its days is read as one."""
     notes, _ = declared(result=Notes[kind]).decode(json.dumps({"since": DAY, "below": below}).encode())
 
     assert (datetime(2026, 1, 31, tzinfo=UTC), read) == (notes.since, notes.below)
@@ -416,10 +416,10 @@ def test_amounts_that_are_none(name: str, amount: str) -> None:
 
 
 def assert_dropped(name: str, amount: str) -> None:
-    """Decode an answer with a second amount that is none."""
+    """Decode a response with a second amount that is none."""
     row = f'{{"id":"X1","items":[{{"title":"Tea","unit_price":{amount}}},{{"unit_price":5}}]}}'
-    answer = row if name == "orders.get" else f'{{"elements":[{row}]}}'
-    decoded, anomalies = decoder_of(name).decode(answer.encode())
+    response = row if name == "orders.get" else f'{{"elements":[{row}]}}'
+    decoded, anomalies = decoder_of(name).decode(response.encode())
 
     decoded = decoded if name == "orders.get" else decoded.elements[0]
     assert [None, Decimal(5)] == [item.unit_price for item in decoded.items]
@@ -442,7 +442,7 @@ def test_amounts_that_are_plain_enough(amount: str) -> None:
 
 
 @pytest.mark.parametrize("amount", ["1" * 99, "1" * 50 + ".55", f"0.{'0' * 40}1", f'"{"9" * 99}"'])
-def test_long_amounts_beside_a_member_that_is_mended(amount: str) -> None:
+def test_long_amounts_beside_a_member_that_is_repaired(amount: str) -> None:
     """What another member has wrong costs no amount its digits."""
     clean, _ = decoder_of("orders.get").decode(f'{{"id":"X1","total_amount":{amount}}}'.encode())
 
@@ -455,7 +455,7 @@ def test_long_amounts_beside_a_member_that_is_mended(amount: str) -> None:
 
 
 class Lists(Struct):
-    """Amounts in lists, which no answer has so far."""
+    """Amounts in lists, which no response has so far."""
 
     id: str
     amounts: tuple[Decimal, ...] | None = None
@@ -495,21 +495,21 @@ UNDECODABLE = [
 ]
 
 
-@pytest.mark.parametrize("answer", UNDECODABLE, ids=lambda answer: repr(answer[:14]))
-def test_what_nobody_can_trust(answer: bytes) -> None:
-    """What is not JSON, not an object, or an object without its id is never made into an empty answer."""
+@pytest.mark.parametrize("response", UNDECODABLE, ids=lambda response: repr(response[:14]))
+def test_what_nobody_can_trust(response: bytes) -> None:
+    """What is not JSON, not an object, or an object without its id is never made into an empty response."""
     order = OPERATIONS["orders.get"]
 
     with pytest.raises(ValueError, match=r".") as failed:
-        order.decode(answer)
+        order.decode(response)
 
     assert not isinstance(failed.value, PaymentsError)
 
 
-@pytest.mark.parametrize("answer", [b"", b" \n", b"null", b"[]", b' ""'])
-def test_an_empty_answer_where_it_may_be(answer: bytes) -> None:
-    """The answer to a deletion may have no body at all, or one that says nothing; elsewhere that is none."""
-    report, anomalies = OPERATIONS["release_reports.disable_schedule"].decode(answer)
+@pytest.mark.parametrize("response", [b"", b" \n", b"null", b"[]", b' ""'])
+def test_an_empty_response_where_it_may_be(response: bytes) -> None:
+    """The response to a deletion may have no body at all, or one that says nothing; elsewhere that is none."""
+    report, anomalies = OPERATIONS["release_reports.disable_schedule"].decode(response)
 
     assert (None, ["$"]) == (report.status, [anomaly.path for anomaly in anomalies])
     with pytest.raises(ValueError, match="JSON"):
@@ -518,44 +518,44 @@ def test_an_empty_answer_where_it_may_be(answer: bytes) -> None:
 
 @pytest.mark.parametrize("levels", [10, 100, 400, 600, 800])
 def test_deep_free_form_data(levels: int) -> None:
-    """Free-form data that is nested too deeply is dropped; the rest of the answer is not."""
+    """Free-form data that is nested too deeply is dropped; the rest of the response is not."""
     metadata = '{"a":' * levels + "1" + "}" * levels
-    answer = f'{{"id":"c1","email":5,"description":"text","metadata":{metadata}}}'.encode()
+    response = f'{{"id":"c1","email":5,"description":"text","metadata":{metadata}}}'.encode()
     decoder = OPERATIONS["customers.create"]
-    customer, anomalies = decoder.decode(answer)
+    customer, anomalies = decoder.decode(response)
 
     assert ("5", "text") == (customer.email, customer.description)
     assert (customer.metadata is None) == any("nested too deeply" in anomaly.reason for anomaly in anomalies)
 
 
 def test_numbers_of_free_form_data_are_those_of_the_exact_way() -> None:
-    """Free-form data reads the same, whether something else of the answer had to be mended or not."""
-    answer = b'{"id":"c1","email":%b,"metadata":{"a":[1.5,2,"x",null,true,{"b":1e5}],"c":12345678901234567890123}}'
+    """Free-form data reads the same, whether something else of the response had to be repaired or not."""
+    response = b'{"id":"c1","email":%b,"metadata":{"a":[1.5,2,"x",null,true,{"b":1e5}],"c":12345678901234567890123}}'
     decoder = OPERATIONS["customers.create"]
 
-    exact, mended = decoder.decode(answer % b'"5"'), decoder.decode(answer % b"5")
+    exact, mended = decoder.decode(response % b'"5"'), decoder.decode(response % b"5")
 
     assert exact[0] == mended[0]
     assert repr(exact[0].metadata) == repr(mended[0].metadata)
 
 
-# --- the cost of an answer that is right ------------------------------------------------------------------------------
+# --- the cost of a response that is right ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("name", "answer"),
+    ("name", "response"),
     [
         ("orders.get", b'{"id":"ORD1","total_amount":"24.90","items":[{"unit_price":"5.00"}]}'),
         ("merchant_orders.search", b'{"elements":[{"id":1,"total_amount":24.9}],"total":1}'),
     ],
 )
-def test_a_clean_answer_pays_for_no_repair(name: str, answer: bytes) -> None:
-    """An answer that follows the contract goes straight from bytes to its Struct: the repair is not even made."""
+def test_a_clean_response_pays_for_no_repair(name: str, response: bytes) -> None:
+    """A response that follows the contract goes straight from bytes to its Struct: the repair is not even made."""
     decoder = decoder_of(name)
 
-    assert () == decoder.decode(answer)[1]
+    assert () == decoder.decode(response)[1]
     assert "_repaired" not in vars(decoder.decoder)
-    assert decoder.decode(answer.replace(b'"id":', b'"x":5,"description":5,"id":')) is not None
+    assert decoder.decode(response.replace(b'"id":', b'"x":5,"description":5,"id":')) is not None
 
 
 def decoder_of(name: str) -> Operation:
@@ -571,7 +571,7 @@ class Row(ResponseStruct):
 
 
 class Shelf(ResponseStruct):
-    """An answer of somebody else's operation, with members of types that no answer of the contract has."""
+    """A response of somebody else's operation, with members of types that no response of the contract has."""
 
     id: str
     name: str | None = None
@@ -590,7 +590,11 @@ UUID_OF_MARK = UUID(int=7)
 @pytest.mark.parametrize(
     ("sent", "member", "reason"),
     [
-        ({"rows": [{"id": "1"}, {"id": 2, "count": "3"}, None]}, {"rows": [Row(id="1"), Row(id="2", count=3)]}, MENDED),
+        (
+            {"rows": [{"id": "1"}, {"id": 2, "count": "3"}, None]},
+            {"rows": [Row(id="1"), Row(id="2", count=3)]},
+            REPAIRED,
+        ),
         ({"rows": "none"}, {"rows": None}, DROPPED),
         ({"by_name": {"a": {"id": "1"}}}, {"by_name": {"a": Row(id="1")}}, None),
         ({"by_name": {"a": {"id": 1}}}, {"by_name": None}, DROPPED),
@@ -606,7 +610,7 @@ UUID_OF_MARK = UUID(int=7)
 def test_members_of_other_types_cost_nothing_else(
     sent: dict[str, object], member: dict[str, object], reason: str | None
 ) -> None:
-    """An operation that somebody else declares is read as far as it can be, whatever the types of its answer."""
+    """An operation that somebody else declares is read as far as it can be, whatever the types of its response."""
     shelf, anomalies = declared(result=Shelf).decode(body(name=5, **sent))
 
     assert Shelf(id="X1", name="5", **member) == shelf
@@ -615,7 +619,7 @@ def test_members_of_other_types_cost_nothing_else(
 
 
 class Holder(ResponseStruct, Generic[T]):
-    """An answer of somebody else's operation that holds what it is told."""
+    """A response of somebody else's operation that holds what it is told."""
 
     id: str
     one: T | None = None
@@ -628,8 +632,8 @@ class Priced(ResponseStruct):
     amount: Decimal | None = None
 
 
-def test_an_answer_may_be_generic() -> None:
-    """It is read and mended as any other is, and an amount in it that cannot be used is dropped."""
+def test_a_response_may_be_generic() -> None:
+    """It is read and repaired as any other is, and an amount in it that cannot be used is dropped."""
     decoder = declared(result=Holder[Priced])
     price = Priced(amount=Decimal("1.50"))
 
@@ -667,7 +671,7 @@ def test_a_row_without_what_it_must_have_is_still_a_row() -> None:
 
 
 class Noted(ResponseStruct):
-    """An answer of somebody else's operation with members that have to come, be it as null."""
+    """A response of somebody else's operation with members that have to come, be it as null."""
 
     id: str
     note: str | None
@@ -679,7 +683,7 @@ class Noted(ResponseStruct):
 
 @pytest.mark.control("paymentsdk._codec.repair._may_be_null", lambda info: False, raises=ValueError)
 def test_null_is_read_where_it_may_stand() -> None:
-    """A null that the type allows is None, and no anomaly, also in an answer in which something else is crooked."""
+    """A null that the type allows is None, and no anomaly, also in a response in which something else is crooked."""
     decoder = declared(result=Noted)
     nulls = dict.fromkeys(("note", "told", "free", "nothing"))
     whole, _ = decoder.decode(body(id="1", **nulls, rows=[{"id": "2", **nulls}]))
@@ -694,7 +698,7 @@ def test_null_is_read_where_it_may_stand() -> None:
 
 
 class Branch(ResponseStruct):
-    """An answer of somebody else's operation that holds itself."""
+    """A response of somebody else's operation that holds itself."""
 
     id: str
     amount: Decimal | None = None
@@ -703,7 +707,7 @@ class Branch(ResponseStruct):
 
 
 @pytest.mark.control("paymentsdk._codec.amounts.compile_check", lambda kind: lambda value: False)
-def test_an_answer_may_hold_itself() -> None:
+def test_a_response_may_hold_itself() -> None:
     """It is read as any other is, and an amount that cannot be used is dropped however deep it stands."""
     decoder = declared(result=Branch)
     leaf, inner = {"id": "3", "amount": 1.5}, {"id": "2"}
@@ -724,7 +728,7 @@ def test_an_answer_may_hold_itself() -> None:
 
 
 async def test_anomalies_are_on_the_result_and_in_the_log(make_client, caplog) -> None:
-    """A mended answer is a success: what was mended is on the result, and in the log without its value."""
+    """A repaired response is a success: what was repaired is on the result, and in the log without its value."""
     client = make_client(Response(200, {}, b'{"id":"ORD1","user_id":5,"external_reference":77}'))
 
     result = await client.call(OPERATIONS["orders.get"], order_id="ORD1")
@@ -740,12 +744,12 @@ async def test_anomalies_are_on_the_result_and_in_the_log(make_client, caplog) -
 
 
 async def test_strict_clients_mend_nothing(play, jobs) -> None:
-    """With `strict` a crooked answer is no answer. It is not asked for again: the next would be as crooked."""
+    """With `strict` a crooked response is no response. It is not asked for again: the next would be as crooked."""
     crooked = Response(200, {}, b'{"id":"ORD1","external_reference":77}')
 
     read = await play("orders.get", crooked, strict=True)
     write = await play("orders.cancel", crooked, strict=True)
-    clean = await play("orders.get", jobs["orders.get"].answer, strict=True)
+    clean = await play("orders.get", jobs["orders.get"].response, strict=True)
 
     assert (1, NoAnswer) == (len(read.requests), type(read.error))
     assert (1, OutcomeUnknown) == (len(write.requests), type(write.error))
@@ -755,7 +759,7 @@ async def test_strict_clients_mend_nothing(play, jobs) -> None:
 
 @pytest.mark.parametrize("name", ["oauth.exchange_code", "oauth.refresh"])
 async def test_a_strict_client_takes_a_token_all_the_same(play, name: str) -> None:
-    """The grant that it was made of is spent: with the answer that breaks the contract, the token would be lost."""
+    """The grant that it was made of is spent: with the response that breaks the contract, the token would be lost."""
     crooked = Response(200, {}, b'{"access_token":"APP_USR-new-access","expires_in":"3600"}')
 
     taken = await play(name, crooked, strict=True)
@@ -763,8 +767,8 @@ async def test_a_strict_client_takes_a_token_all_the_same(play, name: str) -> No
     assert ("APP_USR-new-access", 1) == (taken.value.access_token, len(taken.requests))
 
 
-def test_structs_of_answers_round_trip() -> None:
-    """Every answer Struct can be made from plain data, and back: a mended one is no worse than another."""
+def test_structs_of_responses_round_trip() -> None:
+    """Every response Struct can be made from plain data, and back: a repaired one is no worse than another."""
     order, _ = OPERATIONS["orders.get"].decode(
         b'{"id":5,"total_amount":"24.90","created_date":"2026-01-31","items":[{"quantity":"3"}]}'
     )

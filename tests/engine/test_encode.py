@@ -129,7 +129,7 @@ def test_moments_have_milliseconds_and_an_offset(moment: datetime, text: str) ->
 
 
 def test_what_was_not_set_is_not_sent() -> None:
-    """A default of 0 or null earned refusals: members that were not set are left out."""
+    """A default of 0 or null earned rejections: members that were not set are left out."""
     assert b"{}" == NUMBERS.encode(Body())
     assert b'{"line":{"title":""}}' == NUMBERS.encode(Body(line=Line(title="")))
 
@@ -190,7 +190,7 @@ def test_what_means_the_same_goes_out(body: Body) -> None:
     assert isinstance(NUMBERS.decode(NUMBERS.encode(body)), Body)
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
+# --- what is rejected ------------------------------------------------------------------------------------------
 
 REFUSED = {
     "an amount is a Decimal, not float": ("$.lines[1].price", Body(lines=[Line(), Line(price=24.9)])),
@@ -267,11 +267,11 @@ def test_a_body_may_be_generic_and_have_tuples() -> None:
     ],
 )
 def test_nothing_slips_through_in_a_tuple(part: Line, path: str) -> None:
-    """What is refused in a list is refused in a tuple, with its place."""
-    with pytest.raises(RequestInvalid) as refused:
+    """What is rejected in a list is rejected in a tuple, with its place."""
+    with pytest.raises(RequestInvalid) as rejected:
         HOLDER.encode(Holder(parts=(Line(), part)))
 
-    assert f"$.parts[1].{path}" == refused.value.path
+    assert f"$.parts[1].{path}" == rejected.value.path
 
 
 Fee = NewType("Fee", Decimal)
@@ -302,7 +302,7 @@ class Classed:
     [dict[str, Decimal], dict[str, Line], tuple[str, Decimal], set[Fee], frozenset[Line], Named, Placed, Classed],
     ids=str,
 )
-def test_a_type_that_would_hide_amounts_is_refused(kind: object) -> None:
+def test_a_type_that_would_hide_amounts_is_rejected(kind: object) -> None:
     """Amounts and moments go out as they should from Structs and lists alone: elsewhere nothing looks at them."""
     with pytest.raises(RequestInvalid, match="must be in Structs or lists"):
         declared(body=Holder[kind]).encoder.encode(Holder())
@@ -332,16 +332,16 @@ def test_other_types_are_no_concern(kind: object) -> None:
 )
 def test_amounts_are_found_under_other_names(kind: object, one: object) -> None:
     """A NewType is what it is made of, a Sequence is a list, and a set takes the place of none."""
-    with pytest.raises(RequestInvalid) as refused:
+    with pytest.raises(RequestInvalid) as rejected:
         declared(body=Holder[kind]).encoder.encode(Holder(one=one))
 
-    assert refused.value.path.startswith("$.one")
+    assert rejected.value.path.startswith("$.one")
 
 
 @pytest.mark.control("paymentsdk.money.exact", Decimal)
 @pytest.mark.parametrize("reason", ["an amount has two decimals or none", "an amount is written without an exponent"])
 def test_amounts_are_never_rounded(reason: str) -> None:
-    """What cannot be written exactly is refused with its place, and not made to fit."""
+    """What cannot be written exactly is rejected with its place, and not made to fit."""
     assert_refused(reason)
 
 
@@ -369,15 +369,15 @@ class Tagged(RequestStruct):
 )
 def test_a_pattern_is_told_in_words(body: Tagged, reason: str) -> None:
     """Where a pattern says in a comment what it asks for, that is the reason, and not the pattern."""
-    with pytest.raises(RequestInvalid) as refused:
+    with pytest.raises(RequestInvalid) as rejected:
         declared(body=Tagged).encoder.encode(body)
 
-    assert reason == refused.value.reason
+    assert reason == rejected.value.reason
 
 
 @pytest.mark.parametrize("reason", REFUSED)
 def test_a_body_that_breaks_a_rule(reason: str) -> None:
-    """What breaks a rule is refused before anything is sent, and the error names the place and the rule."""
+    """What breaks a rule is rejected before anything is sent, and the error names the place and the rule."""
     assert_refused(reason)
 
 
@@ -385,10 +385,10 @@ def assert_refused(reason: str) -> None:
     """Encode the body that breaks the rule of this name."""
     path, body = REFUSED[reason]
 
-    with pytest.raises(RequestInvalid, match=f"(?i){reason.strip()}") as refused:
+    with pytest.raises(RequestInvalid, match=f"(?i){reason.strip()}") as rejected:
         STRINGS.encode(body)
 
-    assert path == refused.value.path
+    assert path == rejected.value.path
 
 
 def trusting(encoder: type) -> type:
@@ -429,10 +429,10 @@ async def test_the_twin_check_finds_every_constraint(
     good = {"external_reference": "a", "total_amount": Decimal(5), "transactions": payments}
     transport.replies(Response(201, {}, b'{"id":"ORD1"}'))
 
-    with pytest.raises(RequestInvalid) as refused:
+    with pytest.raises(RequestInvalid) as rejected:
         await make_client(transport=transport).orders.create(OrderRequest(**{**good, member: value}))
 
-    assert path == refused.value.path
+    assert path == rejected.value.path
     assert [] == transport.requests
 
 
@@ -450,12 +450,12 @@ async def test_the_twin_check_finds_every_constraint(
         (b"[]", "$", "Expected `object`, got `array`"),
     ],
 )
-def test_both_sides_refuse_the_same(body: bytes, path: str, reason: str) -> None:
-    """What comes in is refused with the same places and the same words as what goes out."""
-    with pytest.raises(RequestInvalid) as refused:
+def test_both_sides_reject_the_same(body: bytes, path: str, reason: str) -> None:
+    """What comes in is rejected with the same places and the same words as what goes out."""
+    with pytest.raises(RequestInvalid) as rejected:
         STRINGS.decode(body)
 
-    assert (path, reason) == (refused.value.path, refused.value.reason)
+    assert (path, reason) == (rejected.value.path, rejected.value.reason)
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b'{"a":' * 100_000, b'{"free": 1e5x}'])
@@ -516,14 +516,14 @@ def test_truth_values_in_a_query() -> None:
 
 
 def test_a_moment_without_a_zone() -> None:
-    """A moment that nobody can place is refused, even where the type of the filter lets it through."""
+    """A moment that nobody can place is rejected, even where the type of the filter lets it through."""
 
     class Filters(TypedDict):
         at: datetime
 
-    with pytest.raises(RequestInvalid, match="needs a time zone") as refused:
+    with pytest.raises(RequestInvalid, match="needs a time zone") as rejected:
         declared(query=Filters).query_encoder.encode({"at": datetime(2026, 1, 31)})  # noqa: DTZ001
-    assert "$query.at" == refused.value.path
+    assert "$query.at" == rejected.value.path
 
 
 @pytest.mark.parametrize(
@@ -545,21 +545,21 @@ def test_a_moment_without_a_zone() -> None:
     ],
 )
 def test_a_filter_that_breaks_a_rule(filters: dict[str, object], path: str) -> None:
-    """A filter that is unknown, empty, or of the wrong type, is refused with its name."""
-    with pytest.raises(RequestInvalid) as refused:
+    """A filter that is unknown, empty, or of the wrong type, is rejected with its name."""
+    with pytest.raises(RequestInvalid) as rejected:
         ORDERS.encode(filters)
 
-    assert path == refused.value.path
+    assert path == rejected.value.path
 
 
 def test_filters_have_names() -> None:
-    """What is no mapping is refused in words, too."""
+    """What is no mapping is rejected in words, too."""
     with pytest.raises(RequestInvalid, match=r"\$query: must be a mapping"):
         ORDERS.encode(["status"])
 
 
 def test_an_operation_without_filters_takes_none() -> None:
-    """An operation that is no search refuses every filter."""
+    """An operation that is no search rejects every filter."""
     with pytest.raises(RequestInvalid, match="its filters are: none"):
         declared(query=None).query_encoder.encode({"status": "closed"})
 
@@ -589,18 +589,18 @@ UNSAFE = [
 @pytest.mark.control("paymentsdk._codec.encode._SAFE_IN_PATH", re.compile(""))
 @pytest.mark.parametrize("value", [value for value in UNSAFE if isinstance(value, str)])
 async def test_an_id_cannot_change_the_path(client, transport, value: object) -> None:
-    """An id that would lead elsewhere, or needs to be quoted, is refused: a path is a place where money moves."""
+    """An id that would lead elsewhere, or needs to be quoted, is rejected: a path is a place where money moves."""
     transport.replies(Response(200, {}, b"{}"))
-    with pytest.raises(RequestInvalid) as refused:
+    with pytest.raises(RequestInvalid) as rejected:
         await client.call(declared(path="/v1/orders/{order_id}/refund"), order_id=value)
 
-    assert "$path.order_id" == refused.value.path
+    assert "$path.order_id" == rejected.value.path
     assert [] == transport.requests
 
 
 @pytest.mark.parametrize("value", [None, 5, b"ORD1"])
 async def test_an_id_in_a_path_is_a_text(client, value: object) -> None:
-    """What is no text is no id."""
+    """What is not a string is no id."""
     with pytest.raises(RequestInvalid, match="order_id"):
         await client.call(OPERATIONS["orders.get"], order_id=value)
 
@@ -632,13 +632,13 @@ async def test_every_placeholder_has_its_value(client, transport, values: dict[s
 
 @pytest.mark.parametrize("values", [{}, {"id": "1"}, {"order_id": "1", "id": "1"}])
 async def test_the_values_of_a_path_are_those_that_it_names(client, values: dict[str, str]) -> None:
-    """A value that is missing or unknown is refused."""
+    """A value that is missing or unknown is rejected."""
     with pytest.raises(RequestInvalid, match=r"\$path: expected the path values order_id"):
         await client.call(OPERATIONS["orders.get"], **values)
 
 
 async def test_an_operation_without_a_path_takes_no_values(client) -> None:
-    """A value that no placeholder asks for is refused."""
+    """A value that no placeholder asks for is rejected."""
     with pytest.raises(RequestInvalid, match="none"):
         await client.call(OPERATIONS["release_reports.disable_schedule"], id="1")
 
@@ -656,8 +656,8 @@ async def test_an_operation_without_a_path_takes_no_values(client) -> None:
     ],
 )
 async def test_a_body_that_does_not_go_with_its_operation(client, operation: str, body: object, reason: str) -> None:
-    """A body is refused where none goes, and missed where one has to."""
-    with pytest.raises(RequestInvalid, match=reason) as refused:
+    """A body is rejected where none goes, and missed where one has to."""
+    with pytest.raises(RequestInvalid, match=reason) as rejected:
         await client.call(OPERATIONS[operation], body)
 
-    assert "$" == refused.value.path
+    assert "$" == rejected.value.path

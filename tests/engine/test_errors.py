@@ -82,14 +82,14 @@ def test_an_error_travels_whole(cls: type[PaymentsError]) -> None:
 class ShopError(APIError):
     """An error that somebody makes of ours, with another signature."""
 
-    def __init__(self, shop: str, *, refusal: APIError) -> None:
-        super().__init__(refusal.status, refusal.code, refusal.message, details=refusal.details)
+    def __init__(self, shop: str, *, rejection: APIError) -> None:
+        super().__init__(rejection.status, rejection.code, rejection.message, details=rejection.details)
         self.shop = shop
 
 
 def test_an_error_of_somebody_else_travels_as_well() -> None:
     """A subclass may be made of what it likes: its twins are what it is, without being made once more."""
-    error = ShopError("till-1", refusal=APIError(409, "taken", "the name is taken"))
+    error = ShopError("till-1", rejection=APIError(409, "taken", "the name is taken"))
     error.add_note("a note")
 
     for twin in (copy.copy(error), copy.deepcopy(error), pickle.loads(pickle.dumps(error))):
@@ -152,7 +152,7 @@ def test_every_error_has_its_place() -> None:
     [
         (made(RequestInvalid), "$.items[0].title: is too long"),
         (made(errors.NotSent), "not sent: the reason"),
-        (made(NoAnswer), "no answer: the reason (at first: reset)"),
+        (made(NoAnswer), "no response: the reason (at first: reset)"),
         (made(OutcomeUnknown),
          ("outcome unknown after 3 attempt(s): the reason (at first: reset); send it again with idempotency_key='k-1', "
           "within 23 hours of the first time")),

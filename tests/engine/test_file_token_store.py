@@ -108,7 +108,7 @@ async def test_a_pair_waits_for_a_file(path, signed_in, issuer, monkeypatch, num
 
 @pytest.mark.parametrize("store", [FileTokenStore, lambda path: MemoryTokenStore()])
 async def test_only_a_pair_is_kept(store, path) -> None:
-    """A `Token` says how long it lasts and not when it ends: kept as it is, it would never be renewed early."""
+    """A `Token` says how long it lasts and not when it ends: kept as it is, it would never be refreshed early."""
     with pytest.raises(RequestInvalid, match="pair: must be a TokenPair"):
         await store(path).save(Token(access_token="TEST-access", expires_in=60))
 

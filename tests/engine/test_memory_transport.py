@@ -20,7 +20,7 @@ async def waits(request: Request) -> Response:
 
 
 @pytest.mark.parametrize("handler", [lambda request: OK, waits, [OK], iter([200])])
-async def test_an_answer_from_a_function_or_a_script(handler: object) -> None:
+async def test_a_response_from_a_function_or_a_script(handler: object) -> None:
     """A handler returns a response or awaits one; a script is any iterable of responses and statuses."""
     transport = MemoryTransport(handler)
 
@@ -35,14 +35,14 @@ async def test_a_handler_that_returns_something_else() -> None:
 
 
 async def test_a_script_is_used_up_one_by_one() -> None:
-    """Each request takes the next answer; when there is none left, that is a failure that says so."""
+    """Each request takes the next response; when there is none left, that is a failure that says so."""
     transport = MemoryTransport([503])
     transport.replies(OK, SendFailed("refused", sent=False), ValueError("odd"), asyncio.CancelledError())
 
     assert [503, 200] == [(await transport.send(REQUEST)).status for _ in range(2)]
-    with pytest.raises(SendFailed, match="refused") as refused:
+    with pytest.raises(SendFailed, match="refused") as rejected:
         await transport.send(REQUEST)
-    assert not refused.value.sent
+    assert not rejected.value.sent
     with pytest.raises(SendFailed, match="ValueError: odd") as failed:
         await transport.send(REQUEST)
     assert failed.value.sent
@@ -53,7 +53,7 @@ async def test_a_script_is_used_up_one_by_one() -> None:
 
 
 async def test_a_script_comes_before_the_handler() -> None:
-    """A test can put a few special answers in front of what its handler says."""
+    """A test can put a few special responses in front of what its handler says."""
     transport = MemoryTransport(lambda request: OK)
     transport.replies(503)
 

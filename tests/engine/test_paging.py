@@ -89,9 +89,9 @@ async def test_an_entry_that_is_no_row_takes_its_place(
     """An entry that is null or no object is left out, and counts as a row that came: none of the others is lost."""
     bad = {3, 5, 6, 7}
 
-    def spoil(answer: dict[str, object], request) -> None:
+    def spoil(response: dict[str, object], request) -> None:
         name = "elements" if elements else "results"
-        answer[name] = [nothing if row["id"] in bad else row for row in answer[name]]
+        response[name] = [nothing if row["id"] in bad else row for row in response[name]]
 
     table = tables(9, cap=cap, elements=elements, changes=spoil)
 
@@ -103,9 +103,9 @@ async def test_what_is_left_of_two_pages_may_be_the_same(tables, elements: bool)
     """Pages that overlap, with entries between them that are no rows, are not taken for one page that comes twice."""
     bad = {1, 3}
 
-    def spoil(answer: dict[str, object], request) -> None:
+    def spoil(response: dict[str, object], request) -> None:
         name = "elements" if elements else "results"
-        answer[name] = [None if row["id"] in bad else row for row in answer[name]]
+        response[name] = [None if row["id"] in bad else row for row in response[name]]
 
     table = tables(6, cap=2, elements=elements, changes=spoil)
 
@@ -117,12 +117,12 @@ async def test_what_is_left_of_two_pages_may_be_the_same(tables, elements: bool)
     "paymentsdk._paging.pager._dropped", lambda anomalies, _: tuple(anomaly.path for anomaly in anomalies)
 )
 @SHAPES
-async def test_a_row_that_is_mended_is_counted_once(tables, caplog, elements: bool) -> None:
+async def test_a_row_that_is_repaired_is_counted_once(tables, caplog, elements: bool) -> None:
     """A row that came in a list of its own is a row like the others, not one more: the walk goes on right behind it."""
 
-    def wrap(answer: dict[str, object], request) -> None:
+    def wrap(response: dict[str, object], request) -> None:
         name = "elements" if elements else "results"
-        answer[name] = [[row] for row in answer[name]]
+        response[name] = [[row] for row in response[name]]
 
     table = tables(9, cap=4, elements=elements, changes=wrap)
 
@@ -140,8 +140,8 @@ def entries_of_any_list(anomalies, lists: set[str]) -> tuple[str, ...]:
 async def test_a_row_that_loses_a_member_is_counted_once(tables, member: dict[str, object]) -> None:
     """What is dropped within a row, a member or an entry of its lists, is no row: none behind it is skipped."""
 
-    def spoil(answer: dict[str, object], request) -> dict[str, object]:
-        return {"elements": [row | member for row in answer["elements"]], "total": answer["total"]}
+    def spoil(response: dict[str, object], request) -> dict[str, object]:
+        return {"elements": [row | member for row in response["elements"]], "total": response["total"]}
 
     table = tables(9, cap=4, elements=True, changes=spoil)
 
@@ -169,7 +169,7 @@ class Position(TypedDict, total=False):
 
 
 class SalesPage(ResponseStruct):
-    """Its answer: the rows stand in a part of it, and there is another list beside them."""
+    """Its response: the rows stand in a part of it, and there is another list beside them."""
 
     data: Sales | None = None
     filters: tuple[Sale, ...] | None = None
@@ -189,19 +189,19 @@ SALES: Operation[None, SalesPage] = Operation(
 
 
 def sales(rows: list[object], size: int, *filters: object):
-    """Answer with *size* of *rows*, beside *filters*."""
+    """Respond with *size* of *rows*, beside *filters*."""
 
-    def answer(request) -> Response:
+    def response(request) -> Response:
         offset = int(request.url.rpartition("=")[2])
         page = {"the-rows": rows[offset : offset + size], "total": len(rows)}
         return Response(200, {}, json.dumps({"data": page, "filters": filters}).encode())
 
-    return answer
+    return response
 
 
 @pytest.mark.control(
     "paymentsdk._operation.operation.PageShape.places",
-    lambda self, answer: ("$.filters", "$.total"),
+    lambda self, response: ("$.filters", "$.total"),
     raises=LOST,
 )
 @pytest.mark.parametrize("size", [1, 3])
@@ -384,7 +384,7 @@ async def test_rows_that_vanish_while_as_many_appear(tables) -> None:
 async def test_a_walk_that_fails_can_be_resumed(tables, elements: bool, failing: int, prefetch: int) -> None:
     """A walk that fails raises, with the point from which another gives exactly the rest."""
 
-    def fail(answer: dict[str, object], request) -> Response | None:
+    def fail(response: dict[str, object], request) -> Response | None:
         if f"offset={failing}" in request.url and not table.offsets.count(failing) > 1:
             return Response(503)
         return None
@@ -399,7 +399,7 @@ async def test_a_walk_that_fails_can_be_resumed(tables, elements: bool, failing:
 
 async def test_a_walk_that_failed_is_over(tables) -> None:
     """After its error an iterator neither goes on with a gap nor ends as if that had been all: it fails again."""
-    table = tables(90, changes=lambda answer, request: Response(400) if table.offsets == [0, 30] else None)
+    table = tables(90, changes=lambda response, request: Response(400) if table.offsets == [0, 30] else None)
     walk = table.search(over(table)).pages()
 
     await anext(walk)
@@ -413,7 +413,7 @@ async def test_a_walk_that_failed_is_over(tables) -> None:
 
 async def test_a_failure_is_an_error_of_its_own_for_each_who_asks(tables) -> None:
     """One error raised again and again would grow by a traceback each time."""
-    table = tables(30, changes=lambda answer, request: Response(400))
+    table = tables(30, changes=lambda response, request: Response(400))
     walk = table.search(over(table)).pages()
 
     failures = await asyncio.gather(*(anext(walk) for _ in range(3)), return_exceptions=True)
@@ -436,7 +436,7 @@ async def test_several_tasks_share_a_walk(tables, prefetch: int) -> None:
     await asyncio.gather(*(work() for _ in range(5)))
     assert table.ids == sorted(seen)
 
-    table = tables(200, changes=lambda answer, request: Response(400) if len(table.offsets) > 3 else None)
+    table = tables(200, changes=lambda response, request: Response(400) if len(table.offsets) > 3 else None)
     rows = aiter(table.search(over(table), prefetch=prefetch))
     failures = await asyncio.gather(*(work() for _ in range(5)), return_exceptions=True)
     assert [True] * 5 == [isinstance(failure, PaymentsError) for failure in failures]
@@ -469,7 +469,7 @@ async def test_rows_that_move_up_between_two_walks(tables, prefetch: int, vanish
 
 async def test_rows_that_move_up_before_a_failed_walk_goes_on(tables) -> None:
     """The resume point on an error knows as much as that on a page."""
-    table = tables(40, changes=lambda answer, request: Response(400) if table.offsets == [0, 10] else None)
+    table = tables(40, changes=lambda response, request: Response(400) if table.offsets == [0, 10] else None)
     with pytest.raises(BadRequest) as failed:
         await ids(table.search(over(table), page_size=10))
     table.ids = table.ids[3:]
@@ -497,7 +497,7 @@ async def test_an_overlap_reaches_before_the_start(tables) -> None:
 
 async def test_collect_is_all_or_nothing(tables) -> None:
     """`collect` returns all rows or raises: a short list would look like a whole one."""
-    table = tables(90, changes=lambda answer, request: Response(400) if 60 in table.offsets else None)
+    table = tables(90, changes=lambda response, request: Response(400) if 60 in table.offsets else None)
 
     with pytest.raises(BadRequest):
         await table.search(over(table)).collect()
@@ -555,11 +555,11 @@ async def test_walks_of_one_pager_are_apart(tables) -> None:
     ],
 )
 async def test_options_that_make_no_sense(client, option: str, value: object) -> None:
-    """An option is refused where it is given, with its name, before anything is sent."""
-    with pytest.raises(RequestInvalid) as refused:
+    """An option is rejected where it is given, with its name, before anything is sent."""
+    with pytest.raises(RequestInvalid) as rejected:
         client.invoices.search(**{"page_size": 30, option: value})
 
-    assert option == refused.value.path
+    assert option == rejected.value.path
 
 
 @pytest.mark.parametrize(
@@ -571,10 +571,10 @@ async def test_options_that_make_no_sense(client, option: str, value: object) ->
 )
 async def test_the_position_is_no_filter(client, filters: dict[str, int], place: str, reason: str) -> None:
     """The walk itself says where each page begins: taken as filters, the platform's names for that would be lost."""
-    with pytest.raises(RequestInvalid) as refused:
+    with pytest.raises(RequestInvalid) as rejected:
         client.invoices.search(**{place: 20})
 
-    assert (place, reason) == (refused.value.path, refused.value.reason)
+    assert (place, reason) == (rejected.value.path, rejected.value.reason)
 
 
 async def test_options_at_their_bounds(client, transport) -> None:
@@ -587,7 +587,7 @@ async def test_options_at_their_bounds(client, transport) -> None:
 
 
 async def test_filters_are_checked_at_once(client, transport) -> None:
-    """A bad filter is refused where it is given, not at the first row."""
+    """A bad filter is rejected where it is given, not at the first row."""
     with pytest.raises(RequestInvalid, match=r"\$query\.date_created_from"):
         client.merchant_orders.search(date_created_from="yesterday")
     with pytest.raises(RequestInvalid, match="limit"):
@@ -604,16 +604,16 @@ async def test_filters_are_checked_at_once(client, transport) -> None:
         dataclasses.replace(OPERATIONS["invoices.search"], path="/shops/{shop}/invoices"),
     ],
 )
-async def test_what_is_no_search_is_refused_where_it_is_given(client, operation: object) -> None:
+async def test_what_is_no_search_is_rejected_where_it_is_given(client, operation: object) -> None:
     """An operation without pages, or with a path that no filter fills, is found out before the first row is wanted."""
-    with pytest.raises(RequestInvalid, match="a search without placeholders") as refused:
+    with pytest.raises(RequestInvalid, match="a search without placeholders") as rejected:
         Pager(client, operation)
 
-    assert "operation" == refused.value.path
+    assert "operation" == rejected.value.path
 
 
 class Shelf(Struct):
-    """A row whose id is no text and no number."""
+    """A row whose id is not a string and no number."""
 
     id: list[int]
 
@@ -692,7 +692,7 @@ async def test_the_position_goes_out_with_the_filters(client, transport) -> None
 async def test_a_reset_in_the_middle_is_not_noticed(tables, make_client) -> None:
     """Pages are retried like any other read: a walk over a shaky connection gives every row once."""
 
-    def shake(answer: dict[str, object], request) -> None:
+    def shake(response: dict[str, object], request) -> None:
         if len(table.offsets) % 2:
             raise SendFailed("reset")
 

@@ -14,37 +14,37 @@ from tests.engine.walks import SHAPES, ids, over
 def last(value: object):
     """Say *value* as the next offset of the last page."""
 
-    def change(answer: dict[str, object], request) -> None:
-        if answer.get("next_offset") == 0:
-            answer["next_offset"] = answer["total"] if value == "total" else value
+    def change(response: dict[str, object], request) -> None:
+        if response.get("next_offset") == 0:
+            response["next_offset"] = response["total"] if value == "total" else value
 
     return change
 
 
-def last_stands(answer: dict[str, object], request) -> None:
+def last_stands(response: dict[str, object], request) -> None:
     """Say where the last page stands as its next offset."""
-    if answer["elements"] and answer["next_offset"] == 0:
-        answer["next_offset"] = answer["elements"][0]["id"] - 1
+    if response["elements"] and response["next_offset"] == 0:
+        response["next_offset"] = response["elements"][0]["id"] - 1
 
 
 def without(*names: str):
-    """Leave members out of every answer."""
-    return lambda answer, request: {name: value for name, value in answer.items() if name not in names}
+    """Leave members out of every response."""
+    return lambda response, request: {name: value for name, value in response.items() if name not in names}
 
 
 def null(name: str):
     """Send a member as null."""
-    return lambda answer, request: {**answer, name: None}
+    return lambda response, request: {**response, name: None}
 
 
-def no_rows_is_null(answer: dict[str, object], request) -> None:
+def no_rows_is_null(response: dict[str, object], request) -> None:
     """Send null for an empty list."""
-    answer["elements"] = answer["elements"] or None
+    response["elements"] = response["elements"] or None
 
 
-def as_text(answer: dict[str, object], request) -> None:
+def as_text(response: dict[str, object], request) -> None:
     """Send the numbers of the position as texts."""
-    answer["paging"] = {name: str(value) for name, value in answer["paging"].items()}
+    response["paging"] = {name: str(value) for name, value in response["paging"].items()}
 
 
 ENDINGS = {
@@ -54,7 +54,7 @@ ENDINGS = {
     "next_offset is where it stands": (True, last_stands),
     "next_offset stands still, and no total": (
         True,
-        lambda answer, request: {**answer, "next_offset": 30, "total": None},
+        lambda response, request: {**response, "next_offset": 30, "total": None},
     ),
     "next_offset is never there": (True, without("next_offset")),
     "the total is never there": (True, without("total")),
@@ -82,9 +82,9 @@ async def test_every_way_to_say_where_the_end_is(tables, ending: str, rows: int,
 async def test_a_total_that_is_told_once(tables, prefetch: int) -> None:
     """A platform may count only for the first page: the walk goes on to the last row all the same."""
 
-    def only_at_first(answer: dict[str, object], request) -> None:
-        if answer["paging"]["offset"]:
-            del answer["paging"]["total"]
+    def only_at_first(response: dict[str, object], request) -> None:
+        if response["paging"]["offset"]:
+            del response["paging"]["total"]
 
     table = tables(100, changes=only_at_first)
 
@@ -95,8 +95,8 @@ async def test_a_total_that_is_told_once(tables, prefetch: int) -> None:
 async def test_a_total_of_nothing_beside_rows(tables, prefetch: int) -> None:
     """A platform that counts no rows and sends some is walked until an empty page, and each page says so."""
 
-    def uncounted(answer: dict[str, object], request) -> None:
-        answer["paging"]["total"] = 0
+    def uncounted(response: dict[str, object], request) -> None:
+        response["paging"]["total"] = 0
 
     table = tables(70, changes=uncounted)
 
@@ -111,8 +111,8 @@ async def test_a_total_of_nothing_beside_rows(tables, prefetch: int) -> None:
 async def test_more_rows_than_the_total(tables, prefetch: int, elements: bool) -> None:
     """A page that goes beyond the total shows that nobody has counted: what comes behind it is asked for as well."""
 
-    def too_few(answer: dict[str, object], request) -> None:
-        answer.get("paging", answer)["total"] = 45
+    def too_few(response: dict[str, object], request) -> None:
+        response.get("paging", response)["total"] = 45
 
     table = tables(100, elements=elements, changes=too_few)
 
@@ -135,7 +135,7 @@ async def test_the_same_page_again_and_again(tables, totals: tuple[int | None, .
     """A platform that ignores the offset is found out at the second page, whatever total it gives."""
     rows = [{"id": row} for row in range(30)]
 
-    def same(answer: dict[str, object], request) -> dict[str, object]:
+    def same(response: dict[str, object], request) -> dict[str, object]:
         return circle(table, {"elements": rows, "total": totals[len(table.offsets) > 1]})
 
     table = tables(0, changes=same, elements=True)
@@ -146,16 +146,16 @@ async def test_the_same_page_again_and_again(tables, totals: tuple[int | None, .
     assert (30, "merchant_orders.search") == (stalled.resume_point, stalled.operation)
 
 
-def circle(table, answer: dict[str, object]) -> dict[str, object]:
+def circle(table, response: dict[str, object]) -> dict[str, object]:
     """Give up after some turns, so that a walk without its guards ends as well."""
     if len(table.offsets) > 10:
         pytest.fail("the walk goes on for ever")
-    return answer
+    return response
 
 
 async def test_a_next_offset_that_does_not_grow(tables) -> None:
     """A platform that sends the walk back to where it is, or to where it was, is found out."""
-    table = tables(90, elements=True, changes=lambda answer, request: {**answer, "next_offset": 30})
+    table = tables(90, elements=True, changes=lambda response, request: {**response, "next_offset": 30})
 
     stalled = await stalls(table)
 
@@ -165,7 +165,7 @@ async def test_a_next_offset_that_does_not_grow(tables) -> None:
 
 async def test_without_a_total_a_next_offset_of_0_is_the_end(tables) -> None:
     """The platform has said so: nothing is asked for beyond it."""
-    table = tables(45, elements=True, changes=lambda answer, request: {**answer, "total": None})
+    table = tables(45, elements=True, changes=lambda response, request: {**response, "total": None})
 
     assert table.ids == await ids(table.search(over(table)))
     assert [0, 30] == table.offsets
@@ -175,7 +175,7 @@ async def test_without_a_total_a_next_offset_of_0_is_the_end(tables) -> None:
 async def test_a_next_offset_behind_a_gap_is_not_followed(tables, prefetch: int) -> None:
     """A platform that goes on by what was asked for, though it gave fewer rows, must not cost the rows in between."""
     table = tables(
-        100, elements=True, changes=lambda answer, request: {**answer, "next_offset": table.offsets[-1] + 50}
+        100, elements=True, changes=lambda response, request: {**response, "next_offset": table.offsets[-1] + 50}
     )
 
     assert table.ids == await ids(table.search(over(table), page_size=50, prefetch=prefetch))
@@ -183,7 +183,7 @@ async def test_a_next_offset_behind_a_gap_is_not_followed(tables, prefetch: int)
 
 async def test_pages_with_nothing_new(tables) -> None:
     """Page after page of rows that were seen before comes to an end."""
-    wheel = tables(0, elements=True, changes=lambda answer, request: {"elements": turned(wheel), "total": 10**6})
+    wheel = tables(0, elements=True, changes=lambda response, request: {"elements": turned(wheel), "total": 10**6})
 
     assert "102 pages, and no end" in str(await stalls(wheel))
 
@@ -208,7 +208,7 @@ def fresh_once(fresh):
 @pytest.mark.control("paymentsdk._paging.pager._Seen.fresh", around=fresh_once)
 async def test_a_page_that_could_not_be_logged_is_not_taken(tables, caplog) -> None:
     """A filter of the program's own that fails on the warning costs no row: the page comes to who asks again."""
-    table = tables(60, changes=lambda answer, request: {**answer, "paging": {**answer["paging"], "total": 45}})
+    table = tables(60, changes=lambda response, request: {**response, "paging": {**response["paging"], "total": 45}})
     walk = table.search(over(table)).pages()
     caplog.handler.addFilter(lambda record: 1 / 0)
     assert 30 == len((await anext(walk)).items)
@@ -234,11 +234,11 @@ async def test_an_empty_page_at_the_end_is_as_it_should_be(
 
 
 async def test_a_page_that_nobody_asked_for(tables, make_client) -> None:
-    """An answer with another offset belongs to another request: it is asked for again, and then is no answer."""
+    """A response with another offset belongs to another request: it is asked for again, and then is no response."""
 
-    def shift(answer: dict[str, object], request) -> None:
-        if answer["paging"]["offset"] == 30:
-            answer["paging"]["offset"] = 0
+    def shift(response: dict[str, object], request) -> None:
+        if response["paging"]["offset"] == 30:
+            response["paging"]["offset"] = 0
 
     table = tables(90, changes=shift)
     client = make_client(transport=MemoryTransport(table))
@@ -253,8 +253,8 @@ async def test_a_page_that_nobody_asked_for(tables, make_client) -> None:
 async def test_rows_without_an_id_are_never_left_out(tables) -> None:
     """A row that cannot be told from another is new: losing it would be worse than giving it twice."""
 
-    def nameless(answer: dict[str, object], request) -> None:
-        answer["results"] = [{"id": ""} for _ in answer["results"]]
+    def nameless(response: dict[str, object], request) -> None:
+        response["results"] = [{"id": ""} for _ in response["results"]]
 
     table = tables(60, changes=nameless)
 

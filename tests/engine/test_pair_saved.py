@@ -78,7 +78,7 @@ async def test_a_store_of_plain_methods_loses_no_pair(signed_in, issuer) -> None
 
 @pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken._persist", used_at_once)
 async def test_a_new_pair_is_saved_before_it_is_used(signed_in, issuer, until) -> None:
-    """No request carries the new token before the store has it, not even one that is refused in the meantime."""
+    """No request carries the new token before the store has it, not even one that is rejected in the meantime."""
     store = SlowStore(issuer)
     client = signed_in(issuer.pair(), store=store)
     await client.orders.get("ORD1")
@@ -95,7 +95,7 @@ async def test_a_new_pair_is_saved_before_it_is_used(signed_in, issuer, until) -
     assert 1 == len(issuer.renewals)
 
 
-async def test_whoever_is_refused_while_a_pair_is_saved_waits_for_it(issuer, until) -> None:
+async def test_whoever_is_rejected_while_a_pair_is_saved_waits_for_it(issuer, until) -> None:
     """A call that was out with the old token gets the new one when the store has it, and not before."""
     store = SlowStore(issuer)
     auth = RefreshingToken(issuer.pair(), store=store)
@@ -115,7 +115,7 @@ async def test_whoever_is_refused_while_a_pair_is_saved_waits_for_it(issuer, unt
 @pytest.mark.parametrize("expires_at", [0.0, None])
 @pytest.mark.parametrize("held", [False, True])
 async def test_a_store_that_fails_is_asked_again(signed_in, issuer, expires_at: float | None, held: bool) -> None:
-    """A pair that could not be saved is not used and not lost: the next call saves it, and needs no other renewal.
+    """A pair that could not be saved is not used and not lost: the next call saves it, and needs no other refresh.
 
     The pair before it, which the store still holds, is not what came after it.
     """
@@ -156,13 +156,13 @@ async def test_a_pair_is_saved_before_its_client_is_closed(signed_in, issuer, un
 
 @pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken.drain", forgets)
 async def test_a_pair_that_is_on_its_way_is_saved_before_its_client_is_closed(signed_in, issuer, until) -> None:
-    """Once the platform was asked, the refresh token is spent: closing waits for the answer as well."""
-    store, answer = SlowStore(issuer), asyncio.Event()
+    """Once the platform was asked, the refresh token is spent: closing waits for the response as well."""
+    store, response = SlowStore(issuer), asyncio.Event()
     client = signed_in(issuer.pair(expires_at=0.0), store=store)
     renew = issuer.renew
 
     async def slowly(refresh_token: str) -> Response:
-        await answer.wait()
+        await response.wait()
         return renew(refresh_token)
 
     issuer.renew = slowly
@@ -173,7 +173,7 @@ async def test_a_pair_that_is_on_its_way_is_saved_before_its_client_is_closed(si
     closing = asyncio.create_task(client.aclose())
     for _ in range(20):
         await asyncio.sleep(0)
-    answer.set()
+    response.set()
     await closing
     saved = list(store.log)
     await until(lambda: store.log)
@@ -194,8 +194,8 @@ class Abrupt(MemoryTransport):
 
 
 @pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken.drain", forgets)
-async def test_a_renewal_ends_before_its_transport_is_closed(signed_in, issuer, until) -> None:
-    """A transport that gives requests in flight no time does not take away the answer with the only pair that works."""
+async def test_a_refresh_ends_before_its_transport_is_closed(signed_in, issuer, until) -> None:
+    """A transport that gives requests in flight no time does not lose the response with the only pair that works."""
     store, transport, renew = MemoryTokenStore(), Abrupt(issuer), issuer.renew
     client = signed_in(issuer.pair(expires_at=0.0), store=store, transport=transport)
 
@@ -219,13 +219,13 @@ async def test_a_renewal_ends_before_its_transport_is_closed(signed_in, issuer, 
 
 
 @pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken.drain", forgets)
-async def test_a_renewal_ends_before_its_client_whoever_loses_patience(signed_in, issuer, until) -> None:
+async def test_a_refresh_ends_before_its_client_whoever_loses_patience(signed_in, issuer, until) -> None:
     """Closing that is cancelled, again and again as anyio does, ends as cancelled once the only pair is saved."""
-    store, transport, answer, renew = MemoryTokenStore(), Abrupt(issuer), asyncio.Event(), issuer.renew
+    store, transport, response, renew = MemoryTokenStore(), Abrupt(issuer), asyncio.Event(), issuer.renew
     client = signed_in(issuer.pair(expires_at=0.0), store=store, transport=transport)
 
     async def slowly(refresh_token: str) -> Response:
-        await answer.wait()
+        await response.wait()
         if transport.cut.is_set():
             raise SendFailed("the transport was closed")
         return renew(refresh_token)
@@ -239,7 +239,7 @@ async def test_a_renewal_ends_before_its_client_whoever_loses_patience(signed_in
     for _ in range(20):
         await asyncio.sleep(0)
         closing.cancel()
-    answer.set()
+    response.set()
     with pytest.raises(asyncio.CancelledError):
         await closing
 
@@ -272,7 +272,7 @@ async def test_a_pair_that_nobody_saves_any_more_is_saved_in_the_end(signed_in, 
     """A program that makes no further call loses no grant to a store that failed once: closing tries it again."""
     store = SlowStore(issuer, failures=1)
     client = signed_in(issuer.pair(expires_at=expires_at), store=store)
-    issuer.refusal = ORDER  # The old token does as well.
+    issuer.rejection = ORDER  # The old token does as well.
     await asyncio.gather(client.orders.get("ORD1"), return_exceptions=True)
 
     await client.aclose()
@@ -299,7 +299,7 @@ async def test_a_pair_that_cannot_be_saved_in_the_end(signed_in, issuer, caplog)
     """A store that fails in the end as well keeps no client from being closed: the log has a warning."""
     store = SlowStore(issuer, failures=9)
     client = signed_in(issuer.pair(expires_at=START + 300), store=store)
-    issuer.refusal = ORDER
+    issuer.rejection = ORDER
     await client.orders.get("ORD1")
     caplog.clear()
 
@@ -333,7 +333,7 @@ async def test_closing_does_not_wait_for_another_process(
     token = client._settings.auth
     if renewals:
         await client.orders.get("ORD1")
-        issuer.generation += 1  # The new token is refused as well.
+        issuer.generation += 1  # The new token is rejected as well.
 
     async with FileTokenStore(path).lock():
         call = asyncio.create_task(client.orders.get("ORD1"))

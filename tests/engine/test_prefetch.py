@@ -35,13 +35,13 @@ async def test_a_page_is_asked_for_once(tables, cap: int) -> None:
     table = tables(20 * cap, cap=cap)
 
     async def slow(request) -> Response:
-        answer = await table(request)
+        response = await table(request)
         table.waiting += 1
         table.most_waiting = max(table.most_waiting, table.waiting)
         for _ in range(table.waiting * 5):
             await asyncio.sleep(0)
         table.waiting -= 1
-        return answer
+        return response
 
     table.waiting = table.most_waiting = 0
     pager = table.search(over(slow), prefetch=4)
@@ -140,12 +140,12 @@ async def test_a_walk_that_is_over_has_nothing_under_way(tables, caplog, way: st
     before = asyncio.all_tasks()
     hold = asyncio.Event()
 
-    def end(answer: dict[str, object], request) -> Response | None:
-        if answer["paging"]["offset"] == 60:
+    def end(response: dict[str, object], request) -> Response | None:
+        if response["paging"]["offset"] == 60:
             if way == "fails":
                 return Response(400)
-            answer["results"] = []
-            del answer["paging"]["total"]
+            response["results"] = []
+            del response["paging"]["total"]
         return None
 
     table = tables(6_000, changes=end if way in ("fails", "ends") else None)
@@ -185,12 +185,12 @@ async def test_a_walk_that_is_over_has_nothing_under_way(tables, caplog, way: st
 class Slow:
     """A table whose later pages do not come."""
 
-    def __init__(self, table: object, answer: object) -> None:
+    def __init__(self, table: object, response: object) -> None:
         self.search = table.search
-        self.answer = answer
+        self.response = response
 
     def __call__(self, request) -> object:
-        return self.answer(request)
+        return self.response(request)
 
 
 async def test_a_walk_can_go_on_after_a_cancelled_page(tables) -> None:
@@ -215,7 +215,7 @@ async def test_a_walk_can_go_on_after_a_cancelled_page(tables) -> None:
 
 def test_a_walk_that_outlives_its_loop(tables, caplog) -> None:
     """A walk that is dropped when its loop is long gone does so in silence, whatever came of the pages ahead."""
-    table = tables(6_000, changes=lambda answer, request: Response(400) if len(table.offsets) > 2 else None)
+    table = tables(6_000, changes=lambda response, request: Response(400) if len(table.offsets) > 2 else None)
     walks = []
 
     async def begin() -> None:
@@ -293,7 +293,7 @@ def test_a_walk_that_is_dropped_when_its_loop_is_closed(tables, monkeypatch) -> 
 
 async def test_a_page_that_fails_ahead_is_raised_in_its_place(tables) -> None:
     """An error of a page ahead waits for its turn: all rows before it are given first."""
-    table = tables(300, changes=lambda answer, request: Response(400) if "offset=120" in request.url else None)
+    table = tables(300, changes=lambda response, request: Response(400) if "offset=120" in request.url else None)
     seen, error = await ids_until_it_fails(table.search(over(table), prefetch=8))
 
     assert table.ids[:120] == seen
@@ -342,8 +342,8 @@ async def test_closing_waits_for_fetches_that_were_given_up_before(make_client) 
             if offset >= len(rows):
                 await asyncio.Event().wait()
             page = [{"id": row} for row in rows[offset : offset + 3]]
-            answer = {"paging": {"offset": offset, "total": len(rows)}, "results": page}
-            return Response(200, {}, json.dumps(answer).encode())
+            response = {"paging": {"offset": offset, "total": len(rows)}, "results": page}
+            return Response(200, {}, json.dumps(response).encode())
         except asyncio.CancelledError:
             for _ in range(100):  # A connection takes its time to end.
                 await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""What a refusal says: every shape of error body that was ever seen, and none that breaks the reader."""
+"""What a rejection says: every shape of error body that was ever seen, and none that breaks the reader."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ SHAPES = {
                           "too_many_requests", "slow", []),
     "a list of objects": (ORDERS, [{"code": "a", "message": "b"}], "a", "b", [("a", "b", ())]),
     "a list of texts": (ORDERS, ["first", 5, True, None, []], None, "first", [(None, "first", ()), (None, "5", ())]),
-    "a text under a third name": (ORDERS, {"errors": [{"msg": "no"}]}, None, "no", [(None, "no", ())]),
+    "a string under a third name": (ORDERS, {"errors": [{"msg": "no"}]}, None, "no", [(None, "no", ())]),
     "the first list is empty": (
         ORDERS, {"errors": [], "cause": [{"code": "a", "message": "b"}]}, "a", "b", [("a", "b", ())]
     ),
@@ -150,13 +150,13 @@ SHAPES = {
     "an object of nothing": (ORDERS, {}, None, "Bad Request", []),
     "null": (ORDERS, None, None, "null", []),
     "a number": (ORDERS, 5, None, "5", []),
-    "a text": (ORDERS, "no", None, '"no"', []),
+    "a string": (ORDERS, "no", None, '"no"', []),
     "nothing": (ORDERS, b"", None, "Bad Request", []),
     "spaces": (ORDERS, b" \n ", None, "Bad Request", []),
     "plain text": (ORDERS, b"upstream  connect\nerror", None, "upstream connect error", []),
     "html": (ORDERS, b"<html>\n<h1>403</h1>", None, "<html> <h1>403</h1>", []),
     "no text at all": (ORDERS, b"\xff\xfe\x00", None, "\ufffd\ufffd\x00", []),
-    "a text that is no UTF-8": (ORDERS, b'{"message": "\xff"}', None, '{"message": "\ufffd"}', []),
+    "a string that is no UTF-8": (ORDERS, b'{"message": "\xff"}', None, '{"message": "\ufffd"}', []),
     "odd members": (ORDERS, {"code": ["a"], "message": {"a": 1}, "error": True}, None, "Bad Request", []),
     "empty members": (ORDERS, {"code": "", "message": "", "errors": [], "error": ""}, None, "Bad Request", []),
 }  # fmt: skip
@@ -280,7 +280,7 @@ async def test_an_error_reads_well(read) -> None:
     ],
 )
 async def test_the_status_names_the_class(read, status: int, cls: type[APIError]) -> None:
-    """An HTML 403 is a refusal like any other: the class comes from the status, whatever the body."""
+    """An HTML 403 is a rejection like any other: the class comes from the status, whatever the body."""
     assert cls is type(await read(b"<html>", status)) is error_class(status, None)
 
 
@@ -293,7 +293,7 @@ async def test_the_code_can_say_more(read) -> None:
 
 
 @pytest.mark.parametrize("status", [500, 503])
-async def test_a_failure_of_the_server_is_no_refusal(read, status: int) -> None:
+async def test_a_failure_of_the_server_is_no_rejection(read, status: int) -> None:
     """Whatever its code: neither is a key used up by it, nor does a grant end, which would send a person to sign in."""
     for code, operation in (("idempotency_key_already_used", ORDERS), ("invalid_grant", REFRESH)):
         assert ServerError is type(await read({"error": code}, status, operation))
@@ -302,7 +302,7 @@ async def test_a_failure_of_the_server_is_no_refusal(read, status: int) -> None:
 @pytest.mark.parametrize("code", ["invalid_grant", "invalid_client", "unauthorized_client"])
 @pytest.mark.parametrize("status", [400, 401])
 async def test_the_end_of_a_grant(read, code: str, status: int) -> None:
-    """The codes that end a grant do so at a renewal only: a code that is refused never was a grant."""
+    """The codes that end a grant do so at a refresh only: a code that is rejected never was a grant."""
     body = {"error": code, "message": "no"}
 
     assert ReauthorizationRequired is type(await read(body, status, REFRESH))
@@ -321,7 +321,7 @@ def test_details_are_plain() -> None:
 
 
 @pytest.mark.control("paymentsdk._operation.error_response.scrub", lambda text, secrets: text)
-async def test_credentials_in_an_answer_are_masked(read) -> None:
+async def test_credentials_in_a_response_are_masked(read) -> None:
     """A platform that repeats the request does not bring its credentials into the error: not even into `raw`."""
     secret = "client-secret-0123456789"  # Of the client.
     body = json.dumps({"message": f"bad {secret}", "errors": [{"details": [secret, {"was": secret}]}]}).encode()

@@ -1,4 +1,4 @@
-"""Tokens that end: one renewal for all who need it, early if it can be, and the truth when there is none."""
+"""Tokens that end: one refresh for all who need it, early if it can be, and the truth when there is none."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ async def naive_renewal(self, rejected, exchange, now) -> str:
     return self._state.pair.access_token
 
 
-# --- one renewal for all ----------------------------------------------------------------------------------------------
+# --- one refresh for all ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken.renew", naive_renewal, raises=ReauthorizationRequired)
-async def test_a_thousand_refusals_are_one_renewal(signed_in, issuer) -> None:
-    """However many calls are refused at the same moment, the platform is asked once, and all go on with its answer."""
+async def test_a_thousand_rejections_are_one_refresh(signed_in, issuer) -> None:
+    """However many calls are rejected at the same moment, the platform is asked once, and all use its response."""
     client = signed_in(issuer.pair())
     issuer.generation = 2
     issuer.renew = counted(issuer)
@@ -62,7 +62,7 @@ async def test_a_thousand_refusals_are_one_renewal(signed_in, issuer) -> None:
     assert 1 == len(issuer.renewals)
 
 
-async def test_a_renewal_that_fails_is_one_failure_for_all(issuer) -> None:
+async def test_a_refresh_that_fails_is_one_failure_for_all(issuer) -> None:
     """All who waited for it learn of it, each by an error of its own; none of them asks the platform once more."""
     auth, asked = RefreshingToken(issuer.pair(expires_at=0.0)), []
 
@@ -77,8 +77,8 @@ async def test_a_renewal_that_fails_is_one_failure_for_all(issuer) -> None:
     assert ["TG-refresh-1"] == asked
 
 
-async def test_a_token_that_stays_the_same_is_renewed_once(signed_in, issuer) -> None:
-    """A platform that gives the refused token again is not asked by each call in turn: each costs a refresh token."""
+async def test_a_token_that_stays_the_same_is_refreshed_once(signed_in, issuer) -> None:
+    """A platform that gives the rejected token again is not asked by each call in turn: each costs a refresh token."""
     client = signed_in(issuer.pair())
     issuer.generation, issuer.used = 9, []
     same = {"access_token": "APP_USR-access-1", "refresh_token": "TG-refresh-2"}
@@ -124,14 +124,14 @@ def goes_on(self) -> None:
 
 @pytest.mark.control("paymentsdk._engine.call.Call._ensure_open", goes_on, raises=pytest.fail.Exception)
 @pytest.mark.parametrize("expires_at", [0.0, None], ids=["ended", "refused"])
-async def test_nothing_is_sent_for_a_client_that_was_closed_during_a_renewal(
+async def test_nothing_is_sent_for_a_client_that_was_closed_during_a_refresh(
     signed_in, issuer, until, expires_at: float | None
 ) -> None:
     """A write that would begin as the connections end is not sent, rather than cut off with its outcome unknown."""
-    client, answer, renew = signed_in(issuer.pair(expires_at=expires_at)), asyncio.Event(), counted(issuer)
+    client, response, renew = signed_in(issuer.pair(expires_at=expires_at)), asyncio.Event(), counted(issuer)
 
     async def slowly(refresh_token: str) -> Response:
-        await answer.wait()
+        await response.wait()
         return renew(refresh_token)
 
     issuer.renew, issuer.generation = slowly, 2
@@ -141,7 +141,7 @@ async def test_nothing_is_sent_for_a_client_that_was_closed_during_a_renewal(
 
     closing = asyncio.create_task(client.aclose())
     await asyncio.sleep(0)
-    answer.set()
+    response.set()
     await closing
 
     with pytest.raises(ClientClosed):
@@ -150,8 +150,8 @@ async def test_nothing_is_sent_for_a_client_that_was_closed_during_a_renewal(
 
 
 @pytest.mark.control("asyncio.shield", lambda arg: arg, raises=asyncio.CancelledError)
-async def test_a_cancelled_waiter_does_not_take_the_renewal_with_it(signed_in, issuer, until) -> None:
-    """Whoever is cancelled while it waits, even the first, the renewal goes on for the others."""
+async def test_a_cancelled_waiter_does_not_take_the_refresh_with_it(signed_in, issuer, until) -> None:
+    """Whoever is cancelled while it waits, even the first, the refresh goes on for the others."""
     client = signed_in(issuer.pair(expires_at=0.0))
     tasks = [asyncio.create_task(client.orders.get("ORD1")) for _ in range(100)]
     await until(lambda: issuer.asked)
@@ -166,8 +166,8 @@ async def test_a_cancelled_waiter_does_not_take_the_renewal_with_it(signed_in, i
 
 
 @pytest.mark.parametrize("end", ["fails", "is cancelled"])
-async def test_a_renewal_that_ends_with_nobody_waiting(issuer, until, caplog, end: str) -> None:
-    """When all who waited are cancelled, a renewal that comes to nothing does so in silence."""
+async def test_a_refresh_that_ends_with_nobody_waiting(issuer, until, caplog, end: str) -> None:
+    """When all who waited are cancelled, a refresh that comes to nothing does so in silence."""
     auth, go_on = RefreshingToken(issuer.pair(expires_at=0.0)), asyncio.Event()
 
     async def exchange(refresh_token: str) -> TokenPair:
@@ -185,7 +185,7 @@ async def test_a_renewal_that_ends_with_nobody_waiting(issuer, until, caplog, en
     assert [] == caplog.records
 
 
-async def test_a_renewal_that_nobody_waits_for_is_kept(signed_in, issuer, until) -> None:
+async def test_a_refresh_that_nobody_waits_for_is_kept(signed_in, issuer, until) -> None:
     """When all who waited are cancelled, the new pair is not lost, and nobody complains about the task."""
     store = MemoryTokenStore()
     client = signed_in(issuer.pair(expires_at=0.0), store=store)
@@ -200,7 +200,7 @@ async def test_a_renewal_that_nobody_waits_for_is_kept(signed_in, issuer, until)
 
 
 async def test_a_call_that_is_late_takes_the_token_of_the_others(issuer) -> None:
-    """A call that went out with the old token and comes back refused, after the renewal, asks for none of its own."""
+    """A call that went out with the old token and comes back rejected, after the refresh, asks for none of its own."""
     auth, exchanged = RefreshingToken(issuer.pair()), []
 
     async def exchange(refresh_token: str) -> TokenPair:
@@ -213,8 +213,8 @@ async def test_a_call_that_is_late_takes_the_token_of_the_others(issuer) -> None
     assert ["TG-refresh-1"] == exchanged
 
 
-async def test_a_second_refusal_is_final(signed_in, issuer) -> None:
-    """A call is sent again once with a new token; if that is refused as well, the refusal stands."""
+async def test_a_second_rejection_is_final(signed_in, issuer) -> None:
+    """A call is sent again once with a new token; if that is rejected as well, the rejection stands."""
     client = signed_in(issuer.pair())
     issuer.generation = 9
     issuer.renew = lambda refresh_token: Response(200, {}, b'{"access_token":"APP_USR-not-good-either"}')
@@ -225,9 +225,9 @@ async def test_a_second_refusal_is_final(signed_in, issuer) -> None:
     assert 2 == refused.value.attempts == len(issuer.used)
 
 
-async def test_a_preference_says_with_a_400_that_the_token_is_refused(signed_in, issuer) -> None:
+async def test_a_preference_says_with_a_400_that_the_token_is_rejected(signed_in, issuer) -> None:
     """`invalid_access_token`, the contract's code for it there, renews the token as a 401 does: once in a call."""
-    issuer.refusal = Response(400, {}, b'{"error":"invalid_access_token","status":400}')
+    issuer.rejection = Response(400, {}, b'{"error":"invalid_access_token","status":400}')
     client, basket = signed_in(issuer.pair()), PreferenceRequest(items=[PreferenceItemRequest(title="A book")])
     issuer.generation = 2
     issuer.renew = counted(issuer)
@@ -243,10 +243,10 @@ async def test_a_preference_says_with_a_400_that_the_token_is_refused(signed_in,
 
 
 @pytest.mark.parametrize("status", [400, 403, 404, 409, 429, 500, 503])
-async def test_only_the_refusal_of_a_token_asks_for_another(signed_in, issuer, status: int) -> None:
+async def test_only_the_rejection_of_a_token_asks_for_another(signed_in, issuer, status: int) -> None:
     """Whatever else the platform says is not about the token: no grant is spent on it, and nothing is sent again."""
     client = signed_in(issuer.pair())
-    issuer.generation, issuer.refusal = 2, Response(status)
+    issuer.generation, issuer.rejection = 2, Response(status)
 
     with pytest.raises(PaymentsError):
         await client.customers.create(CustomerRequest(email="ann@example.com"))
@@ -255,8 +255,8 @@ async def test_only_the_refusal_of_a_token_asks_for_another(signed_in, issuer, s
 
 
 @pytest.mark.parametrize("rule", ["KEYED", "READ"])
-async def test_the_table_says_whose_token_is_renewed(signed_in, issuer, monkeypatch, rule: str) -> None:
-    """The table of verdicts decides about a refused token as about all else: with a stop there, no grant is spent."""
+async def test_the_table_says_whose_token_is_refreshed(signed_in, issuer, monkeypatch, rule: str) -> None:
+    """The table of verdicts decides about a rejected token as about all else: with a stop there, no grant is spent."""
     from paymentsdk._operation.rules import TABLE, Failure, RetryClass, Verdict
 
     stopped = {RetryClass[rule]: {**TABLE[RetryClass[rule]], Failure.UNAUTHORIZED: Verdict.STOP}}
@@ -273,8 +273,8 @@ async def test_the_table_says_whose_token_is_renewed(signed_in, issuer, monkeypa
     assert ["ORD1"] == [(await call("ORD1")).id for call in calls.values()]
 
 
-async def test_every_refusal_is_observed(signed_in, issuer) -> None:
-    """An observer learns of the attempt that was refused, and of the one with the new token."""
+async def test_every_rejection_is_observed(signed_in, issuer) -> None:
+    """An observer learns of the attempt that was rejected, and of the one with the new token."""
     seen = []
     client = signed_in(issuer.pair(), observer=seen.append)
     issuer.generation = 2
@@ -290,10 +290,10 @@ async def test_every_refusal_is_observed(signed_in, issuer) -> None:
 @pytest.mark.parametrize(
     ("end", "numbers"), [("a new pair", [1, 2]), ("a spent grant", [1, 0]), ("a cancellation", [1])]
 )
-async def test_a_refusal_is_observed_when_it_comes(
+async def test_a_rejection_is_observed_when_it_comes(
     signed_in, issuer, clock, until, *, end: str, numbers: list[int]
 ) -> None:
-    """An observer learns of a refused token at once, and not when it is renewed, nor if there is no other to be had."""
+    """An observer learns of a rejected token at once, not when it is refreshed, nor if there is no other."""
     seen, go_on, honest = [], asyncio.Event(), counted(issuer)
 
     async def slowly(refresh_token: str) -> Response:
@@ -333,7 +333,7 @@ def test_one_loop_for_one_refreshing_token(issuer) -> None:
         assert "APP_USR-access-2" == third.run(auth.renew("APP_USR-access-2", exchange, START))
 
 
-def test_closing_does_not_wait_for_a_renewal_of_a_loop_that_is_gone(make_client, issuer, until) -> None:
+def test_closing_does_not_wait_for_a_refresh_of_a_loop_that_is_gone(make_client, issuer, until) -> None:
     """What was under way on a loop that has stopped never ends there: closing on another one does not hang."""
     client = make_client(issuer, auth=RefreshingToken(issuer.pair(expires_at=0.0)))
 
@@ -349,8 +349,8 @@ def test_closing_does_not_wait_for_a_renewal_of_a_loop_that_is_gone(make_client,
     assert "(closed)" in repr(client)
 
 
-async def test_a_renewal_needs_the_application(make_client, issuer) -> None:
-    """Without the application's id and secret there is no renewal, and the error says which setting is missing."""
+async def test_a_refresh_needs_the_application(make_client, issuer) -> None:
+    """Without the application's id and secret there is no refresh, and the error says which setting is missing."""
     auth = RefreshingToken(issuer.pair(expires_at=0.0))
     client = make_client(issuer, auth=auth, client_id=None, client_secret=None)
 
@@ -358,11 +358,11 @@ async def test_a_renewal_needs_the_application(make_client, issuer) -> None:
         await client.orders.get("ORD1")
 
 
-# --- early renewal ----------------------------------------------------------------------------------------------------
+# --- early refresh ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_token_is_renewed_before_it_ends(signed_in, issuer, clock) -> None:
-    """Ten minutes before its end a token is renewed, so that no call has to be refused first."""
+async def test_a_token_is_refreshed_before_it_ends(signed_in, issuer, clock) -> None:
+    """Ten minutes before its end a token is refreshed, so that no call has to be rejected first."""
     client = signed_in(issuer.pair(expires_at=START + 601))
 
     await client.orders.get("ORD1")
@@ -386,7 +386,7 @@ async def test_a_token_is_renewed_before_it_ends(signed_in, issuer, clock) -> No
         Response(403),
     ],
 )
-async def test_an_early_renewal_that_fails_keeps_the_live_token(signed_in, issuer, clock, trouble: object) -> None:
+async def test_an_early_refresh_that_fails_keeps_the_live_token(signed_in, issuer, clock, trouble: object) -> None:
     """The live token stays in use, and the next try is made a minute later, not with the next call."""
     issuer.trouble = [trouble] * 2
     client = signed_in(issuer.pair(expires_at=START + 300))
@@ -403,7 +403,7 @@ async def test_an_early_renewal_that_fails_keeps_the_live_token(signed_in, issue
     assert ["Bearer APP_USR-access-1"] * 3 + ["Bearer APP_USR-access-2"] == issuer.used
 
 
-async def test_an_early_renewal_holds_up_nobody_else(signed_in, issuer, clock, until) -> None:
+async def test_an_early_refresh_holds_up_nobody_else(signed_in, issuer, clock, until) -> None:
     """While the token endpoint hangs, the call that asked it waits as long as an attempt may take; no other waits.
 
     All of them go out with the live token, and the pause before the next try begins when this one has ended.
@@ -436,8 +436,8 @@ async def test_an_early_renewal_holds_up_nobody_else(signed_in, issuer, clock, u
 
 
 @pytest.mark.parametrize("end", ["an early one fails", "its client is closed"])
-async def test_a_renewal_that_has_just_ended_is_not_waited_for(issuer, until, end: str) -> None:
-    """Who is refused in the very turn of the loop in which a renewal fails asks for one of their own."""
+async def test_a_refresh_that_has_just_ended_is_not_waited_for(issuer, until, end: str) -> None:
+    """Who is rejected in the very turn of the loop in which a refresh fails asks for one of their own."""
     token, asked, hold = RefreshingToken(issuer.pair(expires_at=START + 1)), [], asyncio.Event()
 
     async def exchange(refresh_token: str) -> TokenPair:
@@ -461,18 +461,18 @@ async def test_a_renewal_that_has_just_ended_is_not_waited_for(issuer, until, en
     assert ("APP_USR-access-2", 2) == (await second, len(asked))
 
 
-async def test_an_early_renewal_that_fails_is_logged(signed_in, issuer, caplog) -> None:
-    """A person can mend a grant that is spent, or a store that fails, while the live token still works."""
+async def test_an_early_refresh_that_fails_is_logged(signed_in, issuer, caplog) -> None:
+    """A person can repair a grant that is spent, or a store that fails, while the live token still works."""
     issuer.trouble = [Response(400, {}, b'{"error":"invalid_grant"}')]
     client = signed_in(issuer.pair(expires_at=START + 300))
 
     await client.orders.get("ORD1")
 
-    assert "the access token could not be renewed early: 400 invalid_grant" in caplog.text
+    assert "the access token could not be refreshed early: 400 invalid_grant" in caplog.text
 
 
-async def test_a_short_lived_token_is_not_renewed_at_every_call(signed_in, issuer, clock) -> None:
-    """A token that lives shorter than `early` is renewed at the half of its life, and in any case at its end."""
+async def test_a_short_lived_token_is_not_refreshed_at_every_call(signed_in, issuer, clock) -> None:
+    """A token that lives shorter than `early` is refreshed at the half of its life, and in any case at its end."""
     client = signed_in(auth=RefreshingToken(issuer.pair(expires_at=0.0), early=600))
     issuer.lifetime = 300
 
@@ -486,8 +486,8 @@ async def test_a_short_lived_token_is_not_renewed_at_every_call(signed_in, issue
     assert 3 == len(issuer.renewals)
 
 
-async def test_a_renewal_that_failed_is_forgotten_with_its_token(signed_in, issuer, clock) -> None:
-    """Once there is a new token, its own early renewal comes when it is due: a failure before it puts off nothing."""
+async def test_a_refresh_that_failed_is_forgotten_with_its_token(signed_in, issuer, clock) -> None:
+    """Once there is a new token, its own early refresh comes when it is due: a failure before it puts off nothing."""
     issuer.trouble = [SendFailed("refused", sent=False)]
     client = signed_in(issuer.pair(expires_at=START + 300))
     auth = client._settings.auth
@@ -503,7 +503,7 @@ async def test_a_renewal_that_failed_is_forgotten_with_its_token(signed_in, issu
 
 
 async def test_an_ended_token_is_not_used(signed_in, issuer, clock) -> None:
-    """A failed early renewal is left alone for a minute, but not beyond the end of the live token."""
+    """A failed early refresh is left alone for a minute, but not beyond the end of the live token."""
     issuer.trouble = [SendFailed("refused", sent=False)]
     client = signed_in(issuer.pair(expires_at=START + 30))
 
@@ -515,7 +515,7 @@ async def test_an_ended_token_is_not_used(signed_in, issuer, clock) -> None:
 
 
 async def test_a_live_token_without_a_refresh_token_is_used_to_its_end(signed_in, issuer, clock) -> None:
-    """A token that cannot be renewed is no worse for ending soon."""
+    """A token that cannot be refreshed is no worse for ending soon."""
     client = signed_in(TokenPair(access_token="APP_USR-access-1", expires_at=START + 300))
 
     await client.orders.get("ORD1")
@@ -526,8 +526,8 @@ async def test_a_live_token_without_a_refresh_token_is_used_to_its_end(signed_in
     assert 1 == len(issuer.used)
 
 
-async def test_an_early_renewal_is_no_answer_to_a_refusal(signed_in, issuer) -> None:
-    """A call that is refused while an early renewal fails asks once more: what was kept is the refused token."""
+async def test_an_early_refresh_is_no_response_to_a_rejection(signed_in, issuer) -> None:
+    """A call that is rejected while an early refresh fails asks once more: what was kept is the rejected token."""
     client = signed_in(issuer.pair(expires_at=START + 300))
     auth, asked = client._settings.auth, []
 
@@ -553,7 +553,7 @@ class Forgetful:
 
 
 @pytest.mark.parametrize("store", [Forgetful(), MemoryTokenStore, "tokens.json"])
-def test_a_store_that_cannot_keep_a_pair_is_refused_before_it_is_needed(store: object) -> None:
+def test_a_store_that_cannot_keep_a_pair_is_rejected_before_it_is_needed(store: object) -> None:
     """Found after the exchange, it would cost the grant: the new pair would be nowhere."""
     with pytest.raises(RequestInvalid, match="store"):
         RefreshingToken(store=store)
@@ -581,8 +581,8 @@ class LocksWithAGenerator(MemoryTokenStore):
 
 
 @pytest.mark.parametrize("store", [LocksWithAnAttribute(), LocksWithACoroutine(), LocksWithAGenerator()])
-def test_a_store_whose_lock_cannot_be_held_is_refused_before_it_is_needed(store: MemoryTokenStore) -> None:
-    """The lock is first asked for when the token has to be renewed, which may be half a year later."""
+def test_a_store_whose_lock_cannot_be_held_is_rejected_before_it_is_needed(store: MemoryTokenStore) -> None:
+    """The lock is first asked for when the token has to be refreshed, which may be half a year later."""
     with pytest.raises(RequestInvalid, match=r"store: lock of Locks.* must return an asynchronous context manager"):
         RefreshingToken(store=store)
 
@@ -593,8 +593,8 @@ def test_a_store_whose_lock_cannot_be_held_is_refused_before_it_is_needed(store:
 @pytest.mark.parametrize(
     "pair", [Token(access_token="TEST-access", refresh_token=CANARY), CANARY, {"refresh_token": "TEST-refresh"}]
 )
-def test_what_is_no_pair_is_refused_where_it_is_given(keep: Callable[[object], object], pair: object) -> None:
-    """The answer of the token endpoint is no pair yet: it does not know when it ends. The error shows none of it."""
+def test_what_is_no_pair_is_rejected_where_it_is_given(keep: Callable[[object], object], pair: object) -> None:
+    """The response of the token endpoint is no pair yet: it does not know when it ends. The error shows none of it."""
     with pytest.raises(RequestInvalid, match="pair: must be a TokenPair") as refused:
         keep(pair)
 
@@ -630,7 +630,7 @@ async def test_early_may_be_nothing(make_client, issuer, clock) -> None:
 @pytest.mark.control("paymentsdk._operation.error_response.TERMINAL", frozenset())
 @pytest.mark.parametrize("code", ["invalid_grant", "invalid_client", "unauthorized_client"])
 async def test_a_spent_grant_is_remembered(signed_in, issuer, code: str) -> None:
-    """After a terminal refusal every call fails at once, with an error of its own, and nothing is sent any more."""
+    """After a terminal rejection every call fails at once, with an error of its own, and nothing is sent any more."""
     issuer.trouble = [Response(400, {}, f'{{"error":"{code}","message":"no"}}'.encode())]
     client = signed_in(issuer.pair(expires_at=0.0))
 
@@ -642,8 +642,8 @@ async def test_a_spent_grant_is_remembered(signed_in, issuer, code: str) -> None
     assert (1, []) == (len(issuer.renewals), issuer.used)
 
 
-async def test_a_late_refusal_of_an_old_token_leaves_the_live_one(signed_in, issuer) -> None:
-    """A call that went out with the token before comes back refused: that says nothing of the live one."""
+async def test_a_late_rejection_of_an_old_token_leaves_the_live_one(signed_in, issuer) -> None:
+    """A call that went out with the token before comes back rejected: that says nothing of the live one."""
     issuer.generation = 2
     issuer.trouble = [Response(400, {}, b'{"error":"invalid_grant"}')]
     client = signed_in(issuer.pair(2, expires_at=START + 300))
@@ -653,8 +653,8 @@ async def test_a_late_refusal_of_an_old_token_leaves_the_live_one(signed_in, iss
     assert "ORD1" == (await client.orders.get("ORD1")).id
 
 
-async def test_a_token_is_renewed_once_in_a_call(signed_in, issuer) -> None:
-    """A platform that refuses every token is asked for one more, not for one at each attempt."""
+async def test_a_token_is_refreshed_once_in_a_call(signed_in, issuer) -> None:
+    """A platform that rejects every token is asked for one more, not for one at each attempt."""
     steps = iter([Response(401), Response(503), Response(401)])
 
     async def platform(request) -> Response:
@@ -669,16 +669,16 @@ async def test_a_token_is_renewed_once_in_a_call(signed_in, issuer) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "response",
     [
         {"access_token": "APP_USR-access-2", "refresh_token": "TG-refresh-2", "expires_in": "100000"},
         {"access_token": "not a header", "refresh_token": "TG-refresh-2"},
         {"access_token": "APP_USR-access-2", "refresh_token": "TG-refresh-2", "expires_in": 10**400},
     ],
 )
-async def test_a_new_refresh_token_outlives_what_is_wrong_beside_it(signed_in, issuer, answer: object) -> None:
-    """The refresh token before is spent: the new one is kept, whatever the rest of the answer looks like."""
-    issuer.trouble = [Response(200, {}, json.dumps(answer).encode())]
+async def test_a_new_refresh_token_outlives_what_is_wrong_beside_it(signed_in, issuer, response: object) -> None:
+    """The refresh token before is spent: the new one is kept, whatever the rest of the response looks like."""
+    issuer.trouble = [Response(200, {}, json.dumps(response).encode())]
     store = MemoryTokenStore()
     client = signed_in(issuer.pair(expires_at=0.0), store=store, strict=True)
 
@@ -702,8 +702,8 @@ async def test_a_spent_grant_leaves_the_live_token(signed_in, issuer, clock) -> 
     assert (1, 2) == (len(issuer.renewals), len(issuer.used))
 
 
-async def test_a_spent_grant_whose_token_is_refused(signed_in, issuer) -> None:
-    """Once the live token of a spent grant is refused, no further call goes out with it."""
+async def test_a_spent_grant_whose_token_is_rejected(signed_in, issuer) -> None:
+    """Once the live token of a spent grant is rejected, no further call goes out with it."""
     issuer.trouble = [Response(400, {}, b'{"error":"invalid_grant"}')]
     client = signed_in(issuer.pair(expires_at=START + 300))
     await client.orders.get("ORD1")
@@ -716,8 +716,8 @@ async def test_a_spent_grant_whose_token_is_refused(signed_in, issuer) -> None:
     assert (1, 2) == (len(issuer.renewals), len(issuer.used))
 
 
-async def test_a_refusal_that_is_not_terminal(signed_in, issuer) -> None:
-    """After any other refusal of a renewal the next call tries again."""
+async def test_a_rejection_that_is_not_terminal(signed_in, issuer) -> None:
+    """After any other rejection of a refresh the next call tries again."""
     issuer.trouble = [Response(400, {}, b'{"error":"invalid_scope"}')]
     client = signed_in(issuer.pair(expires_at=0.0))
 
@@ -729,7 +729,7 @@ async def test_a_refusal_that_is_not_terminal(signed_in, issuer) -> None:
 
 
 async def test_a_pair_keeps_its_refresh_token(make_client, clock) -> None:
-    """An answer without a new refresh token leaves the old one good; without a lifetime, nobody knows the end."""
+    """A response without a new refresh token leaves the old one good; without a lifetime, nobody knows the end."""
     client = make_client(Response(200, {}, b'{"access_token":"APP_USR-new"}'))
 
     pair = await client._exchange("TG-refresh-1")
@@ -741,8 +741,8 @@ async def test_a_pair_keeps_its_refresh_token(make_client, clock) -> None:
 
 
 @pytest.mark.parametrize("trouble", [SendFailed("reset"), SendFailed("refused", sent=False), Response(503)])
-async def test_a_renewal_without_an_answer_is_not_the_writes(signed_in, issuer, trouble: object) -> None:
-    """If no token is to be had, nothing of the write was sent: its outcome is known, whatever came of the renewal."""
+async def test_a_refresh_without_a_response_is_not_the_writes(signed_in, issuer, trouble: object) -> None:
+    """If no token is to be had, nothing of the write was sent: its outcome is known, whatever came of the refresh."""
     issuer.trouble = [trouble] * 9
     client = signed_in(issuer.pair(expires_at=0.0))
 
@@ -753,7 +753,7 @@ async def test_a_renewal_without_an_answer_is_not_the_writes(signed_in, issuer, 
     assert [] == issuer.used
 
 
-async def test_a_refusal_stands_where_there_is_no_way_to_refresh(make_client, issuer, caplog) -> None:
+async def test_a_rejection_stands_where_there_is_no_way_to_refresh(make_client, issuer, caplog) -> None:
     """A client without the application's id and secret cannot refresh: the 401 is raised, and says why there is none.
 
     The reason stands in the log, too.
@@ -767,12 +767,12 @@ async def test_a_refusal_stands_where_there_is_no_way_to_refresh(make_client, is
     assert 1 == refused.value.attempts
     [warned] = [record for record in caplog.records if "orders.cancel" in record.message]
     assert ("WARNING", "orders.cancel") == (warned.levelname, warned.payments_operation)
-    assert ["the token could not be renewed: no token: client_id"] == [note[:51] for note in refused.value.__notes__]
+    assert ["the token could not be refreshed: no token: client_id"] == [note[:53] for note in refused.value.__notes__]
 
 
 @pytest.mark.parametrize("status", [400, 404, 409, 429])
-async def test_the_refusal_of_a_renewal_is_not_that_of_the_request(signed_in, issuer, status: int) -> None:
-    """A call that has no token was not sent: nobody settles a write, or misses an order, by what its renewal met."""
+async def test_the_rejection_of_a_refresh_is_not_that_of_the_request(signed_in, issuer, status: int) -> None:
+    """A call that has no token was not sent: nobody settles a write, or misses an order, by what its refresh met."""
     issuer.trouble = [Response(status, {}, b'{"error":"invalid_request"}')] * 9
     client = signed_in(issuer.pair(expires_at=0.0))
 
@@ -804,8 +804,8 @@ async def test_a_doubt_outlives_the_token(make_client, issuer) -> None:
 
 @pytest.mark.control("paymentsdk._engine.retry.History.age", lambda self, clock: 0.0, raises=pytest.fail.Exception)
 @pytest.mark.parametrize("refused", [True, False], ids=["refused", "ended"])
-async def test_a_machine_that_slept_while_the_token_was_renewed(make_client, issuer, clock, *, refused: bool) -> None:
-    """A laptop that is shut during a renewal wakes up a day later: the platform has forgotten the key by then."""
+async def test_a_machine_that_slept_while_the_token_was_refreshed(make_client, issuer, clock, *, refused: bool) -> None:
+    """A laptop that is shut during a refresh wakes up a day later: the platform has forgotten the key by then."""
     sent = []
 
     async def platform(request) -> Response:

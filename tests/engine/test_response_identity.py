@@ -28,16 +28,16 @@ FOREIGN = ["orders.get", "orders.create", "orders.cancel", "orders.refund", "pla
 
 @pytest.mark.control("paymentsdk.Operation.identity", property(lambda operation: None))
 @pytest.mark.parametrize("name", FOREIGN)
-async def test_an_answer_to_someone_else_is_none(play, jobs, name: str) -> None:
-    """Bytes that were left on a connection answer the next request: a foreign answer is never taken for our own."""
+async def test_a_response_to_someone_else_is_none(play, jobs, name: str) -> None:
+    """Bytes left on a connection become the response to the next request: it is never taken for our own."""
     await assert_foreign(play, jobs, name)
 
 
 def any_page(read):
     """Take every response for the page that was asked for."""
 
-    def read_any(self, answer):
-        page = read(self, answer)
+    def read_any(self, response):
+        page = read(self, response)
         return page._replace(items=page.items or (), offset=None)
 
     return read_any
@@ -55,7 +55,7 @@ async def assert_foreign(play, jobs, name: str) -> None:
     played = await play(name, jobs[name].foreign, retry=ONCE)
 
     assert (OutcomeUnknown if OPERATIONS[name].writes else NoAnswer) is type(played.error)
-    assert "the answer is" in played.error.reason or "the response is about another" in played.error.reason
+    assert "the response is" in played.error.reason or "the response is about another" in played.error.reason
 
 
 NO_PAGES = [
@@ -70,7 +70,7 @@ NO_PAGES = [
 @pytest.mark.parametrize("body", NO_PAGES)
 @pytest.mark.parametrize("name", ["merchant_orders.search", "invoices.search", "plans.search"])
 async def test_what_is_no_page_is_not_the_end_of_a_walk(play, name: str, body: bytes) -> None:
-    """A search that answers with something else has not answered: it does not count as one without rows."""
+    """A search that responds with something else has not responded: it does not count as one without rows."""
     played = await play(name, Response(200, {}, body), retry=ONCE)
 
     assert NoAnswer is type(played.error)
@@ -111,25 +111,25 @@ async def test_an_end_may_have_no_total(play, following: str, *, is_page: bool) 
     ids=["null", "odd-below", "mended-beside"],
 )
 async def test_an_end_may_have_no_rows(play, name: str, body: bytes) -> None:
-    """A search that finds nothing may say so with null for its rows, whatever is odd elsewhere in the answer."""
+    """A search that finds nothing may say so with null for its rows, whatever is odd elsewhere in the response."""
     played = await play(name, Response(200, {}, body), retry=ONCE)
 
     assert (None, None) == (played.value, played.error)
 
 
 @pytest.mark.parametrize(("status", "strict", "requests"), [("", False, 2), ("created", True, 2), ("", True, 1)])
-async def test_a_foreign_answer_is_asked_for_again(play, jobs, *, status: str, strict: bool, requests: int) -> None:
+async def test_a_foreign_response_is_asked_for_again(play, jobs, *, status: str, strict: bool, requests: int) -> None:
     """What belongs to another request is asked for again, be it crooked or not; only `strict` gives up on crooked."""
     foreign = f'{{"id":"ORD2","external_reference":"shop-2","status":"{status}"}}'
 
     played = await play(
-        "orders.create", Response(201, {}, foreign.encode()), jobs["orders.create"].answer, strict=strict
+        "orders.create", Response(201, {}, foreign.encode()), jobs["orders.create"].response, strict=strict
     )
 
     assert (requests, requests == 1) == (len(played.requests), played.is_unknown())
 
 
-async def test_an_answer_within_a_wallet_payment(play, jobs) -> None:
+async def test_a_response_within_a_wallet_payment(play, jobs) -> None:
     """The parts of a wallet payment say whose it is, even when it does not echo what was asked for."""
     foreign = Response(201, {}, b'{"id":1,"payments":[{"id":2,"external_reference":"shop-2"}]}')
     ours = Response(201, {}, b'{"id":1,"payments":[{"id":2,"external_reference":"shop-1"}]}')
@@ -140,8 +140,8 @@ async def test_an_answer_within_a_wallet_payment(play, jobs) -> None:
 
 @pytest.mark.control("paymentsdk._engine.failures.settles", lambda errors, status, codes, *, random_key: True)
 @pytest.mark.parametrize("name", ["release_reports.disable_schedule", "preferences.create"])
-async def test_a_refusal_of_what_may_be_done_already(play, name: str) -> None:
-    """Without a key a refusal after a doubt settles nothing: what is gone, or there, may be the work of the first."""
+async def test_a_rejection_of_what_may_be_done_already(play, name: str) -> None:
+    """Without a key a rejection after a doubt settles nothing: what is gone, or there, may be the work of the first."""
     played = await play(name, SendFailed("reset"), Response(404, {}, b"{}"), retry=RetryPolicy(retry_unkeyed=True))
 
     assert played.is_unknown()
@@ -167,12 +167,12 @@ async def test_headers_that_change_during_a_call(make_client) -> None:
     ]
 
 
-async def test_what_is_refused_here_names_its_operation(client) -> None:
+async def test_what_is_rejected_here_names_its_operation(client) -> None:
     """An error of a call says which, even when nothing was sent."""
-    with pytest.raises(RequestInvalid) as refused:
+    with pytest.raises(RequestInvalid) as rejected:
         await client.orders.get("no/id")
 
-    assert "orders.get" == refused.value.operation
+    assert "orders.get" == rejected.value.operation
 
 
 async def test_the_name_of_an_operation_is_none(client, transport) -> None:
@@ -189,7 +189,7 @@ async def test_an_error_says_what_happened_at_first(play) -> None:
 
     played = await play("orders.get", broken, SendFailed("no connection", sent=False), retry=RetryPolicy(attempts=2))
 
-    assert "no answer: no connection (at first: the connection broke)" == str(played.error)
+    assert "no response: no connection (at first: the connection broke)" == str(played.error)
 
 
 async def test_what_happened_at_first_is_the_last_where_there_is_no_other(play) -> None:
@@ -201,13 +201,13 @@ async def test_what_happened_at_first_is_the_last_where_there_is_no_other(play) 
     assert "at first" not in str(turned.error)
 
 
-@pytest.mark.parametrize("answer", [None, "200 OK"])
-async def test_a_transport_that_answers_nonsense(make_client, answer: object) -> None:
-    """What is no response is no answer: the caller of a write still gets the key."""
+@pytest.mark.parametrize("response", [None, "200 OK"])
+async def test_a_transport_that_responds_nonsense(make_client, response: object) -> None:
+    """What is no response is no response: the caller of a write still gets the key."""
 
     class Broken(MemoryTransport):
         async def send(self, request) -> object:
-            return answer
+            return response
 
     with pytest.raises(OutcomeUnknown) as unknown:
         await make_client(transport=Broken(), retry=ONCE).orders.cancel("ORD1")
@@ -216,37 +216,37 @@ async def test_a_transport_that_answers_nonsense(make_client, answer: object) ->
 
 
 class Weighed(Response, frozen=True, weakref=True):
-    """An answer of which a test can see whether it is still there."""
+    """A response of which a test can see whether it is still there."""
 
 
 @pytest.mark.parametrize("status", [200, 404, 503])
-async def test_an_error_that_is_kept_does_not_keep_the_answer(make_client, status: int) -> None:
+async def test_an_error_that_is_kept_does_not_keep_the_response(make_client, status: int) -> None:
     """Who collects the errors of a large job has the beginning of each body, and not all of them in memory."""
-    answers = []
+    responses = []
 
-    async def answer(request: object) -> Response:
+    async def response(request: object) -> Response:
         made = Weighed(status, {}, b"<html>" + b"." * 10_000)
-        answers.append(ref(made))
+        responses.append(ref(made))
         return made
 
-    transport = MemoryTransport(answer)
+    transport = MemoryTransport(response)
     with pytest.raises(PaymentsError) as kept:
         await make_client(transport=transport).orders.get("ORD1")
     transport.discarded.clear()  # The transport of a test keeps them.
     gc.collect()
 
     assert kept.value.__traceback__
-    assert [] == [one for one in answers if one() is not None]
+    assert [] == [one for one in responses if one() is not None]
 
 
-async def test_an_answer_that_says_little_is_taken(play) -> None:
-    """What the answer does not say cannot be wrong: an id alone is enough."""
+async def test_a_response_that_says_little_is_taken(play) -> None:
+    """What the response does not say cannot be wrong: an id alone is enough."""
     assert (await play("orders.create", Response(201, {}, b'{"id":"ORD1"}'))).error is None
 
 
 @pytest.mark.parametrize("name", ["orders.create", "preferences.create", "customers.create", "wallet_payments.create"])
 async def test_an_id_of_no_characters_is_none(play, name) -> None:
-    """An answer that names nothing, whether by leaving its id out or by an empty one, does not say that all is well."""
+    """A response that names nothing, with no id or an empty one, does not say that all is well."""
     nameless = await play(name, Response(201, {}, b'{"id":""}'), retry=ONCE)
     null = await play(name, Response(201, {}, b'{"id":null}'), retry=ONCE)
 
@@ -267,7 +267,7 @@ async def test_a_defect_in_reading_does_not_cost_the_key(play, monkeypatch) -> N
 
 
 @pytest.mark.parametrize("body", [None, "text", 7.5])
-async def test_a_refusal_whose_body_is_no_bytes_does_not_cost_the_key(play, body) -> None:
+async def test_a_rejection_whose_body_is_no_bytes_does_not_cost_the_key(play, body) -> None:
     """A transport of one's own that brings back no bytes with a 503 leaves a write in doubt, and its key with it."""
     played = await play("orders.cancel", Response(503, {}, body), retry=ONCE)
 
@@ -277,8 +277,8 @@ async def test_a_refusal_whose_body_is_no_bytes_does_not_cost_the_key(play, body
 
 
 @pytest.mark.parametrize("headers", [None, [("X-Request-Id", "r-1")], {"X-Request-Id": None}, {7: "a"}])
-async def test_headers_that_are_none_do_not_cost_an_answer(play, headers) -> None:
-    """What a transport of one's own brings back with fields that nobody can read is still the answer it is."""
+async def test_headers_that_are_none_do_not_cost_a_response(play, headers) -> None:
+    """What a transport of one's own brings back with fields that nobody can read is still the response it is."""
     good = await play("orders.cancel", Response(200, headers, b'{"id":"ORD1"}'), retry=ONCE)
     bad = await play("orders.cancel", Response(404, headers, b'{"code":"order_not_found"}'), retry=ONCE)
 

@@ -37,7 +37,7 @@ DATE = "Fri, 31 Jan 2026 12:00:00 GMT"
 
 
 def asks_for(seconds: object, status: int = 429) -> Response:
-    """A refusal that asks to wait."""
+    """A rejection that asks to wait."""
     return Response(status, {"retry-after": str(seconds)})
 
 
@@ -64,7 +64,7 @@ def whole(pauses: list[float]) -> list[int]:
 @pytest.mark.parametrize("status", [429, 503, 408])
 async def test_what_the_platform_asks_for_is_a_floor(play, jobs, status: int) -> None:
     """Coming back early prolongs the ban: a pause is never shorter than Retry-After, whatever the jitter says."""
-    played = await play("orders.create", asks_for(7, status), jobs["orders.create"].answer)
+    played = await play("orders.create", asks_for(7, status), jobs["orders.create"].response)
 
     assert played.error is None
     assert [7] == whole(played.slept)
@@ -85,7 +85,7 @@ async def test_the_cap_is_a_setting(play, jobs) -> None:
     """`max_retry_after` says how long a wait is kept."""
     policy = RetryPolicy(max_retry_after=60)
 
-    played = await play("orders.create", asks_for(31), jobs["orders.create"].answer, retry=policy)
+    played = await play("orders.create", asks_for(31), jobs["orders.create"].response, retry=policy)
 
     assert [31] == whole(played.slept)
 
@@ -126,7 +126,7 @@ async def test_a_machine_that_slept_does_not_send_again(make_client, clock, jobs
     Or the other was set back in the meantime. The later of the two is right, and what is not sent is not counted.
     """
     seen = []
-    transport = MemoryTransport([RESET, jobs["orders.create"].answer])
+    transport = MemoryTransport([RESET, jobs["orders.create"].response])
     client = make_client(transport=transport, timeout=ENDLESS, observer=seen.append)
 
     async def sleep(seconds: float) -> None:
@@ -151,7 +151,7 @@ async def test_a_machine_that_slept_during_an_attempt_does_not_send_again(make_c
 
     begun = clock.now()
     before = [Response(429)] if refused_before else []
-    steps = [*before, asleep, jobs["orders.create"].answer]
+    steps = [*before, asleep, jobs["orders.create"].response]
     client = make_client(*steps, timeout=ENDLESS, retry=RetryPolicy(base_delay=0))
 
     with pytest.raises(OutcomeUnknown) as unknown:
@@ -165,8 +165,8 @@ async def test_the_age_of_a_key_begins_with_the_first_byte(play, jobs) -> None:
     """Attempts that never left make a key no older; `first_sent_at` is when the first one left, not when it ended."""
     unsent = SendFailed("refused", sent=False)
 
-    refusal = Response(400, {}, b'{"code":"property_value"}')
-    played = await play("orders.create", unsent, RESET, refusal, retry=RetryPolicy(base_delay=0))
+    rejection = Response(400, {}, b'{"code":"property_value"}')
+    played = await play("orders.create", unsent, RESET, rejection, retry=RetryPolicy(base_delay=0))
     doubtful = await play("orders.create", unsent, asks_for(10, 503), RESET, retry=RetryPolicy(attempts=3))
 
     assert 400 == played.error.status
@@ -241,7 +241,7 @@ async def test_every_attempt_sends_the_bytes_of_the_first(make_client, clock, ch
 async def test_a_list_of_an_order_that_changes_is_sent_as_it_was(make_client, clock, jobs) -> None:
     """The order that the platform may have made already is the one that is sent again, with its payments."""
     payments = [PaymentRequest(amount=Decimal("24.90"))]
-    transport = MemoryTransport([RESET, jobs["orders.create"].answer])
+    transport = MemoryTransport([RESET, jobs["orders.create"].response])
     client = make_client(transport=transport)
 
     async def sleep(seconds: float) -> None:
@@ -290,7 +290,7 @@ async def test_an_outage_is_not_multiplied(make_client, jobs) -> None:
 async def test_the_budget_is_not_noticed_at_30_percent(make_client, jobs) -> None:
     """With three of ten attempts failing, for ever, every retry is made that the policy allows."""
     dice = random.Random(3)
-    transport = MemoryTransport(lambda request: Response(503) if dice.random() < 0.3 else jobs["orders.get"].answer)
+    transport = MemoryTransport(lambda request: Response(503) if dice.random() < 0.3 else jobs["orders.get"].response)
     client = make_client(transport=transport, retry=RetryPolicy(attempts=20, base_delay=0))
 
     assert 0 == await calls(client, jobs["orders.get"].call, 1000)
@@ -299,7 +299,7 @@ async def test_the_budget_is_not_noticed_at_30_percent(make_client, jobs) -> Non
 async def test_the_budget_comes_back(make_client, jobs) -> None:
     """After an outage each clean success gives one token back, up to the full budget."""
     down = True
-    transport = MemoryTransport(lambda request: Response(503) if down else jobs["orders.get"].answer)
+    transport = MemoryTransport(lambda request: Response(503) if down else jobs["orders.get"].response)
     client = make_client(transport=transport)
 
     await calls(client, jobs["orders.get"].call, 100)
@@ -315,7 +315,7 @@ async def test_the_budget_comes_back(make_client, jobs) -> None:
 async def test_a_success_gives_back_what_it_took(make_client, jobs) -> None:
     """Every clean success is one token, and one that took retries gives back what its last retry cost."""
     read, down = jobs["orders.get"], [Response(503)]
-    transport = MemoryTransport([*down * 500, *[read.answer] * 8, *down, read.answer, *down * 20])
+    transport = MemoryTransport([*down * 500, *[read.response] * 8, *down, read.response, *down * 20])
     client = make_client(transport=transport)
     await calls(client, read.call, 400)  # It is used up: 100 retries.
     assert 500 == len(transport.requests)
@@ -459,11 +459,11 @@ async def test_a_shared_scheduler_would_mix_them_up() -> None:
     ],
 )
 def test_a_policy_that_makes_no_sense(setting: str, value: object) -> None:
-    """A policy is refused where it is made, with the name of the setting."""
-    with pytest.raises(RequestInvalid) as refused:
+    """A policy is rejected where it is made, with the name of the setting."""
+    with pytest.raises(RequestInvalid) as rejected:
         RetryPolicy(**{setting: value})
 
-    assert f"retry.{setting}" == refused.value.path
+    assert f"retry.{setting}" == rejected.value.path
 
 
 def test_the_policy_of_who_sets_none() -> None:
@@ -492,7 +492,7 @@ async def test_one_attempt_turns_retries_off(play) -> None:
 
 async def test_cancellation_is_not_a_failure(make_client, jobs) -> None:
     """Only a failed attempt is tried again: a call that is cancelled in its pause, or by its transport, is over."""
-    transport = MemoryTransport([Response(503), asyncio.CancelledError(), jobs["orders.get"].answer])
+    transport = MemoryTransport([Response(503), asyncio.CancelledError(), jobs["orders.get"].response])
     client = make_client(transport=transport)
 
     with pytest.raises(asyncio.CancelledError):

@@ -72,7 +72,7 @@ keyed   | reset 307                  | 2 OutcomeUnknown
 keyed   | reset 400 ok               | 3 ok                # no code that settles: perhaps a gateway's
 keyed   | 503 404 400 404 ok         | 4 OutcomeUnknown
 keyed   | unsent 429 unsent 400      | 4 BadRequest
-keyed   | 429 unsent unsent unsent   | 4 NotSent           # refused unprocessed: doing it again is safe
+keyed   | 429 unsent unsent unsent   | 4 NotSent           # rejected unprocessed: doing it again is safe
 read    | reset unsent unsent unsent | 4 NoAnswer          # something was sent
 read    | unsent unsent unsent reset | 4 NoAnswer
 read    | 503 404                    | 2 NotFound
@@ -92,7 +92,7 @@ refresh | reset 400                  | 2 OutcomeUnknown
 """
 
 PATIENT = Timeout(total=None, attempt=30.0)
-#: What an unkeyed write may do when it was asked for: the column of a keyed one, but for the refusal after a doubt.
+#: What an unkeyed write may do when it was asked for: the column of a keyed one, but for the rejection after a doubt.
 ASKED = RetryPolicy(retry_unkeyed=True)
 
 
@@ -159,7 +159,7 @@ def tells_all(played, step: object) -> None:
 @pytest.mark.parametrize(("name", "steps", "requests", "outcome"), sequences())
 async def test_sequence(play, jobs, failures, *, name: str, steps: list[str], requests: int, outcome: str) -> None:
     """Failures of several kinds, one after the other, end in what is true of all of them together."""
-    played = await play(name, *({**failures, "ok": jobs[name].answer}[step] for step in steps), timeout=PATIENT)
+    played = await play(name, *({**failures, "ok": jobs[name].response}[step] for step in steps), timeout=PATIENT)
 
     assert requests == len(played.requests)
     assert outcome == ("ok" if played.error is None else type(played.error).__name__)
@@ -187,8 +187,8 @@ async def test_what_cannot_be_repeated_is_sent_once(play, failures, name: str) -
 async def test_unkeyed_writes_are_repeated_when_asked_for(
     play, jobs, failures, *, name: str, steps: str, requests: int
 ) -> None:
-    """`retry_unkeyed` repeats after no answer. A refusal then proves nothing: it may be of what the first one did."""
-    steps = [{**failures, "ok": jobs[name].answer}[step] for step in steps.split()]
+    """`retry_unkeyed` repeats after no response. A rejection then proves nothing: it may be due to the first one."""
+    steps = [{**failures, "ok": jobs[name].response}[step] for step in steps.split()]
 
     played = await play(name, *steps, retry=ASKED)
 
@@ -231,9 +231,9 @@ async def test_a_key_that_was_sent_before_this_call(make_client, jobs, locked: R
 
 
 async def test_what_is_settled_is_settled_with_a_key_of_ones_own(make_client) -> None:
-    """A conflict that names a state is a refusal, whoever chose the key."""
-    refused = Response(409, {}, b'{"errors":[{"code":"cannot_cancel_order"}]}')
-    client = make_client(refused, refused)
+    """A conflict that names a state is a rejection, whoever chose the key."""
+    rejected = Response(409, {}, b'{"errors":[{"code":"cannot_cancel_order"}]}')
+    client = make_client(rejected, rejected)
 
     for key in ("k-1", None):
         with pytest.raises(errors.APIError) as settled:
@@ -243,7 +243,7 @@ async def test_what_is_settled_is_settled_with_a_key_of_ones_own(make_client) ->
 
 @pytest.mark.parametrize("body", [b"<!doctype html><title>404 Not Found</title>", b"", b'{"message":"none"}', b"[]"])
 async def test_a_gateway_settles_nothing(play, failures, body: bytes) -> None:
-    """After a doubt, a refusal without a code of the platform may be a gateway's: it knows nothing of what was done."""
+    """After a doubt, a rejection without a code of the platform may be a gateway's, which knows nothing of it."""
     played = await play("orders.cancel", failures["reset"], Response(404, {}, body))
 
     assert played.is_unknown()
@@ -251,7 +251,7 @@ async def test_a_gateway_settles_nothing(play, failures, body: bytes) -> None:
 
 @pytest.mark.parametrize("body", [b'{"errors":[{"code":"order_not_found"}]}', b' {"error":"order_not_found"}'])
 async def test_the_platform_settles_a_doubt(play, failures, body: bytes) -> None:
-    """A refusal of the very same request, with the same key, says that it was refused before as well."""
+    """A rejection of the very same request, with the same key, says that it was rejected before as well."""
     assert errors.NotFound is type((await play("orders.cancel", failures["reset"], Response(404, {}, body))).error)
 
 
@@ -263,10 +263,10 @@ async def test_the_first_doubt_is_told(play, failures) -> None:
 
 
 async def test_only_conflicts_count_as_conflicts(play, jobs, failures) -> None:
-    """Attempts that never left, or were refused unprocessed, take nothing from the two waits for a conflict to end."""
+    """Attempts that never left, or were rejected unprocessed, take nothing from the two waits for a conflict to end."""
     steps = [failures[step] for step in ("unsent", "429", "429", "reset", "409")]
 
-    played = await play("orders.create", *steps, jobs["orders.create"].answer, retry=RetryPolicy(attempts=10))
+    played = await play("orders.create", *steps, jobs["orders.create"].response, retry=RetryPolicy(attempts=10))
 
     assert (6, None) == (len(played.requests), played.error)
 
@@ -274,7 +274,7 @@ async def test_only_conflicts_count_as_conflicts(play, jobs, failures) -> None:
 @pytest.mark.control("paymentsdk._engine.retry.History.record", lambda self, failure: None)
 @pytest.mark.parametrize("then", ["unsent", "429", "401", "403", "409"])
 async def test_a_doubt_is_never_forgotten(play, failures, then: str) -> None:
-    """Once an attempt is in doubt, no later failure but a refusal of the very same request makes it definite."""
+    """Once an attempt is in doubt, no later failure but a rejection of the very same request makes it definite."""
     played = await play("orders.refund", failures["reset"], failures[then])
 
     assert played.is_unknown()
@@ -283,12 +283,12 @@ async def test_a_doubt_is_never_forgotten(play, failures, then: str) -> None:
 
 @pytest.mark.parametrize("name", [name for names in CLASSES.values() for name in names])
 async def test_a_401_is_answered_with_a_new_token_once(play, jobs, failures, clock, name: str) -> None:
-    """With a token that can be renewed, a 401 costs one renewal and one resend of the same request, with no pause."""
+    """With a token that can be refreshed, a 401 costs one refresh and one resend of the same request, with no pause."""
 
     async def platform(request):
         if request.url.endswith("/oauth/token"):
-            return jobs["oauth.refresh"].answer
-        return jobs[name].answer if "new-access" in request.headers["Authorization"] else failures["401"]
+            return jobs["oauth.refresh"].response
+        return jobs[name].response if "new-access" in request.headers["Authorization"] else failures["401"]
 
     auth = RefreshingToken(TokenPair(access_token="APP_USR-old-access", refresh_token="TG-old-refresh"))
     if name.startswith("oauth."):
@@ -310,9 +310,9 @@ async def test_a_401_is_answered_with_a_new_token_once(play, jobs, failures, clo
 
 
 async def test_what_a_permanent_failure_is(play, failures) -> None:
-    """A certificate that does not verify, and an answer over the limit, are not tried again."""
+    """A certificate that does not verify, and a response over the limit, are not tried again."""
     unsent = await play("orders.create", SendFailed("certificate has expired", sent=False, permanent=True))
-    too_long = await play("orders.create", SendFailed("the answer is too long", permanent=True))
+    too_long = await play("orders.create", SendFailed("the response is too long", permanent=True))
 
     assert (1, errors.NotSent) == (len(unsent.requests), type(unsent.error))
     assert (1, OutcomeUnknown) == (len(too_long.requests), type(too_long.error))

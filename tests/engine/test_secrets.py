@@ -53,7 +53,7 @@ OVERPRECISE = WalletPaymentRequest(
 
 
 async def test_a_credential_that_is_bytes() -> None:
-    """Bytes are refused, without being shown in the frames that refuse them."""
+    """Bytes are rejected, without being shown in the frames that reject them."""
     makers = [
         lambda: PaymentsClient(ACCESS.encode(), base_url="https://x"),
         lambda: StaticToken(ACCESS.encode()),
@@ -69,8 +69,8 @@ async def test_a_credential_that_is_bytes() -> None:
 
 @pytest.mark.control("paymentsdk.client.masked_values", dict)
 @pytest.mark.parametrize("wrong", [{"X-Api-Key": f"{ACCESS}\n"}, {"X-Api-Key": ACCESS, "Host": "x"}, {5: ACCESS}])
-def test_a_credential_in_a_header_that_is_refused(wrong: dict[str, str]) -> None:
-    """Headers of an own gateway hold credentials, too: no frame of the client shows one when a header is refused."""
+def test_a_credential_in_a_header_that_is_rejected(wrong: dict[str, str]) -> None:
+    """Headers of an own gateway hold credentials, too: no frame of the client shows one when a header is rejected."""
     client = PaymentsClient(base_url="https://x")
     for make in (
         lambda: PaymentsClient(base_url="https://x", headers=wrong),
@@ -102,7 +102,7 @@ def shown_with_variables(error: BaseException) -> str:
 
 
 def pickled(value: object) -> bytes:
-    """The pickle of *value*, or nothing if it refuses."""
+    """The pickle of *value*, or nothing if it rejects."""
     try:
         return pickle.dumps(value)
     except TypeError:
@@ -185,7 +185,7 @@ def test_a_client_does_not_show_its_credentials() -> None:
 
 
 async def echo(request: Request) -> Response:
-    """A platform that refuses, and repeats all that it was sent."""
+    """A platform that rejects, and repeats all that it was sent."""
     said = f"{dict(request.headers)} {request.body.decode()}"
     body = {"message": said, "cause": [{"code": 1, "description": said, "data": [said, {"was": said}]}]}
     return Response(400, {"X-Request-Id": "1"}, json.dumps(body).encode())
@@ -197,7 +197,7 @@ async def page(request: Request) -> Response:
 
 
 async def half(request: Request) -> Response:
-    """A platform whose answer, a token, breaks off."""
+    """A platform whose response, a token, breaks off."""
     return Response(200, {}, TOKENS[:-2])
 
 
@@ -299,7 +299,7 @@ async def test_cancellations_hold_no_credential(spied, call: str) -> None:
 
 @pytest.mark.control("paymentsdk.client.masked", lambda token: token)
 async def test_what_waits_holds_no_credential(spied) -> None:
-    """Nor do the variables of a renewal that is under way, which a debugger shows."""
+    """Nor do the variables of a refresh that is under way, which a debugger shows."""
     asked = asyncio.Event()
 
     async def forever(request: Request) -> Response:
@@ -343,10 +343,10 @@ def uncut(error: PaymentsError) -> PaymentsError:
 
 @pytest.mark.control("paymentsdk._engine.call.masked", lambda token: token)
 @pytest.mark.control("paymentsdk._engine.failures._own", uncut)
-async def test_a_renewal_that_fails_holds_no_credential(spied) -> None:
-    """The token that was refused, and the error that the renewal ended in, come with no variables of theirs.
+async def test_a_refresh_that_fails_holds_no_credential(spied) -> None:
+    """The token that was rejected, and the error that the refresh ended in, come with no variables of theirs.
 
-    The frames of the renewal are cut off: others' sources of tokens may have anything in them.
+    The frames of the refresh are cut off: others' sources of tokens may have anything in them.
     """
 
     class Talkative:
@@ -357,7 +357,7 @@ async def test_a_renewal_that_fails_holds_no_credential(spied) -> None:
             from paymentsdk._secrets import Secret
 
             refresh_token = Secret(REFRESH)
-            raise PaymentsError(f"no answer to {refresh_token!r}")
+            raise PaymentsError(f"no response to {refresh_token!r}")
 
     class Open(Talkative):
         def token(self, now):
@@ -418,7 +418,7 @@ def test_options_that_make_no_sense_hold_no_credential(options: dict[str, object
     assert_clean(shown_with_variables(refused.value))
 
 
-def test_a_token_that_is_refused_is_not_shown() -> None:
+def test_a_token_that_is_rejected_is_not_shown() -> None:
     """A token with a line feed at its end is nearly a good one: the error does not show it."""
     with pytest.raises(RequestInvalid) as refused:
         StaticToken(f"{ACCESS}\n")
@@ -429,14 +429,14 @@ def test_a_token_that_is_refused_is_not_shown() -> None:
 @pytest.mark.control("paymentsdk._auth.token_store.masked", lambda pair: pair)
 @pytest.mark.parametrize("store", [MemoryTokenStore(), FileTokenStore("tokens.json")])
 async def test_a_token_in_place_of_a_pair_is_not_shown(store: MemoryTokenStore | FileTokenStore) -> None:
-    """A store that is given the text of a token refuses it, and shows it in none of the frames that do."""
+    """A store that is given the text of a token rejects it, and shows it in none of the frames that do."""
     with pytest.raises(PaymentsError, match="must be a TokenPair") as refused:
         await store.save(ACCESS)
 
     assert_clean(shown_with_variables(refused.value))
 
 
-async def test_a_new_token_that_is_refused_is_not_shown(spied) -> None:
+async def test_a_new_token_that_is_rejected_is_not_shown(spied) -> None:
     """The platform's own new token is checked like any other, and shown as little."""
     auth = RefreshingToken(TokenPair(access_token=ACCESS, refresh_token=REFRESH, expires_at=0.0))
     client = spied(Response(200, {}, json.dumps({"access_token": f"{ACCESS}\n"}).encode()), auth=auth)
@@ -498,7 +498,7 @@ async def test_a_result_stays_in_its_process(spied) -> None:
     assert_clean(str(pickle.dumps(result.value)))
 
 
-async def test_a_mended_token_shows_no_token(spied) -> None:
+async def test_a_repaired_token_shows_no_token(spied) -> None:
     """What was odd about a credential is reported without showing it."""
     from paymentsdk.resources.oauth import TOKEN
 

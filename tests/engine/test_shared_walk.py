@@ -32,7 +32,7 @@ async def test_a_page_is_shared_by_all_who_wait_for_it(tables) -> None:
 @pytest.mark.parametrize("prefetch", [1, 4])
 async def test_a_failure_comes_after_the_rows_before_it(tables, prefetch: int) -> None:
     """Whoever goes on from the resume point of a shared walk that failed has lost no row of the pages before."""
-    table = tables(40, changes=lambda answer, request: Response(400) if "offset=10" in request.url else None)
+    table = tables(40, changes=lambda response, request: Response(400) if "offset=10" in request.url else None)
     rows, seen = aiter(table.search(over(table), page_size=10, prefetch=prefetch)), []
 
     async def work() -> None:

@@ -27,7 +27,7 @@ def none(grant, stored: TokenPair, rejected: str | None):
 async def test_a_pair_that_was_saved_all_the_same(signed_in, issuer, expires_at: float | None, generation: int) -> None:
     """A store that fails after it has saved does not make an old pair take the place of one that came after it.
 
-    If that one has ended, it is renewed in its turn.
+    If that one has ended, it is refreshed in its turn.
     """
     from paymentsdk._auth.token_state import Active
 
@@ -51,8 +51,8 @@ async def test_a_pair_that_was_saved_all_the_same(signed_in, issuer, expires_at:
 
 
 @pytest.mark.parametrize(("rejected", "ends"), [("APP_USR-access-3", None), (None, START)])
-async def test_a_pair_that_came_after_is_renewed_if_it_cannot_be_used(signed_in, issuer, rejected, ends) -> None:
-    """If it is the very one that was refused, or has ended, its refresh token gets the next one, which is saved."""
+async def test_a_pair_that_came_after_is_refreshed_if_it_cannot_be_used(signed_in, issuer, rejected, ends) -> None:
+    """If it is the very one that was rejected, or has ended, its refresh token gets the next one, which is saved."""
     store = Unsure(issuer.pair())
     client = signed_in(issuer.pair(expires_at=0.0), store=store)
     with pytest.raises(RefreshFailed):
@@ -67,8 +67,8 @@ async def test_a_pair_that_came_after_is_renewed_if_it_cannot_be_used(signed_in,
 
 
 @pytest.mark.control("paymentsdk._auth.token_state.alive", lambda pair, now: True)
-async def test_a_refused_token_is_not_given_to_anyone(signed_in, issuer) -> None:
-    """While the new pair waits to be saved, a call that was refused with a still older token saves it and takes it."""
+async def test_a_rejected_token_is_not_given_to_anyone(signed_in, issuer) -> None:
+    """While the new pair waits to be saved, a call that was rejected with a still older token saves it and takes it."""
     store = SlowStore(issuer, failures=1)
     client = signed_in(issuer.pair(), store=store)
     issuer.generation, issuer.renew = 2, counted(issuer)
@@ -140,7 +140,7 @@ async def test_a_store_that_fails_does_not_hide_a_doubt(make_client, issuer) -> 
 async def test_what_gets_no_token_is_not_tried_again(
     make_client, issuer, *, failures: int, trouble: list[object], asked: int, saved: int
 ) -> None:
-    """A renewal has attempts of its own: when they are over, those of the call that waited for it are as well."""
+    """A refresh has attempts of its own: when they are over, those of the call that waited for it are as well."""
     issuer.trouble = trouble
     store = SlowStore(issuer, failures=failures)
     auth = RefreshingToken(issuer.pair(expires_at=0.0), store=store)

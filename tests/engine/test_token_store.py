@@ -32,7 +32,7 @@ from tests.engine.issuer import ONCE, START
 async def test_a_pair_that_another_process_saved_is_taken_over(
     signed_in, issuer, expires_at: float | None, saved_until: float | None
 ) -> None:
-    """On a refusal, and before an early renewal, a later pair in the store is used: it has the live refresh token."""
+    """On a rejection, and before an early refresh, a later pair in the store is used: it has the live refresh token."""
     store = MemoryTokenStore()
     client = signed_in(issuer.pair(expires_at=expires_at), store=store)
     issuer.generation = 2
@@ -88,7 +88,7 @@ async def test_a_person_who_authorises_anew_needs_no_restart(signed_in, issuer) 
     assert 1 == len(issuer.renewals)
 
 
-async def test_a_renewed_pair_goes_to_a_file(make_client, issuer, path) -> None:
+async def test_a_refreshed_pair_goes_to_a_file(make_client, issuer, path) -> None:
     """What a client obtained can be written by the store that comes with it, and read by the next process."""
     auth = RefreshingToken(issuer.pair(expires_at=START - 1), store=FileTokenStore(path))
 
@@ -101,8 +101,8 @@ async def test_a_renewed_pair_goes_to_a_file(make_client, issuer, path) -> None:
 
 
 @pytest.mark.parametrize("ended_at", [START - 1, START])
-async def test_a_pair_of_the_store_that_has_ended_is_renewed(signed_in, issuer, ended_at: float) -> None:
-    """With no pair to begin with, the store's is taken; if it has ended, it is renewed."""
+async def test_a_pair_of_the_store_that_has_ended_is_refreshed(signed_in, issuer, ended_at: float) -> None:
+    """With no pair to begin with, the store's is taken; if it has ended, it is refreshed."""
     store = MemoryTokenStore(issuer.pair(expires_at=ended_at))
 
     await signed_in(store=store).orders.get("ORD1")
@@ -114,7 +114,7 @@ async def test_a_pair_of_the_store_that_has_ended_is_renewed(signed_in, issuer, 
 async def test_any_other_pair_is_better_than_a_spent_one(
     signed_in, issuer, *, own: float, other: float, in_use: int
 ) -> None:
-    """Another process has renewed for a shorter time: who finds the own refresh token spent goes on with that pair."""
+    """Another process has refreshed for a shorter time: who finds the own refresh token spent uses that pair."""
     issuer.generation = 2
     store = MemoryTokenStore(issuer.pair(2, expires_at=other))
     client = signed_in(issuer.pair(1, expires_at=own), store=store)
@@ -142,11 +142,11 @@ async def test_nothing_in_the_store(signed_in, issuer) -> None:
     store = MemoryTokenStore()
     client = signed_in(store=store)
 
-    with pytest.raises(ReauthorizationRequired) as refused:
+    with pytest.raises(ReauthorizationRequired) as rejected:
         await client.orders.get("ORD1")
     await store.save(issuer.pair())
 
-    assert (401, "invalid_token") == (refused.value.status, refused.value.code)
+    assert (401, "invalid_token") == (rejected.value.status, rejected.value.code)
     assert "ORD1" == (await client.orders.get("ORD1")).id
 
 
@@ -184,8 +184,8 @@ async def test_processes_that_share_a_file_renew_one_after_the_other(
     assert ["TG-refresh-1"] == issuer.renewals
 
 
-async def test_a_renewal_that_fails_lets_the_next_one_try(make_client, issuer, path) -> None:
-    """Whatever comes of a renewal, the file is free again after it."""
+async def test_a_refresh_that_fails_lets_the_next_one_try(make_client, issuer, path) -> None:
+    """Whatever comes of a refresh, the file is free again after it."""
     issuer.trouble = [Response(429)]
     auth = RefreshingToken(issuer.pair(expires_at=START - 1), store=FileTokenStore(path))
     client = make_client(issuer, auth=auth, retry=ONCE)
@@ -296,7 +296,7 @@ asyncio.run(main())
 
 
 async def test_the_lock_of_a_process_that_dies_is_gone_with_it(path, monkeypatch) -> None:
-    """A worker that is killed in the middle of a renewal stops no other one."""
+    """A worker that is killed in the middle of a refresh stops no other one."""
     monkeypatch.setattr("paymentsdk._auth.token_store._LOOK_AGAIN", 0)
     pipe = asyncio.subprocess.PIPE
     worker = await asyncio.create_subprocess_exec(sys.executable, "-c", _LOCKER, path, stdin=pipe, stdout=pipe)
@@ -351,7 +351,7 @@ def is_free(path) -> bool:
 
 @pytest.mark.control("paymentsdk._auth.token_store._unlock", lambda handle: None)
 async def test_a_child_does_not_keep_the_lock(path, forked) -> None:
-    """One that was forked in the middle of a renewal, and lives on, holds up nobody when that has ended."""
+    """One that was forked in the middle of a refresh, and lives on, holds up nobody when that has ended."""
     await wait_for(FileTokenStore(path))
     forked.undo()
 
@@ -359,7 +359,7 @@ async def test_a_child_does_not_keep_the_lock(path, forked) -> None:
 
 
 async def test_a_child_does_not_take_the_lock_away(path, forked) -> None:
-    """One that was forked in the middle of a renewal, and ends before that, leaves the lock to its parent."""
+    """One that was forked in the middle of a refresh, and ends before that, leaves the lock to its parent."""
     async with FileTokenStore(path).lock():
         forked.setattr(os, "getpid", lambda: 0)
     forked.undo()
@@ -383,6 +383,6 @@ async def test_the_file_is_locked_to_be_written(path, monkeypatch) -> None:
 
 
 async def test_nobody_else_can_hold_the_lock(path) -> None:
-    """The file beside the pair is its owner's alone, too: who could lock it could stop every renewal."""
+    """The file beside the pair is its owner's alone, too: who could lock it could stop every refresh."""
     async with FileTokenStore(path).lock():
         assert 0o600 == stat.S_IMODE((path.parent / f"{path.name}.lock").stat().st_mode)

@@ -49,7 +49,7 @@ def test_fields_that_hold_credentials_are_not_shown(name: str) -> None:
 
 
 def test_what_a_request_asks_for_by_itself() -> None:
-    """Unless it says more: half a minute, any connection, and an answer of 8 MiB at most."""
+    """Unless it says more: half a minute, any connection, and a response of 8 MiB at most."""
     request = Request("GET", "http://x/y")
 
     assert (30.0, None, False, 8 * 2**20) == (
@@ -61,7 +61,7 @@ def test_what_a_request_asks_for_by_itself() -> None:
 
 
 def test_a_response_needs_no_more_than_its_status() -> None:
-    """The plainest answer is a status."""
+    """The plainest response is a status."""
     assert ({}, b"") == (Response(204).headers, Response(204).body)
 
 
@@ -81,7 +81,7 @@ def test_an_operation_is_data(name: str) -> None:
 
 
 def test_an_operation_decodes_without_a_client() -> None:
-    """`operation.decode` gives a value and what was mended; what holds no value is a ValueError."""
+    """`operation.decode` gives a value and what was repaired; what holds no value is a ValueError."""
     order, anomalies = OPERATIONS["orders.get"].decode(b'{"id":"ORD1","user_id":5}')
 
     assert ("ORD1", ["$.user_id"]) == (order.id, [anomaly.path for anomaly in anomalies])

@@ -98,7 +98,7 @@ class Limiter:
         return allowed
 
     @property
-    def refused(self) -> float:
+    def rejected(self) -> float:
         """Return the part of the requests that got a 429."""
         return self.statuses[429] / max(1, self.statuses.total())
 

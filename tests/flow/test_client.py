@@ -34,7 +34,7 @@ LIMITED = Response(429, {"Retry-After": "5"}, b"{}")
 
 
 class Platform:
-    """Answers in turn, or hangs, and notes when each request came."""
+    """Responses in turn, or hangs, and notes when each request came."""
 
     def __init__(self, clock: FakeClock, *script: Response | SendFailed | None) -> None:
         self.clock = clock
@@ -46,13 +46,13 @@ class Platform:
     async def __call__(self, request: Request) -> Response:
         self.times.append(round(self.clock.monotonic(), 3))
         self.requests.append(request)
-        answer = self.script.pop(0) if self.script else ORDER
-        if isinstance(answer, SendFailed):
-            raise answer
-        if answer is None:
+        response = self.script.pop(0) if self.script else ORDER
+        if isinstance(response, SendFailed):
+            raise response
+        if response is None:
             self.hanging.append(asyncio.get_running_loop().create_future())
             return await self.hanging[-1]
-        return answer
+        return response
 
 
 @pytest.fixture
@@ -321,13 +321,13 @@ def test_a_loop_after_another_finds_what_was_learned():
 
 
 @pytest.mark.parametrize("settings", [{"flow": "adaptive"}, {"flow": {"adaptive": True}}])
-def test_what_is_no_flow_control_is_refused(settings):
+def test_what_is_no_flow_control_is_rejected(settings):
     """When the client is made."""
     with pytest.raises(RequestInvalid, match="flow"):
         PaymentsClient("APP_USR-1", base_url="https://platform.test", **settings)
 
 
-async def test_a_priority_that_is_none_is_refused(clock, connect):
+async def test_a_priority_that_is_none_is_rejected(clock, connect):
     """When the copy is made."""
     with pytest.raises(RequestInvalid, match="priority"):
         connect(Platform(clock)).with_options(priority="high")

@@ -58,7 +58,7 @@ async def waiters(flow: Flow):
     await waiters.stop()
 
 
-def refuse(flow: Flow, seller: str = "shop-1", retry_after: float = 5.0) -> None:
+def reject(flow: Flow, seller: str = "shop-1", retry_after: float = 5.0) -> None:
     """Have *seller* get a 429."""
     permit = flow.try_acquire(seller)
     assert permit is not None
@@ -76,7 +76,7 @@ def never(gate, sent_at, now, retry_after):
 @pytest.mark.control("paymentsdk._engine.limiter.close_gate", never)
 async def test_after_a_429_the_others_wait_then_go_one_at_a_time_until_one_is_served(clock, flow, waiters):
     """For 0.1 s nobody goes; then one; then, once that one is served, all."""
-    refuse(flow)
+    reject(flow)
     waiters.start(5)
 
     await clock.run(0.099)
@@ -90,9 +90,9 @@ async def test_after_a_429_the_others_wait_then_go_one_at_a_time_until_one_is_se
     assert ["0", "1", "2", "3", "4"] == waiters.names
 
 
-async def test_one_that_is_refused_holds_the_others_again(clock, flow, waiters):
+async def test_one_that_is_rejected_holds_the_others_again(clock, flow, waiters):
     """For twice as long; then the next one tries."""
-    refuse(flow)
+    reject(flow)
     waiters.start(3)
     await clock.run(0.1)
     flow.release(waiters.granted[0][1], 429, 5.0)
@@ -106,7 +106,7 @@ async def test_one_that_is_refused_holds_the_others_again(clock, flow, waiters):
 @pytest.mark.parametrize("status", [None, 503])
 async def test_one_that_tells_nothing_lets_the_next_one_try(clock, flow, waiters, status):
     """Without a response, or with a 5xx, nobody knows whether the seller is served again."""
-    refuse(flow)
+    reject(flow)
     waiters.start(3)
     await clock.run(0.1)
     flow.release(waiters.granted[0][1], status)
@@ -117,7 +117,7 @@ async def test_one_that_tells_nothing_lets_the_next_one_try(clock, flow, waiters
 
 async def test_once_the_retry_after_is_over_all_go(clock, flow, waiters):
     """Even if the one that tried still waits for its response."""
-    refuse(flow, retry_after=2.0)
+    reject(flow, retry_after=2.0)
     waiters.start(5)
 
     await clock.run(1.99)
@@ -137,7 +137,7 @@ async def test_a_response_to_what_was_sent_before_the_429_does_not_open_the_gate
     flow = waiters.flow = Flow(ADAPTIVE, clock)
     earlier = flow.try_acquire("shop-1")
     await clock.run(0.01)
-    refuse(flow)
+    reject(flow)
     waiters.start(2)
     flow.release(earlier, 200)
     await clock.run(0.09)
@@ -147,7 +147,7 @@ async def test_a_response_to_what_was_sent_before_the_429_does_not_open_the_gate
 
 async def test_the_429_of_one_seller_holds_no_other(flow):
     """The limit is the seller's."""
-    refuse(flow, "shop-1")
+    reject(flow, "shop-1")
 
     assert flow.try_acquire("shop-1") is None
     assert flow.try_acquire("shop-2") is not None
@@ -155,7 +155,7 @@ async def test_the_429_of_one_seller_holds_no_other(flow):
 
 async def test_whoever_comes_while_others_wait_waits_behind_them(clock, flow, waiters):
     """Also when the seller could be served at that very moment."""
-    refuse(flow)
+    reject(flow)
     waiters.start(2)
     await clock.settle()
     clock.advance(0.0999)
@@ -165,7 +165,7 @@ async def test_whoever_comes_while_others_wait_waits_behind_them(clock, flow, wa
 
 async def test_interactive_calls_go_before_batch_calls(clock, flow, waiters):
     """Whenever they came."""
-    refuse(flow)
+    reject(flow)
     waiters.start(2, priority="batch", name="batch-")
     await clock.settle()
     waiters.start(2, name="interactive-")
@@ -177,7 +177,7 @@ async def test_interactive_calls_go_before_batch_calls(clock, flow, waiters):
 async def test_without_the_gate_a_429_changes_nothing():
     """It can be switched off."""
     flow = Flow(FlowControl(gate=False), SimulatedClock())
-    refuse(flow)
+    reject(flow)
 
     assert flow.try_acquire("shop-1") is not None
 
@@ -185,7 +185,7 @@ async def test_without_the_gate_a_429_changes_nothing():
 async def test_nothing_is_kept_of_a_seller_who_is_served_again(clock, flow):
     """A million sellers who got a 429 once take no memory, and of those who still are limited 4,096 are known."""
     for number in range(5000):
-        refuse(flow, f"shop-{number}", retry_after=1.0)
+        reject(flow, f"shop-{number}", retry_after=1.0)
     assert 4096 == len(flow._limiters)
     await clock.run(2.0)
     for number in range(5000):
@@ -201,7 +201,7 @@ async def test_nothing_is_kept_of_a_seller_who_is_served_again(clock, flow):
 async def test_nobody_waits_for_longer_than_the_bound(clock, waiters):
     """Then there is no permit, and nothing was sent; those who came later wait for their own time."""
     waiters.flow = flow = Flow(FlowControl(max_wait=2.0), clock)
-    refuse(flow, retry_after=60.0)
+    reject(flow, retry_after=60.0)
     waiters.start(3)
     await clock.run(1.0)
     waiters.start(1, name="later-")
@@ -214,7 +214,7 @@ async def test_nobody_waits_for_longer_than_the_bound(clock, waiters):
 
 async def test_a_permit_says_how_long_it_was_waited_for(clock, flow, waiters):
     """For those who watch."""
-    refuse(flow)
+    reject(flow)
     waiters.start(1)
     await clock.run(1.0)
 
@@ -223,7 +223,7 @@ async def test_a_permit_says_how_long_it_was_waited_for(clock, flow, waiters):
 
 async def test_a_closed_flow_turns_everybody_away(clock, flow, waiters):
     """Who waits and who comes later; what is in flight can still be given back."""
-    refuse(flow)
+    reject(flow)
     waiters.start(2)
     await clock.settle()
     flow.close()
@@ -238,7 +238,7 @@ async def test_a_closed_flow_turns_everybody_away(clock, flow, waiters):
 
 async def test_who_is_cancelled_leaves_the_queue(clock, flow, waiters):
     """The next one goes in its turn, as if it had never been there."""
-    refuse(flow)
+    reject(flow)
     waiters.start(3)
     await clock.settle()
     waiters.tasks[0].cancel()
@@ -261,7 +261,7 @@ async def test_who_is_cancelled_at_the_moment_of_its_turn_gives_the_permit_back(
     for turns in range(8):
         flow = Flow(FlowControl(), clock)
         waiters = Waiters(flow)
-        refuse(flow, retry_after=60.0)
+        reject(flow, retry_after=60.0)
         waiters.start(2)
         await clock.settle()
         clock.advance(0.1)
@@ -391,7 +391,7 @@ async def test_a_place_goes_to_an_interactive_call_of_any_seller_first(clock, wa
         {"share": object()},
     ],
 )
-def test_settings_out_of_range_are_refused(settings):
+def test_settings_out_of_range_are_rejected(settings):
     """When they are made, not at the first 429."""
     with pytest.raises(RequestInvalid, match="flow"):
         FlowControl(**settings)

@@ -43,28 +43,28 @@ async def test_callers_stay_below_a_limit_that_nobody_told_them(clock, run, coun
     platform = Limiter(clock, burst=burst)
     callers = await run(platform, ADAPTIVE, {"count": count})
 
-    assert platform.refused <= 0.02
+    assert platform.rejected <= 0.02
     assert 0 == callers.failed
     assert platform.statuses[200] >= 0.90 * 30 * platform.rate
 
 
 @pytest.mark.parametrize(("count", "burst"), [(16, 10), (64, 10), (64, None)])
 async def test_a_distant_platform_is_used_as_well(clock, run, count, burst):
-    """Each refusal is known 80 ms late, with others on their way by then; the bars are the same."""
+    """Each rejection is known 80 ms late, with others on their way by then; the bars are the same."""
     platform = Limiter(clock, burst=burst, latency=0.08)
     callers = await run(platform, ADAPTIVE, {"count": count}, seconds=20.0)
 
-    assert platform.refused <= 0.02
+    assert platform.rejected <= 0.02
     assert 0 == callers.failed
     assert platform.statuses[200] >= 0.90 * 20 * platform.rate
 
 
-async def test_without_the_adaptive_form_a_fifth_is_refused(clock, run):
-    """Negative control: the platform does refuse."""
+async def test_without_the_adaptive_form_a_fifth_is_rejected(clock, run):
+    """Negative control: the platform does reject."""
     platform = Limiter(clock)
     callers = await run(platform, OFF, {"count": 256}, seconds=15.0)
 
-    assert platform.refused > 0.5
+    assert platform.rejected > 0.5
     assert callers.failed > 100
 
 
@@ -74,7 +74,7 @@ async def test_the_rate_is_learned_whatever_it_is(clock, run, rate):
     platform = Limiter(clock, rate=rate)
     callers = await run(platform, ADAPTIVE, {"count": 64}, seconds=15.0)
 
-    assert platform.refused <= 0.08
+    assert platform.rejected <= 0.08
     assert 0 == callers.failed
     assert platform.statuses[200] >= 0.85 * 15 * rate
 
@@ -92,7 +92,7 @@ async def test_a_limit_that_is_raised_is_found(clock, run):
 
 
 async def test_a_limit_that_is_lowered_is_found(clock, run):
-    """After a minute of a quarter, few are refused."""
+    """After a minute of a quarter, few are rejected."""
     platform = Limiter(clock, burst=10)
     await run(platform, ADAPTIVE, {"count": 64})
     platform.rate = 25.0
@@ -100,7 +100,7 @@ async def test_a_limit_that_is_lowered_is_found(clock, run):
     platform.statuses.clear()
     await clock.run(20.0)
 
-    assert platform.refused <= 0.05
+    assert platform.rejected <= 0.05
 
 
 class Pool(Limiter):
@@ -141,8 +141,8 @@ async def test_an_interactive_call_beside_a_batch_job_is_quick(clock, run):
 
 
 @pytest.mark.parametrize(("control", "most"), [(GATE, 7), (OFF, 200)])
-async def test_while_a_seller_is_refused_few_of_its_calls_go_out(clock, control, most):
-    """Of 200 calls within the second of a Retry-After seven try, and all succeed; without the gate all are refused."""
+async def test_while_a_seller_is_rejected_few_of_its_calls_go_out(clock, control, most):
+    """Of 200 calls within the second of a Retry-After seven try, and all succeed; without the gate all are rejected."""
     platform = Limiter(clock, rate=1000.0)
     platform._tokens["shop-1"] = (0.0, 0.0)  # Another process has used up the window.
     callers = Callers(Flow(control, clock), platform, clock)

@@ -41,8 +41,8 @@ def test_a_429_without_a_retry_after_asks_for_a_second() -> None:
     assert 10.0 + NO_RETRY_AFTER == close_gate(None, 9.9, 10.0, 0.0).opens_at
 
 
-def test_each_refused_request_through_the_gate_doubles_the_hold() -> None:
-    """Refused requests count against the limit, too; it ends at one second."""
+def test_each_rejected_request_through_the_gate_doubles_the_hold() -> None:
+    """Rejected requests count against the limit, too; it ends at one second."""
     gate, now, holds = close_gate(None, 0.0, 0.0, 3600.0), 0.0, []
     for _ in range(6):
         now = gate.held_until
@@ -52,13 +52,13 @@ def test_each_refused_request_through_the_gate_doubles_the_hold() -> None:
     assert [0.2, 0.4, 0.8, LONGEST_HOLD, LONGEST_HOLD, LONGEST_HOLD] == holds
 
 
-def test_the_429s_of_requests_in_flight_are_one_refusal() -> None:
+def test_the_429s_of_requests_in_flight_are_one_rejection() -> None:
     """Two hundred that were sent before the first 429 came hold the others for no longer than one."""
     gate = close_gate(None, 0.0, 1.0, 1.0)
     for _ in range(200):
         gate = close_gate(gate, 0.5, 1.05, 1.0)
 
-    assert (1.05 + HOLD, 2.0, 1) == (gate.held_until, gate.opens_at, gate.refused)
+    assert (1.05 + HOLD, 2.0, 1) == (gate.held_until, gate.opens_at, gate.rejected)
 
 
 def test_asked_for_more_the_gate_stays_closed_for_longer() -> None:
@@ -70,10 +70,10 @@ def test_asked_for_more_the_gate_stays_closed_for_longer() -> None:
 
 
 @given(st.lists(st.tuples(SECONDS, st.floats(0.0, 60.0)), min_size=1))
-def test_the_gate_is_open_when_every_retry_after_is_over(refusals) -> None:
+def test_the_gate_is_open_when_every_retry_after_is_over(rejections) -> None:
     """Whatever comes in whatever order, nobody is held for longer than the platform asked for."""
     gate, now, latest = None, 0.0, 0.0
-    for wait, retry_after in refusals:
+    for wait, retry_after in rejections:
         sent_at, now = now, now + wait
         gate = close_gate(gate, sent_at, now, retry_after)
         latest = max(latest, now + (retry_after or NO_RETRY_AFTER))
@@ -148,7 +148,7 @@ def test_after_an_idle_time_the_measuring_begins_anew() -> None:
 
 
 def test_a_rate_that_got_a_429_was_too_much() -> None:
-    """Even if more was served in some second: else a burst would keep a rate up that is refused again and again."""
+    """Even if more was served in some second: else a burst would keep a rate up that is rejected again and again."""
     meter = Meter(0.0, 0.0)
     for number in range(300):
         meter.add(number * 0.01)

@@ -87,7 +87,7 @@ async def test_a_file_that_cannot_be_used_stops_nobody(tmp_path, caplog):
 
 
 @pytest.mark.parametrize("rate", [0, -1, True, float("nan"), float("inf"), "10"])
-def test_a_rate_that_is_none_is_refused(rate, tmp_path):
+def test_a_rate_that_is_none_is_rejected(rate, tmp_path):
     """When it is made."""
     with pytest.raises(RequestInvalid, match="rate"):
         RateShare(tmp_path / "rate", rate)

@@ -169,7 +169,7 @@ OPTIONS: dict[str, dict[str, object]] = {
 
 
 class Platform:
-    """Answers with *steps*, and then with the *last* for ever; tokens are refreshed beside them."""
+    """Responds with *steps*, and then with the *last* for ever; tokens are refreshed beside them."""
 
     def __init__(self, clock: FakeClock, steps: Sequence[Step], last: Step) -> None:
         self.clock = clock

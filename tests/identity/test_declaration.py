@@ -1,4 +1,4 @@
-"""What an operation declares to compare either works or is refused at once."""
+"""What an operation declares to compare either works or is rejected at once."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("wrong", "why"), WRONG)
-def test_a_declaration_that_cannot_work_is_refused(wrong, why):
+def test_a_declaration_that_cannot_work_is_rejected(wrong, why):
     """A typing mistake shows when the module is imported, and not when money has moved."""
-    with pytest.raises(RequestInvalid) as refusal:
+    with pytest.raises(RequestInvalid) as rejection:
         wrong()
 
-    assert why in str(refusal.value)
-    assert refusal.value.path.startswith("things.create.")
+    assert why in str(rejection.value)
+    assert rejection.value.path.startswith("things.create.")
 
 
 def test_a_declaration_that_works_is_accepted():
@@ -132,14 +132,14 @@ class Card(RequestStruct):
 
 async def test_an_error_response_does_not_repeat_a_short_credential():
     """What a platform echoes of a request is masked on the error."""
-    body = b'{"message":"the card 98-76 is refused","error":"bad_request"}'
+    body = b'{"message":"the card 98-76 is rejected","error":"bad_request"}'
     transport = MemoryTransport([Response(400, {}, body)])
     operation = Operation(name="cards.create", method="POST", path="/cards", section="", summary="",
                           retry=RetryClass.UNKEYED, body=Card, result=Told)  # fmt: skip
 
     async with PaymentsClient("APP_USR-1", base_url="https://platform.test", transport=transport) as client:
-        with pytest.raises(BadRequest) as refusal:
+        with pytest.raises(BadRequest) as rejection:
             await client.call(operation, Card(number="98-76"))
 
-    assert "98-76" not in f"{refusal.value} {refusal.value.raw!r} {refusal.value!r}"
-    assert "the card *** is refused" == refusal.value.message
+    assert "98-76" not in f"{rejection.value} {rejection.value.raw!r} {rejection.value!r}"
+    assert "the card *** is rejected" == rejection.value.message

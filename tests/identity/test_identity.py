@@ -11,7 +11,7 @@ from tests.identity.writes import WRITES, says, write
 ONCE = RetryPolicy(attempts=1)
 PAYMENT = {"id": "PAY7", "amount": "7.00", "status": "processed"}
 
-#: What other calls of the same client, or somebody before the platform, answer with a 2xx.
+#: What other calls of the same client, or somebody before the platform, respond with a 2xx.
 FOREIGN: dict[str, object] = {
     "an order": {
         "id": "ORD7", "type": "qr", "external_reference": "shop-7", "total_amount": "7.00", "status": "created",

@@ -169,7 +169,7 @@ def test_no_row_is_passed_by(start: int, overlap: int, arrivals: list[PageSummar
         ({"count": MOST_PAGES}, page(), "1000001 pages, and no end"),
     ],
 )
-def test_what_goes_in_a_circle_is_refused(members: dict[str, object], arrival: PageSummary, reason: str) -> None:
+def test_what_goes_in_a_circle_is_rejected(members: dict[str, object], arrival: PageSummary, reason: str) -> None:
     """The page before again, an offset that does not grow, and too many pages: nobody has to wait for their end."""
     with pytest.raises(PaginationStalled) as stalled:
         replace(MIDWAY, **members).advance(arrival)

@@ -20,7 +20,7 @@ def amounts_of(struct: inspect.StructType) -> list[str]:
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_every_amount_of_every_answer_is_searched(name: str) -> None:
+def test_every_amount_of_every_response_is_searched(name: str) -> None:
     """No amount of any answer is left out of the search, at whatever depth it stands."""
     for struct in leaves(inspect.type_info(OPERATIONS[name].result)):
         needed = {member.name: "X1" for member in struct.fields if member.required}
@@ -30,8 +30,8 @@ def test_every_amount_of_every_answer_is_searched(name: str) -> None:
             assert not search(struct.cls(**needed, **{amount: Decimal("24.90")}))
 
 
-def test_the_amounts_of_answers_are_found() -> None:
-    """Negative control: the test above has something to search for in the answers that are about money."""
+def test_the_amounts_of_responses_are_found() -> None:
+    """Negative control: the test above has something to search for in the responses that are about money."""
     found = {
         name.partition(".")[0]
         for name, operation in OPERATIONS.items()
@@ -43,7 +43,7 @@ def test_the_amounts_of_answers_are_found() -> None:
 
 
 def test_every_kind_of_member_has_its_repair() -> None:
-    """A repair is made for every type that an answer has; a new kind of type is refused, not guessed at."""
+    """A repair is made for every type that a response has; a new kind of type is rejected, not guessed at."""
     for operation in OPERATIONS.values():
         for struct in leaves(inspect.type_info(operation.result)):
             for member in struct.fields:
@@ -61,7 +61,7 @@ class Node(Struct):
 
 
 def test_a_type_that_holds_itself() -> None:
-    """A type may hold itself: its repair is made as deep as the answer goes."""
+    """A type may hold itself: its repair is made as deep as the response goes."""
     mend = repair.repair_for(inspect.type_info(Node))
     reports = Reports()
 

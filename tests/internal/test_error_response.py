@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paymentsdk._operation import error_response as refusal
+from paymentsdk._operation import error_response as rejection
 
 
 def test_what_is_nested_too_deeply_is_not_told() -> None:
@@ -11,4 +11,4 @@ def test_what_is_nested_too_deeply_is_not_told() -> None:
     for _ in range(100_000):
         nested = [nested]
 
-    assert ("...", "[1,null]", "text") == tuple(map(refusal._plain, (nested, [1, None], "text")))
+    assert ("...", "[1,null]", "text") == tuple(map(rejection._plain, (nested, [1, None], "text")))

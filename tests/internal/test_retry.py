@@ -1,4 +1,4 @@
-"""Answers to single questions: how long a pause is, what Retry-After says, what a retry costs."""
+"""Responses to single questions: how long a pause is, what Retry-After says, what a retry costs."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_pauses_of_many_calls_are_spread(asked: int) -> None:
     ],
 )
 def test_retry_after_is_digits_or_a_date(headers: dict[str, str], seconds: float | None) -> None:
-    """Digits, or an HTTP date relative to the answer's own Date; anything else was not said."""
+    """Digits, or an HTTP date relative to the response's own Date; anything else was not said."""
     assert seconds == retry_after(headers)
 
 

@@ -48,7 +48,7 @@ def test_without_the_mixin_they_would() -> None:
 
 
 def test_hidden_texts_are_texts() -> None:
-    """A hidden text is equal to what it hides; what is no text is not touched."""
+    """A hidden text is equal to what it hides; what is not a string is not touched."""
     assert Secret("abc") == "abc" == str(Secret("abc"))
     assert type(str(Secret("abc"))) is str
     assert "'***'" == repr(masked("abc"))

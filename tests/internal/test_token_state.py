@@ -87,8 +87,8 @@ def test_no_pair_is_no_pair() -> None:
 
 
 @pytest.mark.parametrize(("state", "ends"), [("Active", False), ("PendingSave", True), ("Revoked", True)])
-def test_a_refused_token_that_cannot_be_renewed_ends(state: str, ends: bool) -> None:
-    """Where its refresh token is spent, the token that was refused is not used again; any other one is left."""
+def test_a_rejected_token_that_cannot_be_refreshed_ends(state: str, ends: bool) -> None:
+    """Where its refresh token is spent, the token that was rejected is not used again; any other one is left."""
     grant: TokenState = STATES[state]
 
     after = without(grant, OWN.access_token)
@@ -99,7 +99,7 @@ def test_a_refused_token_that_cannot_be_renewed_ends(state: str, ends: bool) -> 
 
 
 def test_what_can_be_used() -> None:
-    """A pair that has not ended, to the very second, and is not the one that was refused."""
+    """A pair that has not ended, to the very second, and is not the one that was rejected."""
     assert usable(OWN, None, START - 1)
     assert usable(pair(2), "APP_USR-access-0", START)
     assert not usable(OWN, None, START)

@@ -20,7 +20,7 @@ FATES = {"accepted": RecordState.DONE, "refused": RecordState.REFUSED, "unsent":
 
 
 class Ledger:
-    """The platform: a file with the key of everything that took effect. It forgets what it refused."""
+    """The platform: a file with the key of everything that took effect. It forgets what it rejected."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "ledger"

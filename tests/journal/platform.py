@@ -24,7 +24,7 @@ def order(reference: str = "A-1", price: str = "10.50") -> OrderRequest:
 
 
 class Platform:
-    """A platform that keeps keys for a day, forgets what it refused, and has a clock of its own."""
+    """A platform that keeps keys for a day, forgets what it rejected, and has a clock of its own."""
 
     def __init__(self, clock: FakeClock) -> None:
         self.clock = clock

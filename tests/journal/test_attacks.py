@@ -278,7 +278,7 @@ async def test_a_backup_that_is_restored_doubles_nothing(world: World, tmp_path:
     ids=lambda answer: str(answer.status),
 )
 async def test_what_does_not_settle_is_told_as_unknown(world: World, answer: Response) -> None:
-    """Recovery will send the record again, with success perhaps: its caller must not take it for refused."""
+    """Recovery will send the record again, with success perhaps: its caller must not take it for rejected."""
     world.platform.fail = lambda _: answer
     async with world.connect() as client:
         with pytest.raises(OutcomeUnknown, match="platform_error") as unknown:

@@ -22,7 +22,7 @@ UNKNOWN = Resolution(state=RecordState.UNKNOWN, reason="reset")
 
 
 class Process:
-    """A process with a journal, and a platform that answers as it is told."""
+    """A process with a journal, and a platform that responds as it is told."""
 
     def __init__(self) -> None:
         self.local = FakeClock()

@@ -82,7 +82,7 @@ async def test_the_key_is_derived_from_the_name(start, platform: Platform) -> No
     assert [derive_key(URL, "77", "orders.create", "table-7/1")] == list(platform.made)
 
 
-async def test_other_bytes_under_the_name_are_refused(start, platform: Platform) -> None:
+async def test_other_bytes_under_the_name_are_rejected(start, platform: Platform) -> None:
     """A name stands for one request: another one is not sent."""
     client = start()
     await client.orders.create(order(), once="table-7/1")
@@ -111,10 +111,10 @@ async def test_a_lost_response_is_recovered_with_the_same_key_and_bytes(start, p
     assert "ORD0" == (await again.orders.create(order(), once="table-7/1")).id
 
 
-async def test_a_refusal_is_remembered(start, platform: Platform) -> None:
-    """The platform forgets what it refused: asked again, the record raises the same refusal and sends nothing."""
-    refused = b'{"errors":[{"code":"property_value","message":"no"}]}'
-    platform.fail = lambda request: Response(400, {}, refused)
+async def test_a_rejection_is_remembered(start, platform: Platform) -> None:
+    """The platform forgets what it rejected: asked again, the record raises the same rejection and sends nothing."""
+    rejected = b'{"errors":[{"code":"property_value","message":"no"}]}'
+    platform.fail = lambda request: Response(400, {}, rejected)
     client = start()
     with pytest.raises(APIError) as first:
         await client.orders.create(order(), once="table-7/1")
@@ -262,16 +262,16 @@ async def test_a_call_of_another_living_process_is_in_progress(start, platform: 
         ({"once": "a", "not_after": datetime(2030, 1, 1)}, "not_after"),  # noqa: DTZ001 - without an offset on purpose
     ],
 )
-async def test_options_that_make_no_sense_are_refused(start, platform: Platform, options, path: str) -> None:
+async def test_options_that_make_no_sense_are_rejected(start, platform: Platform, options, path: str) -> None:
     """The error names the option, and nothing is sent."""
-    with pytest.raises(RequestInvalid) as refused:
+    with pytest.raises(RequestInvalid) as rejected:
         await start().orders.create(order(), **options)
 
-    assert path == refused.value.path
+    assert path == rejected.value.path
     assert [] == platform.posts
 
 
-async def test_without_a_journal_a_name_is_refused(platform: Platform, clock: FakeClock) -> None:
+async def test_without_a_journal_a_name_is_rejected(platform: Platform, clock: FakeClock) -> None:
     """A name without a journal would promise what nobody keeps."""
     async with PaymentsClient(TOKEN, base_url=URL, clock=clock, transport=MemoryTransport(platform)) as client:
         with pytest.raises(RequestInvalid, match="journal"):

@@ -103,8 +103,8 @@ async def test_a_cancelled_call_keeps_its_record_held(journal, connect, platform
 
 
 @pytest.mark.control("paymentsdk.journal._states.told", lambda heard, *, durable: heard, raises=APIError)
-async def test_a_refusal_that_is_not_durable_is_not_told(journal, connect, platform: Platform, clock) -> None:
-    """The platform forgets it: recovery may send, with success, what the caller would believe to be refused."""
+async def test_a_rejection_that_is_not_durable_is_not_told(journal, connect, platform: Platform, clock) -> None:
+    """The platform forgets it: recovery may send, with success, what the caller would believe to be rejected."""
     platform.fail = lambda request: REFUSED
     kept = journal()
     kept.full = True
@@ -220,7 +220,7 @@ async def test_without_the_platforms_time_nothing_is_sent(journal, connect, plat
 
 
 @pytest.mark.control("paymentsdk.journal._states.lease_covers", lambda left, timeout: True)
-async def test_a_lease_is_renewed_for_a_long_call(journal, connect, platform: Platform, clock: FakeClock) -> None:
+async def test_a_lease_is_refreshed_for_a_long_call(journal, connect, platform: Platform, clock: FakeClock) -> None:
     """A call that outlasts its lease keeps the record: no other process takes it over while attempts are made."""
     other, told = connect(journal()), []
 
@@ -275,29 +275,29 @@ async def test_a_late_write_that_fails_is_logged(journal, connect, platform: Pla
 async def test_a_read_has_no_record(journal, connect, platform: Platform) -> None:
     """What changes nothing needs no name: whoever gives one has mistaken the operation."""
     async with connect(journal()) as client:
-        with pytest.raises(RequestInvalid, match=r"orders\.get changes nothing") as refused:
+        with pytest.raises(RequestInvalid, match=r"orders\.get changes nothing") as rejected:
             await client.call(OPERATIONS["orders.get"], order_id="ORD0", once="table-7/1")
 
-    assert ("once", []) == (refused.value.path, platform.posts)
+    assert ("once", []) == (rejected.value.path, platform.posts)
 
 
 async def test_a_token_without_a_seller_has_no_records(journal, platform: Platform, clock: FakeClock) -> None:
     """The key is derived from the seller: a token that does not name one cannot send a journaled write."""
     transport = MemoryTransport(platform)
     async with PaymentsClient("opaque", base_url=URL, journal=journal(), transport=transport, clock=clock) as client:
-        with pytest.raises(RequestInvalid, match="does not end with the seller's user id") as refused:
+        with pytest.raises(RequestInvalid, match="does not end with the seller's user id") as rejected:
             await client.orders.create(order(), once="table-7/1")
 
-    assert ("access_token", []) == (refused.value.path, platform.posts)
+    assert ("access_token", []) == (rejected.value.path, platform.posts)
 
 
 async def test_a_journaled_call_needs_a_bound_for_its_attempts(journal, connect, platform: Platform) -> None:
     """A lease has to outlive each attempt: one without an end would outlive every lease."""
     async with connect(journal(), timeout=Timeout(attempt=None)) as client:
-        with pytest.raises(RequestInvalid, match="must be bounded for a journaled call") as refused:
+        with pytest.raises(RequestInvalid, match="must be bounded for a journaled call") as rejected:
             await client.orders.create(order(), once="table-7/1")
 
-    assert ("timeout.attempt", []) == (refused.value.path, platform.posts)
+    assert ("timeout.attempt", []) == (rejected.value.path, platform.posts)
 
 
 async def test_a_record_may_end_at_a_moment(journal, connect, platform: Platform, clock: FakeClock) -> None:
@@ -307,10 +307,10 @@ async def test_a_record_may_end_at_a_moment(journal, connect, platform: Platform
     async with connect(kept) as client:
         await client.orders.create(order(), once="table-7/1", not_after=moment)
         ends = (await kept.get(KEY)).not_after
-        with pytest.raises(RequestInvalid, match="with its offset") as refused:
+        with pytest.raises(RequestInvalid, match="with its offset") as rejected:
             await client.orders.create(order(), once="table-7/2", not_after=moment.replace(tzinfo=None))
 
-    assert (moment.timestamp(), "not_after", 1) == (ends, refused.value.path, len(platform.posts))
+    assert (moment.timestamp(), "not_after", 1) == (ends, rejected.value.path, len(platform.posts))
 
 
 async def test_what_is_kept_of_the_headers_of_a_response(journal, connect, platform: Platform) -> None:
@@ -330,7 +330,7 @@ async def test_what_is_kept_of_the_headers_of_a_response(journal, connect, platf
     assert ("r-1", first.headers["Date"], 0) == (again.request_id, again.headers["Date"], again.attempts)
 
 
-async def test_a_call_that_is_cancelled_as_its_lease_is_renewed_sends_nothing(
+async def test_a_call_that_is_cancelled_as_its_lease_is_refreshed_sends_nothing(
     journal, connect, platform: Platform, clock: FakeClock, until
 ) -> None:
     """The journal may take its time: a call that gave up meanwhile must not go out, and gives its turn back."""

@@ -1,4 +1,4 @@
-"""No order of deaths, refusals, lost leases, wrong clocks and restored backups breaks a promise of the journal.
+"""No order of deaths, rejections, lost leases, wrong clocks and restored backups breaks a promise of the journal.
 
 The calls of the package run in a small world (`world.py`). Hypothesis steers it, and finds no broken promise. With each
 rule switched off in turn, random moves find the counterexample that the rule is there for.

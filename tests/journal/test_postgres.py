@@ -59,7 +59,7 @@ def lost_begins(original: Callable[..., object]) -> Callable[..., object]:
 
 
 def cut_at(wire: Wire, word: bytes, when: str) -> None:
-    """Cut *wire* once: at a request with *word* in it, or at the answer to that."""
+    """Cut *wire* once: at a request with *word* in it, or at the response to that."""
     seen = False
 
     def request(data: bytes) -> bool:
@@ -131,7 +131,7 @@ async def test_a_resolution_whose_commit_was_cut_is_read_back(cut, dsn: str, rec
 async def test_a_claim_whose_commit_was_cut_is_read_back(
     postgres: Server, dsn: str, record: Callable[..., Record], when: str
 ) -> None:
-    """Recovery is given the records that it has taken over in the commit whose answer was lost, as it took them."""
+    """Recovery is given the records that it has taken over in the commit whose response was lost, as it took them."""
     time = [1_000.0]
     async with wire_to(postgres) as wire:
         journal = PostgresJournal(wire.dsn(dsn), now=lambda: time[0])
@@ -150,7 +150,7 @@ async def test_a_claim_whose_commit_was_cut_is_read_back(
         await journal.aclose()
 
 
-async def test_a_server_that_does_not_answer_is_given_up(
+async def test_a_server_that_does_not_response_is_given_up(
     postgres: Server, dsn: str, record: Callable[..., Record]
 ) -> None:
     """Where nothing comes back, the call ends after `timeout`, and nothing may be sent."""
@@ -227,20 +227,20 @@ async def test_a_server_that_is_killed_under_load_loses_nothing(record: Callable
 
 
 async def test_without_a_server_nothing_is_sent(record: Callable[..., Record]) -> None:
-    """Where nobody listens, each call is refused, and neither the error nor a `repr` shows the password."""
+    """Where nobody listens, each call is rejected, and neither the error nor a `repr` shows the password."""
     journal = PostgresJournal(f"postgresql://me:secret-password@127.0.0.1:{free_port()}/db", timeout=0.2)
 
-    with pytest.raises(JournalUnavailable, match="Connect call failed") as refused:
+    with pytest.raises(JournalUnavailable, match="Connect call failed") as rejected:
         await journal.begin(record(), lease=60)
     await journal.aclose()
 
-    assert "secret-password" not in f"{refused.value!r} {refused.value} {journal!r} {vars(journal)}"
-    assert refused.value.__context__ is None
+    assert "secret-password" not in f"{rejected.value!r} {rejected.value} {journal!r} {vars(journal)}"
+    assert rejected.value.__context__ is None
 
 
 @pytest.mark.parametrize("dsn", ["payments.db", "http://127.0.0.1", "", 7])
-def test_another_address_is_refused(dsn: object) -> None:
-    """A path or another address is refused before anything is connected to, and not shown."""
+def test_another_address_is_rejected(dsn: object) -> None:
+    """A path or another address is rejected before anything is connected to, and not shown."""
     with pytest.raises(RequestInvalid, match="dsn: must be postgresql://"):
         PostgresJournal(dsn)
 
@@ -285,7 +285,7 @@ async def test_many_may_make_the_table_at_once(dsn: str, record: Callable[..., R
 async def test_another_table_is_left_alone(
     dsn: str, comment: str | None, reason: str, record: Callable[..., Record]
 ) -> None:
-    """The table of another program, or of another version, is refused and not changed."""
+    """The table of another program, or of another version, is rejected and not changed."""
     await read(dsn, "CREATE TABLE paymentsdk_record (their int)")
     if comment is not None:
         await read(dsn, f"COMMENT ON TABLE paymentsdk_record IS '{comment}'")
@@ -310,7 +310,7 @@ async def test_what_waits_is_written_together(dsn: str, record: Callable[..., Re
 
 
 async def test_one_bad_text_fails_alone(dsn: str, record: Callable[..., Record]) -> None:
-    """A text that the server cannot keep is refused; what waits with it is kept."""
+    """A string that the server cannot keep is rejected; what waits with it is kept."""
     journal = PostgresJournal(dsn)
     rows = [record("good"), record("bad", owner="\0"), record("as good")]
 
@@ -354,7 +354,7 @@ async def test_leases_count_on_the_clock_of_the_database(
 async def test_it_belongs_to_one_process_and_loop(
     dsn: str, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A connection that crosses a fork, or a loop, says what two want to say: they are refused."""
+    """A connection that crosses a fork, or a loop, says what two want to say: they are rejected."""
     journal = PostgresJournal(dsn)
     await journal.begin(record(), lease=60)
     with monkeypatch.context() as patch:

@@ -228,7 +228,7 @@ async def test_the_disk_is_told_at_every_commit(path: Path, record: Callable[...
 
 
 async def test_a_full_disk_sends_nothing(path: Path, record: Callable[..., Record]) -> None:
-    """What cannot be kept is refused, all of it; with room again the journal goes on."""
+    """What cannot be kept is rejected, all of it; with room again the journal goes on."""
     journal = SQLiteJournal(path)
     await journal.begin(record("first"), lease=60)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -236,12 +236,12 @@ async def test_a_full_disk_sends_nothing(path: Path, record: Callable[..., Recor
     resource.setrlimit(resource.RLIMIT_FSIZE, (path.with_name("journal.db-wal").stat().st_size, limits[1]))
     try:
         big = [record(f"{i}", body=bytes(10_000)) for i in range(5)]
-        refused = await asyncio.gather(*(journal.begin(one, lease=60) for one in big), return_exceptions=True)
+        rejected = await asyncio.gather(*(journal.begin(one, lease=60) for one in big), return_exceptions=True)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, handler)
 
-    assert [JournalUnavailable] * 5 == [type(error) for error in refused]
+    assert [JournalUnavailable] * 5 == [type(error) for error in rejected]
     assert [None] * 5 == [await journal.get(one.key) for one in big]
     assert Action.SEND is (await journal.begin(big[0], lease=60))[0]
     await journal.aclose()
@@ -298,7 +298,7 @@ async def test_a_folder_that_is_missing_sends_nothing(tmp_path: Path, record: Ca
 async def test_another_file_is_left_alone(
     path: Path, statements: list[str], reason: str, record: Callable[..., Record]
 ) -> None:
-    """The database of another program, or of another version, is refused and not changed."""
+    """The database of another program, or of another version, is rejected and not changed."""
     with closing(sqlite3.connect(path)) as other:
         for statement in statements:
             other.execute(statement)
@@ -324,7 +324,7 @@ def notes(path: Path) -> Iterator[Path]:
 
 
 async def test_what_is_no_database_is_left_alone(notes: Path, record: Callable[..., Record]) -> None:
-    """A file of text is refused."""
+    """A file of text is rejected."""
     journal = SQLiteJournal(notes)
 
     with pytest.raises(JournalUnavailable, match="not a database"):
@@ -335,7 +335,7 @@ async def test_what_is_no_database_is_left_alone(notes: Path, record: Callable[.
 async def test_a_forked_process_opens_its_own(
     path: Path, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A connection that crosses a fork corrupts a file: the child is refused."""
+    """A connection that crosses a fork corrupts a file: the child is rejected."""
     journal = SQLiteJournal(path)
     await journal.begin(record(), lease=60)
     with monkeypatch.context() as patch:

@@ -105,7 +105,7 @@ def test_only_the_owner_settles_and_done_wins(state: RecordState, after: RecordS
     assert row == resolve_record(row, Resolution(state=after), owner="p/1", now=50.0) or after in TRANSITIONS[state]
 
 
-def test_a_lost_lease_is_not_renewed() -> None:
+def test_a_lost_lease_is_not_refreshed() -> None:
     """Whoever took a row over keeps it: the owner before finds its name gone."""
     row = record(lease_until=100.0)
 

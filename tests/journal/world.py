@@ -65,7 +65,7 @@ class Flight(Struct, eq=False):
 
 
 class Platform:
-    """Remembers the keys of each seller for 24 hours, and nothing that it refused."""
+    """Remembers the keys of each seller for 24 hours, and nothing that it rejected."""
 
     def __init__(self) -> None:
         self.refuses = False
@@ -197,7 +197,7 @@ class World:
             self._resume(process.tasks[0], asyncio.CancelledError())
 
     def refuse(self) -> None:
-        """The platform begins to refuse, or ends it."""
+        """The platform begins to reject, or ends it."""
         self.platform.refuses = not self.platform.refuses
 
     def fill_the_disk(self) -> None:

@@ -34,8 +34,8 @@ class Rows:
         ids, total = self.pages[min(len(self.offsets), len(self.pages)) - 1]
         rows = [{"id": one} for one in ids]
         is_results = "merchant_orders" not in request.url
-        answer = {"results": rows, "paging": {"total": total}} if is_results else {"elements": rows, "total": total}
-        return Response(200, self.headers, json.dumps(answer).encode())
+        response = {"results": rows, "paging": {"total": total}} if is_results else {"elements": rows, "total": total}
+        return Response(200, self.headers, json.dumps(response).encode())
 
 
 def certified(rows: Rows, **filters: object) -> Pager:
@@ -97,7 +97,7 @@ async def test_a_single_page_is_certified_while_rows_can_join() -> None:
     ],
     ids=str,
 )
-def test_what_can_change_is_refused(filters: dict, path: str) -> None:
+def test_what_can_change_is_rejected(filters: dict, path: str) -> None:
     """An order becomes `closed` when it is paid: of a search by that, no count proves anything."""
     with pytest.raises(RequestInvalid) as caught:
         certified(Rows(), **filters)
@@ -142,7 +142,7 @@ async def test_no_walk_over_rows_that_drift_is_short_in_silence(cap: str, prefet
                 rows = await client.merchant_orders.search(
                     date_created_from=days[0], date_created_to=days[1], certify=certify, prefetch=prefetch
                 ).collect()
-            except PaymentsError:  # Where an offset is refused, the refusal itself.
+            except PaymentsError:  # Where an offset is rejected, the rejection itself.
                 return None
         return len(survivors(before, platform) - {row.id for row in rows})
 

@@ -25,7 +25,7 @@ class Platform:
     Args:
         rows: How many there are to begin with; their ids count from 1.
         cap: The offset from which on every page is empty, whatever the total is.
-        next_offset: Answer with `elements` and `next_offset` in place of `paging` and `results`.
+        next_offset: Respond with `elements` and `next_offset` in place of `paging` and `results`.
         counts: Give no total on empty pages if it is `False`.
         before: Called with the platform and the offset before each page.
     """
@@ -263,11 +263,11 @@ async def test_a_platform_that_says_no_total_is_walked_to_its_empty_page() -> No
     """Without a total nothing can be missing by it."""
     pages = {0: [{"id": 1}], 1: []}
 
-    async def answer(request: Request) -> Response:
+    async def response(request: Request) -> Response:
         offset = int(dict(parse_qsl(urlsplit(request.url).query))["offset"])
         return Response(200, {}, json.dumps({"results": pages[offset]}).encode())
 
-    client = PaymentsClient("token", base_url="http://127.0.0.1", transport=MemoryTransport(answer))
+    client = PaymentsClient("token", base_url="http://127.0.0.1", transport=MemoryTransport(response))
 
     assert ([1], None) == await walked(client.invoices.search())
 

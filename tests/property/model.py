@@ -1,4 +1,4 @@
-"""A small model of the platform, written from the contract alone: what is there, what is refused, what falls due."""
+"""A small model of the platform, written from the contract alone: what is there, what is rejected, what falls due."""
 
 from __future__ import annotations
 
@@ -131,13 +131,13 @@ class Grant:
 
 @dataclass
 class Remembered:
-    """The request that went with an idempotency key, and the bytes of its answer."""
+    """The request that went with an idempotency key, and the bytes of its response."""
 
     operation: str
     path: dict[str, str]
     body: Any
     at: datetime
-    answer: bytes
+    response: bytes
 
     @property
     def place(self) -> str:

@@ -33,7 +33,7 @@ class Number(int):
 
 
 class Text(str):
-    """A text, and more."""
+    """A string, and more."""
 
     __slots__ = ()
 

@@ -1,6 +1,6 @@
 """The sandbox and the client beside a model of what the contract promises, in whatever order things happen.
 
-Every answer, every refusal, everything that falls due and every line of the ledger is foretold by the model; what a
+Every response, every rejection, everything that falls due and every line of the ledger is foretold by the model; what a
 search finds and what a document shows is compared with it.
 """
 
@@ -32,11 +32,9 @@ from hypothesis.stateful import (
 
 from paymentsdk import OPERATIONS, AiohttpTransport, APIError, Http11Transport, OutcomeUnknown, PaymentsClient
 from paymentsdk._clock import SystemClock
-from paymentsdk._codec.timestamps import timestamp
 from paymentsdk._engine.retry import RetryBudgets
-from paymentsdk.sandbox import FaultRule, Sandbox
+from paymentsdk.sandbox import FaultRule, Rejected, Sandbox
 from paymentsdk.sandbox._records import INVOICES, MERCHANT_ORDERS
-from paymentsdk.sandbox._responses import Refused
 from tests.property.model import MONTHLY, POLICIES, ZERO, Grant, Model, Remembered, Sale, Subscription
 
 BEGIN = datetime(2026, 1, 31, 9, 30, tzinfo=UTC)
@@ -166,7 +164,7 @@ class Machine(RuleBasedStateMachine):
     # --- how things are done ------------------------------------------------------------------------------------------
 
     def send(self, client, name, data, fault, *, key=None, **path):
-        """Send a request; return ``done``, ``refused`` or ``unknown``, and the answer or the error."""
+        """Send a request; return ``done``, ``refused`` or ``unknown``, and the response or the error."""
         body = None if data is None else msgspec.convert(data, OPERATIONS[name].body)
         # It is for a platform that fails as a whole; here each fault is one of its own.
         self.connected._state.budgets = RetryBudgets()
@@ -181,64 +179,64 @@ class Machine(RuleBasedStateMachine):
             if added:
                 added.remove()
 
-    def write(self, name, data, *, fault, key, refusal, effect=None, **path):
+    def write(self, name, data, *, fault, key, rejection, effect=None, **path):
         """Send a keyed write, and again with its key if its outcome is unknown; *effect* follows a first success."""
         model, client, key = self.model, self.client, key or self.clock.key()
         request = Remembered(name, path, data, model.now, b"")
         remembered = model.remembered(key, request.place)
         same = next((one for one in remembered if (one.operation, one.path, one.body) == (name, path, data)), None)
-        code = "idempotency_key_already_used" if remembered and not same else None if same else refusal
+        code = "idempotency_key_already_used" if remembered and not same else None if same else rejection
 
         before = self.everything()
-        outcome, answer = self.send(client, name, data, fault, key=key, **path)
+        outcome, response = self.send(client, name, data, fault, key=key, **path)
         spent = fault is not None and fault[1] >= ATTEMPTS
-        if outcome == "unknown" or (spent and outcome == "refused" and answer.status == 429):
-            assert key == answer.idempotency_key
-            assert spent or code or answer.last_error.status in {409, 423}, answer
+        if outcome == "unknown" or (spent and outcome == "refused" and response.status == 429):
+            assert key == response.idempotency_key
+            assert spent or code or response.last_error.status in {409, 423}, response
             assert before == self.everything() or fault[0] in AFTER
-            outcome, answer = self.send(client, name, data, None, key=key, **path)
+            outcome, response = self.send(client, name, data, None, key=key, **path)
 
         if code and outcome == "unknown":  # An earlier attempt may have done it: the code alone settles nothing.
             assert before == self.everything()
             return
         if code:
-            unread = fault is not None and fault[0] == "malformed" and answer.code is None
-            assert outcome == "refused", (code, answer)
-            assert unread or answer.code == code, (code, answer)
+            unread = fault is not None and fault[0] == "malformed" and response.code is None
+            assert outcome == "refused", (code, response)
+            assert unread or response.code == code, (code, response)
         else:
-            assert outcome == "done", answer
+            assert outcome == "done", response
         if same:
-            assert same.answer == answer.raw, "a replayed answer is another one"
+            assert same.response == response.raw, "a replayed response is another one"
         if code or same:
-            assert before == self.everything(), "what was refused or done before changed something"
+            assert before == self.everything(), "what was rejected or done before changed something"
             return
-        request.answer = answer.raw
+        request.response = response.raw
         model.remember(key, request)
-        effect(json.loads(answer.raw, parse_float=Decimal), key)
+        effect(json.loads(response.raw, parse_float=Decimal), key)
 
     def create_unkeyed(self, name, data, fault):
         """Send a write without a key; say whether it was done. It is sent again only when it was turned away."""
         client = self.client
         before = self.everything()
-        outcome, answer = self.send(client, name, data, fault)
+        outcome, response = self.send(client, name, data, fault)
         turned_away = fault is not None and fault[0] == "rate_limit"
         if fault is None or (turned_away and fault[1] < ATTEMPTS):
-            assert outcome == "done", answer
+            assert outcome == "done", response
             return True
-        assert outcome == ("refused" if turned_away else "unknown"), answer
+        assert outcome == ("refused" if turned_away else "unknown"), response
         assert fault[0] in AFTER or before == self.everything()
         return fault[0] in AFTER
 
     def act(self, code, do):
-        """Have the buyer do something that is refused with *code*, and then changes nothing; or with none, not."""
-        _ = self.client  # Who names no seller means the first, whose grants are renewed by that.
+        """Have the buyer do something that is rejected with *code*, and then changes nothing; or with none, not."""
+        _ = self.client  # Who names no seller means the first, whose grants are refreshed by that.
         before = self.everything()
         if code is None:
             return do()
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(Rejected) as rejected:
             do()
-        assert code == refused.value.code
-        assert before == self.everything(), "what was refused changed something"
+        assert code == rejected.value.code
+        assert before == self.everything(), "what was rejected changed something"
         return None
 
     def walk(self, pager, page_size, total):
@@ -282,12 +280,12 @@ class Machine(RuleBasedStateMachine):
         self.order(body, fault, self.old_key(data))
 
     def order(self, body, fault, key):
-        def effect(answer, key):
-            (payment,) = answer["transactions"]["payments"]
-            self.check_order(self.model.create_order(body, answer["id"], payment["id"], key), answer)
+        def effect(response, key):
+            (payment,) = response["transactions"]["payments"]
+            self.check_order(self.model.create_order(body, response["id"], payment["id"], key), response)
 
-        refusal = "pos_not_found" if "POS-none" in str(body) else None
-        self.write("orders.create", body, fault=fault, key=key, refusal=refusal, effect=effect)
+        rejection = "pos_not_found" if "POS-none" in str(body) else None
+        self.write("orders.create", body, fault=fault, key=key, rejection=rejection, effect=effect)
 
     @rule(
         data=st.data(),
@@ -318,13 +316,13 @@ class Machine(RuleBasedStateMachine):
     def cancel_order(self, data, fault):
         order, model = self.an_order(data, lambda one: one.left or one.status == "created"), self.model
 
-        def effect(answer, key):
+        def effect(response, key):
             model.cancel_order(order, key)
-            self.check_order(order, answer)
+            self.check_order(order, response)
 
-        refusal = model.cancel_refusal(order)
+        rejection = model.cancel_refusal(order)
         key = self.old_key(data)
-        self.write("orders.cancel", None, fault=fault, key=key, refusal=refusal, effect=effect, order_id=order.id)
+        self.write("orders.cancel", None, fault=fault, key=key, rejection=rejection, effect=effect, order_id=order.id)
 
     @precondition(lambda self: any(order.paid for order in self.model.orders.values()))
     @rule(data=st.data(), fault=faults, amount=st.none() | st.just("half") | amounts)
@@ -337,26 +335,26 @@ class Machine(RuleBasedStateMachine):
             part = (of, half if amount == "half" else Decimal(amount))
             body = {"transactions": [{"id": part[0], "amount": str(part[1])}]}
 
-        def effect(answer, key):
-            made = answer["transactions"]["refunds"][-1]
+        def effect(response, key):
+            made = response["transactions"]["refunds"][-1]
             model.refund_order(order, part[1] if part else order.left, made["id"], key)
             assert (order.refunds[-1].amount, order.refunds[-1].status) == (Decimal(made["amount"]), made["status"])
-            assert (order.status, order.detail) == (answer["status"], answer["status_detail"])
+            assert (order.status, order.detail) == (response["status"], response["status_detail"])
             if model.policies["refund_answer"] == "full":
-                self.check_order(order, answer)
+                self.check_order(order, response)
 
-        refusal = model.refund_refusal(order, part)
+        rejection = model.refund_refusal(order, part)
         key = self.old_key(data)
-        self.write("orders.refund", body, fault=fault, key=key, refusal=refusal, effect=effect, order_id=order.id)
+        self.write("orders.refund", body, fault=fault, key=key, rejection=rejection, effect=effect, order_id=order.id)
 
     @rule(fault=passing_faults)
     def get_orders(self, fault):
         client = self.client
         before = self.everything()
         for order in self.model.orders.values():
-            outcome, answer = self.send(client, "orders.get", None, fault, order_id=order.id)
-            assert outcome == "done", answer
-            self.check_order(order, json.loads(answer.raw))
+            outcome, response = self.send(client, "orders.get", None, fault, order_id=order.id)
+            assert outcome == "done", response
+            self.check_order(order, json.loads(response.raw))
         assert before == self.everything()
 
     def check_order(self, order, shown):
@@ -366,7 +364,8 @@ class Machine(RuleBasedStateMachine):
         mode = body.get("config", {}).get("qr", {}).get("mode", "static")
         assert ("type_response" in shown) == (mode != "static")
         assert (order.status, order.detail) == (shown["status"], shown["status_detail"])
-        assert [timestamp(order.made), timestamp(order.updated)] == [shown["created_date"], shown["last_updated_date"]]
+        for moment, name in ((order.made, "created_date"), (order.updated, "last_updated_date")):
+            assert timedelta(0) <= moment - datetime.fromisoformat(shown[name]) < timedelta(milliseconds=1)
         (payment,) = shown["transactions"]["payments"]
         assert (order.payment_id, body["total_amount"], *order.payment) == tuple(
             payment[name] for name in ("id", "amount", "status", "status_detail")
@@ -500,16 +499,16 @@ class Machine(RuleBasedStateMachine):
         body = {"wallet_payment": charge, "payer": {"token": token, "type_token": "wallet"}, "capture": capture}
         charged = Decimal(amount) - Decimal(discount or 0)
 
-        def effect(answer, key):
-            (part,) = answer["payments"]
-            assert (charged, charge) == (part["transaction_amount"], answer["wallet_payment"])
+        def effect(response, key):
+            (part,) = response["payments"]
+            assert (charged, charge) == (part["transaction_amount"], response["wallet_payment"])
             taken = token == "wallet" and capture
             kind = {"wallet": "" if capture else "_authorized", "reject-1": "_rejected", "pending-1": "_pending"}[token]
-            self.model.enter(f"wallet_payment{kind}", str(answer["id"]), charged if taken else ZERO, key)
+            self.model.enter(f"wallet_payment{kind}", str(response["id"]), charged if taken else ZERO, key)
 
-        refusal = "bad_request" if charged < 0 else None
+        rejection = "bad_request" if charged < 0 else None
         key = self.old_key(data)
-        self.write("wallet_payments.create", body, fault=fault, key=key, refusal=refusal, effect=effect)
+        self.write("wallet_payments.create", body, fault=fault, key=key, rejection=rejection, effect=effect)
 
     @precondition(lambda self: self.model.keys)
     @rule(data=st.data(), fault=faults)
@@ -518,7 +517,7 @@ class Machine(RuleBasedStateMachine):
         key = data.draw(st.sampled_from(sorted(self.model.keys)))
         for one in self.model.keys[key]:
             if one in self.model.remembered(key, one.place):
-                self.write(one.operation, one.body, fault=fault, key=key, refusal=None, **one.path)
+                self.write(one.operation, one.body, fault=fault, key=key, rejection=None, **one.path)
 
     @rule(email=st.sampled_from(["ana@example.com", "Ana@example.com", "bo@example.com"]), fault=faults)
     def create_customer(self, email, fault):
@@ -527,8 +526,8 @@ class Machine(RuleBasedStateMachine):
                 self.model.emails.add(email.lower())
                 self.model.enter("customer_created", self.sandbox.ledger()[-1].id)
         else:
-            outcome, answer = self.send(self.client, "customers.create", {"email": email}, None)
-            assert (outcome, answer.code) == ("refused", "101")
+            outcome, response = self.send(self.client, "customers.create", {"email": email}, None)
+            assert (outcome, response.code) == ("refused", "101")
 
     @rule()
     def authorize(self):
@@ -544,10 +543,10 @@ class Machine(RuleBasedStateMachine):
         exchange = oauth.exchange_code if is_code else oauth.refresh
         if grant.spent or grant.until <= model.now:
             before = self.everything()
-            with pytest.raises(APIError) as refused:
+            with pytest.raises(APIError) as rejected:
                 self.run(exchange(secret))
-            assert refused.value.code == "invalid_grant"
-            assert before == self.everything(), "what was refused changed something"
+            assert rejected.value.code == "invalid_grant"
+            assert before == self.everything(), "what was rejected changed something"
             return
         token = self.run(exchange(secret))
         grant.spent = is_code or model.policies["refresh_tokens"] == "rotate"

@@ -1,4 +1,4 @@
-"""Laws of amounts: exact or refused, never rounded."""
+"""Laws of amounts: exact or rejected, never rounded."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def test_what_is_exact_stays_as_it_is(amount: Decimal) -> None:
 
 
 @given(st.decimals(allow_nan=True, allow_infinity=True))
-def test_it_is_exact_or_it_is_refused(amount: Decimal) -> None:
-    """There is no third way: what is not refused has the same value and one of the two forms."""
+def test_it_is_exact_or_it_is_rejected(amount: Decimal) -> None:
+    """There is no third way: what is not rejected has the same value and one of the two forms."""
     try:
         exact = money.exact(amount)
     except ValueError:
@@ -100,7 +100,7 @@ def test_nothing_else_is_an_amount(value: object) -> None:
     ],
 )
 def test_the_rule_that_is_broken_is_named(text: str, reason: str) -> None:
-    """What has no exact form is refused, with the rule; a hostile exponent costs no time and no memory."""
+    """What has no exact form is rejected, with the rule; a hostile exponent costs no time and no memory."""
     with pytest.raises(ValueError, match=reason):
         money.exact(Decimal(text))
 

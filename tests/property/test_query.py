@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 from urllib.parse import parse_qsl, urlsplit
 
@@ -9,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paymentsdk import OPERATIONS, RequestInvalid
-from paymentsdk._codec.encode import fill_path
+from paymentsdk import OPERATIONS, PaymentsClient, PaymentsError, Response
+from paymentsdk.errors import RequestInvalid
+from paymentsdk.testing import MemoryTransport
 
 MERCHANT_ORDERS = OPERATIONS["merchant_orders.search"].query_encoder
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
@@ -54,20 +57,30 @@ def test_a_moment_keeps_its_instant(moment: datetime) -> None:
     assert "." in text
 
 
+async def sent_to(order_id: str) -> list[str]:
+    """Return the addresses that a refund of *order_id* is sent to."""
+    transport = MemoryTransport(lambda request: Response(404, {}, b""))
+    async with PaymentsClient("TEST-1", base_url="http://127.0.0.1", transport=transport) as client:
+        with suppress(PaymentsError):
+            await client.call(OPERATIONS["orders.refund"], order_id=order_id)
+    return [request.url for request in transport.requests]
+
+
 @given(st.text(max_size=12))
 def test_a_path_has_the_places_that_it_was_given(value: str) -> None:
-    """An id either stands in its place of the path, unchanged by any reader, or is refused."""
-    try:
-        path = fill_path("/v1/orders/{order_id}/refund", ("order_id",), {"order_id": value})
-    except RequestInvalid:
-        return
+    """An id either stands in its place of the path, unchanged by any reader, or is rejected."""
+    for url in asyncio.run(sent_to(value)):
+        assert ["", "v1", "orders", value, "refund"] == urlsplit(url).path.split("/")
+        assert value not in ("", ".", "..")
 
-    assert ["", "v1", "orders", value, "refund"] == urlsplit(f"http://x{path}").path.split("/")
-    assert value not in (".", "..")
+
+def test_a_plain_id_is_sent() -> None:
+    """Negative control: the law above is about requests that are made."""
+    assert ["http://127.0.0.1/v1/orders/ORD1/refund"] == asyncio.run(sent_to("ORD1"))
 
 
 @given(st.text(st.characters(categories=["Cs"]), min_size=1, max_size=3))
 def test_what_utf_8_cannot_hold(text: str) -> None:
-    """A half of a character is refused with the name of its filter."""
+    """A half of a character is rejected with the name of its filter."""
     with pytest.raises(RequestInvalid, match=r"\$query\.status"):
         MERCHANT_ORDERS.encode({"status": text})

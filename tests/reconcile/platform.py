@@ -74,7 +74,7 @@ class Platform:
         return row
 
     def show(self, begin: int | None, end: int | None, offset: int, limit: int | None) -> tuple[list[Row], int] | None:
-        """Return a page and its total; ``None`` if the offset is refused."""
+        """Return a page and its total; ``None`` if the offset is rejected."""
         self.calls += 1
         self.now += 20
         self._drift()

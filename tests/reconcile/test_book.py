@@ -112,7 +112,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-async def test_a_value_that_cannot_be_is_refused(tmp_path: Path, what: str) -> None:
+async def test_a_value_that_cannot_be_is_rejected(tmp_path: Path, what: str) -> None:
     """The error names the row, the column and the rule, and nothing is sent."""
     row, complaint = WRONG[what]
 
@@ -141,7 +141,7 @@ async def test_no_line_of_a_csv_file_is_left_out(tmp_path: Path, line: str) -> N
         await nothing_sent(Book.csv(path), tmp_path)
 
 
-async def test_a_file_that_cannot_be_a_book_is_refused(tmp_path: Path) -> None:
+async def test_a_file_that_cannot_be_a_book_is_rejected(tmp_path: Path) -> None:
     """Columns of the wrong type, columns that are not there, and no file at all."""
     path = tmp_path / "book.parquet"
     parquet.write_table(pa.table({"reference": ["a"], "paid": [1.5]}), path)

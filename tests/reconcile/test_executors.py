@@ -125,7 +125,7 @@ async def test_a_worker_without_a_client_ends_the_walk(tmp_path: Path) -> None:
         await walked(tmp_path / "out", ProcessExecutor(fails, processes=1))
 
 
-def test_settings_that_make_no_sense_are_refused(tmp_path: Path) -> None:
+def test_settings_that_make_no_sense_are_rejected(tmp_path: Path) -> None:
     """Before a process is started."""
     with pytest.raises(RequestInvalid, match="processes"):
         ProcessExecutor(connecting(tmp_path), processes=0)
@@ -133,7 +133,7 @@ def test_settings_that_make_no_sense_are_refused(tmp_path: Path) -> None:
         DaskExecutor(connecting(tmp_path), "tcp://127.0.0.1:1", in_flight=0)
 
 
-async def test_a_function_that_no_process_can_import_is_refused(tmp_path: Path) -> None:
+async def test_a_function_that_no_process_can_import_is_rejected(tmp_path: Path) -> None:
     """What is local to a function has no name to be imported by."""
 
     def local() -> PaymentsClient:

@@ -98,7 +98,7 @@ async def test_progress_is_told_after_each_commit(tmp_path: Path, monkeypatch: p
 
 
 async def test_a_platform_that_takes_no_large_pages(tmp_path: Path) -> None:
-    """A limit that is refused is left out, also in a run that goes on; a query that is refused without one raises."""
+    """A limit that is rejected is left out, also in a run that goes on; a query that is rejected without one raises."""
     served = Served(quiet(1))
 
     async def strict(request: Request) -> Response:
@@ -260,7 +260,7 @@ async def test_young_windows_are_walked_again(tmp_path: Path) -> None:
     [{"created": (WEEK[0], WEEK[1] - timedelta(days=1))}, {"max_window": 30}, {"lag": timedelta(0)}],
     ids=str,
 )
-async def test_another_question_is_refused(tmp_path: Path, other: dict) -> None:
+async def test_another_question_is_rejected(tmp_path: Path, other: dict) -> None:
     """A directory belongs to one question: mixed, the rows of two would be those of neither."""
     await walked(Served(quiet(1)), tmp_path)
 
@@ -269,7 +269,7 @@ async def test_another_question_is_refused(tmp_path: Path, other: dict) -> None:
 
 
 async def test_two_processes_cannot_share_a_directory(tmp_path: Path) -> None:
-    """The second is refused as long as the first works."""
+    """The second is rejected as long as the first works."""
     ledger = _ledger.Ledger(tmp_path, "mine")
 
     with pytest.raises(RequestInvalid, match="out: cannot be used: database is locked"):
@@ -282,7 +282,7 @@ async def test_two_processes_cannot_share_a_directory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"created": (datetime(2026, 1, 1), WEEK[1])},  # noqa: DTZ001 - that is what is refused
+        {"created": (datetime(2026, 1, 1), WEEK[1])},  # noqa: DTZ001 - that is what is rejected
         {"created": (WEEK[1], WEEK[0])},
         {"lag": timedelta(days=2)},
         {"max_window": 1},
@@ -291,7 +291,7 @@ async def test_two_processes_cannot_share_a_directory(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-async def test_arguments_that_make_no_sense_are_refused(tmp_path: Path, wrong: dict) -> None:
+async def test_arguments_that_make_no_sense_are_rejected(tmp_path: Path, wrong: dict) -> None:
     """Nothing is sent, and nothing is written."""
     served = Served(quiet(1))
     with pytest.raises(RequestInvalid):

@@ -16,7 +16,7 @@ from paymentsdk.resources import OPERATIONS
 from paymentsdk.resources.merchant_orders import StreetName
 from tests.resources.members import declared, present
 
-# One answer per operation, with every member that the spec names.
+# One response per operation, with every member that the spec names.
 WHOLE = {
     "oauth.token": """{"access_token": "TEST-1234-010203-0a1b-77", "token_type": "bearer", "expires_in": 15552000,
         "scope": "offline_access read write", "user_id": 77, "refresh_token": "TG-0123456789", "live_mode": false,
@@ -176,16 +176,16 @@ def _read_as(kind: type, raw: object) -> object:
 
 
 def test_the_table_has_every_member_that_is_declared() -> None:
-    """A member that is new in an answer is read, lost, spoiled and left out like the others in the tests below."""
-    answers = {name: inspect.type_info(one.result) for name, one in OPERATIONS.items()}
-    told = {member for name, text in WHOLE.items() for member in present(answers[name], json.loads(text))}
+    """A member that is new in a response is read, lost, spoiled and left out like the others in the tests below."""
+    responses = {name: inspect.type_info(one.result) for name, one in OPERATIONS.items()}
+    told = {member for name, text in WHOLE.items() for member in present(responses[name], json.loads(text))}
 
-    assert {member for answer in answers.values() for member in declared(answer)} == told
+    assert {member for response in responses.values() for member in declared(response)} == told
 
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_every_member_of_the_contract_is_kept(name: str) -> None:
-    """An answer with all members of the spec is read exactly, on the fast way, and none of them is lost."""
+    """A response with all members of the spec is read exactly, on the fast way, and none of them is lost."""
     value, anomalies = OPERATIONS[name].decode(WHOLE[name].encode())
 
     assert [] == list(_lost(_read(WHOLE[name]), value))
@@ -202,7 +202,7 @@ def test_a_lost_member_is_noticed() -> None:
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_an_odd_member_costs_no_other(name: str) -> None:
-    """Whatever stands in the place of one member, the answer is read, and every other member is as it was."""
+    """Whatever stands in the place of one member, the response is read, and every other member is as it was."""
     operation, whole = OPERATIONS[name], _read(WHOLE[name])
     for place in _places(whole):
         for odd in ODD:
@@ -212,7 +212,7 @@ def test_an_odd_member_costs_no_other(name: str) -> None:
             try:
                 value, _ = operation.decode(json.dumps(crooked, default=float).encode())
             except ValueError:
-                assert place in {("id",), ("access_token",)}, (place, odd)  # Without these there is no answer.
+                assert place in {("id",), ("access_token",)}, (place, odd)  # Without these there is no response.
                 continue
             assert {p for p in _lost(whole, value) if not _touches(p, place)} == set(), (place, odd)
 
@@ -233,7 +233,7 @@ def _touches(lost: tuple[str | int, ...], place: tuple[str | int, ...]) -> bool:
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_a_missing_member_is_none(name: str) -> None:
-    """Any member but the identity may be missing, and an answer without it needs no repair."""
+    """Any member but the identity may be missing, and a response without it needs no repair."""
     operation, whole = OPERATIONS[name], _read(WHOLE[name])
     for member in whole.keys() - {"id", "access_token"}:
         rest = {key: value for key, value in whole.items() if key != member}
@@ -259,7 +259,7 @@ MINIMAL = {
 
 
 @pytest.mark.parametrize(("name", "body"), MINIMAL.items())
-def test_a_minimal_answer_is_an_answer(name: str, body: bytes) -> None:
+def test_a_minimal_response_is_a_response(name: str, body: bytes) -> None:
     """A success may hold nothing but the identity, and a page nothing at all."""
     assert () == OPERATIONS[name].decode(body)[1]
 
@@ -365,7 +365,7 @@ CROOKED = [
      "payer.phone.area_code", "", []),
     ("preferences.create", '{"id": "1", "binary_mode": "true", "expires": 0}', "binary_mode", True,
      ["$.expires", "$.binary_mode"]),
-    # A deletion may answer nothing.
+    # A deletion may have an empty response.
     ("release_reports.disable_schedule", "", "status", None, ["$"]),
 ]  # fmt: skip
 
@@ -383,7 +383,7 @@ def test_what_real_traffic_sends_is_read(
 
 
 @pytest.mark.parametrize(("name", "body"), [(name, body) for name, body, _, _, crooked in CROOKED if crooked])
-def test_without_the_repair_the_crooked_answers_are_lost(name: str, body: str) -> None:
+def test_without_the_repair_the_crooked_responses_are_lost(name: str, body: str) -> None:
     """The control: what is reported as repaired does not decode by itself, or decodes to an amount that is none."""
     decoder = OPERATIONS[name].decoder
     with suppress(ValidationError, DecodeError):
@@ -404,7 +404,7 @@ def test_without_the_repair_the_crooked_answers_are_lost(name: str, body: str) -
     ],
 )
 def test_the_parts_of_an_order_that_everybody_asks_for(members: str, expected: tuple[object, ...]) -> None:
-    """Payment, refunds and code are at hand, and absent without an error where an answer leaves them out."""
+    """Payment, refunds and code are at hand, and absent without an error where a response leaves them out."""
     order, _ = OPERATIONS["orders.get"].decode(f'{{"id": "ORD1"{members}}}'.encode())
 
     assert expected == (order.payment and order.payment.id, tuple(one.id for one in order.refunds), order.qr_data)
@@ -416,14 +416,14 @@ def test_a_member_that_nobody_knows_is_ignored() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"null", b"7", b"<html>", b'{"id"', b'{"status": "active"}', b"\xff"])
-def test_what_is_no_answer_is_refused(body: bytes) -> None:
-    """Without JSON, without an object or without the identity there is no answer, and no value is made up."""
+def test_what_is_no_response_is_rejected(body: bytes) -> None:
+    """Without JSON, without an object or without the identity there is no response, and no value is made up."""
     with pytest.raises(ValueError, match="body"):
         OPERATIONS["plans.get"].decode(body)
 
 
 def test_a_credential_is_never_in_an_anomaly() -> None:
-    """A token that had to be mended is reported without being shown."""
+    """A token that had to be repaired is reported without being shown."""
     token, anomalies = OPERATIONS["oauth.token"].decode(b'{"access_token": 1234567890123}')
 
     assert "1234567890123" == token.access_token

@@ -37,14 +37,14 @@ WEST = datetime(2026, 1, 31, 9, 30, tzinfo=timezone(timedelta(hours=-3)))
 
 @pytest.fixture
 def transport() -> MemoryTransport:
-    """A transport that gives one answer, to whatever is asked."""
+    """A transport that gives one response, to whatever is asked."""
     bodies = {"/oauth/token": b'{"access_token": "t"}', "/search": b'{"results": [], "elements": []}'}
 
-    def answer(request: Request) -> Response:
+    def response(request: Request) -> Response:
         body = next((body for path, body in bodies.items() if path in request.url), b'{"id": "x"}')
         return Response(200, {}, body)
 
-    return MemoryTransport(answer)
+    return MemoryTransport(response)
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ async def test_a_method_sends_what_the_spec_says(
     assert body == (json.loads(request.body) if request.body else None)
 
 
-#: Calls that are refused, and the place that the error names.
+#: Calls that are rejected, and the place that the error names.
 REFUSED: list[tuple[Callable[[PaymentsClient], object], str]] = [
     (lambda c: c.oauth.exchange_code(""), "$.code"),
     (lambda c: c.oauth.exchange_code("c", client_id="app"), "client_secret"),
@@ -150,11 +150,11 @@ REFUSED: list[tuple[Callable[[PaymentsClient], object], str]] = [
 async def test_what_breaks_a_rule_is_not_sent(
     client: PaymentsClient, transport: MemoryTransport, call: Callable[[PaymentsClient], object], place: str
 ) -> None:
-    """An argument that breaks a rule is refused with its name, before anything leaves."""
-    with pytest.raises(RequestInvalid) as refusal:
+    """An argument that breaks a rule is rejected with its name, before anything leaves."""
+    with pytest.raises(RequestInvalid) as rejection:
         await call(client)
 
-    assert place == refusal.value.path
+    assert place == rejection.value.path
     assert [] == transport.requests
 
 
@@ -171,7 +171,7 @@ OF_THE_REQUEST = (400, 404, 409)
 def test_a_docstring_names_what_the_method_raises(
     client: PaymentsClient, name: str, operation: Operation[object, object]
 ) -> None:
-    """Whoever reads the docstring knows the errors to handle: local ones, and those of the documented refusals."""
+    """Whoever reads the docstring knows the errors to handle: local ones, and those of the documented rejections."""
     noun, method = name.split(".")
     raises = inspect.getdoc(getattr(getattr(client, noun), method)).partition("Raises:")[2]
     classes = {error_class(one.status, one.code) for one in operation.errors if one.status in OF_THE_REQUEST}
@@ -226,7 +226,7 @@ async def test_the_session_of_the_buyer_travels_in_the_header_of_the_setting(tra
         lambda client: client.customers.create(CustomerRequest(email="a@b.example"), onec="a"),
     ],
 )
-async def test_a_misspelt_option_is_refused(
+async def test_a_misspelt_option_is_rejected(
     client: PaymentsClient, transport: MemoryTransport, write: Callable[[PaymentsClient], Awaitable[object]]
 ) -> None:
     """Dropped in silence, it would leave a write with a random key, or outside the journal: nothing is sent."""
@@ -248,8 +248,8 @@ async def test_a_key_goes_with_its_own_call_only(client: PaymentsClient, transpo
     assert none is None
 
 
-async def test_a_deletion_may_answer_nothing() -> None:
-    """A schedule is disabled whether the platform answers with the report or with no body at all."""
+async def test_a_deletion_may_response_nothing() -> None:
+    """A schedule is disabled whether the platform responds with the report or with no body at all."""
     transport = MemoryTransport([Response(204), Response(200, {}, b'{"id": 1, "status": "deleted"}')])
     async with PaymentsClient("t", base_url=BASE_URL, transport=transport) as client:
         assert ReleaseReport() == await client.release_reports.disable_schedule()
@@ -281,7 +281,7 @@ def test_an_access_token_can_be_read() -> None:
         "TEST-1-\u0660\u0661\u0660\u0661\u0660\u0660-secret-2",
     ],
 )
-def test_another_structure_is_refused_without_being_shown(token: str) -> None:
+def test_another_structure_is_rejected_without_being_shown(token: str) -> None:
     """A token of another structure raises ValueError, and the error does not repeat it."""
     with pytest.raises(ValueError, match="does not have the structure") as error:
         parse_access_token(token)
@@ -306,7 +306,7 @@ SECRETIVE = [
 
 @pytest.mark.parametrize("value", SECRETIVE, ids=lambda value: type(value).__name__)
 def test_credentials_are_not_shown(value: object) -> None:
-    """Neither repr, str, format nor a rich display shows a credential, and a pickle is refused."""
+    """Neither repr, str, format nor a rich display shows a credential, and a pickle is rejected."""
     shown = (repr(value), str(value), f"{value}", repr([value]), repr(list(value.__rich_repr__())))
 
     assert not [text for text in shown if "secret0123" in text]
@@ -322,7 +322,7 @@ def test_what_is_no_credential_is_shown() -> None:
     assert "the-token-of-the-payer" not in repr(payment)
 
 
-def test_answers_pickle() -> None:
+def test_responses_pickle() -> None:
     """What holds no credential can be pickled, with its moments and enums."""
     report = ReleaseReport(id=1, generation_date=WEST)
 

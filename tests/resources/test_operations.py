@@ -1,4 +1,4 @@
-"""The declarations: all thirteen operations, all documented codes, and which answers belong to which request."""
+"""The declarations: all thirteen operations, all documented codes, and which responses belong to which request."""
 
 from __future__ import annotations
 
@@ -121,16 +121,16 @@ def test_the_declarations_cannot_be_changed() -> None:
         ({"retry": "keyed write"}, "shops.create.retry"),
     ],
 )
-def test_a_declaration_that_would_send_the_token_astray_is_refused(change: dict[str, object], place: str) -> None:
+def test_a_declaration_that_would_send_the_token_astray_is_rejected(change: dict[str, object], place: str) -> None:
     """An operation of one's own goes below the base URL, and with a key if it takes one, or cannot be declared."""
     declared = {"name": "shops.create", "method": "POST", "path": "/v1/shops/{shop_id}", "retry": RetryClass.KEYED}
     more = {"section": "", "summary": "", "result": Order}
     assert Operation(**declared, **more).keyed
 
-    with pytest.raises(RequestInvalid) as refused:
+    with pytest.raises(RequestInvalid) as rejected:
         Operation(**{**declared, **change}, **more)
 
-    assert place == refused.value.path
+    assert place == rejected.value.path
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)
@@ -170,14 +170,14 @@ def test_a_refresh_may_be_sent_again_and_a_code_may_not() -> None:
     assert oauth.TOKEN.path_names == oauth._REFRESH.path_names == ()
 
 
-def test_only_a_search_takes_a_large_answer() -> None:
-    """8 MiB are more than any one thing has, and no memory is lost to an answer without end."""
+def test_only_a_search_takes_a_large_response() -> None:
+    """8 MiB are more than any one thing has, and no memory is lost to a response without end."""
     assert {8 * MIB} == {OPERATIONS[name].max_response for name in DECLARED if not name.endswith(".search")}
 
 
 @pytest.mark.parametrize("name", [name for name in DECLARED if name.endswith(".search")])
 def test_a_search_takes_its_filters_and_a_position(name: str) -> None:
-    """Every search pages by offset and limit, takes a large answer, and says where its rows are."""
+    """Every search pages by offset and limit, takes a large response, and says where its rows are."""
     operation = OPERATIONS[name]
 
     assert {"offset", "limit"} <= operation.query.__annotations__.keys()
@@ -222,7 +222,7 @@ ORDER = {
     "type": "qr",
 }
 ITEMS = [{"title": "A book"}]
-#: An operation, its body, its path values, an answer, and whether it can belong to the request.
+#: An operation, its body, its path values, a response, and whether it can belong to the request.
 ANSWERS = [
     ("wallet_payments.create", WALLET, {}, '{"id": 1}', True),
     ("wallet_payments.create", WALLET, {}, '{"id": 1, "wallet_payment": {}}', True),
@@ -276,15 +276,15 @@ ANSWERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "body", "path", "answer", "belongs"), ANSWERS)
-def test_an_answer_to_another_request_is_noticed(
-    name: str, body: dict[str, object] | None, path: dict[str, str], answer: str, belongs: bool
+@pytest.mark.parametrize(("name", "body", "path", "response", "belongs"), ANSWERS)
+def test_a_response_to_another_request_is_noticed(
+    name: str, body: dict[str, object] | None, path: dict[str, str], response: str, belongs: bool
 ) -> None:
     """What a response repeats must be what was sent, be it a value or none; what it leaves out raises no alarm."""
     operation = OPERATIONS[name]
     request = None if body is None else convert(body, operation.body)
 
-    found = operation.compare(request, path, operation.decode(answer.encode())[0])
+    found = operation.compare(request, path, operation.decode(response.encode())[0])
 
     assert belongs is (found.mismatch is None)
 

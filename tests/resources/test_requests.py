@@ -69,18 +69,18 @@ def test_every_member_of_the_contract_goes_out(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "path", "value", "place", "reason"), BROKEN)
-def test_what_the_platform_refuses_is_refused_here(
+def test_what_the_platform_rejects_is_rejected_here(
     name: str, path: str, value: object, place: str, reason: str
 ) -> None:
-    """One broken rule is refused with its place and its rule; the request without it (the control above) passes."""
+    """One broken rule is rejected with its place and its rule; the request without it (the control above) passes."""
     request = copy.deepcopy(json.loads(WHOLE[name]))
     put(request, path, value)
 
-    with pytest.raises(RequestInvalid) as refusal:
+    with pytest.raises(RequestInvalid) as rejection:
         OPERATIONS[name].encoder.decode(json.dumps(request).encode())
 
-    assert place == refusal.value.path
-    assert reason in refusal.value.reason
+    assert place == rejection.value.path
+    assert reason in rejection.value.reason
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_what_the_platform_refuses_is_refused_here(
     ],
 )
 def test_what_just_keeps_a_rule_of_an_order_passes(path: str, value: object) -> None:
-    """A rule refuses nothing but what breaks it: the platform takes what stands at its edge, and a sale is not lost."""
+    """A rule rejects nothing but what breaks it: the platform takes what stands at its edge, and a sale is not lost."""
     request = json.loads(WHOLE["orders.create"])
     put(request, path, value)
 
@@ -108,7 +108,7 @@ def test_what_just_keeps_a_rule_of_an_order_passes(path: str, value: object) -> 
 
 
 def test_categories_alone_pass() -> None:
-    """Categories that discount an item are refused beside discounts of the order, and only there."""
+    """Categories that discount an item are rejected beside discounts of the order, and only there."""
     request = json.loads(WHOLE["orders.create"])
     put(request, "items.0.external_categories", [{"id": "food"}])
     del request["discounts"]
@@ -152,22 +152,22 @@ def test_a_day_goes_out_as_a_date_or_a_moment(day: str) -> None:
 
 @pytest.mark.parametrize("day", ["tomorrow", "2026-02-31", "2026-01-31T09:30:00", "\ud800", 5])
 def test_a_day_that_is_none(day: object) -> None:
-    """What is neither a date nor a moment is refused where it stands, whatever it is."""
-    with pytest.raises(RequestInvalid) as refused:
+    """What is neither a date nor a moment is rejected where it stands, whatever it is."""
+    with pytest.raises(RequestInvalid) as rejected:
         CustomerRequest(date_registered=day)
 
-    assert "$.date_registered" == refused.value.path
+    assert "$.date_registered" == rejected.value.path
 
 
 @pytest.mark.parametrize("day", ["2026-01-31", "2026-01-31T09:30:00.000-03:00"])
-def test_an_answer_may_repeat_a_day_as_it_was_sent(day: str) -> None:
+def test_a_response_may_repeat_a_day_as_it_was_sent(day: str) -> None:
     """Whichever of the two forms it has, it breaks no contract: not even `strict` calls the write unknown for it."""
     for name, places in DAYS.items():
-        answer = {**copy.deepcopy(json.loads(WHOLE[name])), "id": "77-abc"}
+        response = {**copy.deepcopy(json.loads(WHOLE[name])), "id": "77-abc"}
         for place in places:
-            put(answer, place, day)
+            put(response, place, day)
 
-        _, anomalies = OPERATIONS[name].decode(json.dumps(answer).encode())
+        _, anomalies = OPERATIONS[name].decode(json.dumps(response).encode())
 
         assert () == anomalies
 
@@ -201,7 +201,7 @@ def test_a_day_has_a_json_schema(kind: type) -> None:
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_what_goes_out_and_comes_back_has_a_json_schema(name: str) -> None:
-    """A service that takes a request, or answers with what came back, needs no hook to describe either."""
+    """A service that takes a request, or responds with what came back, needs no hook to describe either."""
     kinds = [kind for kind in (OPERATIONS[name].body, OPERATIONS[name].result) if kind is not None]
 
     _, components = msgspec.json.schema_components(kinds)
@@ -237,7 +237,7 @@ def wallet(amount: object, payer: object = None) -> WalletPaymentRequest:
 
 DISCOUNTS = DiscountsRequest(payment_methods=[DiscountRequest(new_total_amount=Decimal(1), type="credit_card")])
 LATE, EARLY = datetime(2026, 2, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)
-#: Requests made in Python, of types that no wire has: refused by the call at their own place, and never a crash.
+#: Requests made in Python, of types that no wire has: rejected by the call at their own place, and never a crash.
 WRONG: list[tuple[str, Callable[[], object], str, str]] = [
     ("preferences.create", lambda: preference(items=item(0.1)), "$.items[0].unit_price", "not float"),
     ("preferences.create", lambda: preference(items=item(Decimal("NaN"))), "$.items[0].unit_price", "finite"),
@@ -327,13 +327,15 @@ def test_no_sum_is_rounded() -> None:
 
 
 @pytest.mark.parametrize(("name", "make", "place", "reason"), WRONG)
-def test_wrong_types_are_refused_at_their_place(name: str, make: Callable[[], object], place: str, reason: str) -> None:
-    """A float, NaN or dict in a request is refused by its own rule; the rules across members never stumble over it."""
-    with pytest.raises(RequestInvalid) as refusal:
+def test_wrong_types_are_rejected_at_their_place(
+    name: str, make: Callable[[], object], place: str, reason: str
+) -> None:
+    """A float, NaN or dict in a request is rejected by its own rule; the rules across members never stumble over it."""
+    with pytest.raises(RequestInvalid) as rejection:
         OPERATIONS[name].encoder.encode(make())
 
-    assert place == refusal.value.path
-    assert reason in refusal.value.reason
+    assert place == rejection.value.path
+    assert reason in rejection.value.reason
 
 
 #: Requests that pass, and their bytes.
@@ -377,12 +379,12 @@ def test_only_what_was_set_goes_out(name: str, make: Callable[[], object], encod
     assert encoded == OPERATIONS[name].encoder.encode(make())
 
 
-def test_an_expiration_that_is_no_text_is_refused_in_words() -> None:
+def test_an_expiration_that_is_no_text_is_rejected_in_words() -> None:
     """A number of minutes is no duration; whoever gives one is told so at once, with the place."""
-    with pytest.raises(RequestInvalid, match="expected text such as PT5M, got int") as refusal:
+    with pytest.raises(RequestInvalid, match="expected text such as PT5M, got int") as rejection:
         order(expiration_time=5)
 
-    assert "$.expiration_time" == refusal.value.path
+    assert "$.expiration_time" == rejection.value.path
 
 
 @pytest.mark.parametrize("mode", [QRMode.HYBRID, "hybrid"])
@@ -394,7 +396,7 @@ def test_a_mode_is_its_text_or_its_constant(mode: QRModeName) -> None:
 
 
 def test_unknown_members_are_ignored_except_by_the_orders_api() -> None:
-    """The platform ignores members that it does not know; its Orders API refuses them."""
+    """The platform ignores members that it does not know; its Orders API rejects them."""
     assert CustomerRequest() == OPERATIONS["customers.create"].encoder.decode(b'{"nickname": "An"}')
     with pytest.raises(RequestInvalid):
         OPERATIONS["orders.refund"].encoder.decode(b'{"reason": "none"}')

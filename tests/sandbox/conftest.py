@@ -30,7 +30,7 @@ class Answer:
 
     @property
     def code(self) -> str:
-        """The code of a refusal, in whatever shape it came."""
+        """The code of a rejection, in whatever shape it came."""
         body = self.json
         if "errors" in body:
             return body["errors"][0]["code"]

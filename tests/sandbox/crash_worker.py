@@ -1,8 +1,8 @@
 """Kills itself at every moment of an order's life, and looks what is left; run by test_crash.py.
 
 For each moment: a child makes, pays and refunds an order, with the same keys every time, and is killed there. Then the
-whole is done again on the same file, as a client does who got no answer. The moments are the statements, before each of
-which comes SIGKILL; or the commits, in the middle of whose writes the system ends a process that writes too much.
+whole is done again on the same file, as a client does who got no response. The moments are the statements, before each
+of which comes SIGKILL; or the commits, in the middle of whose writes the system ends a process that writes too much.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Each bound of what a request may hold: the last value within it is taken, the first beyond it is refused."""
+"""Each bound of what a request may hold: the last value within it is taken, the first beyond it is rejected."""
 
 from __future__ import annotations
 
 import pytest
 
-from paymentsdk._paging.pager import LARGEST_OFFSET
-from paymentsdk.sandbox._parsing import MAX_DEPTH
+from paymentsdk.sandbox._parsing import LARGEST_OFFSET, MAX_DEPTH
 
 LARGEST = 2**63 - 1
 
@@ -43,7 +42,7 @@ async def test_nesting_has_a_bottom(plain):
 @pytest.mark.control("paymentsdk.sandbox._parsing.LARGEST_OFFSET", LARGEST_OFFSET - 1)
 @pytest.mark.control("paymentsdk.sandbox._parsing.LARGEST_OFFSET", LARGEST_OFFSET + 1)
 async def test_a_position_has_an_end(plain):
-    """A limit that is larger than any page is cut to one; one that no page can have is refused."""
+    """A limit that is larger than any page is cut to one; one that no page can have is rejected."""
     search = "/preapproval_plan/search?limit="
 
     seen = [(await plain("GET", f"{search}{limit}")).status for limit in (LARGEST_OFFSET, LARGEST_OFFSET + 1)]
@@ -65,5 +64,5 @@ async def test_an_integer_may_be_written_with_a_point(plain):
 @pytest.mark.parametrize("search", ["/preapproval_plan", "/authorized_payments", "/merchant_orders"])
 @pytest.mark.parametrize(("query", "status"), [("limit=&offset=&status=", 200), ("limit=x", 400), ("offset=-1", 400)])
 async def test_a_filter_without_a_value_is_not_there(plain, search, query, status):
-    """An empty one counts as not given; one with a value that it cannot have is refused."""
+    """An empty one counts as not given; one with a value that it cannot have is rejected."""
     assert status == (await plain("GET", f"{search}/search?{query}")).status

@@ -70,7 +70,7 @@ def test_a_clock_can_be_frozen_at_any_moment_and_go_on_from_there():
 
 @pytest.mark.parametrize("duration", [timedelta(seconds=-1), "P1M", "soon", timedelta(days=3661)])
 def test_time_does_not_go_backwards_or_to_no_known_place(duration):
-    """Negative, unknown or absurd durations are refused."""
+    """Negative, unknown or absurd durations are rejected."""
     with pytest.raises(ValueError, match=r"backwards|duration|at most"):
         clock().advance(duration)
 
@@ -169,7 +169,7 @@ async def test_a_sandbox_can_begin_at_a_moment():
 
 @pytest.mark.parametrize("moment", [datetime(2026, 1, 31), datetime(1960, 1, 1, tzinfo=UTC)])  # noqa: DTZ001 - the point
 def test_a_sandbox_that_cannot_begin_at_a_moment_lets_go_of_its_file(tmp_path, moment):
-    """Whoever mends the moment can use the file at once."""
+    """Whoever repairs the moment can use the file at once."""
     path = str(tmp_path / "sandbox.db")
     with pytest.raises(ValueError, match=r"time zone|1970"):
         Sandbox(db=path, frozen_at=moment)

@@ -10,11 +10,10 @@ import pytest
 
 from paymentsdk import ErrorCode
 from paymentsdk.resources import OPERATIONS
-from paymentsdk.sandbox import FaultRule, _app, _codes, _magic_values, _parsing, _pipeline, _responses
+from paymentsdk.sandbox import FaultRule, Rejected, _app, _codes, _magic_values, _parsing, _pipeline, _responses
 from paymentsdk.sandbox._codes import CAUSES, magic_value, ways
 from paymentsdk.sandbox._handlers import HANDLERS
 from paymentsdk.sandbox._pipeline import Incoming
-from paymentsdk.sandbox._responses import Refused
 
 CODES = [(operation, error) for operation in OPERATIONS.values() for error in operation.errors]
 NAMES = [f"{operation.name}-{error.status}-{error.code}" for operation, error in CODES]
@@ -47,10 +46,10 @@ async def test_a_rule_produces_every_code(plain, sandbox, operation):
     for error in operation.errors:
         rule = FaultRule(effect="refuse", operation=operation.name, status=error.status, code=error.code)
         with sandbox.faults.add(rule):
-            answer = await send(plain, operation, body)
+            response = await send(plain, operation, body)
 
-        assert (error.status, error.code) == (answer.status, answer.code)
-        assert error.meaning in answer.raw.decode()
+        assert (error.status, error.code) == (response.status, response.code)
+        assert error.meaning in response.raw.decode()
 
 
 @pytest.mark.parametrize(
@@ -64,18 +63,18 @@ async def test_a_magic_value_produces_every_code_of_its_operation(plain, client,
     member = where.member
     if where.later:
         made = await client.orders.create(order(external_reference=value))
-        answer = await send(plain, operation, path=operation.path.format(order_id=made.id))
+        response = await send(plain, operation, path=operation.path.format(order_id=made.id))
     elif member in operation.path_names:
-        answer = await send(plain, operation, path=operation.path.format(**{member: value}))
+        response = await send(plain, operation, path=operation.path.format(**{member: value}))
     elif operation.query:
-        answer = await send(plain, operation, query=f"?{member}={value}")
+        response = await send(plain, operation, query=f"?{member}={value}")
     else:
         body = changed(operation.example, member, value)
         if not operation.authenticated:
             body |= {"client_id": sandbox.client_id, "client_secret": sandbox.client_secret}
-        answer = await send(plain, operation, body)
+        response = await send(plain, operation, body)
 
-    assert (error.status, error.code) == (answer.status, answer.code)
+    assert (error.status, error.code) == (response.status, response.code)
 
 
 @pytest.mark.parametrize("text", ["refuse", "refuse-", "refuse-nothing", "xrefuse-generic", "refuse-cancel-generic"])
@@ -96,16 +95,16 @@ def test_the_causes_of_all_operations_are_of_documented_codes():
     assert set(CAUSES) <= {error.code for _, error in CODES}
 
 
-def test_a_token_is_refused_with_the_code_that_the_operation_documents(sandbox):
+def test_a_token_is_rejected_with_the_code_that_the_operation_documents(sandbox):
     """Whatever it is called: a 401 with a code of its own needs no line in what all operations share."""
     own = ErrorCode(401, "token_not_known", "the token is not known")
     operation = replace(OPERATIONS["plans.search"], errors=(own,))
     incoming = Incoming(path={}, query={}, authorization="Bearer x", content_type="", key=None, body=b"")
 
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Rejected) as rejected:
         _pipeline.authenticate(sandbox.platform, operation, incoming, live_tokens=False)
 
-    assert (401, "token_not_known") == (refused.value.status, refused.value.code)
+    assert (401, "token_not_known") == (rejected.value.status, rejected.value.code)
 
 
 @pytest.mark.parametrize("file", [_responses, _app, _codes, _pipeline, _parsing, _magic_values])

@@ -13,13 +13,14 @@ from urllib.parse import urlencode
 import aiohttp
 import pytest
 
-from paymentsdk._operation.operation import MIB
 from paymentsdk._secrets import MaskedRepr
 from paymentsdk.resources.common import RequestStruct
 from paymentsdk.sandbox import FaultRule, _redaction
 from paymentsdk.sandbox._clock import ClockState
 from paymentsdk.sandbox._events import KEPT_REQUESTS, MOST_BEHIND, Changed, Event, Feed, RequestLine
 from paymentsdk.sandbox._redaction import redact_body, redact_parameters
+
+MIB = 2**20
 
 
 async def test_an_order_can_be_paid(client, plain, order):
@@ -72,7 +73,7 @@ async def test_a_payment_can_be_rejected(client, plain, order):
         ("PUT", "clock", None, 405),
     ],
 )
-async def test_what_cannot_be_done_is_refused(plain, method, path, body, status):
+async def test_what_cannot_be_done_is_rejected(plain, method, path, body, status):
     """In JSON, with a code and a sentence."""
     answer = await plain(method, f"/_sandbox/{path}", body)
 
@@ -190,7 +191,7 @@ async def test_preferences_are_opened_paid_and_refunded(plain, client):
 
 @pytest.mark.parametrize("amount", ["5_0", " 50", "+50", "\u0665\u0660", "5e1", "50.0", "", "50\n"])
 async def test_an_amount_is_written_in_digits(plain, client, amount):
-    """What Python would read as a number, and the platform would not, is refused with the place."""
+    """What Python would read as a number, and the platform would not, is rejected with the place."""
     body = {"items": [{"title": "t", "quantity": 1, "unit_price": 60}]}
     name = (await plain("POST", "/checkout/preferences", body)).json["id"]
     paid = (await plain("POST", f"/_sandbox/preferences/{name}/pay")).json
@@ -207,7 +208,7 @@ async def test_an_amount_is_written_in_digits(plain, client, amount):
 
 @pytest.mark.parametrize("amount", [b'"50"', b'"50.00"', b"50", b"50.0"])
 async def test_an_amount_is_text_or_a_number(plain, amount):
-    """Negative control: text as in an answer, or a JSON number."""
+    """Negative control: text as in a response, or a JSON number."""
     body = b'{"reason": "r", "auto_recurring": {"transaction_amount": %s}}' % amount
 
     made = (await plain("POST", "/_sandbox/plans", body)).json
@@ -325,7 +326,7 @@ async def test_the_ledger_is_exported_line_by_line(plain, client, connect, sandb
         ("GET", "events?tenant=5", "'tenant' is not a parameter of this request; it takes: none"),
     ],
 )
-async def test_a_parameter_that_nobody_looks_at_is_refused(plain, sandbox, method, asked, message):
+async def test_a_parameter_that_nobody_looks_at_is_rejected(plain, sandbox, method, asked, message):
     """One that is misspelt, or that a script has left empty, does not stand for every seller: nothing is done."""
     sandbox.faults.add(FaultRule(effect="html"))
 
@@ -336,7 +337,7 @@ async def test_a_parameter_that_nobody_looks_at_is_refused(plain, sandbox, metho
 
 
 async def test_the_last_requests_are_shown_without_credentials(plain, client, sandbox, order):
-    """Newest first, with bodies and answers; no token, secret, code or payer token in any of it."""
+    """Newest first, with bodies and responses; no token, secret, code or payer token in any of it."""
     info = sandbox.describe()
     await client.orders.create(order())
     token = await client.oauth.exchange_code(sandbox.authorization_code)
@@ -368,7 +369,7 @@ async def test_the_last_requests_are_shown_without_credentials(plain, client, sa
 
 
 async def test_a_form_is_shown_without_credentials(plain, sandbox):
-    """A form at the token endpoint is refused, and its secrets are shown no more than those of a JSON body."""
+    """A form at the token endpoint is rejected, and its secrets are shown no more than those of a JSON body."""
     info = sandbox.describe()
     form = {"grant_type": "authorization_code", "client_secret": info.client_secret, "code": info.authorization_code}
     form |= {"code_verifier": "very-secret", "refresh_token": info.refresh_token}
@@ -429,7 +430,7 @@ async def test_a_credential_is_masked_wherever_it_is_sent(plain, name):
     ],
 )
 async def test_a_credential_in_a_form_is_masked(plain, name):
-    """A program that sends a form is refused, and shown without the token of its buyer, and with everything else."""
+    """A program that sends a form is rejected, and shown without the token of its buyer, and with everything else."""
     rest = "payer[type_token]=wallet&address[zip_code]=1425&code=7\n"
     await plain("POST", "/v1/advanced_payments", f"a=5&{name}=SECRET&{rest}".encode(), key="k")
 
@@ -451,7 +452,7 @@ def test_a_credential_in_an_odd_form_is_masked(form):
 
 
 async def test_a_credential_in_a_dict_that_was_made_no_json_is_masked(plain):
-    """A program that sends the text of its dict is refused, and shown without the token of its buyer."""
+    """A program that sends the text of its dict is rejected, and shown without the token of its buyer."""
     await plain("POST", "/v1/advanced_payments", str({"payer": {"token": "SECRET"}, "code": "7"}).encode(), key="k")
 
     [line] = (await plain("GET", "/_sandbox/requests")).json
@@ -543,7 +544,7 @@ def test_what_is_no_json_is_shown_where_it_asks_for_no_token(body):
 
 
 def test_bytes_that_are_no_text_are_shown_as_such():
-    """A body that cannot be read is refused like any other, and noted like any other."""
+    """A body that cannot be read is rejected like any other, and noted like any other."""
     assert "\ufffd" == redact_body(b"\xff", grant=False)
 
 
@@ -551,7 +552,7 @@ def test_bytes_that_are_no_text_are_shown_as_such():
     "body", [b'{"url":"http://x/?code=7&token=8"}', b' ["token=8"]', b'"token=8"', b'{"url":"http://x/?token=8"']
 )
 def test_what_is_no_form_has_no_parameters(body):
-    """A text in JSON, whole or not, that looks like a parameter is shown as it came."""
+    """A string in JSON, whole or not, that looks like a parameter is shown as it came."""
     assert body.decode() == redact_body(body, grant=False)
 
 
@@ -641,7 +642,7 @@ async def test_a_watcher_who_leaves_is_no_failure(session, sandbox, until, caplo
 
 
 async def test_changes_from_elsewhere_are_told(session, sandbox, plain, until):
-    """Whoever shows policies, rules or documents hears that they may be others now; not of refusals."""
+    """Whoever shows policies, rules or documents hears that they may be others now; not of rejections."""
     watching = asyncio.create_task(events(session, sandbox, 5))
     await until(lambda: sandbox.platform.feed._watchers)
     await plain("POST", "/_sandbox/snapshot")
@@ -660,7 +661,7 @@ async def test_changes_from_elsewhere_are_told(session, sandbox, plain, until):
 
 
 async def test_a_stream_has_no_head(plain):
-    """Asking for the headers alone is refused, instead of hanging: 405."""
+    """Asking for the headers alone is rejected, instead of hanging: 405."""
     assert 405 == (await plain("HEAD", "/_sandbox/events")).status
 
 

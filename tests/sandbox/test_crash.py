@@ -28,7 +28,7 @@ def killed_at_every_moment(directory: Path, *options: str) -> dict:
 
 
 def test_a_kill_at_any_statement_leaves_nothing_half_done(tmp_path):
-    """Claim of the key, effect, ledger and saved answer are one: all of it or none, at each of the statements."""
+    """Claim of the key, effect, ledger and saved response are one: all of it or none, at each of the statements."""
     result = killed_at_every_moment(tmp_path)
 
     assert result["kills"] > 40
@@ -79,7 +79,7 @@ async def serve(path: Path) -> tuple[asyncio.subprocess.Process, str]:
 
 
 async def test_a_kill_loop_loses_and_doubles_nothing(tmp_path, order, until):
-    """Killed amid concurrent writes, again and again: every key has one effect, and every answer was true."""
+    """Killed amid concurrent writes, again and again: every key has one effect, and every response was true."""
     path = tmp_path / "sandbox.db"
     async with Sandbox(db=str(path)) as sandbox:
         token = sandbox.access_token

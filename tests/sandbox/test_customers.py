@@ -1,4 +1,4 @@
-"""Customers, and the numbers that they are refused with."""
+"""Customers, and the numbers that they are rejected with."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ EVERYTHING = {
 
 async def test_every_member_comes_back(plain, sandbox):
     """With an id that is text, no cards, no addresses, and the moment of its making."""
-    answer = await plain("POST", "/v1/customers", EVERYTHING)
-    made = answer.json
+    response = await plain("POST", "/v1/customers", EVERYTHING)
+    made = response.json
 
     shown = EVERYTHING.keys() & set(Customer.__struct_fields__)
-    assert 201 == answer.status
+    assert 201 == response.status
     assert {name: EVERYTHING[name] for name in shown} == {name: made[name] for name in shown}
     assert isinstance(made["id"], str)
     assert ([], [], False) == (made["cards"], made["addresses"], made["live_mode"])
@@ -48,13 +48,13 @@ async def test_a_date_comes_back_as_it_was_sent(plain, day):
 async def test_a_seller_has_one_customer_per_email(client, connect, sandbox):
     """101, whatever the case; another seller may have the same one."""
     await client.customers.create(CustomerRequest(email="ana@example.com"))
-    with pytest.raises(BadRequest) as refused:
+    with pytest.raises(BadRequest) as rejected:
         await client.customers.create(CustomerRequest(email="ANA@example.com"))
     async with connect(sandbox, sandbox.create_tenant()) as other:
         assert await other.customers.create(CustomerRequest(email="ana@example.com"))
 
-    assert "101" == refused.value.code
-    assert "the customer already exists" == refused.value.meaning
+    assert "101" == rejected.value.code
+    assert "the customer already exists" == rejected.value.meaning
 
 
 @pytest.mark.parametrize(
@@ -88,26 +88,26 @@ async def test_a_seller_has_one_customer_per_email(client, connect, sandbox):
 )
 async def test_a_broken_rule_has_the_number_of_its_member(plain, members, code):
     """In `cause[0].code`, as a number; the table that people read says what leads to it."""
-    answer = await plain("POST", "/v1/customers", {"email": "ana@example.com", **members})
+    response = await plain("POST", "/v1/customers", {"email": "ana@example.com", **members})
 
-    assert (400, code) == (answer.status, answer.json["cause"][0]["code"])
+    assert (400, code) == (response.status, response.json["cause"][0]["code"])
     assert str(code) in NOUNS["customers"].causes
 
 
 @pytest.mark.parametrize("odd", ["a\0b", ["a\0b"], [{"a": ["a\0b"]}], {"a\0b": 1}, 2**63, [2**64], {"a": [-(2**63)]}])
-async def test_what_cannot_be_kept_is_refused_wherever_it_stands(plain, odd):
+async def test_what_cannot_be_kept_is_rejected_wherever_it_stands(plain, odd):
     """NUL, and integers of more than 64 bits, in lists and in objects of free-form data as well."""
-    answer = await plain("POST", "/v1/customers", {"email": "ana@example.com", "metadata": {"odd": odd}})
+    response = await plain("POST", "/v1/customers", {"email": "ana@example.com", "metadata": {"odd": odd}})
 
-    assert (400, 117) == (answer.status, answer.json["cause"][0]["code"])
+    assert (400, 117) == (response.status, response.json["cause"][0]["code"])
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"5", b"{", b"null", b"\xff"])
 async def test_the_body_must_be_an_object(plain, body):
     """118."""
-    answer = await plain("POST", "/v1/customers", body)
+    response = await plain("POST", "/v1/customers", body)
 
-    assert (400, "118") == (answer.status, answer.code)
+    assert (400, "118") == (response.status, response.code)
 
 
 @pytest.mark.parametrize("missing", ["first_name", "last_name", "phone", "identification", "email"])
@@ -116,10 +116,10 @@ async def test_five_members_can_be_required(start, plain_to, missing):
     sandbox = await start(policies={"customer_required": "five"})
     body = {name: value for name, value in EVERYTHING.items() if name != missing}
 
-    answer = await plain_to(sandbox)("POST", "/v1/customers", body)
+    response = await plain_to(sandbox)("POST", "/v1/customers", body)
 
-    assert (400, "125") == (answer.status, answer.code)
-    assert missing in answer.json["cause"][0]["data"]
+    assert (400, "125") == (response.status, response.code)
+    assert missing in response.json["cause"][0]["data"]
     assert 201 == (await plain_to(sandbox)("POST", "/v1/customers", EVERYTHING)).status
 
 
@@ -130,15 +130,15 @@ async def test_emails_can_be_those_of_test_users_only(start, plain_to, email, st
     """`test_emails=test_payer`: 128 for any other."""
     sandbox = await start(policies={"test_emails": "test_payer"})
 
-    answer = await plain_to(sandbox)("POST", "/v1/customers", {"email": email})
+    response = await plain_to(sandbox)("POST", "/v1/customers", {"email": email})
 
-    assert status == answer.status
-    assert status == 201 or "128" == answer.code
+    assert status == response.status
+    assert status == 201 or "128" == response.code
 
 
 async def test_members_that_the_contract_does_not_know_are_taken(plain):
-    """They are not refused, and not kept."""
-    answer = await plain("POST", "/v1/customers", {"email": "a@b.com", "nickname": "x"})
+    """They are not rejected, and not kept."""
+    response = await plain("POST", "/v1/customers", {"email": "a@b.com", "nickname": "x"})
 
-    assert 201 == answer.status
-    assert "nickname" not in answer.json
+    assert 201 == response.status
+    assert "nickname" not in response.json

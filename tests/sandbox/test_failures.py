@@ -9,8 +9,7 @@ from contextlib import closing, suppress
 import pytest
 
 from paymentsdk import OutcomeUnknown, PaymentsClient, RetryPolicy
-from paymentsdk.sandbox import FaultRule, Sandbox, _delivery, _header_timeout
-from paymentsdk.sandbox._responses import Refused
+from paymentsdk.sandbox import FaultRule, Rejected, Sandbox, _delivery, _header_timeout
 
 
 def fill_the_disk(sandbox: Sandbox) -> None:
@@ -28,7 +27,7 @@ async def create_many(client: PaymentsClient, order) -> None:
 
 @pytest.mark.control(
     "paymentsdk.sandbox._pipeline.Pipeline.log_failure",
-    lambda self, request, error: Refused(500, "generic", "internal error of the sandbox"),
+    lambda self, request, error: Rejected(500, "generic", "internal error of the sandbox"),
 )
 async def test_a_full_disk_is_said(tmp_path, order, capsys):
     """To the client, on stderr and in the list of requests."""
@@ -52,9 +51,9 @@ async def test_a_failed_command_is_on_stderr_and_listed(plain, sandbox, monkeypa
         raise RuntimeError("the cause")
 
     monkeypatch.setattr(sandbox.platform.clock, "resume", fail)
-    answer = await plain("POST", "/_sandbox/clock/resume")
+    response = await plain("POST", "/_sandbox/clock/resume")
 
-    assert (500, "internal error of the sandbox: see its stderr") == (answer.status, answer.json["message"])
+    assert (500, "internal error of the sandbox: see its stderr") == (response.status, response.json["message"])
     assert "POST /_sandbox/clock/resume: RuntimeError('the cause')" in capsys.readouterr().err
     assert [("/_sandbox/clock/resume", 500)] == [(one.path, one.status) for one in sandbox.platform.feed.requests]
 
@@ -122,7 +121,7 @@ async def test_a_slow_response_is_not_cut_by_the_timeout_of_headers(sandbox, con
                 assert sandbox.plan_id == (await client.plans.get(sandbox.plan_id)).id
 
 
-async def test_a_file_of_another_schema_is_refused(tmp_path):
+async def test_a_file_of_another_schema_is_rejected(tmp_path):
     """By the number in the file, older or newer, and it says what to do; the same schema is opened again."""
     path = str(tmp_path / "sandbox.db")
     async with Sandbox(db=path) as sandbox:
@@ -144,7 +143,7 @@ async def test_a_file_of_another_schema_is_refused(tmp_path):
     lambda connection: bool(connection.execute("SELECT name FROM sqlite_master").fetchall()),
     raises=pytest.fail.Exception,
 )
-async def test_a_damaged_file_is_refused(tmp_path):
+async def test_a_damaged_file_is_rejected(tmp_path):
     """When it is opened, in a sentence, and not at the first row that cannot be read."""
     path = tmp_path / "sandbox.db"
     async with Sandbox(db=str(path)) as sandbox:
@@ -178,16 +177,16 @@ async def test_a_snapshot_of_a_file_outlives_the_sandbox(tmp_path, connect, orde
         assert ["refuse"] == [added.rule.effect for added in sandbox.faults.list()]
 
 
-async def test_a_snapshot_that_cannot_be_read_is_refused(tmp_path, plain_to):
+async def test_a_snapshot_that_cannot_be_read_is_rejected(tmp_path, plain_to):
     """Its file is named; the sandbox goes on as it was. Without a file there is none, and no name leads elsewhere."""
     broken = tmp_path / "sandbox.db.broken.snapshot"
     broken.write_bytes(b"not a database, but a text that is long enough to be looked at")
     async with Sandbox(db=str(tmp_path / "sandbox.db")) as sandbox:
         plain = plain_to(sandbox)
         names = ("broken", "missing", "../sandbox")
-        refused = [await plain("POST", "/_sandbox/restore", {"name": name}) for name in names]
+        rejected = [await plain("POST", "/_sandbox/restore", {"name": name}) for name in names]
         plans = await plain("GET", "/preapproval_plan/search")
 
-    assert [409, 404, 400] == [one.status for one in refused]
-    assert "sandbox.db.broken.snapshot" in refused[0].json["message"]
+    assert [409, 404, 400] == [one.status for one in rejected]
+    assert "sandbox.db.broken.snapshot" in rejected[0].json["message"]
     assert (200, 1) == (plans.status, plans.json["paging"]["total"])

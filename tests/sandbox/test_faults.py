@@ -111,7 +111,7 @@ async def test_a_hang_ends_with_the_sandbox(start, plain_to, data, until, monkey
 
 
 def statuses_seen(sandbox: Sandbox) -> list[int | None]:
-    """Return the status of each request that is over; `None` where no answer was sent."""
+    """Return the status of each request that is over; `None` where no response was sent."""
     return [line.status for line in sandbox.platform.feed.requests]
 
 
@@ -122,7 +122,7 @@ async def test_a_delay_is_before_or_after_the_commit(plain, sandbox, data, until
 
     call = asyncio.create_task(plain("POST", "/v1/orders", data(), key="k"))
     await until(lambda: sandbox.faults.list()[0].hits)
-    await plain("GET", "/preapproval_plan/search")  # By the time of this answer the other would be there.
+    await plain("GET", "/preapproval_plan/search")  # By the time of this response the other would be there.
     meanwhile = created(sandbox)
     call.cancel()
     await asyncio.wait([call])
@@ -163,10 +163,10 @@ async def test_an_order_that_expires_while_a_request_waits_has_expired(client, s
         # As time goes by itself: nobody asks the clock to run what is due.
         sandbox.clock.state = ClockState(frozen_at=sandbox.clock.now() + timedelta(minutes=15))
 
-    answer = await late(made.id, expire, twin=twin)
+    response = await late(made.id, expire, twin=twin)
 
-    assert 409 == answer.status
-    assert "cannot_cancel_order" == answer.code
+    assert 409 == response.status
+    assert "cannot_cancel_order" == response.code
     assert ["order_created", "order_expired"] == [one.kind for one in sandbox.ledger()]
 
 
@@ -175,13 +175,13 @@ async def test_a_token_that_ends_while_a_request_waits_has_ended(client, sandbox
     """It lets nobody cancel."""
     made = await client.orders.create(order())
 
-    answer = await late(made.id, lambda: sandbox.platform.revoke(sandbox.access_token), twin=twin)
+    response = await late(made.id, lambda: sandbox.platform.revoke(sandbox.access_token), twin=twin)
 
-    assert 401 == answer.status
+    assert 401 == response.status
     assert ["order_created"] == [one.kind for one in sandbox.ledger()]
 
 
-async def test_refuse_answers_in_the_shape_of_the_operation(plain, sandbox, data):
+async def test_reject_responses_in_the_shape_of_the_operation(plain, sandbox, data):
     """Status and code are the rule's; a code alone brings its documented status."""
     with sandbox.faults.add(FaultRule(effect="refuse", status=402, code="failed")):
         payment = await plain("POST", "/v1/orders", data(), key="k")
@@ -198,12 +198,12 @@ async def test_refuse_answers_in_the_shape_of_the_operation(plain, sandbox, data
 @pytest.mark.parametrize("effect", ["refuse", "fail_before_commit"])
 @pytest.mark.parametrize("status", [499, 520, 599])
 async def test_a_status_without_a_name_is_answered(plain, sandbox, caplog, effect, status):
-    """Proxies make up statuses of their own: the answer has it, and nothing fails over its missing phrase."""
+    """Proxies make up statuses of their own: the response has it, and nothing fails over its missing phrase."""
     sandbox.faults.add(FaultRule(effect=effect, status=status))
 
-    answer = await plain("GET", "/preapproval_plan/search")
+    response = await plain("GET", "/preapproval_plan/search")
 
-    assert (status, f"status {status}") == (answer.status, answer.json["message"])
+    assert (status, f"status {status}") == (response.status, response.json["message"])
     assert [] == caplog.records
 
 
@@ -217,7 +217,7 @@ async def test_rate_limit_says_when_to_come_back(client, sandbox, order):
 
 
 @pytest.mark.parametrize("effect", ["truncate", "malformed", "html"])
-async def test_an_answer_that_cannot_be_read_leaves_the_outcome_open(client, sandbox, order, effect):
+async def test_a_response_that_cannot_be_read_leaves_the_outcome_open(client, sandbox, order, effect):
     """The order exists, and the client says that it does not know."""
     with sandbox.faults.add(FaultRule(effect=effect)), pytest.raises(OutcomeUnknown):
         await client.orders.create(order())
@@ -225,7 +225,7 @@ async def test_an_answer_that_cannot_be_read_leaves_the_outcome_open(client, san
     assert 1 == created(sandbox)
 
 
-async def test_the_effects_on_the_answer_are_what_they_say(plain, sandbox, data):
+async def test_the_effects_on_the_response_are_what_they_say(plain, sandbox, data):
     """Half of the bytes, no JSON, another type, a page: as a proxy or a crash would have it."""
     plain_answer = await plain("POST", "/v1/orders", data(), key="k")
     with sandbox.faults.add(FaultRule(effect="truncate")), pytest.raises(aiohttp.ClientPayloadError):
@@ -261,8 +261,8 @@ async def test_a_drip_gives_one_byte_at_a_time(start, plain_to, data, until):
 
 
 @pytest.mark.control("paymentsdk.sandbox._app.CLIENT_GONE", ())
-async def test_an_answer_that_nobody_waits_for_is_no_failure(plain, sandbox, data, until, end_delays, caplog):  # noqa: PLR0917
-    """Who has left before a late answer begins gets none of it, and nothing is logged: what was done stays done."""
+async def test_a_response_that_nobody_waits_for_is_no_failure(plain, sandbox, data, until, end_delays, caplog):  # noqa: PLR0917
+    """Who has left before a late response begins gets none of it, and nothing is logged: what was done stays done."""
     sandbox.faults.add(FaultRule(effect="truncate"))
     sandbox.faults.add(FaultRule(effect="delay_after_commit", seconds=60))
     before = asyncio.all_tasks()
@@ -380,9 +380,9 @@ async def test_several_rules_work_together(plain, sandbox, data):
     sandbox.faults.add(FaultRule(effect="wrong_content_type"))
     sandbox.faults.add(FaultRule(effect="html"))
 
-    answer = await plain("POST", "/v1/orders", data(), key="k")
+    response = await plain("POST", "/v1/orders", data(), key="k")
 
-    assert 502 == answer.status
+    assert 502 == response.status
     assert 1 == created(sandbox)
 
 
@@ -400,7 +400,7 @@ async def test_clear_takes_out_all_or_those_of_one_seller(sandbox):
 
 
 async def test_reads_meet_the_same_faults(client, sandbox, order):
-    """A read that got no answer says so, and nothing about an outcome."""
+    """A read that got no response says so, and nothing about an outcome."""
     made = await client.orders.create(order())
     for effect in ("reset", "truncate", "malformed", "lose_response_after_commit"):
         with sandbox.faults.add(FaultRule(effect=effect)), pytest.raises(NoAnswer) as failed:
@@ -421,17 +421,17 @@ async def test_reads_meet_the_same_faults(client, sandbox, order):
 )
 async def test_the_feed_shows_what_was_sent(plain, sandbox, data, effect, details, status):  # noqa: PLR0917 - fixtures
     """Status and body as the client got them, not as they were before the fault; nothing where nothing was sent."""
-    answer = None
+    response = None
     with sandbox.faults.add(FaultRule(effect=effect, **details)):
         try:
-            answer = await plain("POST", "/v1/orders", data(), key="k")
+            response = await plain("POST", "/v1/orders", data(), key="k")
         except aiohttp.ClientError:
             assert effect not in {"html", "malformed"}
     line = (await plain("GET", "/_sandbox/requests")).json[0]
 
     assert status == line["status"]
-    if answer is not None:
-        assert (answer.status, answer.raw.decode(errors="replace")) == (line["status"], line["answer"])
+    if response is not None:
+        assert (response.status, response.raw.decode(errors="replace")) == (line["status"], line["answer"])
     if effect == "truncate":
         assert not line["answer"].endswith("}")
     if status is None:
@@ -440,13 +440,13 @@ async def test_the_feed_shows_what_was_sent(plain, sandbox, data, effect, detail
 
 @pytest.mark.parametrize(("status", "title"), [(502, "502 Bad Gateway"), (503, "503 Service Unavailable")])
 async def test_the_page_of_a_gateway_names_its_own_status(plain, sandbox, status, title):
-    """A client that reads the page is not told another status than the one of the answer."""
+    """A client that reads the page is not told another status than the one of the response."""
     sandbox.faults.add(FaultRule(effect="html", status=status))
 
-    answer = await plain("GET", "/preapproval_plan/search")
+    response = await plain("GET", "/preapproval_plan/search")
 
-    assert f"<title>{title}</title>" in answer.raw.decode()
-    assert status == answer.status
+    assert f"<title>{title}</title>" in response.raw.decode()
+    assert status == response.status
 
 
 @pytest.mark.parametrize(
@@ -458,11 +458,11 @@ async def test_the_page_of_a_gateway_names_its_own_status(plain, sandbox, status
         ("/v1/customers", "125"),
     ],
 )
-async def test_a_refusal_without_a_code_is_a_general_one(plain, sandbox, path, code):
+async def test_a_rejection_without_a_code_is_a_general_one(plain, sandbox, path, code):
     """Not whatever code stands first: it would blame a country or a key that are as they should be."""
     sandbox.faults.add(FaultRule(effect="refuse"))
 
-    assert (400, code) == ((answer := await plain("POST", path, {}, key="k")).status, answer.code)
+    assert (400, code) == ((response := await plain("POST", path, {}, key="k")).status, response.code)
 
 
 @pytest.mark.control("paymentsdk.sandbox._codes._SERVER_ERRORS", 501)
@@ -471,8 +471,8 @@ async def test_a_status_that_is_not_documented_has_a_code_of_its_kind(plain, san
     seen = {}
     for status in (418, 499, 500, 599):
         with sandbox.faults.add(FaultRule(effect="refuse", status=status)):
-            answer = await plain("DELETE", "/v1/account/release_report/schedule")
-        seen[status] = (answer.status, answer.json["error"])
+            response = await plain("DELETE", "/v1/account/release_report/schedule")
+        seen[status] = (response.status, response.json["error"])
 
     kinds = {418: "bad_request", 499: "bad_request", 500: "generic", 599: "generic"}
     assert {status: (status, code) for status, code in kinds.items()} == seen
@@ -496,13 +496,13 @@ BAD_RULES = [
 
 
 @pytest.mark.parametrize("rule", BAD_RULES, ids=str)
-async def test_a_rule_that_could_not_do_what_it_says_is_refused(plain, sandbox, rule):
+async def test_a_rule_that_could_not_do_what_it_says_is_rejected(plain, sandbox, rule):
     """Over HTTP and in Python alike: a test with such a rule would pass for the wrong reason."""
-    answer = await plain("POST", "/_sandbox/faults", rule)
+    response = await plain("POST", "/_sandbox/faults", rule)
     with pytest.raises(ValueError, match=r".+"):
         sandbox.faults.add(FaultRule(**rule))
 
-    assert (400, "bad_request") == (answer.status, answer.json["code"])
+    assert (400, "bad_request") == (response.status, response.json["code"])
     assert () == sandbox.faults.list()
 
 
@@ -527,10 +527,10 @@ async def test_every_effect_has_one(plain, sandbox, monkeypatch):
     async def seen() -> tuple[object, ...]:
         waits.clear()
         try:
-            answer = await plain("GET", "/preapproval_plan/search?offset=1")
+            response = await plain("GET", "/preapproval_plan/search?offset=1")
         except aiohttp.ClientError as error:
             return type(error), *waits
-        return answer.status, answer.raw, answer.headers["Content-Type"], *waits
+        return response.status, response.raw, response.headers["Content-Type"], *waits
 
     for name, replacement in {"_pipeline.pause": pause, "_delivery.pause": pause, "_pipeline.hang": hang}.items():
         monkeypatch.setattr(f"paymentsdk.sandbox.{name}", replacement)

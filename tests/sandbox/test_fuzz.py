@@ -1,4 +1,4 @@
-"""Whatever comes, the answer is one of the contract's: never a 500, a stack trace, or a path of this machine."""
+"""Whatever comes, the response is one of the contract's: never a 500, a stack trace, or a path of this machine."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def served():
 
 
 def check(status: int, body: bytes) -> None:
-    """Refuse an answer that nobody should ever see."""
+    """Reject a response that nobody should ever see."""
     text = body.decode()
     assert status < 500, text
     assert "Traceback" not in text
@@ -94,8 +94,8 @@ FUZZED = settings(max_examples=60, suppress_health_check=[HealthCheck.function_s
 
 
 @pytest.mark.parametrize("name", [name for name, operation in OPERATIONS.items() if operation.body])
-def test_a_hostile_body_gets_a_documented_refusal(served, name, caplog):
-    """No body makes the sandbox fail; what is refused, is refused with a code of the operation."""
+def test_a_hostile_body_gets_a_documented_rejection(served, name, caplog):
+    """No body makes the sandbox fail; what is rejected, is rejected with a code of the operation."""
     operation = OPERATIONS[name]
     documented = {(error.status, error.code) for error in operation.errors}
     keys = iter(range(10**9))
@@ -115,14 +115,14 @@ def test_a_hostile_body_gets_a_documented_refusal(served, name, caplog):
 
 
 def codes(body: bytes) -> set[str]:
-    """Return every code in a refusal."""
+    """Return every code in a rejection."""
     answer = msgspec.json.decode(body)
     entries = [*answer.get("errors", ()), *(answer.get("cause") or ())]
     return {str(entry["code"]) for entry in entries} | {answer.get("error")}
 
 
 def ask(sandbox: Sandbox, method: str, path: str, body: bytes = b"", *, key: str = "", headers=()):
-    """Send a request by hand: no client library mends it on the way."""
+    """Send a request by hand: no client library repairs it on the way."""
     import http.client
 
     connection = http.client.HTTPConnection(sandbox.base_url.removeprefix("http://"), timeout=10)
@@ -143,7 +143,7 @@ def deep(levels: int) -> bytes:
 
 
 @pytest.mark.parametrize("levels", [70, 500, 900, 100_000])
-def test_bottomless_nesting_is_refused(served, levels, monkeypatch, caplog):
+def test_bottomless_nesting_is_rejected(served, levels, monkeypatch, caplog):
     """At a depth that is safe; without the limit (the negative control), some depth breaks the sandbox."""
     assert 400 == ask(served, "POST", "/v1/customers", deep(levels))[0]
     if levels == 900 and sys.version_info < (3, 12):  # Later ones count the stack of C apart: nothing runs out of it.
@@ -152,7 +152,7 @@ def test_bottomless_nesting_is_refused(served, levels, monkeypatch, caplog):
         assert caplog.records
 
 
-def test_half_a_character_is_refused(served, monkeypatch, caplog):
+def test_half_a_character_is_rejected(served, monkeypatch, caplog):
     """In a query it arrives as what no text can be; without the check (the negative control), it breaks the sandbox."""
     path = "/v1/orders/ORD" + "0" * 26
     lone = {"Authorization": "Bearer \xed\xa0\x80"}
@@ -166,7 +166,7 @@ values = st.text(max_size=30) | st.sampled_from(["-1", "0", "9" * 30, "1e3", "20
 
 
 @pytest.mark.parametrize("name", [name for name, operation in OPERATIONS.items() if operation.query])
-def test_a_hostile_query_gets_a_documented_refusal(served, name):
+def test_a_hostile_query_gets_a_documented_rejection(served, name):
     """No query makes the sandbox fail, whatever its parameters are."""
     operation = OPERATIONS[name]
     names = st.sampled_from(sorted(operation.query.__annotations__)) | st.text(max_size=5)
@@ -186,7 +186,7 @@ def test_a_hostile_query_gets_a_documented_refusal(served, name):
 
 @FUZZED
 @given(text=st.text(min_size=1, max_size=40), raw=st.booleans())
-def test_a_hostile_id_gets_a_refusal(served, text, raw):
+def test_a_hostile_id_gets_a_rejection(served, text, raw):
     """No id in a path makes the sandbox fail."""
     name = quote(text, safe="%" if raw else "", errors="replace")
     for path in ("/v1/orders/{}", "/preapproval_plan/{}", "/checkout/{}", "/qr/{}", "/_sandbox/faults/{}"):
@@ -195,8 +195,8 @@ def test_a_hostile_id_gets_a_refusal(served, text, raw):
 
 
 @pytest.mark.parametrize("command", sorted(f"{method} {path}" for method, path in COMMANDS if method != "GET"))
-def test_a_hostile_command_gets_a_refusal(start, command):
-    """The control API refuses what it cannot do, and never fails."""
+def test_a_hostile_command_gets_a_rejection(start, command):
+    """The control API rejects what it cannot do, and never fails."""
     method, path = command.split()
     with Sandbox(seed=3).in_thread() as sandbox:
         sandbox.clock.freeze()
@@ -217,7 +217,7 @@ headers = st.text(st.characters(min_codepoint=32, max_codepoint=255), max_size=2
 
 @FUZZED
 @given(key=headers, token=headers)
-def test_a_hostile_header_gets_a_refusal(served, key, token):
+def test_a_hostile_header_gets_a_rejection(served, key, token):
     """Neither a key nor a token makes the sandbox fail."""
     body = msgspec.json.encode(OPERATIONS["orders.create"].example)
     for sent in ({"X-Idempotency-Key": key}, {"Authorization": f"Bearer {token}", "X-Idempotency-Key": "k"}):

@@ -40,24 +40,24 @@ async def test_another_body_is_a_conflict(plain, data, client, order):
     """409 `idempotency_key_already_used`, which the client raises as its own error."""
     await plain("POST", "/v1/orders", data(), key="k")
 
-    answer = await plain("POST", "/v1/orders", data("51.00"), key="k")
+    response = await plain("POST", "/v1/orders", data("51.00"), key="k")
     with pytest.raises(IdempotencyConflict):
         await client.orders.create(order("52.00"), idempotency_key="k")
 
-    assert (409, "idempotency_key_already_used") == (answer.status, answer.code)
+    assert (409, "idempotency_key_already_used") == (response.status, response.code)
 
 
 async def test_large_amounts_are_told_apart(plain):
     """Two bodies that differ in a digit that a float cannot hold are two requests."""
     await plain("POST", "/v1/advanced_payments", _wallet(b"9007199254740993.01"), key="k")
 
-    answer = await plain("POST", "/v1/advanced_payments", _wallet(b"9007199254740993.02"), key="k")
+    response = await plain("POST", "/v1/advanced_payments", _wallet(b"9007199254740993.02"), key="k")
 
-    assert (409, "idempotency_key_already_used") == (answer.status, answer.code)
+    assert (409, "idempotency_key_already_used") == (response.status, response.code)
 
 
 async def test_an_amount_and_its_text_are_told_apart(plain, data):
-    """What was made with one is no answer to the other, which the contract does not take there."""
+    """What was made with one is no response to the other, which the contract does not take there."""
     order = json.dumps(data("50.00")).encode()
     await plain("POST", "/v1/orders", order, key="k")
     await plain("POST", "/v1/advanced_payments", _wallet(b"80.25"), key="w")
@@ -83,7 +83,7 @@ async def test_another_operation_or_another_order_is_a_conflict(plain, client, s
         await plain("POST", "/v1/advanced_payments", WALLET, key="k"),
     ]
 
-    assert [409] * 3 == [answer.status for answer in others]
+    assert [409] * 3 == [response.status for response in others]
     assert "created" == (await client.orders.get(two.id)).status
 
 
@@ -98,11 +98,11 @@ async def test_where_a_key_holds_is_a_policy(start, plain_to, data, scope, statu
         sandbox.buyer.pay(order["id"])
 
     paths = ["/v1/advanced_payments", *(f"/v1/orders/{order['id']}/refund" for order in (made, other))]
-    answers = [await plain("POST", path, WALLET if "advanced" in path else None, key="k") for path in paths]
+    responses = [await plain("POST", path, WALLET if "advanced" in path else None, key="k") for path in paths]
     again = [await plain("POST", path, WALLET if "advanced" in path else None, key="k") for path in paths]
 
-    assert [status] * 3 == [answer.status for answer in answers]
-    assert [answer.raw for answer in answers] == [answer.raw for answer in again]
+    assert [status] * 3 == [response.status for response in responses]
+    assert [response.raw for response in responses] == [response.raw for response in again]
     assert (0 if status == 409 else 2) == [entry.kind for entry in sandbox.ledger()].count("refund")
     assert made == (await plain("POST", "/v1/orders", data(), key="k")).json
 
@@ -113,23 +113,23 @@ async def test_another_body_is_a_conflict_wherever_a_key_holds(start, plain_to, 
     plain = plain_to(await start(policies={"key_scope": scope}))
     await plain("POST", "/v1/orders", data(), key="k")
 
-    answer = await plain("POST", "/v1/orders", data("51.00"), key="k")
+    response = await plain("POST", "/v1/orders", data("51.00"), key="k")
 
-    assert (409, "idempotency_key_already_used") == (answer.status, answer.code)
+    assert (409, "idempotency_key_already_used") == (response.status, response.code)
 
 
 async def test_no_key_is_forgotten_when_its_scope_changes(start, plain_to, data):
     """What was done under one setting of `key_scope` is replayed under the other."""
     sandbox = await start(policies={"key_scope": "path"})
     plain = plain_to(sandbox)
-    answers = {path: [] for path in ("/v1/orders", "/v1/advanced_payments")}
+    responses = {path: [] for path in ("/v1/orders", "/v1/advanced_payments")}
     for scope in ("path", "seller", "path"):
         sandbox.platform.change_policies({"key_scope": scope})
-        for path, given in answers.items():
+        for path, given in responses.items():
             given.append(await plain("POST", path, data() if path == "/v1/orders" else WALLET, key="k"))
 
-    assert {201} == {answer.status for given in answers.values() for answer in given}
-    assert [1, 1] == [len({answer.raw for answer in given}) for given in answers.values()]
+    assert {201} == {response.status for given in responses.values() for response in given}
+    assert [1, 1] == [len({response.raw for response in given}) for given in responses.values()]
 
 
 @pytest.mark.parametrize(("scope", "status"), [("seller", 409), ("path", 201)])
@@ -161,7 +161,7 @@ async def test_requests_without_a_key_wait_for_nobody(plain, sandbox, data, unti
 
 
 async def test_a_cancellation_and_a_refund_are_replayed_after_the_state_has_changed(plain, client, sandbox, order):
-    """What was saved is given again, although a new request would be refused by now."""
+    """What was saved is given again, although a new request would be rejected by now."""
     made = await client.orders.create(order())
     canceled = [await plain("POST", f"/v1/orders/{made.id}/cancel", key="c") for _ in range(2)]
     paid = await client.orders.create(order())
@@ -169,9 +169,9 @@ async def test_a_cancellation_and_a_refund_are_replayed_after_the_state_has_chan
     bodies = (None, {}, b"", b" \n")
     refunded = [await plain("POST", f"/v1/orders/{paid.id}/refund", body, key="r") for body in bodies]
 
-    assert [200, 200] == [answer.status for answer in canceled]
-    assert [201] * 4 == [answer.status for answer in refunded]
-    assert 1 == len({answer.raw for answer in refunded})
+    assert [200, 200] == [response.status for response in canceled]
+    assert [201] * 4 == [response.status for response in refunded]
+    assert 1 == len({response.raw for response in refunded})
     assert 1 == [entry.kind for entry in sandbox.ledger()].count("refund")
 
 
@@ -202,13 +202,13 @@ async def test_a_key_is_forgotten_after_24_hours(plain, sandbox, data):
 
 
 def kept(sandbox, key):
-    """Return how many saved answers of *key* the first seller has."""
+    """Return how many saved responses of *key* the first seller has."""
     return len(sandbox.platform.store.saved_responses(sandbox.tenant.user_id, key))
 
 
 @pytest.mark.control("paymentsdk.sandbox._idempotency.forgotten", lambda book: book.now - timedelta(days=36500))
-async def test_the_answer_of_a_key_that_is_forgotten_is_not_kept(plain, sandbox, data):
-    """A sandbox that runs for weeks keeps the answers of a day; the answers of other sellers are left alone."""
+async def test_the_response_of_a_key_that_is_forgotten_is_not_kept(plain, sandbox, data):
+    """A sandbox that runs for weeks keeps the responses of a day; the responses of other sellers are left alone."""
     other = sandbox.create_tenant()
     await plain("POST", "/v1/orders", data(), key="others", token=other.access_token)
     for day in range(4):
@@ -224,7 +224,7 @@ async def test_the_answer_of_a_key_that_is_forgotten_is_not_kept(plain, sandbox,
 
 
 async def test_a_shorter_memory_of_keys_can_be_taken_back(plain, sandbox, data):
-    """The answers of the contract's 24 hours are kept, whatever the policy says in between."""
+    """The responses of the contract's 24 hours are kept, whatever the policy says in between."""
     first = await plain("POST", "/v1/orders", data(), key="k")
     sandbox.platform.change_policies({"key_hours": 1})
     sandbox.clock.advance("PT23H59M59.999S")
@@ -277,25 +277,25 @@ async def test_a_keyed_write_needs_a_key(plain, path, body):
     path = path.format(id="ORD" + "0" * 26)
 
     for headers in ({}, {"X-Idempotency-Key": ""}):
-        answer = await plain("POST", path, body, headers=headers)
-        assert (400, "empty_required_header") == (answer.status, answer.code)
+        response = await plain("POST", path, body, headers=headers)
+        assert (400, "empty_required_header") == (response.status, response.code)
 
 
-async def test_a_long_key_is_refused_with_a_code_of_the_operation(plain):
+async def test_a_long_key_is_rejected_with_a_code_of_the_operation(plain):
     """`bad_request` where the contract has none for the length; it names the header, as no member is to blame."""
-    answer = await plain("POST", "/v1/advanced_payments", WALLET, key="7" * 129)
+    response = await plain("POST", "/v1/advanced_payments", WALLET, key="7" * 129)
 
-    assert (400, "bad_request") == (answer.status, answer.code)
-    assert "X-Idempotency-Key: has more than 128 characters" == answer.json["cause"][0]["data"]
+    assert (400, "bad_request") == (response.status, response.code)
+    assert "X-Idempotency-Key: has more than 128 characters" == response.json["cause"][0]["data"]
 
 
 @pytest.mark.parametrize(("length", "status"), [(1, 201), (64, 201), (128, 201), (129, 400)])
 async def test_keys_have_a_length(plain, data, length, status):
     """1 to 128 characters; more are `invalid_idempotency_key_length`."""
-    answer = await plain("POST", "/v1/orders", data(), key="7" * length)
+    response = await plain("POST", "/v1/orders", data(), key="7" * length)
 
-    assert status == answer.status
-    assert status == 201 or "invalid_idempotency_key_length" == answer.code
+    assert status == response.status
+    assert status == 201 or "invalid_idempotency_key_length" == response.code
 
 
 async def test_reads_and_unkeyed_writes_ignore_a_key(plain, client, order, data):
@@ -328,15 +328,15 @@ async def test_a_failed_request_is_not_remembered(plain, sandbox, data, rule):
     assert 201 == mended.status
 
 
-async def test_a_refused_request_is_not_remembered(plain, data):
-    """A 4xx by itself does not use up the key either: it may be mended."""
+async def test_a_rejected_request_is_not_remembered(plain, data):
+    """A 4xx by itself does not use up the key either: it may be repaired."""
     assert 400 == (await plain("POST", "/v1/orders", data(type="online"), key="k")).status
     assert 201 == (await plain("POST", "/v1/orders", data(), key="k")).status
 
 
 @pytest.mark.parametrize(("policy", "status"), [("conflict", 409), ("locked", 423), ("wait", 201)])
-async def test_a_concurrent_twin_gets_a_defined_answer(start, plain_to, data, until, end_delays, policy, status):  # noqa: PLR0917
-    """While the first is on its way, the second is refused, or waits and gets the same answer; one order is made."""
+async def test_a_concurrent_twin_gets_a_defined_response(start, plain_to, data, until, end_delays, policy, status):  # noqa: PLR0917
+    """While the first is on its way, the second is rejected, or waits and gets the same response; one order is made."""
     sandbox = await start(policies={"concurrent_twin": policy})
     plain = plain_to(sandbox)
     with sandbox.faults.add(FaultRule(effect="delay_before_commit", seconds=3600, times=1)) as delay:
@@ -354,16 +354,16 @@ async def test_a_concurrent_twin_gets_a_defined_answer(start, plain_to, data, un
 
 async def test_many_twins_make_one_order(plain, sandbox, data):
     """Fifty at once: one effect, and the same bytes for all."""
-    answers = await asyncio.gather(*(plain("POST", "/v1/orders", data(), key="k") for _ in range(50)))
+    responses = await asyncio.gather(*(plain("POST", "/v1/orders", data(), key="k") for _ in range(50)))
 
-    assert {201} == {answer.status for answer in answers}
-    assert 1 == len({answer.raw for answer in answers})
+    assert {201} == {response.status for response in responses}
+    assert 1 == len({response.raw for response in responses})
     assert 1 == [entry.kind for entry in sandbox.ledger()].count("order_created")
 
 
 async def test_a_wallet_payment_is_made_once(plain, sandbox):
     """The same key moves the money once."""
-    answers = [await plain("POST", "/v1/advanced_payments", WALLET, key="k") for _ in range(3)]
+    responses = [await plain("POST", "/v1/advanced_payments", WALLET, key="k") for _ in range(3)]
 
-    assert 1 == len({answer.raw for answer in answers})
+    assert 1 == len({response.raw for response in responses})
     assert 80 == sum(entry.amount for entry in sandbox.ledger())

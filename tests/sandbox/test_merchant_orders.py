@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
-from paymentsdk.sandbox import Refused
+from paymentsdk.sandbox import Rejected
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ async def test_what_an_order_came_to_is_refunded_through_the_order(client, sandb
     await paid("one")
     [found] = await client.merchant_orders.search().collect()
 
-    with pytest.raises(Refused, match="through the Orders API"):
+    with pytest.raises(Rejected, match="through the Orders API"):
         sandbox.buyer.refund_merchant_order(found.id)
 
     assert 50 == sum(entry.amount for entry in sandbox.ledger())
@@ -199,7 +199,7 @@ async def test_a_moment_is_the_same_in_every_zone(client, sandbox, paid, column,
 
 
 async def test_another_application_has_no_orders_here(client):
-    """`application_id` is a filter: another application's orders are none, not a refusal."""
+    """`application_id` is a filter: another application's orders are none, not a rejection."""
     assert [] == await references(client, application_id="5")
 
 
@@ -273,7 +273,7 @@ async def test_the_size_of_pages_has_a_default_and_a_cap(start, plain_to, connec
 
 
 async def test_an_empty_page_may_be_null(start, plain_to):
-    """`empty_elements=null`: the member is there, and null, as some answers of real traffic have it."""
+    """`empty_elements=null`: the member is there, and null, as some responses of real traffic have it."""
     sandbox = await start(policies={"empty_elements": "null"})
 
     page = (await plain_to(sandbox)("GET", "/merchant_orders/search")).json
@@ -295,21 +295,21 @@ async def test_an_empty_page_may_be_null(start, plain_to):
         "status=%00",
     ],
 )
-async def test_a_bad_search_is_refused(plain, query):
+async def test_a_bad_search_is_rejected(plain, query):
     """400 `ds_search_query`, with the name of the filter."""
-    answer = await plain("GET", f"/merchant_orders/search?{query}")
+    response = await plain("GET", f"/merchant_orders/search?{query}")
 
-    assert (400, "ds_search_query") == (answer.status, answer.code)
-    assert answer.json["cause"][0]["data"].startswith(f"{query.partition('=')[0]}: ")
+    assert (400, "ds_search_query") == (response.status, response.code)
+    assert response.json["cause"][0]["data"].startswith(f"{query.partition('=')[0]}: ")
 
 
 @pytest.mark.parametrize("query", ["", "?", "?status=", "?colour=red", "?colour=%00", "?status=closed&status=opened"])
 async def test_an_odd_query_is_taken(plain, paid, query):
     """Empty, empty values, unknown names, a name twice (the first counts)."""
     await paid("one")
-    answer = await plain("GET", f"/merchant_orders/search{query}")
+    response = await plain("GET", f"/merchant_orders/search{query}")
 
-    assert (200, 1) == (answer.status, answer.json["total"])
+    assert (200, 1) == (response.status, response.json["total"])
 
 
 async def test_a_seller_sees_their_own(client, connect, sandbox, paid):

@@ -80,7 +80,7 @@ async def test_a_code_does_not_depend_on_the_words_of_another_module(plain, orde
     monkeypatch.setattr("paymentsdk.errors.RequestInvalid.__init__", _in_other_words)
     after = await plain("POST", "/v1/orders", body, key="two")
 
-    codes = [answer.json["errors"][0]["code"] for answer in (before, after)]
+    codes = [response.json["errors"][0]["code"] for response in (before, after)]
     assert ["invalid_total_amount"] * 2 == codes
     assert "in other words" in after.raw.decode()
 

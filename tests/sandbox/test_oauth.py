@@ -69,10 +69,10 @@ async def test_the_first_sellers_token_has_the_same_structure(sandbox):
 async def test_a_code_is_good_once(client, sandbox):
     """The second exchange is `invalid_grant`."""
     await client.oauth.exchange_code(sandbox.authorization_code)
-    with pytest.raises((BadRequest, ReauthorizationRequired)) as refused:
+    with pytest.raises((BadRequest, ReauthorizationRequired)) as rejected:
         await client.oauth.exchange_code(sandbox.authorization_code)
 
-    assert "invalid_grant" == refused.value.code
+    assert "invalid_grant" == rejected.value.code
 
 
 @pytest.mark.parametrize(("milliseconds", "taken"), [(-1, True), (0, False)])
@@ -83,18 +83,18 @@ async def test_a_code_is_good_for_ten_minutes(client, sandbox, milliseconds, tak
     if taken:
         assert await client.oauth.exchange_code(sandbox.authorization_code)
     else:
-        with pytest.raises((BadRequest, ReauthorizationRequired)) as refused:
+        with pytest.raises((BadRequest, ReauthorizationRequired)) as rejected:
             await client.oauth.exchange_code(sandbox.authorization_code)
-        assert "invalid_grant" == refused.value.code
+        assert "invalid_grant" == rejected.value.code
 
 
 async def test_a_wrong_secret_of_the_application_spends_no_grant(client, sandbox):
-    """`invalid_client` ends the renewals of a program, and the refresh token is good once its secret is right."""
-    with pytest.raises(ReauthorizationRequired) as refused:
+    """`invalid_client` ends the refreshes of a program, and the refresh token is good once its secret is right."""
+    with pytest.raises(ReauthorizationRequired) as rejected:
         await client.oauth.refresh(sandbox.refresh_token, client_id=sandbox.client_id, client_secret="wrong")
     token = await client.oauth.refresh(sandbox.refresh_token)
 
-    assert ("invalid_client", "bearer") == (refused.value.code, token.token_type)
+    assert ("invalid_client", "bearer") == (rejected.value.code, token.token_type)
 
 
 async def test_a_seller_can_consent_again(client, sandbox):
@@ -107,12 +107,12 @@ async def test_a_refresh_token_is_spent_by_its_use(client, sandbox):
     """Every refresh brings a new pair; the old refresh token is `invalid_grant`, the new one works."""
     first = await client.oauth.refresh(sandbox.refresh_token)
     second = await client.oauth.refresh(first.refresh_token)
-    with pytest.raises((BadRequest, ReauthorizationRequired)) as refused:
+    with pytest.raises((BadRequest, ReauthorizationRequired)) as rejected:
         await client.oauth.refresh(sandbox.refresh_token)
 
     assert 3 == len({sandbox.refresh_token, first.refresh_token, second.refresh_token})
     assert first.access_token != second.access_token
-    assert "invalid_grant" == refused.value.code
+    assert "invalid_grant" == rejected.value.code
 
 
 async def test_a_refresh_token_can_be_kept_under_the_other_policy(start, connect):
@@ -129,10 +129,10 @@ async def test_a_token_lives_180_days(client, sandbox):
     sandbox.clock.advance(timedelta(days=180, milliseconds=-1))
     assert await client.plans.get(sandbox.plan_id)
     sandbox.clock.advance(timedelta(milliseconds=1))
-    with pytest.raises(AuthenticationFailed) as refused:
+    with pytest.raises(AuthenticationFailed) as rejected:
         await client.plans.get(sandbox.plan_id)
 
-    assert "unauthorized" == refused.value.code
+    assert "unauthorized" == rejected.value.code
 
 
 async def test_the_token_of_the_sandbox_can_be_used_at_any_time(plain, sandbox):
@@ -147,7 +147,7 @@ async def test_the_token_of_the_sandbox_can_be_used_at_any_time(plain, sandbox):
 
 
 async def test_another_seller_is_described_with_credentials_that_can_be_used(client, sandbox):
-    """As the first seller is, whose token is renewed in the same way."""
+    """As the first seller is, whose token is refreshed in the same way."""
     other = sandbox.create_tenant()
     sandbox.clock.advance("P181D")
 
@@ -200,7 +200,7 @@ REQUEST = {"grant_type": "authorization_code"}
         ({"scope": 5}, "invalid_scope"),
     ],
 )
-async def test_a_refused_grant_says_why(plain, sandbox, changes, code):
+async def test_a_rejected_grant_says_why(plain, sandbox, changes, code):
     """The sub-error is in `error`, the status is 400, and `cause` is empty."""
     info = sandbox.describe()
     body = {
@@ -211,9 +211,9 @@ async def test_a_refused_grant_says_why(plain, sandbox, changes, code):
         **changes,
     }
 
-    answer = await plain("POST", "/oauth/token", body, token=None)
+    response = await plain("POST", "/oauth/token", body, token=None)
 
-    assert (400, code, []) == (answer.status, answer.json["error"], answer.json["cause"])
+    assert (400, code, []) == (response.status, response.json["error"], response.json["cause"])
 
 
 async def test_a_grant_belongs_to_its_flow_and_its_client(client, connect, sandbox):
@@ -240,7 +240,7 @@ async def test_sellers_can_share_an_application(client, sandbox):
         await client.oauth.exchange_code("of-nobody")
 
 
-async def test_a_renewal_costs_the_same_with_many_sellers(client, sandbox, monkeypatch):
+async def test_a_refresh_costs_the_same_with_many_sellers(client, sandbox, monkeypatch):
     """Whose grant it is, is looked up, and not found among all sellers who share the application."""
     read = []
     decode = TENANTS.decode
@@ -257,9 +257,9 @@ async def test_a_renewal_costs_the_same_with_many_sellers(client, sandbox, monke
 
 async def test_an_application_that_nobody_has_cannot_be_shared(plain, sandbox):
     """And nobody moves in."""
-    answer = await plain("POST", "/_sandbox/tenants", {"client_id": "1"})
+    response = await plain("POST", "/_sandbox/tenants", {"client_id": "1"})
 
-    assert (400, "no seller has the application 1") == (answer.status, answer.json["message"])
+    assert (400, "no seller has the application 1") == (response.status, response.json["message"])
     with pytest.raises(ValueError, match="no seller has the application 1"):
         sandbox.create_tenant(client_id="1")
     assert 1 == len((await plain("GET", "/_sandbox/tenants")).json)
@@ -275,13 +275,13 @@ async def test_redirect_uri_must_match_where_the_application_has_one(connect, sa
 
 
 async def test_a_form_for_a_token_is_told_that_it_is_no_json(plain, sandbox):
-    """As OAuth has it elsewhere; the refusal names the content type, and not the first byte that is no JSON."""
+    """As OAuth has it elsewhere; the rejection names the content type, and not the first byte that is no JSON."""
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
 
-    answer = await plain("POST", "/oauth/token", f"client_id={sandbox.client_id}".encode(), headers=headers)
+    response = await plain("POST", "/oauth/token", f"client_id={sandbox.client_id}".encode(), headers=headers)
 
-    assert (400, "invalid_request") == (answer.status, answer.code)
-    assert b"application/x-www-form-urlencoded" in answer.raw
+    assert (400, "invalid_request") == (response.status, response.code)
+    assert b"application/x-www-form-urlencoded" in response.raw
 
 
 async def test_the_token_endpoint_ignores_a_bearer_header(plain, sandbox):
@@ -303,7 +303,7 @@ async def test_scopes_limit_what_a_token_may_do(connect, sandbox, order):
         assert await client.plans.get(reader.plan_id)
         token = await client.oauth.exchange_code(reader.authorization_code)
         for bearer in (reader.access_token, token.access_token):
-            with pytest.raises(PermissionDenied) as refused:
+            with pytest.raises(PermissionDenied) as rejected:
                 await client.with_options(access_token=bearer).orders.create(order())
     writer = sandbox.create_tenant(scope="write")
     async with connect(sandbox, writer) as client:
@@ -312,11 +312,11 @@ async def test_scopes_limit_what_a_token_may_do(connect, sandbox, order):
             await client.plans.get(writer.plan_id)
 
     assert "read" == token.scope
-    assert "forbidden" == refused.value.code
+    assert "forbidden" == rejected.value.code
 
 
 @pytest.mark.control("paymentsdk.sandbox._parsing._once_each", lambda members: None)
-async def test_a_parameter_that_is_given_twice_is_refused(plain, sandbox):
+async def test_a_parameter_that_is_given_twice_is_rejected(plain, sandbox):
     """Which of the two counts, nobody could say; the grant is not spent."""
     info = sandbox.describe()
     body = (
@@ -362,7 +362,7 @@ async def test_a_seller_is_made_with_known_scopes_only(plain, sandbox, scope):
 
 
 async def test_a_revoked_token_is_told_from_an_expired_one(plain, sandbox):
-    """Whoever reads the refusal looks in the right place; a clock that goes back does not bring it to life."""
+    """Whoever reads the rejection looks in the right place; a clock that goes back does not bring it to life."""
     revoked = sandbox.describe()
     sandbox.revoke(revoked.access_token)
     sandbox.revoke(revoked.refresh_token)
@@ -404,11 +404,11 @@ UNAUTHORIZED = {
         {"Authorization": "Bearer \xff\xfe"},
     ],
 )
-async def test_a_bad_token_is_refused_with_the_code_of_the_operation(plain, path, headers):
-    """Missing, empty, unknown, of another scheme: the same refusal."""
-    answer = await plain("POST", path, {}, token=None, key="k", headers=headers)
+async def test_a_bad_token_is_rejected_with_the_code_of_the_operation(plain, path, headers):
+    """Missing, empty, unknown, of another scheme: the same rejection."""
+    response = await plain("POST", path, {}, token=None, key="k", headers=headers)
 
-    assert UNAUTHORIZED[path] == (answer.status, answer.code)
+    assert UNAUTHORIZED[path] == (response.status, response.code)
 
 
 @pytest.mark.parametrize("grant", ["refresh_token", "authorization_code"])
@@ -420,7 +420,7 @@ async def test_only_an_access_token_is_a_bearer_token(client, sandbox, grant):
         await other.plans.get(sandbox.plan_id)
 
 
-async def test_reads_refuse_a_bad_token_too(plain):
+async def test_reads_reject_a_bad_token_too(plain):
     """Merchant orders and the report schedule call it `invalid_token`."""
     assert "invalid_token" == (await plain("GET", "/merchant_orders/search", token="x")).code
     assert "invalid_token" == (await plain("DELETE", "/v1/account/release_report/schedule", token="x")).code
@@ -437,9 +437,9 @@ async def test_the_status_of_a_preference_with_a_bad_token_is_a_policy(start, pl
 
 async def test_a_token_in_the_query_is_no_token(plain, sandbox):
     """The contract does not allow it."""
-    answer = await plain("GET", f"/v1/orders/ORD{'0' * 26}?access_token={sandbox.access_token}", token=None)
+    response = await plain("GET", f"/v1/orders/ORD{'0' * 26}?access_token={sandbox.access_token}", token=None)
 
-    assert 401 == answer.status
+    assert 401 == response.status
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
@@ -457,13 +457,13 @@ async def test_a_token_of_another_scheme_is_no_bearer_token(plain, sandbox):
     assert 401 == (await plain("GET", "/preapproval_plan/search", token=None, headers=headers)).status
 
 
-async def test_live_tokens_are_refused_unless_asked_for(start, plain_to, data):
+async def test_live_tokens_are_rejected_unless_asked_for(start, plain_to, data):
     """`APP_USR` is for the real platform; with `live_tokens` it stands for its TEST twin."""
     for live, expected in ((False, (401, "invalid_credentials")), (True, (201, ""))):
         sandbox = await start(live_tokens=live)
         token = sandbox.access_token.replace("TEST-", "APP_USR-")
-        answer = await plain_to(sandbox)("POST", "/v1/orders", data(), key="k", token=token)
-        assert expected == (answer.status, answer.code if answer.status != 201 else "")
+        response = await plain_to(sandbox)("POST", "/v1/orders", data(), key="k", token=token)
+        assert expected == (response.status, response.code if response.status != 201 else "")
 
 
 @pytest.mark.parametrize(("policy", "works"), [("valid", True), ("revoked", False)])

@@ -12,7 +12,7 @@ import pytest
 from paymentsdk import APIError, BadRequest, Conflict, NotFound, OutcomeUnknown
 from paymentsdk.resources.orders import Order
 from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
-from paymentsdk.sandbox import Refused
+from paymentsdk.sandbox import Rejected
 from paymentsdk.sandbox._handlers import HANDLERS
 
 
@@ -113,9 +113,9 @@ async def test_a_buyer_knows_three_outcomes(client, sandbox, order):
     made = await client.orders.create(order())
     basket = await client.preferences.create(PreferenceRequest(items=[PreferenceItemRequest(unit_price=Decimal(5))]))
 
-    with pytest.raises(Refused, match="approved, rejected, in_review"):
+    with pytest.raises(Rejected, match="approved, rejected, in_review"):
         sandbox.buyer.pay(made, outcome="reject")
-    with pytest.raises(Refused, match="approved, rejected, in_review"):
+    with pytest.raises(Rejected, match="approved, rejected, in_review"):
         sandbox.buyer.pay_preference(basket, outcome="accredited")
 
     assert "created" == (await client.orders.get(made.id)).status
@@ -123,10 +123,10 @@ async def test_a_buyer_knows_three_outcomes(client, sandbox, order):
 
 
 async def test_a_buyer_pays_in_a_way_that_there_is(client, sandbox, order):
-    """A kind of method that nobody knows pays nothing, and the refusal names those that there are."""
+    """A kind of method that nobody knows pays nothing, and the rejection names those that there are."""
     made = await client.orders.create(order())
 
-    with pytest.raises(Refused, match="account_money, credit_card, debit_card, prepaid_card"):
+    with pytest.raises(Rejected, match="account_money, credit_card, debit_card, prepaid_card"):
         sandbox.buyer.pay(made, payment_method="cash")
 
     assert "created" == (await client.orders.get(made.id)).status
@@ -148,7 +148,7 @@ async def test_an_order_is_paid_in_as_many_installments_as_there_can_be(client, 
     """1 to 36; with another method they are not looked at."""
     made = await client.orders.create(order())
 
-    with pytest.raises(Refused, match="an order is paid in 1 to 36 installments"):
+    with pytest.raises(Rejected, match="an order is paid in 1 to 36 installments"):
         sandbox.buyer.pay(made, payment_method="credit_card", installments=installments)
 
     assert 1 == payment(sandbox.buyer.pay(made, installments=installments)).payment_method.installments
@@ -220,17 +220,17 @@ async def test_a_full_refund_gives_everything_back(client, sandbox, order):
     made = await client.orders.create(order())
     sandbox.buyer.pay(made)
 
-    answer = await client.orders.refund(made.id)
+    response = await client.orders.refund(made.id)
     now = await client.orders.get(made.id)
 
-    assert ("refunded", "refunded") == (answer.status, answer.status_detail) == (now.status, now.status_detail)
+    assert ("refunded", "refunded") == (response.status, response.status_detail) == (now.status, now.status_detail)
     assert ("refunded", "refunded") == (payment(now).status, payment(now).status_detail)
     assert Decimal("50.00") == payment(now).refunded_amount
     [refund] = now.transactions.refunds
-    assert (refund,) == answer.transactions.refunds
+    assert (refund,) == response.transactions.refunds
     assert refund.id.startswith("REF")
     assert (payment(made).id, Decimal("50.00"), "processed") == (refund.transaction_id, refund.amount, refund.status)
-    assert None is answer.total_amount
+    assert None is response.total_amount
 
 
 @pytest.mark.parametrize("body", [None, b"", {}])
@@ -239,9 +239,9 @@ async def test_no_body_and_an_empty_object_refund_everything(client, plain, sand
     made = await client.orders.create(order())
     sandbox.buyer.pay(made)
 
-    answer = await plain("POST", f"/v1/orders/{made.id}/refund", body, key="k")
+    response = await plain("POST", f"/v1/orders/{made.id}/refund", body, key="k")
 
-    assert (201, "refunded") == (answer.status, answer.json["status"])
+    assert (201, "refunded") == (response.status, response.json["status"])
 
 
 @pytest.mark.parametrize("parts", [0, 2])
@@ -251,9 +251,9 @@ async def test_a_refund_is_of_one_payment(client, plain, sandbox, order, parts):
     sandbox.buyer.pay(made)
     part = {"id": payment(made).id, "amount": "10.00"}
 
-    answer = await plain("POST", f"/v1/orders/{made.id}/refund", {"transactions": [part] * parts}, key="k")
+    response = await plain("POST", f"/v1/orders/{made.id}/refund", {"transactions": [part] * parts}, key="k")
 
-    assert (400, "property_value") == (answer.status, answer.code)
+    assert (400, "property_value") == (response.status, response.code)
     assert "processed" == (await client.orders.get(made.id)).status
 
 
@@ -290,13 +290,13 @@ async def test_a_refund_can_take_its_time(start, connect, order):
     async with connect(sandbox) as client:
         made = await client.orders.create(order())
         sandbox.buyer.pay(made)
-        answer = await client.orders.refund(made.id)
+        response = await client.orders.refund(made.id)
         with pytest.raises(OutcomeUnknown) as refused:
             await client.orders.refund(made.id)
         [happening] = sandbox.clock.advance("PT60S")
         done = await client.orders.get(made.id)
 
-    assert ("processed", "processing") == (answer.status, answer.transactions.refunds[0].status)
+    assert ("processed", "processing") == (response.status, response.transactions.refunds[0].status)
     assert "refund_in_progress" == refused.value.last_error.code
     assert ("refund.processed", made.id) == (happening.kind, happening.id)
     assert ("refunded", "processed") == (done.status, done.transactions.refunds[0].status)
@@ -349,7 +349,7 @@ async def test_money_goes_back_when_a_refund_is_done(start, connect, order):
 
 
 async def test_nothing_is_canceled_amid_a_refund(start, connect, order):
-    """423 `resource_locked`, as the table of refusals says: otherwise the money would go back twice."""
+    """423 `resource_locked`, as the table of rejections says: otherwise the money would go back twice."""
     sandbox = await start(frozen=True, policies={"refund_seconds": 60, "cancel_from": "any"})
     async with connect(sandbox) as client:
         made = await client.orders.create(order())
@@ -365,7 +365,7 @@ async def test_nothing_is_canceled_amid_a_refund(start, connect, order):
     assert 0 == sum(entry.amount for entry in sandbox.ledger())
 
 
-async def test_the_whole_order_can_be_the_answer_to_a_refund(start, connect, order):
+async def test_the_whole_order_can_be_the_response_to_a_refund(start, connect, order):
     """Under `refund_answer=full` nothing is left out."""
     sandbox = await start(policies={"refund_answer": "full"})
     async with connect(sandbox) as client:
@@ -375,7 +375,7 @@ async def test_the_whole_order_can_be_the_answer_to_a_refund(start, connect, ord
         assert await client.orders.refund(made.id) == await client.orders.get(made.id)
 
 
-async def test_a_refund_of_another_payment_is_refused(client, sandbox, order):
+async def test_a_refund_of_another_payment_is_rejected(client, sandbox, order):
     """The payment must be the order's own."""
     made = await client.orders.create(order())
     sandbox.buyer.pay(made)
@@ -388,7 +388,7 @@ async def test_a_refund_of_another_payment_is_refused(client, sandbox, order):
 
 
 async def test_an_order_that_nobody_paid_can_be_canceled_once(client, order):
-    """Created -> canceled; the payment says that it was canceled through the API; a second time is refused."""
+    """Created -> canceled; the payment says that it was canceled through the API; a second time is rejected."""
     made = await client.orders.create(order())
 
     canceled = await client.orders.cancel(made.id)
@@ -469,7 +469,7 @@ async def test_only_a_created_order_can_be_paid(client, sandbox, order, state):
     """The buyer is told why not."""
     made = await bring(client, sandbox, order, state)
 
-    with pytest.raises(Refused, match=state):
+    with pytest.raises(Rejected, match=state):
         sandbox.buyer.pay(made)
 
 
@@ -500,7 +500,7 @@ async def test_nothing_happens_to_an_order_after_its_moment(start, connect, orde
     async with connect(sandbox) as client:
         made = await client.orders.create(order(expiration_time="PT30S"))
         machine = count(int(made.created_date.timestamp() * 1000) + 30_000 - left)
-        with suppress(APIError, Refused):
+        with suppress(APIError, Rejected):
             await client.orders.cancel(made.id) if what == "cancel" else sandbox.buyer.pay(made)
         after = await client.orders.get(made.id)
 
@@ -525,10 +525,10 @@ async def test_the_longest_expiration_is_a_policy(start, plain_to, data, policy,
     """The contract gives two maxima."""
     sandbox = await start(policies={"max_order_expiration": policy})
 
-    answer = await plain_to(sandbox)("POST", "/v1/orders", data(expiration_time=text), key="k")
+    response = await plain_to(sandbox)("POST", "/v1/orders", data(expiration_time=text), key="k")
 
-    assert (201 if taken else 400) == answer.status
-    assert taken or "property_value" == answer.code
+    assert (201 if taken else 400) == response.status
+    assert taken or "property_value" == response.code
 
 
 ITEM = {"title": "t", "unit_price": "1", "quantity": 1, "unit_measure": "kg"}
@@ -599,12 +599,12 @@ ITEM = {"title": "t", "unit_price": "1", "quantity": 1, "unit_measure": "kg"}
         ),
     ],
 )
-async def test_a_broken_rule_is_refused_with_its_code_and_its_place(plain, data, members, code, place):
+async def test_a_broken_rule_is_rejected_with_its_code_and_its_place(plain, data, members, code, place):
     """The Orders API names the member that is to blame in `details`."""
-    answer = await plain("POST", "/v1/orders", {**data(), **members}, key="k")
+    response = await plain("POST", "/v1/orders", {**data(), **members}, key="k")
 
-    assert (400, code) == (answer.status, answer.code)
-    assert any(place in detail for detail in answer.json["errors"][0]["details"])
+    assert (400, code) == (response.status, response.code)
+    assert any(place in detail for detail in response.json["errors"][0]["details"])
 
 
 @pytest.mark.parametrize("missing", ["type", "external_reference", "total_amount", "transactions"])
@@ -613,18 +613,18 @@ async def test_required_members_are_required(plain, data, missing):
     body = data()
     del body[missing]
 
-    answer = await plain("POST", "/v1/orders", body, key="k")
+    response = await plain("POST", "/v1/orders", body, key="k")
 
-    assert (400, "required_properties") == (answer.status, answer.code)
-    assert missing in answer.json["errors"][0]["details"][0]
+    assert (400, "required_properties") == (response.status, response.code)
+    assert missing in response.json["errors"][0]["details"][0]
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'"x"', b"\xff", b"[" * 100_000])
-async def test_what_is_no_json_object_is_refused(plain, body):
+async def test_what_is_no_json_object_is_rejected(plain, body):
     """Malformed JSON is `property_type`, however it is malformed."""
-    answer = await plain("POST", "/v1/orders", body, key="k")
+    response = await plain("POST", "/v1/orders", body, key="k")
 
-    assert (400, "property_type") == (answer.status, answer.code)
+    assert (400, "property_type") == (response.status, response.code)
 
 
 async def test_limits_are_taken_at_their_edge(client, order):
@@ -648,9 +648,9 @@ async def test_limits_are_taken_at_their_edge(client, order):
 @pytest.mark.parametrize(("method", "verb"), [("GET", ""), ("POST", "/cancel"), ("POST", "/refund")])
 async def test_the_form_of_an_order_id_is_checked(plain, method, verb, order_id):
     """ORD and 26 characters; anything else is `invalid_path_param`."""
-    answer = await plain(method, f"/v1/orders/{order_id}{verb}", key="k")
+    response = await plain(method, f"/v1/orders/{order_id}{verb}", key="k")
 
-    assert (400, "invalid_path_param") == (answer.status, answer.code)
+    assert (400, "invalid_path_param") == (response.status, response.code)
 
 
 async def test_orders_of_others_are_not_found(client, connect, sandbox, order):
@@ -721,13 +721,13 @@ async def test_a_sponsor_must_be_known_under_a_policy(start, plain_to, data, pol
     plain = plain_to(sandbox)
     known = str(sandbox.create_tenant().user_id)
 
-    answers = [
+    responses = [
         await plain("POST", "/v1/orders", data(integration_data={"sponsor": {"id": sponsor}}), key=sponsor)
         for sponsor in ("7", known, f"0{known}")
     ]
 
-    assert [status, 201, 201] == [answer.status for answer in answers]
-    assert status == 201 or "sponsor_id_not_valid" == answers[0].code
+    assert [status, 201, 201] == [response.status for response in responses]
+    assert status == 201 or "sponsor_id_not_valid" == responses[0].code
 
 
 def with_cash(**members: object) -> dict[str, object]:

@@ -52,7 +52,7 @@ def test_the_defaults_are_what_a_sandbox_has():
         {"max_key_length": 5_000},
     ],
 )
-def test_unknown_names_and_values_are_refused(changes):
+def test_unknown_names_and_values_are_rejected(changes):
     """At the start, with the place."""
     with pytest.raises(
         ValueError,
@@ -81,19 +81,19 @@ def test_numbers_may_come_as_text():
     assert (5, 401) == (merged.page_size, merged.denied_preference_status)
 
 
-async def test_the_policies_of_a_seller_hold_for_a_token_that_is_refused(sandbox, plain):
+async def test_the_policies_of_a_seller_hold_for_a_token_that_is_rejected(sandbox, plain):
     """Revoked, or without the scope, it is still known whose it is; a token that is unknown is nobody's."""
     own = {"error_shape": "flat", "denied_preference_status": 401}
     tenant = sandbox.create_tenant(scope="read", policies=own)
 
-    async def refused(token: str) -> tuple[int, set[str]]:
-        answer = await plain("POST", "/checkout/preferences", {}, token=token)
-        return answer.status, set(answer.json)
+    async def rejected(token: str) -> tuple[int, set[str]]:
+        response = await plain("POST", "/checkout/preferences", {}, token=token)
+        return response.status, set(response.json)
 
-    assert (403, {"code", "message"}) == await refused(tenant.access_token)
+    assert (403, {"code", "message"}) == await rejected(tenant.access_token)
     sandbox.revoke(tenant.access_token)
-    assert (401, {"code", "message"}) == await refused(tenant.access_token)
-    assert (400, {"message", "error", "status", "cause"}) == await refused("TEST-unknown")
+    assert (401, {"code", "message"}) == await rejected(tenant.access_token)
+    assert (400, {"message", "error", "status", "cause"}) == await rejected("TEST-unknown")
 
 
 async def test_a_seller_may_have_their_own(connect, sandbox, order):

@@ -12,7 +12,7 @@ import pytest
 from paymentsdk import BadRequest
 from paymentsdk.resources import preferences
 from paymentsdk.resources.preferences import PreferenceRequest
-from paymentsdk.sandbox import Refused
+from paymentsdk.sandbox import Rejected
 
 ITEM = {"id": "sku-1", "title": "Lamp", "quantity": 2, "unit_price": 10.25}
 EVERYTHING = {
@@ -103,7 +103,7 @@ def preference(**members: object) -> PreferenceRequest:
 
 
 async def test_every_member_comes_back(plain, sandbox):
-    """Nothing that the answer has a member for is lost; dates and free-form data come back as they were sent."""
+    """Nothing that the response has a member for is lost; dates and free-form data come back as they were sent."""
     made = (await plain("POST", "/checkout/preferences", EVERYTHING)).json
 
     shown = set(preferences.Preference.__struct_fields__)
@@ -155,7 +155,7 @@ async def test_a_preference_may_be_a_request_of_money(client):
 
 
 @pytest.mark.parametrize("quantities", [(2.0, 1), (1, 2.0), (1, 2), (2.0, 1.0)])
-async def test_what_is_mended_in_one_item_is_kept_beside_the_others(plain, quantities):
+async def test_what_is_repaired_in_one_item_is_kept_beside_the_others(plain, quantities):
     """`2.0` is a whole number in JSON, in whichever of the items it stands."""
     items = [{**ITEM, "quantity": quantity} for quantity in quantities]
 
@@ -214,11 +214,11 @@ async def test_what_is_mended_in_one_item_is_kept_beside_the_others(plain, quant
         ({"sponsor_id": {}}, "invalid_sponsor_id"),
     ],
 )
-async def test_a_broken_rule_is_refused_with_the_code_of_its_member(plain, members, code):
+async def test_a_broken_rule_is_rejected_with_the_code_of_its_member(plain, members, code):
     """The table of preference codes, by member."""
-    answer = await plain("POST", "/checkout/preferences", {"items": [ITEM], **members})
+    response = await plain("POST", "/checkout/preferences", {"items": [ITEM], **members})
 
-    assert (400, code) == (answer.status, answer.code)
+    assert (400, code) == (response.status, response.code)
 
 
 @pytest.mark.parametrize(
@@ -235,38 +235,38 @@ async def test_a_fee_may_be_all_that_is_paid(plain, sandbox, items, fee):
 
 async def test_a_member_without_a_code_is_named_all_the_same(plain):
     """The contract has no code for the payer; the cause says where it is, and no item is blamed."""
-    answer = await plain("POST", "/checkout/preferences", {"items": [ITEM], "payer": {"email": 5}})
+    response = await plain("POST", "/checkout/preferences", {"items": [ITEM], "payer": {"email": 5}})
 
-    assert (400, "bad_request") == (answer.status, answer.code)
-    assert "item" not in answer.json["message"]
-    assert answer.json["cause"][0]["data"].startswith("payer.email: ")
+    assert (400, "bad_request") == (response.status, response.code)
+    assert "item" not in response.json["message"]
+    assert response.json["cause"][0]["data"].startswith("payer.email: ")
 
 
 @pytest.mark.parametrize(("body", "code"), [({}, "invalid_items"), ([], "bad_request"), (b"{", "bad_request")])
 async def test_a_body_without_items_is_told_from_no_body(plain, body, code):
     """Missing items are about items; what is no object at all is not."""
-    answer = await plain("POST", "/checkout/preferences", body)
+    response = await plain("POST", "/checkout/preferences", body)
 
-    assert (400, code) == (answer.status, answer.code)
+    assert (400, code) == (response.status, response.code)
 
 
 async def test_what_the_contract_does_not_know_is_taken(plain):
     """Extra members, a trailing slash and any case of header names do no harm."""
     body = {"items": [{**ITEM, "colour": "red"}], "surprise": {"a": 1}, "payer": {"nickname": "x"}}
 
-    answer = await plain("POST", "/checkout/preferences/", body, headers={"x-tracking-id": "1", "aCCept": "*/*"})
+    response = await plain("POST", "/checkout/preferences/", body, headers={"x-tracking-id": "1", "aCCept": "*/*"})
 
-    assert 201 == answer.status
-    assert "surprise" not in answer.json
+    assert 201 == response.status
+    assert "surprise" not in response.json
 
 
 async def test_numbers_as_text_are_a_policy(start, plain_to):
     """`numbers_as_text=accept` takes `"10.25"` for an amount."""
     sandbox = await start(policies={"numbers_as_text": "accept"})
 
-    answer = await plain_to(sandbox)("POST", "/checkout/preferences", {"items": [{**ITEM, "unit_price": "10.25"}]})
+    response = await plain_to(sandbox)("POST", "/checkout/preferences", {"items": [{**ITEM, "unit_price": "10.25"}]})
 
-    assert (201, 10.25) == (answer.status, answer.json["items"][0]["unit_price"])
+    assert (201, 10.25) == (response.status, response.json["items"][0]["unit_price"])
 
 
 async def test_a_seller_must_comply(connect, sandbox):
@@ -290,12 +290,12 @@ async def test_a_sponsor_must_be_known_under_a_policy(start, plain_to, policy, s
 
 
 async def test_a_sponsor_of_many_digits_is_nobody(start, plain_to):
-    """Thousands of digits, of which Python makes no number, are refused like every user that there is not."""
+    """Thousands of digits, of which Python makes no number, are rejected like every user that there is not."""
     plain = plain_to(await start(policies={"sponsors": "known"}))
 
-    answer = await plain("POST", "/checkout/preferences", {"items": [ITEM], "sponsor_id": "9" * 5000})
+    response = await plain("POST", "/checkout/preferences", {"items": [ITEM], "sponsor_id": "9" * 5000})
 
-    assert (400, "invalid_sponsor_id") == (answer.status, answer.code)
+    assert (400, "invalid_sponsor_id") == (response.status, response.code)
 
 
 @pytest.mark.parametrize("written", ["{}", "00{}"])
@@ -303,9 +303,9 @@ async def test_a_sponsor_is_from_the_same_country(plain, sandbox, written):
     """`sponsor_id site must be the same as collector_id`, however the number is written."""
     sponsor = sandbox.create_tenant(country="BR").user_id
 
-    answer = await plain("POST", "/checkout/preferences", {"items": [ITEM], "sponsor_id": written.format(sponsor)})
+    response = await plain("POST", "/checkout/preferences", {"items": [ITEM], "sponsor_id": written.format(sponsor)})
 
-    assert (400, "sponsor_id site must be the same as collector_id") == (answer.status, answer.code)
+    assert (400, "sponsor_id site must be the same as collector_id") == (response.status, response.code)
 
 
 async def test_opening_the_checkout_opens_a_merchant_order(client, sandbox):
@@ -326,9 +326,9 @@ async def test_what_is_no_order_is_not_paid_as_one(client, sandbox):
     """Who takes a checkout for an order is told the way."""
     made = await client.preferences.create(preference())
 
-    with pytest.raises(Refused, match="pay it with pay_preference"):
+    with pytest.raises(Rejected, match="pay it with pay_preference"):
         sandbox.buyer.pay(made.init_point)
-    with pytest.raises(TypeError, match="as text, got Preference"):
+    with pytest.raises(TypeError, match="as a string, got Preference"):
         sandbox.buyer.pay(made)
 
 
@@ -348,7 +348,7 @@ async def test_paying_closes_it_and_a_refund_reverts_it(client, sandbox):
     assert ("approved", "accredited") == (part.payments[0].status, part.payments[0].status_detail)
     assert ("refunded", "refunded") == (now.payments[0].status, now.payments[0].status_detail)
     assert 0 == sum(entry.amount for entry in sandbox.ledger())
-    with pytest.raises(Refused, match="is left"):
+    with pytest.raises(Rejected, match="is left"):
         sandbox.buyer.refund_merchant_order(paid.id)
 
 
@@ -433,11 +433,11 @@ async def test_nothing_is_no_amount_to_give_back(plain, client, sandbox, amount)
     """400, whatever is left; all of it goes back where no amount is said."""
     paid = sandbox.buyer.pay_preference(await client.preferences.create(preference()))
 
-    answer = await plain("POST", f"/_sandbox/merchant_orders/{paid.id}/refund", {"amount": amount})
+    response = await plain("POST", f"/_sandbox/merchant_orders/{paid.id}/refund", {"amount": amount})
 
-    assert 400 == answer.status
-    assert "must be above 0" in answer.json["message"]
-    with pytest.raises(Refused, match="must be above 0"):
+    assert 400 == response.status
+    assert "must be above 0" in response.json["message"]
+    with pytest.raises(Rejected, match="must be above 0"):
         sandbox.buyer.refund_merchant_order(paid.id, Decimal(amount))
     assert paid.paid_amount == sum(entry.amount for entry in sandbox.ledger())
     assert 200 == (await plain("POST", f"/_sandbox/merchant_orders/{paid.id}/refund")).status
@@ -472,7 +472,7 @@ async def test_an_attempt_that_fails_leaves_it_open(client, sandbox, binary, kep
     assert ("opened", "rejected") == (rejected.status, rejected.payments[0].status)
     assert ("opened", "rejected" if binary else "in_process") == (waiting.status, waiting.payments[1].status)
     assert ("closed", kept) == (paid.status, [payment.status for payment in paid.payments])
-    with pytest.raises(Refused, match="closed"):
+    with pytest.raises(Rejected, match="closed"):
         sandbox.buyer.pay_preference(made)
 
 
@@ -510,7 +510,7 @@ async def test_a_review_may_last_beyond_the_end_of_the_preference(client, sandbo
     [payment] = sandbox.buyer.pay_preference(made, outcome="rejected").payments
 
     assert "rejected" == payment.status
-    with pytest.raises(Refused, match="preference_expired"):
+    with pytest.raises(Rejected, match="preference_expired"):
         sandbox.buyer.pay_preference(made)
 
 
@@ -529,7 +529,7 @@ async def test_what_was_paid_is_not_tried_again(client, sandbox, outcome):
     made = await client.preferences.create(preference())
     paid = sandbox.buyer.pay_preference(made)
 
-    with pytest.raises(Refused, match="closed"):
+    with pytest.raises(Rejected, match="closed"):
         sandbox.buyer.pay_preference(made, outcome=outcome)
 
     assert ["refunded"] == [one.status for one in sandbox.buyer.refund_merchant_order(paid.id).payments]
@@ -548,7 +548,7 @@ async def test_the_dates_of_validity_hold(client, sandbox):
         if payable:
             assert sandbox.buyer.open_checkout(made)
         else:
-            with pytest.raises(Refused, match="cannot be paid"):
+            with pytest.raises(Rejected, match="cannot be paid"):
                 sandbox.buyer.open_checkout(made)
     assert "closed" == sandbox.buyer.pay_preference(free).status
 
@@ -566,7 +566,7 @@ async def test_one_date_of_validity_is_enough(client, sandbox, date, before, aft
     for _ in range(2):
         try:
             seen.append(bool(sandbox.buyer.open_checkout(made)))
-        except Refused:
+        except Rejected:
             seen.append(False)
         sandbox.clock.advance("P2D")
 
@@ -582,15 +582,15 @@ async def test_a_preference_and_an_order_end_at_the_same_moment(client, sandbox,
     waiting = await client.orders.create(order(expiration_time="PT5M"))
     sandbox.clock.advance("PT5M")
 
-    with pytest.raises(Refused, match="the order is expired"):
+    with pytest.raises(Rejected, match="the order is expired"):
         sandbox.buyer.pay(waiting)
-    with pytest.raises(Refused, match="cannot be paid"):
+    with pytest.raises(Rejected, match="cannot be paid"):
         sandbox.buyer.pay_preference(made)
 
 
 async def test_nobody_pays_what_is_not_there(sandbox):
     """An id that nobody made."""
-    with pytest.raises(Refused, match="there is no"):
+    with pytest.raises(Rejected, match="there is no"):
         sandbox.buyer.pay_preference("1-2")
 
 
@@ -614,18 +614,18 @@ EXCLUDED = {
         ({"payment_method": "prepaid_card", "installments": 36}, True),
     ],
 )
-async def test_a_way_that_the_checkout_does_not_offer_is_refused(plain, client, sandbox, way, taken):
+async def test_a_way_that_the_checkout_does_not_offer_is_rejected(plain, client, sandbox, way, taken):
     """Excluded types and methods and the most installments hold for every buyer, wherever they pay."""
     over_http, in_python = [await client.preferences.create(preference(payment_methods=EXCLUDED)) for _ in range(2)]
 
-    answer = await plain("POST", f"/_sandbox/preferences/{over_http.id}/pay", way)
+    response = await plain("POST", f"/_sandbox/preferences/{over_http.id}/pay", way)
     if taken:
         sandbox.buyer.pay_preference(in_python, **way)
     else:
-        with pytest.raises(Refused, match="can be paid"):
+        with pytest.raises(Rejected, match="can be paid"):
             sandbox.buyer.pay_preference(in_python, **way)
 
-    assert (200 if taken else 400) == answer.status
+    assert (200 if taken else 400) == response.status
     assert (2 if taken else 0) == [entry.kind for entry in sandbox.ledger()].count("payment")
 
 

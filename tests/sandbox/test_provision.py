@@ -81,13 +81,13 @@ async def test_provisioned_orders_spread_over_the_days(sandbox, client):
 async def test_a_program_provisions_by_the_control_api(sandbox, client, plain):
     """In pieces, between which other requests are handled; it says no to a number or a seller that there is not."""
     done = await plain("POST", "/_sandbox/provision", {"orders": 2 * _provision._PIECE + 1, "days": 2})
-    refused = [
+    rejected = [
         await plain("POST", "/_sandbox/provision", body)
         for body in ({"orders": 0}, {"orders": 1, "days": 4000}, {"orders": 1, "tenant": 5})
     ]
 
     assert (200, {"orders": 2 * _provision._PIECE + 1}) == (done.status, done.json)
     assert 2 * _provision._PIECE + 1 == len(await client.merchant_orders.search().collect())
-    assert [400, 400, 404] == [one.status for one in refused]
+    assert [400, 400, 404] == [one.status for one in rejected]
     with pytest.raises(ValueError, match=r"\$.orders"):
         sandbox.provision(orders=0)

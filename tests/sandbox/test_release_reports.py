@@ -44,12 +44,12 @@ async def test_every_seller_has_one(client, connect, sandbox):
 
 
 @pytest.mark.parametrize("effect", ["drip", "truncate"])
-async def test_an_answer_without_a_body_has_none(plain, sandbox, monkeypatch, effect):
-    """Of a 204 there is nothing to send slowly, or by half: the answer is one, and the log says so."""
+async def test_a_response_without_a_body_has_none(plain, sandbox, monkeypatch, effect):
+    """Of a 204 there is nothing to send slowly, or by half: the response is one, and the log says so."""
     monkeypatch.setitem(vars(release_reports.DISABLE_SCHEDULE), "status", 204)
     sandbox.faults.add(FaultRule(effect=effect))
 
-    answer = await plain("DELETE", "/v1/account/release_report/schedule")
+    response = await plain("DELETE", "/v1/account/release_report/schedule")
 
     [line] = (await plain("GET", "/_sandbox/requests")).json
-    assert (204, b"", "") == (answer.status, answer.raw, line["answer"])
+    assert (204, b"", "") == (response.status, response.raw, line["answer"])

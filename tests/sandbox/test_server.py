@@ -244,7 +244,7 @@ async def test_it_stops_twice(start):
         assert 0 != probe.connect_ex(("127.0.0.1", port))
 
 
-async def test_unknown_paths_and_methods_are_refused_in_json(plain):
+async def test_unknown_paths_and_methods_are_rejected_in_json(plain):
     """404 with what the matter may be, and 405 with what is allowed."""
     unknown, method = await plain("GET", "/v2/orders"), await plain("PUT", "/v1/orders", {})
 
@@ -265,7 +265,7 @@ async def test_unknown_paths_and_methods_are_refused_in_json(plain):
     ],
 )
 @pytest.mark.parametrize("shape", ["per_api", "errors"])
-async def test_refusals_of_the_control_api_have_one_shape(start, plain_to, method, path, status, shape):  # noqa: PLR0917
+async def test_rejections_of_the_control_api_have_one_shape(start, plain_to, method, path, status, shape):  # noqa: PLR0917
     """`{code, message}` also where there is nothing, whatever the shape of the interfaces."""
     plain = plain_to(await start(policies={"error_shape": shape}))
 
@@ -295,9 +295,9 @@ async def test_where_there_is_nothing_the_interface_has_its_shape(start, plain_t
         assert others == (await plain(method, path)).json.keys()
 
 
-async def test_every_answer_has_a_request_id(plain, sandbox, data):
-    """Successes, refusals, unknown paths, the control API: all of them, and no two the same."""
-    answers = [
+async def test_every_response_has_a_request_id(plain, sandbox, data):
+    """Successes, rejections, unknown paths, the control API: all of them, and no two the same."""
+    responses = [
         await plain("POST", "/v1/orders", data(), key="k"),
         await plain("POST", "/v1/orders", {}, key="k"),
         await plain("GET", "/v1/orders/x", token=None),
@@ -306,7 +306,7 @@ async def test_every_answer_has_a_request_id(plain, sandbox, data):
         await plain("GET", "/_sandbox/clock"),
         await plain("GET", "/openapi.json"),
     ]
-    ids = [answer.headers["X-Request-Id"] for answer in answers]
+    ids = [answer.headers["X-Request-Id"] for answer in responses]
 
     assert len(ids) == len(set(ids))
 
@@ -350,15 +350,15 @@ async def test_a_cancel_may_have_an_empty_body(plain, client, order, body):
     ],
     ids=lambda value: str(value)[:30],
 )
-async def test_a_cancel_with_a_body_is_refused(plain, client, order, body, code):
+async def test_a_cancel_with_a_body_is_rejected(plain, client, order, body, code):
     """A part of an order cannot be canceled: who asks for it must not have the whole canceled."""
     made = await client.orders.create(order())
     path = f"/v1/orders/{made.id}/cancel"
 
-    refused = await plain("POST", path, body, key="k2")
+    rejected = await plain("POST", path, body, key="k2")
 
-    assert 400 == refused.status
-    assert code == refused.code
+    assert 400 == rejected.status
+    assert code == rejected.code
     assert "created" == (await client.orders.get(made.id)).status
     assert 200 == (await plain("POST", path, key="k2")).status
     again = await plain("POST", path, body, key="k2")
@@ -462,7 +462,7 @@ async def test_who_goes_away_amid_a_command_or_a_form_is_no_failure(sandbox, unt
     "line", ["TEST-secret", "GET /TEST-secret HTTP/9", "GET / HTTP/1.1\r\nAuthorization TEST-secret"]
 )
 async def test_nothing_of_what_is_no_http_is_logged(sandbox, caplog, line):
-    """It is refused with 400, and the log says that it came, but not what it was: it may hold a token."""
+    """It is rejected with 400, and the log says that it came, but not what it was: it may hold a token."""
     caplog.set_level("DEBUG", logger="paymentsdk")
     host, _, port = sandbox.base_url.removeprefix("http://").partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
@@ -477,7 +477,7 @@ async def test_nothing_of_what_is_no_http_is_logged(sandbox, caplog, line):
 
 
 async def test_what_fails_inside_stays_inside(plain, sandbox, data, monkeypatch, caplog):
-    """A 500 says that something failed; the log says what, and the answer does not."""
+    """A 500 says that something failed; the log says what, and the response does not."""
 
     def fail(*args: object) -> None:
         raise ZeroDivisionError("/secret/path")
@@ -512,9 +512,9 @@ def test_importing_the_client_does_not_import_the_sandbox():
 
 async def test_many_at_once(plain, sandbox, data):
     """Two hundred orders from one client: each is made once."""
-    answers = await asyncio.gather(*(plain("POST", "/v1/orders", data(), key=f"k{n}") for n in range(200)))
+    responses = await asyncio.gather(*(plain("POST", "/v1/orders", data(), key=f"k{n}") for n in range(200)))
 
-    assert 200 == len({answer.json["id"] for answer in answers})
+    assert 200 == len({answer.json["id"] for answer in responses})
     assert 200 == len(sandbox.ledger())
 
 

@@ -284,7 +284,7 @@ def test_a_transaction_that_cannot_begin_leaves_none_behind(store):
 
 
 def test_lines_of_the_ledger_are_never_changed(store):
-    """The database itself refuses."""
+    """The database itself rejects."""
     store.append(1, b"{}")
 
     for statement in ("UPDATE ledger SET entry = ''", "DELETE FROM ledger"):
@@ -469,7 +469,7 @@ async def test_a_file_can_be_restored(tmp_path, connect, order):
 
 
 @pytest.mark.parametrize("content", [b"not a database, but a text that is long enough to be looked at", None])
-def test_a_file_that_is_no_sandbox_is_refused(tmp_path, content):
+def test_a_file_that_is_no_sandbox_is_rejected(tmp_path, content):
     """Something else in it, or a directory that is not there."""
     path = tmp_path / "x" / "sandbox.db"
     if content:
@@ -482,7 +482,7 @@ def test_a_file_that_is_no_sandbox_is_refused(tmp_path, content):
 
 @pytest.mark.parametrize("table", ["orders", "settings"])
 def test_the_database_of_another_program_is_left_alone(tmp_path, table):
-    """It is refused, also where a table has a name that the sandbox uses, and not a byte of it is changed."""
+    """It is rejected, also where a table has a name that the sandbox uses, and not a byte of it is changed."""
     path = tmp_path / "other.db"
     with closing(sqlite3.connect(path)) as other:
         other.execute(f"CREATE TABLE {table} (a, b, c)")

@@ -9,7 +9,7 @@ import pytest
 
 from paymentsdk import BadRequest, NotFound
 from paymentsdk.resources.plans import AutoRecurring, FreeTrial
-from paymentsdk.sandbox import FreeTrialRequest, PlanRequest, Platform, RecurringRequest, Refused
+from paymentsdk.sandbox import FreeTrialRequest, PlanRequest, Platform, RecurringRequest, Rejected
 from paymentsdk.sandbox._handlers.invoices import debited_at
 from paymentsdk.sandbox._records import PLANS
 
@@ -17,9 +17,9 @@ from paymentsdk.sandbox._records import PLANS
 async def make_plan(plain, reason: str = "Weekly", **recurring: object) -> dict:
     """Make a plan through the control API, since the contract has no operation for it."""
     body = {"reason": reason, "auto_recurring": {"transaction_amount": "10.00", **recurring}}
-    answer = await plain("POST", "/_sandbox/plans", body)
-    assert 200 == answer.status, answer.raw
-    return answer.json
+    response = await plain("POST", "/_sandbox/plans", body)
+    assert 200 == response.status, response.raw
+    return response.json
 
 
 async def test_the_first_seller_has_a_plan(client, sandbox):
@@ -83,12 +83,12 @@ async def test_plans_are_searched_by_status_and_words_and_sorted(plain, client):
     assert ["Beta club", "Alpha club"] == await reasons(q="club", sort="reason", criteria="desc")
     assert 3 == len(await reasons(status="active"))
     assert [] == await reasons(status="inactive")
-    answer = await plain("GET", "/preapproval_plan/search?q=nothing")
-    assert {"paging": {"offset": 0, "limit": 30, "total": 0}, "results": []} == answer.json
+    response = await plain("GET", "/preapproval_plan/search?q=nothing")
+    assert {"paging": {"offset": 0, "limit": 30, "total": 0}, "results": []} == response.json
 
 
 async def test_a_plan_without_the_member_is_sorted_last(plain, client):
-    """Whichever way it goes: no member is no text, and before none that begins with a later letter."""
+    """Whichever way it goes: no member is not a string, and before none that begins with a later letter."""
     made = {}
     for reference in ("Zebra", "Ant", None):
         body = {"reason": "club", "auto_recurring": {"transaction_amount": "1"}, "external_reference": reference}
@@ -119,19 +119,19 @@ async def test_plans_are_sorted_by_their_subscribers(plain, client, sandbox):
 @pytest.mark.parametrize(
     "query", ["limit=0", "limit=x", "offset=-1", "sort=colour", "criteria=up", "offset=" + "9" * 40]
 )
-async def test_a_bad_plan_search_is_refused(plain, query):
+async def test_a_bad_plan_search_is_rejected(plain, query):
     """400 `bad-request`."""
-    answer = await plain("GET", f"/preapproval_plan/search?{query}")
+    response = await plain("GET", f"/preapproval_plan/search?{query}")
 
-    assert (400, "bad-request") == (answer.status, answer.code)
+    assert (400, "bad-request") == (response.status, response.code)
 
 
 async def test_a_plan_of_another_seller_is_not_found(client, sandbox):
     """404 `not-found`."""
     for name in (sandbox.create_tenant().plan_id, "nothing"):
-        with pytest.raises(NotFound) as refused:
+        with pytest.raises(NotFound) as rejected:
             await client.plans.get(name)
-        assert "not-found" == refused.value.code
+        assert "not-found" == rejected.value.code
 
 
 async def states(client, subscription) -> list[tuple[str, str, int]]:
@@ -278,7 +278,7 @@ async def test_every_state_of_a_payment_can_be_reached(client, sandbox, status):
     assert status == changed.payment.status
     expected = Decimal("99.90") if status in {"approved", "in_mediation"} else 0
     assert expected == sum(entry.amount for entry in sandbox.ledger())
-    with pytest.raises(Refused, match="no such payment status"):
+    with pytest.raises(Rejected, match="no such payment status"):
         sandbox.buyer.change_invoice_payment(invoice.id, "lost")
 
 
@@ -388,11 +388,11 @@ async def test_which_invoice_comes_first_is_a_policy(start, connect, order):
 
 
 @pytest.mark.parametrize("query", ["id=x", "payment_id=1.5", "payer_id=-1", "limit=0", "offset=-1"])
-async def test_a_bad_invoice_search_is_refused(plain, query):
+async def test_a_bad_invoice_search_is_rejected(plain, query):
     """400 `bad-request`."""
-    answer = await plain("GET", f"/authorized_payments/search?{query}")
+    response = await plain("GET", f"/authorized_payments/search?{query}")
 
-    assert (400, "bad-request") == (answer.status, answer.code)
+    assert (400, "bad-request") == (response.status, response.code)
 
 
 @pytest.mark.parametrize(("policy", "status"), [("optional", 200), ("one_required", 400)])
@@ -533,7 +533,7 @@ async def test_the_ledger_has_the_currency_of_the_plan(plain, client, sandbox):
     ]
 
 
-async def test_a_bad_plan_is_refused(plain):
+async def test_a_bad_plan_is_rejected(plain):
     """The control API checks what it takes."""
     for recurring in (
         {},
@@ -543,7 +543,7 @@ async def test_a_bad_plan_is_refused(plain):
         assert 400 == (await plain("POST", "/_sandbox/plans", {"reason": "x", "auto_recurring": recurring})).status
 
 
-async def test_the_client_refuses_a_bad_limit_too(client):
+async def test_the_client_rejects_a_bad_limit_too(client):
     """The same rule on both sides."""
     with pytest.raises(ValueError, match="page_size"):
         await client.invoices.search(page_size=0).collect()
@@ -557,9 +557,9 @@ async def test_an_invoice_that_nobody_tried_to_collect_has_no_payment_to_change(
     found = await client.invoices.search(preapproval_id=subscription.id).collect()
     [invoice] = [one for one in found if one.status == "scheduled"]
 
-    answer = await plain("POST", f"/_sandbox/invoices/{invoice.id}/payment", {"status": "refunded"})
+    response = await plain("POST", f"/_sandbox/invoices/{invoice.id}/payment", {"status": "refunded"})
 
-    assert (409, "no_payment") == (answer.status, answer.code)
+    assert (409, "no_payment") == (response.status, response.code)
     assert None is (await client.invoices.search(id=invoice.id).first()).payment
 
 
@@ -569,7 +569,7 @@ async def test_only_an_active_plan_is_subscribed_to(plain, sandbox):
     plan = (await plain("POST", "/_sandbox/plans", body)).json
 
     assert 409 == (await plain("POST", "/_sandbox/subscriptions", {"plan_id": plan["id"]})).status
-    with pytest.raises(Refused, match="inactive"):
+    with pytest.raises(Rejected, match="inactive"):
         sandbox.buyer.subscribe(plan["id"])
 
 
@@ -593,8 +593,8 @@ async def test_a_subscription_that_ended_is_not_counted(client, sandbox):
 async def test_a_number_is_written_in_ascii_digits(plain, name):
     """Digits of other scripts are none of the contract's: what was meant is not to be guessed."""
     for digit in ("%D9%A3", "%EF%BC%95", "%C2%B2"):
-        answer = await plain("GET", f"/authorized_payments/search?{name}={digit}")
-        assert (400, "bad-request") == (answer.status, answer.code)
+        response = await plain("GET", f"/authorized_payments/search?{name}={digit}")
+        assert (400, "bad-request") == (response.status, response.code)
     assert 200 == (await plain("GET", f"/authorized_payments/search?{name}=3")).status
 
 

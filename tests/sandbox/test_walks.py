@@ -35,7 +35,7 @@ async def names(plain, query: str = "") -> list[str]:
 
 @pytest.mark.parametrize(("policy", "found"), [("refuse", None), ("empty", []), ("clamp", ["sale-2", "sale-1"])])
 async def test_a_search_may_end_at_an_offset(start, plain_to, sell, policy, found):
-    """Beyond it the platform refuses, shows nothing, or shows the same page for ever; below it nothing changes."""
+    """Beyond it the platform rejects, shows nothing, or shows the same page for ever; below it nothing changes."""
     sandbox = await start(policies={"max_offset": 2, "beyond_max_offset": policy})
     plain = plain_to(sandbox)
     await sell(sandbox, 0, 1, 2, 3, 4)
@@ -55,9 +55,9 @@ async def test_a_total_may_be_clamped(start, plain_to, sell, most, total):
     """Also exactly at the number of rows, where nobody can see it; the rows are all there."""
     sandbox = await start(policies={"max_total": most})
     await sell(sandbox, 0, 1, 2)
-    answer = await plain_to(sandbox)("GET", PATH)
+    response = await plain_to(sandbox)("GET", PATH)
 
-    assert (total, 3) == (answer.json["total"], len(answer.json["elements"]))
+    assert (total, 3) == (response.json["total"], len(response.json["elements"]))
 
 
 #: Rows at these milliseconds, and bounds in the middle of two seconds.
@@ -134,6 +134,6 @@ async def test_a_walk_over_nothing_does_not_drift(plain, sandbox, effect):
 
 
 def test_rows_of_other_searches_do_not_drift():
-    """A rule that could never do anything is refused."""
+    """A rule that could never do anything is rejected."""
     with pytest.raises(ValueError, match=r"row_deleted can only happen to merchant_orders\.search"):
         FaultRule(effect="row_deleted", operation="plans.search")

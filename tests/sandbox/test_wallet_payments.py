@@ -18,7 +18,7 @@ def payment(token: str = "token", charge: dict | None = None, **members: object)
 
 
 async def test_a_payment_is_approved_and_echoed(client, sandbox):
-    """Every member of the answer; the money is in the ledger."""
+    """Every member of the response; the money is in the ledger."""
     request = msgspec.convert(payment(binary_mode=True, capture=True), WalletPaymentRequest)
     made = await client.wallet_payments.create(request, session_id="device", idempotency_key="k")
 
@@ -55,9 +55,9 @@ async def test_a_payment_is_approved_and_echoed(client, sandbox):
 )
 async def test_other_outcomes_move_no_money(plain, sandbox, body, detail, kind):
     """Rejected, pending (never in binary mode), reserved: the ledger has the line, and 0."""
-    answer = await plain("POST", "/v1/advanced_payments", body, key="k")
+    response = await plain("POST", "/v1/advanced_payments", body, key="k")
 
-    assert (201, detail) == (answer.status, answer.json["payments"][0]["status_detail"])
+    assert (201, detail) == (response.status, response.json["payments"][0]["status_detail"])
     assert [(kind, 0)] == [(entry.kind, entry.amount) for entry in sandbox.ledger()]
 
 
@@ -70,10 +70,10 @@ async def test_a_discount_is_taken_off_and_echoed(plain, sandbox):
         "detail": {"cap": 10, "type": "fixed", "value": 5.5},
     }
     sandbox.promise_discount("SPRING")
-    answer = await plain("POST", "/v1/advanced_payments", payment(charge={**CHARGE, "discount": discount}), key="k")
+    response = await plain("POST", "/v1/advanced_payments", payment(charge={**CHARGE, "discount": discount}), key="k")
 
-    assert {"amount": 5.5, "code": "SPRING"} == answer.json["wallet_payment"]["discount"]
-    assert 74.5 == answer.json["payments"][0]["transaction_amount"]
+    assert {"amount": 5.5, "code": "SPRING"} == response.json["wallet_payment"]["discount"]
+    assert 74.5 == response.json["payments"][0]["transaction_amount"]
     assert Decimal("74.50") == sandbox.ledger()[0].amount
 
 
@@ -84,9 +84,9 @@ async def test_a_discount_must_be_promised_under_a_policy(start, plain_to, code,
     tenant = sandbox.create_tenant(discount_promises=["SPRING"])
     body = payment(charge={**CHARGE, "discount": {"amount": 1, "code": code}})
 
-    answer = await plain_to(sandbox)("POST", "/v1/advanced_payments", body, key="k", token=tenant.access_token)
+    response = await plain_to(sandbox)("POST", "/v1/advanced_payments", body, key="k", token=tenant.access_token)
 
-    assert status == answer.status
+    assert status == response.status
 
 
 @pytest.mark.parametrize(
@@ -104,12 +104,12 @@ async def test_a_discount_must_be_promised_under_a_policy(start, plain_to, code,
         payment(binary_mode="yes"),
     ],
 )
-async def test_a_broken_rule_is_refused(plain, sandbox, body):
+async def test_a_broken_rule_is_rejected(plain, sandbox, body):
     """400, naming the place, and nothing is done."""
-    answer = await plain("POST", "/v1/advanced_payments", body, key="k")
+    response = await plain("POST", "/v1/advanced_payments", body, key="k")
 
-    assert (400, "bad_request") == (answer.status, answer.code)
-    assert answer.json["cause"][0]["data"]
+    assert (400, "bad_request") == (response.status, response.code)
+    assert response.json["cause"][0]["data"]
     assert [] == sandbox.ledger()
 
 
@@ -117,9 +117,9 @@ async def test_an_amount_is_optional_under_a_policy(start, plain_to):
     """`wallet_amount=optional`: the contract does not show which members are required."""
     plain = plain_to(await start(policies={"wallet_amount": "optional"}))
 
-    answer = await plain("POST", "/v1/advanced_payments", payment(charge={"description": "Taxi"}), key="k")
+    response = await plain("POST", "/v1/advanced_payments", payment(charge={"description": "Taxi"}), key="k")
 
-    assert (201, 0) == (answer.status, answer.json["payments"][0]["transaction_amount"])
+    assert (201, 0) == (response.status, response.json["payments"][0]["transaction_amount"])
 
 
 async def test_a_used_key_is_told_as_such(plain, sandbox):
@@ -143,9 +143,9 @@ async def test_everything_about_a_sub_merchant_comes_back(plain):
     }
     body = payment(charge={**CHARGE, "forward_data": {"sub_merchant": merchant}})
 
-    answer = await plain("POST", "/v1/advanced_payments", body, key="k")
+    response = await plain("POST", "/v1/advanced_payments", body, key="k")
 
-    assert merchant == answer.json["wallet_payment"]["forward_data"]["sub_merchant"]
+    assert merchant == response.json["wallet_payment"]["forward_data"]["sub_merchant"]
 
 
 async def test_a_discount_must_have_been_promised(plain, sandbox):

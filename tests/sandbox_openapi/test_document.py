@@ -1,4 +1,4 @@
-"""The OpenAPI document: valid, whole, true to what the sandbox answers, and without a secret."""
+"""The OpenAPI document: valid, whole, true to what the sandbox sends, and without a secret."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_the_document_is_valid(described):
 
 
 def test_a_document_that_is_not_is_found(described):
-    """Negative control: without a description of an answer, the validator speaks."""
+    """Negative control: without a description of a response, the validator speaks."""
     broken = copy.deepcopy(described)
     del broken["paths"]["/v1/orders"]["post"]["responses"]["201"]["description"]
 
@@ -174,7 +174,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("schema", "change"), WRONG)
-def test_what_the_sandbox_refuses_is_invalid(described, schema, change):
+def test_what_the_sandbox_rejects_is_invalid(described, schema, change):
     """The rules of members are in the document, also those that msgspec does not write into it."""
     example = next(one.example for one in OPERATIONS.values() if one.body and one.body.__name__ == schema)
     assert [] == check(described, schema, msgspec.to_builtins(example))
@@ -240,30 +240,30 @@ async def test_it_is_served_without_a_token_or_a_secret():
     assert not [private for private in (*secrets, *paths) if private in text]
 
 
-async def test_answers_follow_the_document(described):
-    """Real answers of every operation, and real refusals, of every shape."""
+async def test_responses_follow_the_document(described):
+    """Real responses of every operation, and real rejections, of every shape."""
     async with Sandbox(seed=1) as sandbox:
         seen = {name: await answer_of(name, sandbox) for name in OPERATIONS}
-        refused = await refusals(sandbox)
+        rejected = await rejections(sandbox)
 
-    answers = [(OPERATIONS[name].result.__name__, answer) for name, answer in seen.items()]
-    answers += [("Error", refusal) for refusal in refused]
-    wrong = [(schema, answer, found) for schema, answer in answers if (found := check(described, schema, answer))]
+    responses = [(OPERATIONS[name].result.__name__, answer) for name, answer in seen.items()]
+    responses += [("Error", rejection) for rejection in rejected]
+    wrong = [(schema, answer, found) for schema, answer in responses if (found := check(described, schema, answer))]
     assert not wrong
-    # Negative control: an answer with a member of another type does not pass.
+    # Negative control: a response with a member of another type does not pass.
     assert check(described, "Order", {**seen["orders.create"], "total_amount": 50})
     assert check(described, "Error", {"errors": [{"message": "no code"}]})
 
 
 async def answer_of(name: str, sandbox: Sandbox) -> object:
-    """What the sandbox answers when it carries an operation out."""
+    """What the sandbox responds when it carries an operation out."""
     info = sandbox.describe()
     async with PaymentsClient(info.access_token, base_url=info.base_url) as client:
         result = await client.call(OPERATIONS[name], **await arguments_of(name, sandbox, client))
     return msgspec.json.decode(result.raw)
 
 
-async def refusals(sandbox: Sandbox) -> list[object]:
+async def rejections(sandbox: Sandbox) -> list[object]:
     """What the sandbox says when it does not."""
     missing = "ORD" + "0" * 26
 

@@ -77,10 +77,10 @@ class Tab:
     async def send(self, method: str, **params: object) -> dict[str, object]:
         """Send a command, and return its result."""
         number = next(self._numbers)
-        self._answers[number] = answer = asyncio.get_running_loop().create_future()
+        self._answers[number] = response = asyncio.get_running_loop().create_future()
         session = {"sessionId": self._session} if self._session else {}
         await self._socket.send_json({"id": number, "method": method, "params": params, **session})
-        result = await asyncio.wait_for(answer, PATIENCE)
+        result = await asyncio.wait_for(response, PATIENCE)
         if "error" in result:
             raise RuntimeError(f"{method}: {result['error']}")
         return result["result"]
@@ -229,10 +229,10 @@ class Visitor:
     """A browser without scripts, without pictures and without a window.
 
     Attributes:
-        status: Of the last answer.
-        headers: Of the last answer.
-        page: The body of the last answer.
-        url: Where the last answer came from.
+        status: Of the last response.
+        headers: Of the last response.
+        page: The body of the last response.
+        url: Where the last response came from.
     """
 
     def __init__(self, session: aiohttp.ClientSession, base_url: str) -> None:
@@ -260,9 +260,9 @@ class Visitor:
         return await self.post(action, form)
 
     async def _go(self, method: str, path: str, **options: object) -> str:
-        async with self._session.request(method, self._base_url + path, **options) as answer:
-            self.status, self.headers, self.url = answer.status, answer.headers, str(answer.url)
-            self.page = (await answer.read()).decode()
+        async with self._session.request(method, self._base_url + path, **options) as response:
+            self.status, self.headers, self.url = response.status, response.headers, str(response.url)
+            self.page = (await response.read()).decode()
         return self.page
 
 

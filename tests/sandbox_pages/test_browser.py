@@ -219,8 +219,8 @@ async def test_the_clock_is_moved(tab, sandbox, shop) -> None:
     assert not sandbox.clock.frozen
 
 
-async def test_a_duration_that_is_none_is_refused_in_words(tab, sandbox) -> None:
-    """What the sandbox says about it stands under the field, belongs to it, and goes when it is mended."""
+async def test_a_duration_that_is_none_is_rejected_in_words(tab, sandbox) -> None:
+    """What the sandbox says about it stands under the field, belongs to it, and goes when it is repaired."""
     await open_dashboard(tab, sandbox)
     await tab.run("document.querySelector('#duration').value = 'soon'")
 
@@ -234,8 +234,8 @@ async def test_a_duration_that_is_none_is_refused_in_words(tab, sandbox) -> None
     await tab.until("document.querySelector('.problem') === null")
 
 
-async def test_a_refused_change_is_not_announced(tab, sandbox) -> None:
-    """A policy that is refused says so under its input, and nothing says that it was done; one that is taken does."""
+async def test_a_rejected_change_is_not_announced(tab, sandbox) -> None:
+    """A policy that is rejected says so under its input, and nothing says that it was done; one that is taken does."""
     await open_dashboard(tab, sandbox)
     await tab.click("[aria-labelledby=policies-title] summary")
     change = "(value) => { const one = document.querySelector('#policy-page_size'); one.value = value; "
@@ -252,8 +252,8 @@ async def test_a_refused_change_is_not_announced(tab, sandbox) -> None:
     assert 7 == sandbox.policies.page_size
 
 
-async def test_a_refused_fault_is_said_at_its_field(tab, sandbox) -> None:
-    """What the form itself lets through is refused by the sandbox, by name."""
+async def test_a_rejected_fault_is_said_at_its_field(tab, sandbox) -> None:
+    """What the form itself lets through is rejected by the sandbox, by name."""
     await open_dashboard(tab, sandbox)
     await tab.click("aside details summary")
     await tab.run("document.querySelector('#add-fault').noValidate = true")
@@ -269,11 +269,11 @@ async def test_a_refused_fault_is_said_at_its_field(tab, sandbox) -> None:
 async def test_a_clock_that_cannot_be_asked_is_not_said_to_run(tab, sandbox, monkeypatch) -> None:
     """The sandbox's own words are said, and not that the clock runs."""
 
-    def refuse(*_: object) -> None:
+    def reject(*_: object) -> None:
         raise ValueError("not now")
 
     await open_dashboard(tab, sandbox)
-    monkeypatch.setattr(sandbox.clock, "resume", refuse)
+    monkeypatch.setattr(sandbox.clock, "resume", reject)
 
     await tab.click("#freeze")
 
@@ -357,11 +357,11 @@ async def test_a_fault_says_all_that_it_is_and_when_it_is_spent(tab, sandbox, sh
 
     await tab.until("document.querySelectorAll('#faults li').length === 3")
     rows = await tab.run("JSON.stringify([...document.querySelectorAll('#faults li')].map((one) => one.innerText))")
-    late, gateway, refused = json.loads(rows)
+    late, gateway, rejected = json.loads(rows)
     assert f"any operation, seller {seller}, 25 % of them, 0.5 s, hit " in late
     assert "plans.*, only request 2, status 503, hit 0" in gateway
-    assert "orders.create, pos_not_found, hit 1 of 1" in refused
-    assert ["Spent" in row for row in (late, gateway, refused)] == [False, False, True]
+    assert "orders.create, pos_not_found, hit 1 of 1" in rejected
+    assert ["Spent" in row for row in (late, gateway, rejected)] == [False, False, True]
     assert "2 in force, 1 spent" == await text_of(tab, "#fault-count")
 
 
@@ -456,7 +456,7 @@ async def test_a_policy_is_changed(tab, sandbox) -> None:
 
 
 async def test_a_request_is_looked_at_and_copied(tab, sandbox, shop) -> None:
-    """Its body and its answer are there with their numbers as they were, and both snippets go to the clipboard."""
+    """Its body and its response are there with their numbers as they were, and both snippets go to the clipboard."""
     permissions = ["clipboardReadWrite", "clipboardSanitizedWrite"]
     await tab.send("Browser.grantPermissions", permissions=permissions, **tab.context)
     await shop.preference()
@@ -512,8 +512,8 @@ async def test_without_a_clipboard_the_snippet_is_shown(tab, sandbox, shop) -> N
 
 
 @pytest.mark.parametrize("shape", ["per_api", "cause", "errors", "flat"])
-async def test_an_example_that_is_refused_says_why(tab, sandbox, shape) -> None:
-    """In the words of the sandbox, whatever shape its refusals have."""
+async def test_an_example_that_is_rejected_says_why(tab, sandbox, shape) -> None:
+    """In the words of the sandbox, whatever shape its rejections have."""
     sandbox.platform.change_policies({"error_shape": shape})
     sandbox.faults.add(FaultRule(effect="refuse", code="unsupported_site"))
     await open_dashboard(tab, sandbox)
@@ -523,7 +523,7 @@ async def test_an_example_that_is_refused_says_why(tab, sandbox, shape) -> None:
     await tab.until("document.querySelector('#news').textContent.includes('country')")
 
 
-async def test_an_example_that_a_gateway_answers_says_so(tab, sandbox) -> None:
+async def test_an_example_that_a_gateway_responds_to_says_so(tab, sandbox) -> None:
     """What is no JSON has no words of its own: the status is said."""
     await open_dashboard(tab, sandbox)
     await tab.run("""
@@ -758,7 +758,7 @@ async def test_a_checkout_link_is_paid(tab, sandbox, shop) -> None:
 
 
 async def test_a_checkout_that_cannot_be_paid_says_why(tab, sandbox, shop) -> None:
-    """Where the sandbox refuses, its words are said, and the button stays."""
+    """Where the sandbox rejects, its words are said, and the button stays."""
     await shop.preference()
     await open_dashboard(tab, sandbox)
     await tab.until("document.querySelector('#checkout-rows button') !== null")
@@ -789,7 +789,7 @@ async def test_a_sandbox_that_ends_is_noticed(tab, sandbox) -> None:
 
     await tab.until("document.querySelector('#link').textContent.trim() === 'Not connected'")
     await tab.click("[data-example]")
-    await tab.until("document.querySelector('#news').textContent === 'The sandbox does not answer.'")
+    await tab.until("document.querySelector('#news').textContent === 'The sandbox does not respond.'")
 
 
 # --- the buyer ---------------------------------------------------------------------------------------------------

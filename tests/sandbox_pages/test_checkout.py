@@ -11,7 +11,7 @@ import pytest
 
 from paymentsdk._operation.operation import MIB
 from paymentsdk.resources import orders, preferences
-from paymentsdk.sandbox import Refused
+from paymentsdk.sandbox import Rejected
 from paymentsdk.sandbox._pages import forms, markup, routes
 from paymentsdk.sandbox._pages.forms import FormKey
 from paymentsdk.sandbox._pages.views import RETURN_SECONDS
@@ -387,7 +387,7 @@ async def test_a_preference_that_was_paid_in_time_shows_it_later(shop, visitor, 
     paid = words_of(await visitor.get(path_of(preference)))
 
     assert (200, True) == (visitor.status, "The payment was approved" in paid)
-    with pytest.raises(Refused, match="already_paid"):
+    with pytest.raises(Rejected, match="already_paid"):
         sandbox.buyer.pay_preference(preference)
 
 
@@ -435,7 +435,7 @@ async def test_loading_the_result_again_pays_nothing(shop, visitor, sandbox) -> 
     "path", ["/qr/ORD01J67CQQH5904WDBVZEM4JMEP3", "/qr/nothing", "/checkout/1-2", "/qr/%00", "/qr/%ff"]
 )
 async def test_what_does_not_exist_is_a_page(visitor, path: str) -> None:
-    """Whatever the address says, the answer is a page with status 404, and shows none of it."""
+    """Whatever the address says, the response is a page with status 404, and shows none of it."""
     await visitor.get(path)
 
     assert 404 == visitor.status
@@ -501,7 +501,7 @@ async def test_the_token_is_what_stops_it(shop, visitor, monkeypatch) -> None:
     assert "processed" == (await shop.client.orders.get(order.id)).status
 
 
-async def test_a_form_of_another_process_is_refused(shop, visitor) -> None:
+async def test_a_form_of_another_process_is_rejected(shop, visitor) -> None:
     """The key ends with the process; the page says so, and leads to a new form."""
     order = await shop.order()
     page = f"/qr/{order.id}"
@@ -522,7 +522,7 @@ BAD_FORMS = {
 
 
 @pytest.mark.parametrize("form", BAD_FORMS.values(), ids=BAD_FORMS)
-async def test_a_form_with_other_values_is_refused(shop, visitor, form) -> None:
+async def test_a_form_with_other_values_is_rejected(shop, visitor, form) -> None:
     """What the page does not offer is not taken."""
     order = await shop.order()
     token = re.search(r'form_token" value="([^"]*)"', await visitor.get(f"/qr/{order.id}"))[1]
@@ -545,7 +545,7 @@ async def test_a_form_with_other_values_is_refused(shop, visitor, form) -> None:
     ],
     ids=["json", "text", "multipart", "charset", "bytes", "size"],
 )
-async def test_what_is_no_form_is_refused(shop, visitor, body: bytes, kind: str, status: int) -> None:
+async def test_what_is_no_form_is_rejected(shop, visitor, body: bytes, kind: str, status: int) -> None:
     """With a page and a status that say so; nothing makes the server fail."""
     order = await shop.order()
 

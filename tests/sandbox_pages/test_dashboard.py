@@ -100,11 +100,11 @@ def test_every_effect_can_be_chosen() -> None:
 
 def test_a_new_effect_can_be_chosen_with_no_change_of_the_page(monkeypatch) -> None:
     """The table of effects is the one place that says its words, and what it takes."""
-    monkeypatch.setattr(views, "EFFECTS", {**EFFECTS, "stutter": EffectInfo("The answer <stutters>", ("seconds",))})
+    monkeypatch.setattr(views, "EFFECTS", {**EFFECTS, "stutter": EffectInfo("The response <stutters>", ("seconds",))})
 
     page = views.dashboard.__wrapped__()
 
-    assert '<option value="stutter">The answer &lt;stutters&gt;</option>' in page
+    assert '<option value="stutter">The response &lt;stutters&gt;</option>' in page
     assert re.search(r'<p data-for="[^"]* stutter">\s*<label for="fault-seconds">', page)
 
 
@@ -167,7 +167,7 @@ async def test_an_order_without_a_till_has_no_code_at_all(shop, visitor) -> None
     assert 404 == visitor.status
 
 
-async def test_without_segno_the_answer_says_how_to_get_it(shop, visitor, monkeypatch) -> None:
+async def test_without_segno_the_response_says_how_to_get_it(shop, visitor, monkeypatch) -> None:
     """Codes need the extra `qr`; everything else works without."""
     monkeypatch.setitem(sys.modules, "segno", None)
     order = await shop.order()
@@ -177,7 +177,7 @@ async def test_without_segno_the_answer_says_how_to_get_it(shop, visitor, monkey
 
 
 async def test_a_request_can_be_copied(shop, visitor) -> None:
-    """By the id that its answer had; one that the log has forgotten says so."""
+    """By the id that its response had; one that the log has forgotten says so."""
     await shop.order()
     [line] = re.findall(r'"request_id":"([^"]*)"', await visitor.get("/_sandbox/requests"))
 

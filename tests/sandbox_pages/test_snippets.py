@@ -75,9 +75,9 @@ async def test_the_program_makes_the_same_request(shop, sandbox) -> None:
     )
     [first] = sandbox.platform.feed.requests
 
-    answer = await output_of(sys.executable, "-c", python(first, sandbox.base_url), token=sandbox.access_token)
+    response = await output_of(sys.executable, "-c", python(first, sandbox.base_url), token=sandbox.access_token)
 
-    assert "Order(id='ORD" in answer
+    assert "Order(id='ORD" in response
     second = sandbox.platform.feed.requests[-1]
     assert msgspec.json.decode(first.body) == msgspec.json.decode(second.body)
     assert (first.operation, first.path, 201) == (second.operation, second.path, second.status)
@@ -90,10 +90,10 @@ async def test_a_program_has_a_date_without_a_time_as_one(shop, sandbox) -> None
     [first] = sandbox.platform.feed.requests
 
     program = python(first, sandbox.base_url)
-    answer = await output_of(sys.executable, "-c", program, token=sandbox.access_token)
+    response = await output_of(sys.executable, "-c", program, token=sandbox.access_token)
 
     assert 'event_date=date.fromisoformat("2026-12-31")' in program
-    assert "Preference(id=" in answer
+    assert "Preference(id=" in response
     assert body == msgspec.json.decode(sandbox.platform.feed.requests[-1].body)
 
 
@@ -108,9 +108,9 @@ async def test_the_program_of_a_search_finds_the_same(shop, sandbox) -> None:
     assert "page_size=5" in program
     assert "datetime.fromisoformat(" in program
 
-    answer = await output_of(sys.executable, "-c", program, token=sandbox.access_token)
+    response = await output_of(sys.executable, "-c", program, token=sandbox.access_token)
 
-    assert f"id={found[0].id}" in answer
+    assert f"id={found[0].id}" in response
 
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="needs curl, which this machine does not have")
@@ -128,7 +128,7 @@ async def test_the_command_makes_the_same_request(shop, sandbox) -> None:
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="needs curl, which this machine does not have")
 async def test_the_command_of_a_form_sends_a_form(visitor, sandbox) -> None:
-    """What was refused for its content type is refused again, and no payment is made by looking into it."""
+    """What was rejected for its content type is rejected again, and no payment is made by looking into it."""
     body = msgspec.json.encode(OPERATIONS["wallet_payments.create"].example)
     form = {"Content-Type": "application/x-www-form-urlencoded", "X-Idempotency-Key": "k"}
     await visitor.post("/v1/advanced_payments", body, Authorization=f"Bearer {sandbox.access_token}", **form)
@@ -185,7 +185,7 @@ def test_a_method_is_no_command() -> None:
 
 
 @pytest.mark.control("paymentsdk.errors.visible", lambda text: text)
-def test_what_the_client_refuses_presses_no_key_either() -> None:
+def test_what_the_client_rejects_presses_no_key_either() -> None:
     """The name of a member that nobody knows stands in the program as an escape."""
     program = python(line(body='{"a\\u0003import os;os.abort()#":1}'), BASE_URL)
 
@@ -215,7 +215,7 @@ async def test_a_long_body_is_copied_whole(shop, sandbox, visitor) -> None:
     assert msgspec.json.decode(sent) == msgspec.json.decode(again)
 
 
-async def test_a_body_that_is_not_kept_is_no_refusal(shop, sandbox, visitor, monkeypatch) -> None:
+async def test_a_body_that_is_not_kept_is_no_rejection(shop, sandbox, visitor, monkeypatch) -> None:
     """Where newer bodies have taken its room, both say so, in lines that do nothing in a shell or in Python."""
     monkeypatch.setattr("paymentsdk.sandbox._events.MOST_KEPT", 0)
     await shop.order(items=MANY)
@@ -237,11 +237,11 @@ def test_no_credential_is_in_them() -> None:
     assert '"Authorization: Bearer $PAYMENTSDK_ACCESS_TOKEN"' in curl(line_of("orders.create"), BASE_URL)
 
 
-def test_what_the_client_refuses_is_said() -> None:
-    """A body that the sandbox refused has no program: the comment has the place and the rule, on lines of their own."""
+def test_what_the_client_rejects_is_said() -> None:
+    """A body that the sandbox rejected has no program: the comment has the place and the rule, a line each."""
     for body in ('{"type":"qr"}', "no JSON", '{"type": "qr\\n1", "external_reference": 5}'):
         program = python(line(body=body), BASE_URL)
-        assert "refuses this body" in program
+        assert "rejects this body" in program
         assert all(row.startswith("#") for row in program.splitlines())
 
 

@@ -33,35 +33,35 @@ async def subscribe(visitor, path: str, **changes: str) -> str:
 
 
 async def test_a_plan_is_subscribed_to_at_its_init_point(sandbox, visitor) -> None:
-    """The page says what is charged how often; its button subscribes, and loading the answer again does not."""
+    """The page says what is charged how often; its button subscribes, and loading the response again does not."""
     path = await make_plan(sandbox, back_url="https://shop.example.com/gym")
     page = await visitor.get(path)
     for said in ("Gym", "30.00", "every 2 months, 6 times", f"Seller {sandbox.tenant.user_id}"):
         assert said in page
     assert 0 == subscriptions(sandbox)
 
-    answer = await subscribe(visitor, path)
+    response = await subscribe(visitor, path)
     again = await visitor.get(visitor.url.removeprefix(sandbox.base_url))
 
     assert 200 == visitor.status
-    assert "Subscribed" in answer
-    assert "Its invoices are collected as the sandbox&#x27;s clock moves on." in answer
-    assert answer == again
-    assert 'href="https://shop.example.com/gym"' in answer
+    assert "Subscribed" in response
+    assert "Its invoices are collected as the sandbox&#x27;s clock moves on." in response
+    assert response == again
+    assert 'href="https://shop.example.com/gym"' in response
     assert 1 == subscriptions(sandbox)
 
 
 async def test_the_page_says_what_has_become_of_it(sandbox, visitor) -> None:
-    """Whoever comes back to the answer sees that all invoices were made, or that somebody has ended it."""
+    """Whoever comes back to the response sees that all invoices were made, or that somebody has ended it."""
     path = await make_plan(sandbox)
     await visitor.get(path)
     await subscribe(visitor, path)
-    answer = visitor.url.removeprefix(sandbox.base_url)
+    response = visitor.url.removeprefix(sandbox.base_url)
 
     sandbox.clock.advance("P400D")
-    assert "It has had all of its invoices." in await visitor.get(answer)
+    assert "It has had all of its invoices." in await visitor.get(response)
     sandbox.buyer.unsubscribe(sandbox.platform.store.find(SUBSCRIPTIONS, None)[0])
-    assert "It has ended." in await visitor.get(answer)
+    assert "It has ended." in await visitor.get(response)
 
 
 @pytest.mark.parametrize(

@@ -142,16 +142,16 @@ async def test_calls_are_below_the_span_of_their_caller(exported: Exported) -> N
 
 
 @pytest.mark.parametrize(
-    ("answer", "error", "outcome", "kind"),
+    ("response", "error", "outcome", "kind"),
     [
         (SendFailed("reset"), "OutcomeUnknown", "unknown", "no_trusted_response"),
         (Response(404, {}, b"{}"), "NotFound", "refused", "404"),
         (Response(301), "OutcomeUnknown", "unknown", "turned_away"),
     ],
 )
-async def test_a_failure_is_an_error_of_its_kind(exported: Exported, answer, error, outcome, kind) -> None:
+async def test_a_failure_is_an_error_of_its_kind(exported: Exported, response, error, outcome, kind) -> None:
     """`error.type` has few values: a status code, a kind of failure, or the class of an exception."""
-    client = make(exported.observer(), MemoryTransport([answer]), retry=RetryPolicy(attempts=1))
+    client = make(exported.observer(), MemoryTransport([response]), retry=RetryPolicy(attempts=1))
 
     with pytest.raises((OutcomeUnknown, NotFound)):
         await client.orders.create(order())
@@ -169,11 +169,11 @@ async def test_metrics_of_calls(exported: Exported) -> None:
     """Durations, retries, and what is left of a budget; nothing is under way in the end."""
     clock = FakeClock()
 
-    def answer(request: Request) -> Response:
+    def response(request: Request) -> Response:
         clock.advance(0.25)
         return Response(503) if len(transport.requests) == 1 else ORDER
 
-    transport = MemoryTransport(answer)
+    transport = MemoryTransport(response)
     await make(exported.observer(), transport, clock=clock).orders.get("ORD1")
 
     metrics = exported.metrics()
@@ -203,12 +203,14 @@ async def test_token_refreshes_are_counted(exported: Exported) -> None:
     """And shown as calls of their own, below the call that begins them."""
     body = b'{"access_token":"APP_USR-new-77","refresh_token":"TG-1","expires_in":15552000}'
 
-    def answer(request: Request) -> Response:
+    def response(request: Request) -> Response:
         return Response(200, {}, body) if request.operation == "oauth.token" else ORDER
 
     pair = TokenPair(access_token="APP_USR-old-77", refresh_token="TG-0", expires_at=1.0)
     application = {"client_id": "app", "client_secret": "secret-1"}
-    client = make(exported.observer(), MemoryTransport(answer), access_token=None, accounts={"s": pair}, **application)
+    client = make(
+        exported.observer(), MemoryTransport(response), access_token=None, accounts={"s": pair}, **application
+    )
 
     await client.account("s").orders.get("ORD1")
 
@@ -313,7 +315,7 @@ async def test_a_trace_config_sees_the_requests(exported: Exported) -> None:
 
 
 async def test_no_secret_is_exported(exported: Exported) -> None:
-    """Neither the token, nor a query, nor a body, whatever the platform answers."""
+    """Neither the token, nor a query, nor a body, whatever the platform sends."""
     body = b'{"error":"bad_request","message":"no %s here"}' % TOKEN.encode()
     client = make(exported.observer(), MemoryTransport([Response(400, {}, body)] * 2))
 

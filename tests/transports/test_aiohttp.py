@@ -30,7 +30,7 @@ from tests.transports.sending import TOKEN, failed
 
 
 async def test_closed_from_another_loop_that_runs_beside_it(transport: AiohttpTransport) -> None:
-    """Closing connections under the hands of the loop that runs them is refused."""
+    """Closing connections under the hands of the loop that runs them is rejected."""
     async with FaultServer(always(http())) as server:
         await transport.send(Request("GET", server.url()))
 
@@ -77,7 +77,7 @@ def test_it_can_be_made_without_a_loop() -> None:
 #: What is out of the ordinary, and what arrives of it.
 ODD = {
     "a fragment": (lambda url: Request("GET", url + "#part"), {"target": "/orders"}),
-    "no body in the answer": (lambda url: Request("HEAD", url), {"method": "HEAD"}),
+    "no body in the response": (lambda url: Request("HEAD", url), {"method": "HEAD"}),
     "a host of the caller's": (lambda url: Request("GET", url, {"host": "a.example"}), {"host": "a.example"}),
     "a new connection": (lambda url: Request("GET", url, fresh=True), {"connection": "close"}),
     "a user in the URL": (
@@ -123,7 +123,7 @@ async def test_what_is_out_of_the_ordinary_arrives(name: str, transport: Aiohttp
     ],
 )
 async def test_what_is_no_http_is_not_sent(request_: Callable[[str], Request], transport: AiohttpTransport) -> None:
-    """A text that cannot be written, or would be read as more than one line, fails for good and is not repeated."""
+    """A string that cannot be written, or would be read as more than one line, fails for good and is not repeated."""
     async with FaultServer(always(http())) as server:
         with pytest.raises(SendFailed) as caught:
             await transport.send(request_(server.url("/orders")))
@@ -162,15 +162,15 @@ async def test_a_session_that_its_owner_closed() -> None:
 
 
 async def test_a_session_comes_without_options() -> None:
-    """Options beside a session would have no effect, so they are refused."""
+    """Options beside a session would have no effect, so they are rejected."""
     async with aiohttp.ClientSession() as session:
         for options in ({"proxy": "http://127.0.0.1:9"}, {"trust_env": True}, {"limit": 5}):
             with pytest.raises(RequestInvalid, match=r"^session: cannot be combined with options"):
                 AiohttpTransport(session=session, **options)
 
 
-def test_a_session_of_another_library_is_refused() -> None:
-    """One that sends before anybody awaits it, as that of `requests` does, is refused where it is given."""
+def test_a_session_of_another_library_is_rejected() -> None:
+    """One that sends before anybody awaits it, as that of `requests` does, is rejected where it is given."""
 
     class Session:
         auth = None
@@ -186,7 +186,7 @@ def test_a_session_of_another_library_is_refused() -> None:
 
 
 async def test_a_session_with_credentials_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """They cannot stand beside a token: a session with an auth is refused, and nothing is sent beside a `.netrc`."""
+    """They cannot stand beside a token: a session with an auth is rejected, and nothing is sent beside a `.netrc`."""
     with warnings.catch_warnings(action="ignore"):  # aiohttp is about to drop the argument.
         session = aiohttp.ClientSession(auth=aiohttp.BasicAuth("u", "p"))
     with pytest.raises(RequestInvalid, match=r"^session: has an auth of its own"):
@@ -341,7 +341,7 @@ async def test_lower_case_is_sent_once_too(transport: AiohttpTransport) -> None:
         assert await failed(transport, Request("get", server.url())) == (
             True,
             False,
-            "the server closed the connection without an answer",
+            "the server closed the connection without a response",
         )
         assert ["GET", "GET"] == [seen.method for seen in server.seen]
 
@@ -349,7 +349,7 @@ async def test_lower_case_is_sent_once_too(transport: AiohttpTransport) -> None:
 # --- proxies ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_proxy_that_refuses() -> None:
+async def test_a_proxy_that_rejects() -> None:
     """Nothing has been sent when a proxy does not connect to the platform, or is not there."""
     async with FaultServer(always(http(407))) as proxy:
         transport = AiohttpTransport(proxy=proxy.url())
@@ -437,12 +437,12 @@ async def test_the_password_of_a_proxy_is_told_to_it_and_shown_nowhere(
 async def test_a_login_that_no_proxy_can_be_told(scheme: str, login: str) -> None:
     """A user or password that HTTP cannot carry is the mistake of a setting: nothing was sent, nor is it shown."""
     async with contextlib.aclosing(AiohttpTransport(proxy=f"http://{login}@127.0.0.1:9")) as transport:
-        with pytest.raises(SendFailed) as refused:
+        with pytest.raises(SendFailed) as rejected:
             await transport.send(Request("POST", f"{scheme}://api.example.com/", TOKEN))
 
-    assert (False, True) == (refused.value.sent, refused.value.permanent)
-    assert refused.value.__context__ is None
-    assert "canary" not in refused.value.reason
+    assert (False, True) == (rejected.value.sent, rejected.value.permanent)
+    assert rejected.value.__context__ is None
+    assert "canary" not in rejected.value.reason
 
 
 # --- options, and what cannot be sent ---------------------------------------------------------------------------------
@@ -455,10 +455,10 @@ async def test_options_that_aiohttp_does_not_take_send_nothing(options: dict[str
     """They are found at every request, which nobody has to take for one that was sent."""
     transport = AiohttpTransport(**options)
     for _ in range(2):
-        with pytest.raises(SendFailed, match="options of its connector") as refused:
+        with pytest.raises(SendFailed, match="options of its connector") as rejected:
             await transport.send(Request("POST", "http://127.0.0.1/"))
 
-        assert (False, True) == (refused.value.sent, refused.value.permanent)
+        assert (False, True) == (rejected.value.sent, rejected.value.permanent)
 
 
 @pytest.mark.parametrize(
@@ -476,12 +476,12 @@ async def test_options_that_aiohttp_does_not_take_send_nothing(options: dict[str
         ("drain", float("nan")),
     ],
 )
-def test_a_number_that_is_none_is_refused_where_it_is_given(name: str, value: object) -> None:
-    """Aiohttp looks at it when it waits for a place, or when the answer is there already."""
-    with pytest.raises(RequestInvalid) as refused:
+def test_a_number_that_is_none_is_rejected_where_it_is_given(name: str, value: object) -> None:
+    """Aiohttp looks at it when it waits for a place, or when the response is there already."""
+    with pytest.raises(RequestInvalid) as rejected:
         AiohttpTransport(**{name: value})
 
-    assert name == refused.value.path
+    assert name == rejected.value.path
 
 
 async def test_options_reach_aiohttp() -> None:
@@ -501,7 +501,7 @@ async def test_options_reach_aiohttp() -> None:
 
 
 async def test_a_fingerprint_is_checked() -> None:
-    """A certificate with another fingerprint is refused for good, with nothing sent."""
+    """A certificate with another fingerprint is rejected for good, with nothing sent."""
     certificate = trustme.CA().issue_cert("127.0.0.1")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     certificate.configure_cert(context)

@@ -31,8 +31,8 @@ async def test_closing_waits_for_nobody() -> None:
         assert 0 == transport.open_connections
 
 
-async def test_closing_waits_for_the_answers() -> None:
-    """A request in flight gets its answer while the transport is being closed, and new ones are refused meanwhile."""
+async def test_closing_waits_for_the_responses() -> None:
+    """A request in flight gets its response while the transport is being closed; new ones are rejected meanwhile."""
     arrived, go_on = asyncio.Event(), asyncio.Event()
 
     async def script(peer: Peer) -> None:
@@ -56,8 +56,8 @@ async def test_closing_waits_for_the_answers() -> None:
         await server.all_hung_up()
 
 
-async def test_closing_waits_for_every_answer(until) -> None:
-    """It is not over with the first answer that comes, let alone with one that came before, and is with the last."""
+async def test_closing_waits_for_every_response(until) -> None:
+    """It is not over with the first response that comes, let alone with one that came before, and is with the last."""
     go_on = {"/a": asyncio.Event(), "/b": asyncio.Event()}
 
     async def script(peer: Peer) -> None:
@@ -147,8 +147,8 @@ def abort(attempt: Attempt, task: asyncio.Task[object]) -> None:
 
 @pytest.mark.parametrize("fresh", [False, True])
 @pytest.mark.control("paymentsdk.transports._aiohttp_connections.Attempt.end", abort, raises=pytest.fail.Exception)
-async def test_closing_ends_no_answer(fresh: bool) -> None:
-    """What came of an answer that says nothing of its length does not pass for the whole when its time is up."""
+async def test_closing_ends_no_response(fresh: bool) -> None:
+    """What came of a response that says nothing of its length does not pass for the whole when its time is up."""
     arrived = asyncio.Event()
 
     async def script(peer: Peer) -> None:

@@ -99,8 +99,8 @@ LENGTHLESS = b"HTTP/1.1 200 OK\r\n\r\n"
 @pytest.mark.parametrize(
     ("head", "body", "outcome"),
     [
-        (CHUNKED, b"zz\r\n", (True, False, "the answer is cut off or malformed")),
-        (LENGTHLESS, b"{ }", (True, True, "the answer has more than 2 bytes")),
+        (CHUNKED, b"zz\r\n", (True, False, "the response is cut off or malformed")),
+        (LENGTHLESS, b"{ }", (True, True, "the response has more than 2 bytes")),
     ],
     ids=["malformed", "too-long"],
 )
@@ -156,8 +156,8 @@ async def test_reasons_say_what_the_system_says(transport: AiohttpTransport) -> 
     """A reason names the trouble in words for people, and the address, without the query or a header."""
     with refused_port() as port:
         request = Request("GET", f"http://127.0.0.1:{port}/v1?payer=canary", TOKEN)
-        refused = f"no connection to the server (127.0.0.1:{port}): Connection refused"
-        assert (False, False, refused) == await failed(transport, request)
+        rejected = f"no connection to the server (127.0.0.1:{port}): Connection refused"
+        assert (False, False, rejected) == await failed(transport, request)
     on_ipv6 = await failed(transport, Request("GET", "http://[::1]:9/v1", TOKEN))
     assert on_ipv6[2].startswith("no connection to the server ([::1]:9): ")
     certificate = trustme.CA().issue_cert("127.0.0.1")
@@ -170,7 +170,7 @@ async def test_reasons_say_what_the_system_says(transport: AiohttpTransport) -> 
     async with FaultServer(always(http(200, b"x"))) as server:
         with pytest.raises(SendFailed) as caught:
             await transport.send(Request("GET", server.url(), max_response=0))
-        assert "the answer has more than 0 bytes" == str(caught.value)
+        assert "the response has more than 0 bytes" == str(caught.value)
         assert caught.value.__context__ is None
         assert caught.value.__cause__ is None
 

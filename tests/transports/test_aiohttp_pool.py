@@ -1,4 +1,4 @@
-"""The connections of the transport on aiohttp: who gets one, and whose answer comes over it."""
+"""The connections of the transport on aiohttp: who gets one, and whose response comes over it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def wait_for_a_turn(gate: Gate, host: tuple) -> None:
 
 
 async def test_one_after_the_other_share_one_connection(transport: AiohttpTransport) -> None:
-    """Exactly one, unlike what the suite asks of transports with threads of their own; over an empty answer, too."""
+    """Exactly one, unlike what the suite asks of transports with threads of their own; over an empty response, too."""
     async with FaultServer(always(http(200, b""))) as server:
         for _ in range(5):
             await transport.send(Request("POST", server.url(), {}, b"{}"))
@@ -249,7 +249,7 @@ async def test_the_wait_for_a_connection_is_not_rounded_up(
 
 @pytest.mark.parametrize("fresh", [False, True])
 async def test_a_pool_that_is_too_small_is_named(limited: AiohttpTransport, fresh: bool, until) -> None:
-    """Whoever got no place can tell it from a server that takes no connection: one has to be mended here."""
+    """Whoever got no place can tell it from a server that takes no connection: one has to be repaired here."""
 
     async def silent(peer: Peer) -> None:
         await peer.request()
@@ -281,7 +281,7 @@ async def test_a_server_that_takes_no_connection_is_not_the_pool(fresh: bool) ->
     assert (False, False, "no connection in time") == outcome
 
 
-# --- stray answers ----------------------------------------------------------------------------------------------------
+# --- stray responses --------------------------------------------------------------------------------------------
 
 
 async def test_where_the_system_cannot_be_asked(transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,7 +296,7 @@ async def test_where_the_system_cannot_be_asked(transport: AiohttpTransport, mon
 
 @pytest.mark.parametrize("size", [100_000, 5_000_000])
 async def test_nobody_waits_behind_a_request_that_was_not_taken(transport: AiohttpTransport, size: int) -> None:
-    """A server may answer before it has read all: what is left of the request is not in the way of the next.
+    """A server may respond before it has read all: what is left of the request is not in the way of the next.
 
     The system takes a large request off our hands long before the server does.
     """
@@ -389,12 +389,12 @@ async def test_a_limit_that_is_reached_is_not_the_end(transport: AiohttpTranspor
         for most in (8, 9):
             request = Request("GET", server.url(), max_response=most)
             if most == 8:
-                assert (True, True, "the answer has more than 8 bytes") == await failed(transport, request)
+                assert (True, True, "the response has more than 8 bytes") == await failed(transport, request)
             else:
                 assert b"123456789" == (await transport.send(request)).body
 
 
-async def test_an_answer_may_say_that_it_is_as_it_is(transport: AiohttpTransport) -> None:
+async def test_a_response_may_say_that_it_is_as_it_is(transport: AiohttpTransport) -> None:
     """The name of a coding has no case."""
     async with FaultServer(always(http(200, b"{}", "Content-Encoding: Identity"))) as server:
         assert b"{}" == (await transport.send(Request("GET", server.url()))).body
@@ -404,7 +404,7 @@ async def test_an_answer_may_say_that_it_is_as_it_is(transport: AiohttpTransport
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (http(200, b"x", "Content-Encoding: gzip"), "the answer is compressed, which was not asked for"),
+        (http(200, b"x", "Content-Encoding: gzip"), "the response is compressed, which was not asked for"),
         (
             b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n",
             "the server switched to another protocol",
@@ -414,13 +414,13 @@ async def test_an_answer_may_say_that_it_is_as_it_is(transport: AiohttpTransport
 async def test_what_would_come_again_the_same_way(
     transport: AiohttpTransport, answer: bytes, reason: str, fresh: bool
 ) -> None:
-    """An answer in a form that was not asked for is no reason to ask again."""
+    """A response in a form that was not asked for is no reason to ask again."""
     async with FaultServer(always(answer)) as server:
         assert (True, True, reason) == await failed(transport, Request("GET", server.url(), fresh=fresh))
 
 
 @pytest.mark.parametrize("fresh", [False, True])
-async def test_an_answer_may_end_with_its_connection(transport: AiohttpTransport, fresh: bool) -> None:
+async def test_a_response_may_end_with_its_connection(transport: AiohttpTransport, fresh: bool) -> None:
     """One that has neither a length nor chunks is whole when its server hangs up, however late that is."""
 
     async def script(peer: Peer) -> None:

@@ -149,12 +149,12 @@ async def test_requests_go_through_a_proxy(kind) -> None:
     ],
 )
 @with_proxies
-def test_what_is_no_proxy_is_refused_where_it_is_given(kind, proxy: object) -> None:
+def test_what_is_no_proxy_is_rejected_where_it_is_given(kind, proxy: object) -> None:
     """Found at the first write, it would leave its outcome unknown, or send it past the proxy; no password is shown."""
-    with pytest.raises(RequestInvalid, match="proxy: must be an http or https URL") as refused:
+    with pytest.raises(RequestInvalid, match="proxy: must be an http or https URL") as rejected:
         kind(proxy=proxy)
 
-    of_ours = refused.value.with_traceback(refused.value.__traceback__.tb_next)
+    of_ours = rejected.value.with_traceback(rejected.value.__traceback__.tb_next)
     shown = "".join(traceback.TracebackException.from_exception(of_ours, capture_locals=True).format())
     assert "check_proxy" in shown
     assert "canary" not in shown
@@ -187,11 +187,11 @@ async def test_a_proxy_elsewhere_reads_nothing_that_stays_here(kind, given: bool
     monkeypatch.delenv("no_proxy", raising=False)
     transport = kind(proxy=proxy) if given else kind(trust_env=True)
 
-    refused = await failed(transport, Request("GET", "http://127.0.0.1:8787/v1/orders/1", TOKEN))
+    rejected = await failed(transport, Request("GET", "http://127.0.0.1:8787/v1/orders/1", TOKEN))
     monkeypatch.setenv("PAYMENTSDK_ALLOW_HTTP", "1")
     sent, permanent, _ = await failed(transport, Request("GET", "http://127.0.0.1:8787/v1/orders/1", TOKEN))
     await transport.aclose()
 
     reason = "plain http would show the token to a proxy on another machine: use https, or PAYMENTSDK_ALLOW_HTTP=1"
-    assert (False, True, reason) == refused
+    assert (False, True, reason) == rejected
     assert (False, False) == (sent, permanent)  # There is no such proxy.

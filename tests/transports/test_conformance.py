@@ -326,7 +326,7 @@ class Answering(AiohttpTransport):
 
 
 class Hurrying(AiohttpTransport):
-    """Takes the bound on the wait for a connection for one on the answer."""
+    """Takes the bound on the wait for a connection for one on the response."""
 
     async def send(self, request: Request) -> Response:
         try:

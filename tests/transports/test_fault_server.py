@@ -69,8 +69,8 @@ async def test_a_script_that_is_wrong_is_heard_of() -> None:
             await talk(server)
 
 
-def test_ports_that_do_not_answer() -> None:
-    """One refuses at once; the other never answers."""
+def test_ports_that_do_not_response() -> None:
+    """One rejects at once; the other never responds."""
     with refused_port() as port, socket.socket() as client, pytest.raises(ConnectionRefusedError):
         client.connect(("127.0.0.1", port))
     with unanswered_port() as port, socket.socket() as client:

@@ -84,7 +84,7 @@ def reason(shape: bytes, by_default: object, fast: object) -> str | None:
 async def test_no_random_fault_divides_the_transports() -> None:
     """400 responses with random faults: what only one transport takes has a reason that is written down.
 
-    The control leaves out what the default transport refuses beside aiohttp's parser.
+    The control leaves out what the default transport rejects beside aiohttp's parser.
     """
     chance = Random(17)
     shapes = [mutated(chance) for _ in range(400)]

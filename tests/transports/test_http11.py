@@ -115,7 +115,7 @@ MALFORMED = {
 }
 
 
-async def refused(name: str) -> None:
+async def rejected(name: str) -> None:
     """See the request fail as sent, and its connection closed."""
     async with FaultServer(once(MALFORMED[name])) as server, opened() as transport:
         failure = await outcome(transport, Request("GET", server.url()))
@@ -128,7 +128,7 @@ async def refused(name: str) -> None:
 @pytest.mark.parametrize("name", MALFORMED)
 async def test_what_parsers_read_differently_is_no_response(name: str) -> None:
     """A malformed response is a failure at once, with the request sent, and its connection is closed."""
-    await refused(name)
+    await rejected(name)
 
 
 @pytest.mark.control(
@@ -137,14 +137,14 @@ async def test_what_parsers_read_differently_is_no_response(name: str) -> None:
 @pytest.mark.parametrize("name", ["status 600", "HTTP/2", "NUL", "bare CR", "tab before colon", "folded field"])
 async def test_heads_keep_the_grammar(name: str) -> None:
     """A head has to match the grammar of RFC 9112 in full, with nothing that the RFC only tolerates."""
-    await refused(name)
+    await rejected(name)
 
 
 @pytest.mark.control("paymentsdk.transports._http11_connection._refuse", lambda why: None)
 @pytest.mark.parametrize("name", ["two codings"])
 async def test_framing_is_checked_before_httptools(name: str) -> None:
-    """A list of transfer codings is refused here: httptools takes it."""
-    await refused(name)
+    """A list of transfer codings is rejected here: httptools takes it."""
+    await rejected(name)
 
 
 SURPLUS = {
@@ -616,7 +616,7 @@ async def test_a_large_body_waits_for_the_socket() -> None:
 
 
 async def test_a_response_may_come_before_the_body_has_left() -> None:
-    """A server that refuses a large body without reading it is heard, and its connection is not used again."""
+    """A server that rejects a large body without reading it is heard, and its connection is not used again."""
 
     async def script(peer: Peer) -> None:
         await peer.part(1)
@@ -715,7 +715,7 @@ async def test_closing_lets_requests_end() -> None:
         ("drain", "5"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(option: str, value: object) -> None:
+def test_options_that_make_no_sense_are_rejected(option: str, value: object) -> None:
     """The option is named, where it is given and not at the first request."""
     with pytest.raises(RequestInvalid) as refusal:
         Http11Transport(**{option: value})
@@ -743,7 +743,7 @@ def test_options_that_make_no_sense_are_refused(option: str, value: object) -> N
     ],
     ids=repr,
 )
-async def test_what_cannot_be_sent_is_refused(request_: Request) -> None:
+async def test_what_cannot_be_sent_is_rejected(request_: Request) -> None:
     """A URL or a header that would be another request on the wire fails for good, with nothing sent and no secret."""
     async with opened() as transport:
         failure = await outcome(transport, request_)

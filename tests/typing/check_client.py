@@ -1,6 +1,6 @@
 """The types that a user of the client sees. Type checkers read this file; nobody runs it.
 
-A line that a type checker has to refuse says so with ``type: ignore``: an ignore that nothing needs is an error.
+A line that a type checker has to reject says so with ``type: ignore``: an ignore that nothing needs is an error.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def any_object_with_two_methods_is_a_transport() -> None:
     PaymentsClient("TEST-1", base_url="http://127.0.0.1:8787", transport=Deaf())  # type: ignore[arg-type]
 
 
-async def what_is_wrong_is_refused(client: PaymentsClient, order: OrderRequest, answer: Order) -> None:
+async def what_is_wrong_is_refused(client: PaymentsClient, order: OrderRequest, response: Order) -> None:
     PaymentsClient("TEST-1")  # type: ignore[call-arg]
     PaymentsClient("TEST-1", "http://127.0.0.1:8787")  # type: ignore[call-arg]
     await client.orders.get()  # type: ignore[call-arg]
@@ -141,7 +141,7 @@ async def what_is_wrong_is_refused(client: PaymentsClient, order: OrderRequest, 
     client.orders.search()  # type: ignore[attr-defined]
     await client.call(orders.CREATE, b"{}")  # type: ignore[misc]
     OrderRequest()  # type: ignore[call-arg]
-    answer.id = "ORD2"  # type: ignore[misc]
+    response.id = "ORD2"  # type: ignore[misc]
     assert_type(await client.orders.get("ORD1"), Preference)  # type: ignore[assert-type]
 
 

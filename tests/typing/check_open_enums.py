@@ -1,6 +1,6 @@
 """A status may be one that nobody knows yet: type checkers demand a case for it. Nobody runs this file.
 
-A line that a type checker has to refuse says so with ``type: ignore``: an ignore that nothing needs is an error.
+A line that a type checker has to reject says so with ``type: ignore``: an ignore that nothing needs is an error.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from paymentsdk.sandbox import FaultRule, Sandbox
 T = TypeVar("T")
 R = TypeVar("R")
 
-#: What goes wrong meanwhile. The first request of every kind of keyed write takes effect and loses its answer.
+#: What goes wrong meanwhile. The first request of every kind of keyed write takes effect and loses its response.
 FAULTS = (
     *(
         FaultRule(effect="lose_response_after_commit", operation=name, nth=1)
@@ -148,7 +148,7 @@ async def _trade(
         return await seller.see_paid(order)
 
     tokens = await diary.each("tokens from a code (OAuth)", seller.sign_in, [sandbox.authorization_code])
-    await diary.each("tokens renewed", seller.renew, tokens)
+    await diary.each("tokens refreshed", seller.renew, tokens)
     created = await diary.each("orders created", seller.create_order, range(orders))
     show(created[0])
     paid = await diary.each("orders paid and read", be_paid, (o for i, o in enumerate(created) if i % 10 not in {8, 9}))

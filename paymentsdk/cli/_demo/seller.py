@@ -38,7 +38,7 @@ _TOKENIZED = "wallet-tokenized"
 
 
 class Seller:
-    """One seller, who works with the platform and trusts nothing but its answers.
+    """One seller, who works with the platform and trusts nothing but its responses.
 
     Args:
         client: Calls the platform.
@@ -47,7 +47,7 @@ class Seller:
 
     def __init__(self, client: PaymentsClient, external_pos_id: str) -> None:
         self.believed: list[Entry] = []
-        """What happened, as far as the answers say; each entry as the platform's ledger should have it."""
+        """What happened, as far as the responses say; each entry as the platform's ledger should have it."""
         self.sold: list[Entry] = []
         """What each sale came to: what a search of merchant orders should show."""
         self.access_token: str = ""

@@ -17,7 +17,7 @@ from paymentsdk.sandbox._magic_values import MagicValue
 from paymentsdk.sandbox._noun import Handler, Noun
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import CUSTOMERS
-from paymentsdk.sandbox._responses import Refused, cause, dates_as_sent, echo, wire_form
+from paymentsdk.sandbox._responses import Rejected, cause, dates_as_sent, echo, wire_form
 
 #: The contract has a limit of lengths (code 104) and does not show it.
 MAX_TEXT = 255
@@ -25,18 +25,18 @@ _TEST_EMAIL = re.compile(r"test_payer_[0-9]{1,10}@")
 #: The code for each member that has one of its own, and what leads to it.
 _CODES: Mapping[str, tuple[str, str]] = {
     "email": ("106", "an email of the wrong form"),
-    "first_name": ("107", "a first_name that is not text"),
-    "last_name": ("108", "a last_name that is not text"),
-    "phone.area_code": ("109", "a phone.area_code that is neither text nor a number"),
-    "phone.number": ("110", "a phone.number that is neither text nor a number"),
-    "identification.type": ("111", "an identification.type that is not text"),
-    "identification.number": ("112", "an identification.number that is neither text nor a number"),
-    "address.zip_code": ("113", "an address.zip_code that is neither text nor a number"),
-    "address.street_name": ("114", "an address.street_name that is not text"),
+    "first_name": ("107", "a first_name that is not a string"),
+    "last_name": ("108", "a last_name that is not a string"),
+    "phone.area_code": ("109", "a phone.area_code that is neither a string nor a number"),
+    "phone.number": ("110", "a phone.number that is neither a string nor a number"),
+    "identification.type": ("111", "an identification.type that is not a string"),
+    "identification.number": ("112", "an identification.number that is neither a string nor a number"),
+    "address.zip_code": ("113", "an address.zip_code that is neither a string nor a number"),
+    "address.street_name": ("114", "an address.street_name that is not a string"),
     "date_registered": ("115", "a date_registered that is not a moment, or has no zone"),
-    "description": ("116", "a description that is not text"),
+    "description": ("116", "a description that is not a string"),
     "metadata": ("117", "a metadata that is not an object"),
-    "default_card": ("121", "a default_card that is neither text nor a number"),
+    "default_card": ("121", "a default_card that is neither a string nor a number"),
 }
 #: What a customer needs, by the policy ``customer_required``.
 REQUIRED: Mapping[str, tuple[str, ...]] = {
@@ -50,12 +50,12 @@ def create(context: SellerContext, call: Call[CustomerRequest]) -> object:
     body = call.body
     missing = tuple(name for name in REQUIRED[context.policies.customer_required] if getattr(body, name) is None)
     if missing:
-        raise Refused(400, "125", details=tuple(f"{name}: is required" for name in missing))
+        raise Rejected(400, "125", details=tuple(f"{name}: is required" for name in missing))
     _check_lengths(body)
     if context.policies.test_emails == "test_payer" and not _TEST_EMAIL.match(body.email or ""):
-        raise Refused(400, "128", details=("email",))
+        raise Rejected(400, "128", details=("email",))
     if context.count(CUSTOMERS, [("email", "=", (body.email or "").lower())]):
-        raise Refused(400, "101", details=("email",))
+        raise Rejected(400, "101", details=("email",))
     customer = echo(
         body,
         Customer,
@@ -76,7 +76,7 @@ def _check_lengths(body: Struct, place: str = "") -> None:
         if isinstance(member, Struct):
             _check_lengths(member, f"{place}{name}.")
         elif isinstance(member, str) and len(member) > MAX_TEXT:
-            raise Refused(400, "104", details=(f"{place}{name}: has more than {MAX_TEXT} characters",))
+            raise Rejected(400, "104", details=(f"{place}{name}: has more than {MAX_TEXT} characters",))
 
 
 def _required(policies: Policies) -> Mapping[str, Sequence[str]]:
@@ -94,12 +94,12 @@ def _code_of(operation: Operation[object, object], error: RequestInvalid) -> str
     return next((code for member, (code, _) in _CODES.items() if place.startswith(member)), "125")
 
 
-def _shape(refused: Refused, message: str) -> Mapping[str, object]:
+def _shape(rejected: Rejected, message: str) -> Mapping[str, object]:
     """Write the codes as the numbers that they are, under a general error."""
-    if not refused.code.isdigit():
-        return cause(refused, message)
-    entry = {"code": int(refused.code), "description": message, "data": ", ".join(refused.details) or None}
-    return {"message": message, "error": "bad_request", "status": refused.status, "cause": [entry]}
+    if not rejected.code.isdigit():
+        return cause(rejected, message)
+    entry = {"code": int(rejected.code), "description": message, "data": ", ".join(rejected.details) or None}
+    return {"message": message, "error": "bad_request", "status": rejected.status, "cause": [entry]}
 
 
 NOUN = Noun(
@@ -114,7 +114,7 @@ NOUN = Noun(
         **dict(_CODES.values()),
         "101": "the email of a customer that the seller already has",
         "103": "a phone, identification or address that is not an object",
-        "104": f"a text of more than {MAX_TEXT} characters",
+        "104": f"a string of more than {MAX_TEXT} characters",
         "118": "a body that is not a JSON object",
         "125": "no email, or any other member of the wrong type",
         "128": "an email other than test_payer_ and digits, under the policy test_emails=test_payer",

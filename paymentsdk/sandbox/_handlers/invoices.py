@@ -28,7 +28,7 @@ from paymentsdk.sandbox._magic_values import MagicValue
 from paymentsdk.sandbox._noun import Handler, Noun
 from paymentsdk.sandbox._paging import window
 from paymentsdk.sandbox._records import CANCELED, FINISHED, INVOICES, PLANS, SUBSCRIPTIONS, InvoiceRecord, Subscription
-from paymentsdk.sandbox._responses import Refused
+from paymentsdk.sandbox._responses import Rejected
 
 _FILTERS = ("id", "preapproval_id", "payment_id", "payer_id")
 _NUMBERS = ("id", "payment_id", "payer_id")
@@ -57,7 +57,7 @@ def search(context: SellerContext, call: Call[None]) -> InvoicePage:
     """Return a page of the invoices that meet the filters."""
     given = [name for name in _FILTERS if name in call.query]
     if not given and context.policies.invoice_filters == "one_required":
-        raise Refused(400, "bad-request", details=(f"one of {', '.join(_FILTERS)} is required",))
+        raise Rejected(400, "bad-request", details=(f"one of {', '.join(_FILTERS)} is required",))
     for name in given:
         if name in _NUMBERS and not ((text := str(call.query[name])).isascii() and text.isdecimal()):
             raise RequestInvalid(f"$.{name}", "is not a number")
@@ -84,12 +84,12 @@ def subscribe(
         rejections: How many attempts to collect are rejected before one is approved; -1 for all.
 
     Raises:
-        Refused: The plan is not active; the rejections are neither a number of attempts nor -1.
+        Rejected: The plan is not active; the rejections are neither a number of attempts nor -1.
     """
     if plan.status != PlanStatus.ACTIVE:
-        raise Refused(409, "plan_not_active", f"the plan is {plan.status}")
+        raise Rejected(409, "plan_not_active", f"the plan is {plan.status}")
     if rejections < ALL_REJECTED:
-        raise Refused(400, "bad_request", f"rejections is 0 or more, or {ALL_REJECTED} for all")
+        raise Rejected(400, "bad_request", f"rejections is 0 or more, or {ALL_REJECTED} for all")
     subscription = Subscription(
         id=context.ids.token(),
         plan_id=plan.id,
@@ -140,12 +140,12 @@ def change_payment(context: SellerContext, record: InvoiceRecord, status: str) -
     is ``canceled``: neither is collected again. In any other state it stays as it is, and so do its attempts.
 
     Raises:
-        Refused: There is no such state, or the invoice has no payment yet.
+        Rejected: There is no such state, or the invoice has no payment yet.
     """
     if status not in set(InvoicePaymentStatus):
-        raise Refused(400, "bad-request", "the contract has no such payment status", details=("status",))
+        raise Rejected(400, "bad-request", "the contract has no such payment status", details=("status",))
     if record.invoice.payment is None:
-        raise Refused(
+        raise Rejected(
             409, "no_payment", "nobody has tried to collect the invoice yet: advance the clock to its debit_date"
         )
     payment = InvoicePaymentStatus(status)

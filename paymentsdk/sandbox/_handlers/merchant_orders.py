@@ -31,7 +31,7 @@ from paymentsdk.sandbox._noun import Handler, Noun
 from paymentsdk.sandbox._paging import Window, window
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import MERCHANT_ORDERS, MerchantOrderRecord, PreferenceRecord
-from paymentsdk.sandbox._responses import Refused, echo
+from paymentsdk.sandbox._responses import Rejected, echo
 
 #: How far back a search sees (spec: Limits).
 SEARCH_DAYS = 90
@@ -201,7 +201,7 @@ def attempt(context: SellerContext, record: MerchantOrderRecord, payer_id: int, 
     """Keep a payment that was not approved, or the one in review as it was decided: the order stays open.
 
     Raises:
-        Refused: It was paid before.
+        Rejected: It was paid before.
     """
     order = _waiting(record)
     payments = _with_payment(context, order, amount_due(order), status)
@@ -212,7 +212,7 @@ def pay_preference(context: SellerContext, record: MerchantOrderRecord, payer_id
     """Keep an approved payment of all that a preference asks for.
 
     Raises:
-        Refused: It was paid before.
+        Rejected: It was paid before.
     """
     order = _waiting(record)
     amount = amount_due(order)
@@ -232,7 +232,7 @@ def _waiting(record: MerchantOrderRecord) -> MerchantOrder:
     """Return the order of *record*, which waits to be paid."""
     order = record.merchant_order
     if order.status != MerchantOrderStatus.OPENED:
-        raise Refused(409, "already_paid", f"the merchant order is {order.status}")
+        raise Rejected(409, "already_paid", f"the merchant order is {order.status}")
     return order
 
 
@@ -245,15 +245,15 @@ def refund_preference(context: SellerContext, record: MerchantOrderRecord, amoun
     """Give back *amount*, or all that is left, of what was paid through a preference.
 
     Raises:
-        Refused: Less than that is left, or it is no amount to give back.
+        Rejected: Less than that is left, or it is no amount to give back.
     """
     if amount is not None and amount <= 0:
-        raise Refused(400, "bad_request", "$.amount: must be above 0", details=("$.amount",))
+        raise Rejected(400, "bad_request", "$.amount: must be above 0", details=("$.amount",))
     order = record.merchant_order
     left = (order.paid_amount or money.ZERO) - (order.refunded_amount or money.ZERO)
     amount = left if amount is None else amount
     if not money.ZERO < amount <= left:
-        raise Refused(409, "refund_amount_exceeds", f"{left} is left")
+        raise Rejected(409, "refund_amount_exceeds", f"{left} is left")
     context.record(
         "refund",
         id=context.ids.sortable("REF", context.now),

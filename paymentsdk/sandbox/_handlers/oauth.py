@@ -16,7 +16,7 @@ from paymentsdk.sandbox._grants import GrantKind, make_grant
 from paymentsdk.sandbox._magic_values import MagicValue
 from paymentsdk.sandbox._noun import Handler, Noun
 from paymentsdk.sandbox._records import GRANTS, TENANTS, Grant, Tenant
-from paymentsdk.sandbox._responses import Refused
+from paymentsdk.sandbox._responses import Rejected
 from paymentsdk.sandbox._store import Store
 
 #: How the token is sent: the type of every token.
@@ -29,7 +29,7 @@ def application(store: Store, body: TokenRequest) -> Tenant:
     """Return the seller whose application *body* speaks for: of those who share it, the one whose grant is in *body*.
 
     Raises:
-        Refused: There is no such application, or its secret is another.
+        Rejected: There is no such application, or its secret is another.
     """
     # First whose grant it is, who is nearly always the one: an application can have thousands of sellers.
     owner = store.owner(GRANTS, _secret(body))
@@ -38,7 +38,7 @@ def application(store: Store, body: TokenRequest) -> Tenant:
         seller = next(iter(store.find(TENANTS, None, [("client_id", "=", body.client_id)], limit=1)), None)
     # Those who share an application have its secret in common.
     if seller is None or not compare_digest(seller.client_secret.encode(), body.client_secret.encode()):
-        raise Refused(400, "invalid_client")
+        raise Rejected(400, "invalid_client")
     return seller
 
 
@@ -72,12 +72,12 @@ def _scope(asked: str | None, granted: str) -> str:
     """Return what the token may do: the part of what was *granted* that is *asked* for, or all of it.
 
     Raises:
-        Refused: Anything else is asked for, or it is not written as words with one space between two.
+        Rejected: Anything else is asked for, or it is not written as words with one space between two.
     """
     if asked is None:
         return granted
     if not set(asked.split(" ")) <= set(granted.split()):
-        raise Refused(400, "invalid_scope", f"the scope that was granted is {granted!r}")
+        raise Rejected(400, "invalid_scope", f"the scope that was granted is {granted!r}")
     return asked
 
 
@@ -90,20 +90,20 @@ def _grant(context: SellerContext, body: TokenRequest) -> Grant:
     """Return what *body* exchanges.
 
     Raises:
-        Refused: It is unknown, of the other kind, spent, revoked, expired, or another client's.
+        Rejected: It is unknown, of the other kind, spent, revoked, expired, or another client's.
     """
     kind = KINDS[body.grant_type]
     grant = context.get(GRANTS, _secret(body))
     if grant is None or grant.kind != kind:
-        raise Refused(400, "invalid_grant")
+        raise Rejected(400, "invalid_grant")
     if grant.spent:
-        raise Refused(400, "invalid_grant", "it was used before")
+        raise Rejected(400, "invalid_grant", "it was used before")
     if grant.revoked:
-        raise Refused(400, "invalid_grant", "it was revoked")
+        raise Rejected(400, "invalid_grant", "it was revoked")
     if grant.expires_at <= context.now:
-        raise Refused(400, "invalid_grant", "it has expired")
+        raise Rejected(400, "invalid_grant", "it has expired")
     if kind == "code" and context.tenant.redirect_uri not in (None, body.redirect_uri):
-        raise Refused(400, "invalid_grant", "redirect_uri is not the one of the application")
+        raise Rejected(400, "invalid_grant", "redirect_uri is not the one of the application")
     return grant
 
 
@@ -115,10 +115,10 @@ def _code_of(operation: Operation[object, object], error: RequestInvalid) -> str
     return "unsupported_grant_type" if unknown_grant else "invalid_request"
 
 
-def _shape(refused: Refused, message: str) -> Mapping[str, object]:
+def _shape(rejected: Rejected, message: str) -> Mapping[str, object]:
     """Write the sub-error; its cause is always empty, so the message names the place."""
-    message = ": ".join((message, ", ".join(refused.details))) if refused.details else message
-    return {"message": message, "error": refused.code, "status": refused.status, "cause": []}
+    message = ": ".join((message, ", ".join(rejected.details))) if rejected.details else message
+    return {"message": message, "error": rejected.code, "status": rejected.status, "cause": []}
 
 
 NOUN = Noun(

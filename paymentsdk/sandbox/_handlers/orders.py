@@ -41,7 +41,7 @@ from paymentsdk.sandbox._handlers import merchant_orders
 from paymentsdk.sandbox._magic_values import MagicValue, requested_error
 from paymentsdk.sandbox._noun import Handler, Noun
 from paymentsdk.sandbox._records import CURRENCIES, ORDERS, TENANTS, EntryKind, OrderRecord, order_link
-from paymentsdk.sandbox._responses import Refused, echo, errors
+from paymentsdk.sandbox._responses import Rejected, echo, errors
 
 DEFAULT_EXPIRATION = "PT15M"
 _CODES: Mapping[str, str] = {
@@ -107,14 +107,14 @@ def create(context: SellerContext, call: Call[OrderRequest]) -> Order:
 
 def _check_seller(context: SellerContext, call: Call[OrderRequest]) -> None:
     if context.tenant.country not in CURRENCIES:
-        raise Refused(400, "unsupported_site")
+        raise Rejected(400, "unsupported_site")
     if call.body.transactions.cash_withdrawal and not context.tenant.cash_withdrawals:
-        raise Refused(400, "seller_configuration", details=("transactions.cash_withdrawal",))
+        raise Rejected(400, "seller_configuration", details=("transactions.cash_withdrawal",))
     if call.body.marketplace_fee is not None:
         if call.grant is None or not call.grant.oauth:
-            raise Refused(400, "marketplace_not_valid")
+            raise Rejected(400, "marketplace_not_valid")
         if context.tenant.marketplace is None:
-            raise Refused(404, "marketplace_fee_not_allowed")
+            raise Rejected(404, "marketplace_fee_not_allowed")
 
 
 def _check_body(context: SellerContext, body: OrderRequest) -> None:
@@ -126,10 +126,10 @@ def _check_body(context: SellerContext, body: OrderRequest) -> None:
             raise RequestInvalid(f"$.discounts.payment_methods[{i}].new_total_amount", "is not above the withdrawal")
     data = body.integration_data
     if data and data.sponsor and not _may_sponsor(context, data.sponsor.id):
-        raise Refused(400, "sponsor_id_not_valid", details=("integration_data.sponsor.id",))
+        raise Rejected(400, "sponsor_id_not_valid", details=("integration_data.sponsor.id",))
     pos = body.config.qr.external_pos_id if body.config else None
     if pos is not None and pos not in context.tenant.external_pos_ids:
-        raise Refused(404, "pos_not_found", details=("config.qr.external_pos_id",))
+        raise Rejected(404, "pos_not_found", details=("config.qr.external_pos_id",))
 
 
 def _may_sponsor(context: SellerContext, name: str) -> bool:
@@ -147,10 +147,10 @@ def get(context: SellerContext, call: Call[None]) -> Order:
 def _asked(context: SellerContext, path: Mapping[str, str], operation: Operation[B, object]) -> OrderRecord:
     order_id = path["order_id"]
     if not ORDER_ID.match(order_id):
-        raise Refused(400, "invalid_path_param", details=("order_id",))
+        raise Rejected(400, "invalid_path_param", details=("order_id",))
     record = context.get(ORDERS, order_id)
     if record is None:
-        raise Refused(404, "order_not_found", details=(order_id,))
+        raise Rejected(404, "order_not_found", details=(order_id,))
     demand = requested_error(operation, record.order.external_reference, later=True)
     if demand:
         raise demand
@@ -162,11 +162,11 @@ def cancel(context: SellerContext, call: Call[None]) -> Order:
     record = _asked(context, call.path, orders.CANCEL)
     order = record.order
     if order.status == OrderStatus.CANCELED:
-        raise Refused(409, "order_already_canceled")
+        raise Rejected(409, "order_already_canceled")
     if order.status != OrderStatus.CREATED and context.policies.cancel_from == "created":
-        raise Refused(409, "cannot_cancel_order", details=(f"the order is {order.status}",))
+        raise Rejected(409, "cannot_cancel_order", details=(f"the order is {order.status}",))
     if any(one.status == RefundStatus.PROCESSING for one in order.refunds):
-        raise Refused(423, "resource_locked", details=("a refund is being processed",))
+        raise Rejected(423, "resource_locked", details=("a refund is being processed",))
     payment = payment_of(order)
     left = refundable(payment)
     changed = replace(payment, status=PaymentStatus.CANCELED, status_detail=PaymentStatusDetail.CANCELED_BY_API)
@@ -194,11 +194,11 @@ def pay(
     """Have the buyer try to pay: ``approved``, ``rejected`` (nothing changes) or ``in_review`` (decided later).
 
     Raises:
-        Refused: The order cannot be paid any more.
+        Rejected: The order cannot be paid any more.
     """
     order = record.order
     if order.status != OrderStatus.CREATED:
-        raise Refused(409, "cannot_pay_order", f"the order is {order.status}")
+        raise Rejected(409, "cannot_pay_order", f"the order is {order.status}")
     payment = payment_of(order)
     # A rejection leaves no trace, unless it ends a review.
     if outcome == "rejected" and payment.status_detail != PaymentStatusDetail.IN_REVIEW:
@@ -252,12 +252,12 @@ def refund(context: SellerContext, call: Call[RefundRequest]) -> Order:
     order, payment = record.order, payment_of(record.order)
     earlier = order.refunds
     if any(one.status == RefundStatus.PROCESSING for one in earlier):
-        raise Refused(409, "refund_in_progress")
+        raise Rejected(409, "refund_in_progress")
     left = refundable(payment)
     if payment.paid_amount is None or order.status in (OrderStatus.CANCELED, OrderStatus.EXPIRED):
-        raise Refused(409, "cannot_refund_order", details=(f"the order is {order.status}",))
+        raise Rejected(409, "cannot_refund_order", details=(f"the order is {order.status}",))
     if not left:
-        raise Refused(409, "order_already_refunded")
+        raise Rejected(409, "order_already_refunded")
     amount = _asked_amount(call.body, payment, left)
     made = Refund(
         id=context.ids.sortable("REF", context.now),
@@ -280,9 +280,9 @@ def _asked_amount(body: RefundRequest | None, payment: OrderPayment, left: Decim
         return left
     part = body.transactions[0]
     if part.id != payment.id:
-        raise Refused(400, "property_value", details=("transactions[0].id: is not a payment of the order",))
+        raise Rejected(400, "property_value", details=("transactions[0].id: is not a payment of the order",))
     if part.amount > left:
-        raise Refused(400, "refund_amount_exceeds", details=(f"transactions[0].amount: {left} is left",))
+        raise Rejected(400, "refund_amount_exceeds", details=(f"transactions[0].amount: {left} is left",))
     return part.amount
 
 
@@ -317,7 +317,7 @@ def _settle(context: SellerContext, record: OrderRecord) -> Order:
 
 
 def _refund_answer(order: Order, refund_id: str) -> Order:
-    """Return the members that a refund changed (wire-facts: a refund answer is a partial order)."""
+    """Return the members that a refund changed (wire-facts: a refund response is a partial order)."""
     made = tuple(one for one in order.refunds if one.id == refund_id)
     return Order(
         id=order.id, status=order.status, status_detail=order.status_detail, transactions=Transactions(refunds=made)

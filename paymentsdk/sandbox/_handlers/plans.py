@@ -18,7 +18,7 @@ from paymentsdk.sandbox._noun import Handler, Noun
 from paymentsdk.sandbox._paging import window
 from paymentsdk.sandbox._parsing import ControlStruct
 from paymentsdk.sandbox._records import AUTHORIZED, PLANS, SUBSCRIPTIONS, plan_link
-from paymentsdk.sandbox._responses import Refused, echo, wire_form
+from paymentsdk.sandbox._responses import Rejected, echo, wire_form
 
 Frequency = Annotated[int, Meta(ge=1, le=1000)]
 Unit = Literal["days", "months"]
@@ -110,7 +110,7 @@ def get(context: SellerContext, call: Call[None]) -> Plan:
     """Return a plan."""
     plan = context.get(PLANS, call.path["id"])
     if plan is None:
-        raise Refused(404, "not-found")
+        raise Rejected(404, "not-found")
     return plan
 
 
@@ -142,9 +142,9 @@ def _text(plan: Plan) -> str:
 
 def _sorted(found: list[Plan], member: object, criteria: str) -> list[Plan]:
     if criteria not in {"asc", "desc"}:
-        raise Refused(400, "bad-request", details=("criteria: is asc or desc",))
+        raise Rejected(400, "bad-request", details=("criteria: is asc or desc",))
     if member is not None and member not in SORTABLE:
-        raise Refused(400, "bad-request", details=("sort: names no member of a plan",))
+        raise Rejected(400, "bad-request", details=("sort: names no member of a plan",))
     if member is not None:
         # In a pair, as `None` compares with neither the numbers nor the texts of others.
         found = sorted(found, key=lambda plan: ((value := getattr(plan, str(member))) is None, wire_form(value)))

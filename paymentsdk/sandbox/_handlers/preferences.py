@@ -28,7 +28,7 @@ from paymentsdk.sandbox._handlers.orders import METHODS, counted_installments
 from paymentsdk.sandbox._magic_values import MagicValue
 from paymentsdk.sandbox._noun import Handler, Noun
 from paymentsdk.sandbox._records import PREFERENCES, TENANTS, MerchantOrderRecord, PreferenceRecord, preference_link
-from paymentsdk.sandbox._responses import Refused, dates_as_sent, echo, wire_form
+from paymentsdk.sandbox._responses import Rejected, dates_as_sent, echo, wire_form
 
 #: The code for each member that has one of its own.
 _CODES: Mapping[str, str] = {
@@ -49,7 +49,7 @@ _CODES: Mapping[str, str] = {
     },
     "date_of_expiration": "invalid_date",
 }
-#: Members that are a date or a moment: the answer has what was sent.
+#: Members that are a date or a moment: the response has what was sent.
 _DATES = frozenset(
     {
         "event_date",
@@ -66,7 +66,7 @@ def create(context: SellerContext, call: Call[PreferenceRequest]) -> object:
     """Create a preference that waits for its buyer."""
     body = call.body
     if not context.tenant.compliant:
-        raise Refused(400, "collector_does_not_comply_with_current_regulation")
+        raise Rejected(400, "collector_does_not_comply_with_current_regulation")
     _check_sponsor(context, body.sponsor_id)
     _check_rules(body)
     preference_id = f"{context.tenant.user_id}-{context.ids.uuid()}"
@@ -103,17 +103,17 @@ def _check_sponsor(context: SellerContext, sponsor_id: object) -> None:
     # As text, since Python makes no number of some thousand digits.
     number = text.lstrip("0") if text.isascii() and text.isdigit() else ""
     if not number:
-        raise Refused(400, "invalid_sponsor_id", details=("sponsor_id",))
+        raise Rejected(400, "invalid_sponsor_id", details=("sponsor_id",))
     # A sponsor is another seller, beyond the own context.
     sponsor = context.store.get(TENANTS, number)
     if sponsor is None and context.policies.sponsors == "known":
-        raise Refused(400, "invalid_sponsor_id", details=("sponsor_id",))
+        raise Rejected(400, "invalid_sponsor_id", details=("sponsor_id",))
     if sponsor is not None and sponsor.country != context.tenant.country:
-        raise Refused(400, "sponsor_id site must be the same as collector_id", details=("sponsor_id",))
+        raise Rejected(400, "sponsor_id site must be the same as collector_id", details=("sponsor_id",))
 
 
 def _check_rules(body: PreferenceRequest) -> None:
-    """Refuse what the body alone does not know to be wrong."""
+    """Reject what the body alone does not know to be wrong."""
     rules = (
         # The body counts no item without a quantity, and the buyer is asked for one of it.
         ("$.marketplace_fee", (body.marketplace_fee or 0) <= total(body.items), "is above the total"),
@@ -145,7 +145,7 @@ def open_checkout(context: SellerContext, record: PreferenceRecord) -> MerchantO
     """Return what a preference has come to, as its checkout page shows it.
 
     Raises:
-        Refused: It was not paid and is outside the dates of its validity.
+        Rejected: It was not paid and is outside the dates of its validity.
     """
     preference = record.preference
     begin, end = preference.expiration_date_from, preference.expiration_date_to
@@ -156,7 +156,7 @@ def open_checkout(context: SellerContext, record: PreferenceRecord) -> MerchantO
         and merchant_orders.in_review(opened.merchant_order) is None
     )
     if preference.expires and waits and not _within(begin, context.now, end):
-        raise Refused(409, "preference_expired", "the preference cannot be paid at this moment")
+        raise Rejected(409, "preference_expired", "the preference cannot be paid at this moment")
     return merchant_orders.open_preference(context, record)
 
 
@@ -179,16 +179,16 @@ def default_installments(preference: Preference | PreferenceRequest) -> int:
 
 
 def check_way(preference: Preference, method: str, installments: int) -> None:
-    """Refuse a way to pay that the checkout does not offer.
+    """Reject a way to pay that the checkout does not offer.
 
     Raises:
-        Refused: The method is excluded or unknown, or there are more installments than the shop has set.
+        Rejected: The method is excluded or unknown, or there are more installments than the shop has set.
     """
     kinds, most = offered(preference), most_installments(preference)
     if method not in kinds:
-        raise Refused(400, "bad_request", f"the preference can be paid with {', '.join(kinds) or 'nothing at all'}")
+        raise Rejected(400, "bad_request", f"the preference can be paid with {', '.join(kinds) or 'nothing at all'}")
     if not 1 <= counted_installments(method, installments) <= most:
-        raise Refused(400, "bad_request", f"the preference can be paid in 1 to {most} installments")
+        raise Rejected(400, "bad_request", f"the preference can be paid in 1 to {most} installments")
 
 
 def _within(begin: datetime | None, now: datetime, end: datetime | None) -> bool:

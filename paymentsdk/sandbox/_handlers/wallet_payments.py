@@ -26,7 +26,7 @@ from paymentsdk.sandbox._magic_values import MagicValue
 from paymentsdk.sandbox._noun import Handler, Noun
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import EntryKind
-from paymentsdk.sandbox._responses import Refused, echo
+from paymentsdk.sandbox._responses import Rejected, echo
 
 #: What the ledger says of a payment, by the state that it ends in.
 _KINDS: Mapping[str, EntryKind] = {
@@ -42,16 +42,16 @@ def create(context: SellerContext, call: Call[WalletPaymentRequest]) -> WalletPa
     body, asked = call.body, call.body.wallet_payment
     discount = asked.discount
     if asked.transaction_amount is None and context.policies.wallet_amount == "required":
-        raise Refused(400, "bad_request", details=("wallet_payment.transaction_amount: is required",))
+        raise Rejected(400, "bad_request", details=("wallet_payment.transaction_amount: is required",))
     if (
         discount
         and context.policies.discount_promise == "required"
         and discount.code not in context.tenant.discount_promises
     ):
-        raise Refused(400, "bad_request", "the discount was not promised", details=("wallet_payment.discount.code",))
+        raise Rejected(400, "bad_request", "the discount was not promised", details=("wallet_payment.discount.code",))
     amount = (asked.transaction_amount or money.ZERO) - ((discount and discount.amount) or money.ZERO)
     if amount < 0:
-        raise Refused(400, "bad_request", "the discount is above the amount", details=("wallet_payment.discount",))
+        raise Rejected(400, "bad_request", "the discount is above the amount", details=("wallet_payment.discount",))
     status = _outcome(body)
     part = WalletPaymentPart(
         id=context.ids.number(11),
@@ -66,7 +66,7 @@ def create(context: SellerContext, call: Call[WalletPaymentRequest]) -> WalletPa
     payment = WalletPayment(
         id=context.ids.number(10),
         payments=(part,),
-        # Of a discount the answer shows what it was and no more (spec: Wallet payment).
+        # Of a discount the response shows what it was and no more (spec: Wallet payment).
         wallet_payment=echo(
             asked, WalletCharge, discount=discount and WalletDiscount(amount=discount.amount, code=discount.code)
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from io import BytesIO
 
-from paymentsdk.sandbox._responses import Refused
+from paymentsdk.sandbox._responses import Rejected
 
 __all__ = ["INSTALL", "svg"]
 
@@ -16,12 +16,12 @@ def svg(text: str) -> bytes:
     """Return the QR code of *text*, dark on transparent, with the quiet zone that scanners need.
 
     Raises:
-        Refused: segno is not installed; the message says how to get it.
+        Rejected: segno is not installed; the message says how to get it.
     """
     try:
         import segno  # an extra
     except ImportError:
-        raise Refused(501, "not_installed", INSTALL) from None
+        raise Rejected(501, "not_installed", INSTALL) from None
     file = BytesIO()
     segno.make_qr(text, error="m").save(
         file, kind="svg", border=4, xmldecl=False, omitsize=True, svgclass=None, lineclass=None

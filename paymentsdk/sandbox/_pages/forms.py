@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from paymentsdk.resources.preferences import MOST_INSTALLMENTS
 from paymentsdk.sandbox import _delivery
 from paymentsdk.sandbox._buyer import Outcome, PaymentMethod
-from paymentsdk.sandbox._responses import Refused
+from paymentsdk.sandbox._responses import Rejected
 
 __all__ = ["FormKey", "PaymentForm", "read"]
 
@@ -30,13 +30,13 @@ class FormKey:
         return hmac.digest(self._key, page.encode(errors="replace"), "sha256").hex()
 
     def check(self, page: str, token: str) -> None:
-        """Refuse a form that was not on *page*.
+        """Reject a form that was not on *page*.
 
         Raises:
-            Refused: Its token is another.
+            Rejected: Its token is another.
         """
         if not hmac.compare_digest(self.token(page).encode(), token.encode(errors="replace")):
-            raise Refused(403, "forbidden", "This form is not from this page, or the sandbox has restarted since.")
+            raise Rejected(403, "forbidden", "This form is not from this page, or the sandbox has restarted since.")
 
 
 class PaymentForm(Struct, frozen=True, kw_only=True):
@@ -52,14 +52,14 @@ async def read(request: web.Request) -> PaymentForm:
     """Return the form in *request*.
 
     Raises:
-        Refused: It is no form, too large, or has a value that the page does not offer.
+        Rejected: It is no form, too large, or has a value that the page does not offer.
     """
     if request.content_type != "application/x-www-form-urlencoded":
-        raise Refused(415, "unsupported_media_type", "This is not the form of the page.")
+        raise Rejected(415, "unsupported_media_type", "This is not the form of the page.")
     try:
         async with asyncio.timeout(_delivery.READ_TIMEOUT):
             return msgspec.convert(dict(await request.post()), PaymentForm, strict=False)
     except web.HTTPRequestEntityTooLarge:
-        raise Refused(413, "request_too_large", "The form is too large.") from None
+        raise Rejected(413, "request_too_large", "The form is too large.") from None
     except (ValueError, LookupError):  # Half a character, an unknown charset, a value of its own.
-        raise Refused(400, "bad_request", "The form has a value that the page does not offer.") from None
+        raise Rejected(400, "bad_request", "The form has a value that the page does not offer.") from None

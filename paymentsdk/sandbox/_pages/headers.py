@@ -1,4 +1,4 @@
-"""What every answer of the pages says to the browser: who may frame, fetch, keep and run it. Nobody else."""
+"""What every response of the pages says to the browser: who may frame, fetch, keep and run it. Nobody else."""
 
 from __future__ import annotations
 

@@ -28,9 +28,9 @@ from paymentsdk.sandbox._pages.views import Way
 from paymentsdk.sandbox._parsing import unstorable
 from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._records import MERCHANT_ORDERS, ORDERS, PLANS, PREFERENCES, SUBSCRIPTIONS, TENANTS
-from paymentsdk.sandbox._responses import Refused
+from paymentsdk.sandbox._responses import Rejected
 
-__all__ = ["add_routes", "refusal_page"]
+__all__ = ["add_routes", "rejection_page"]
 
 _FORM_KEY = web.AppKey("form_key", FormKey)
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -89,7 +89,7 @@ async def _icon(request: web.Request) -> web.StreamResponse:
 def _file(name: str) -> web.Response:
     files = _files()
     if name not in files:
-        raise Refused(404, "not_found", "There is no such file.")
+        raise Rejected(404, "not_found", "There is no such file.")
     content_type = _TYPES[name[name.rindex(".") :]]
     return web.Response(body=files[name], content_type=content_type, charset="utf-8", headers=headers.SCRIPT)
 
@@ -130,7 +130,7 @@ async def _code(request: web.Request) -> web.StreamResponse:
     if not text:
         pos = order.config and order.config.qr and order.config.qr.external_pos_id
         where = f"the buyer scans that of the point of sale {pos}" if pos else "and it names no point of sale"
-        raise Refused(404, "not_found", f"the order has no code of its own: {where}")
+        raise Rejected(404, "not_found", f"the order has no code of its own: {where}")
     return web.Response(body=codes.svg(text), content_type="image/svg+xml", headers=headers.FORM)
 
 
@@ -138,7 +138,7 @@ async def _snippet(request: web.Request) -> web.StreamResponse:
     platform, asked = request.app[PLATFORM], request.match_info["id"]
     line = next((line for line in platform.feed.requests if line.request_id == asked), None)
     if line is None:
-        raise Refused(404, "not_found", "the request is not among the last ones any more")
+        raise Rejected(404, "not_found", "the request is not among the last ones any more")
     body = platform.feed.body_of(line)
     if body is None:
         text = "# The body was long, and newer ones have taken its room: it is not kept any more.\n"
@@ -168,7 +168,7 @@ def _order_sale(platform: Platform, name: str, attempt: str) -> Sale:
         raise web.HTTPFound(f"/qr/{order.id}")
     record = platform.store.get(ORDERS, name)
     if record is None:
-        raise Refused(404, "not_found", "There is no such order.")
+        raise Rejected(404, "not_found", "There is no such order.")
     return from_order(record, attempt)
 
 
@@ -221,13 +221,13 @@ def _pay(counter: _Counter) -> Route:
         platform, name = request.app[PLATFORM], _name(request)
         try:
             outcome = counter.pay(platform, name, form)
-        except Refused as refused:
-            settled = counter.sale(platform, name, "").outcome if refused.status == _CONFLICT else None
+        except Rejected as rejected:
+            settled = counter.sale(platform, name, "").outcome if rejected.status == _CONFLICT else None
             if settled is None:
                 raise
             # Whoever has pressed twice is not left to think that they have not paid.
             words = f"It is {settled.word.lower()} already, and nothing was paid this time"
-            raise Refused(refused.status, refused.code, words) from None
+            raise Rejected(rejected.status, rejected.code, words) from None
         # So that loading the page again pays nothing.
         raise web.HTTPSeeOther(f"{request.path}?attempt={outcome}")
 
@@ -243,7 +243,7 @@ async def _show_plan(request: web.Request) -> web.StreamResponse:
     if made is not None and made.plan_id == plan.id:
         return _html(subscription.subscribed(plan, made))
     if plan.status != PlanStatus.ACTIVE:
-        raise Refused(409, "plan_not_active", f"The plan is {plan.status}.")
+        raise Rejected(409, "plan_not_active", f"The plan is {plan.status}.")
     return _html(subscription.offer(plan, action=request.path, token=request.app[_FORM_KEY].token(request.path)))
 
 
@@ -257,7 +257,7 @@ async def _subscribe(request: web.Request) -> web.StreamResponse:
 def _plan(request: web.Request) -> Plan:
     plan = request.app[PLATFORM].store.get(PLANS, _name(request))
     if plan is None:
-        raise Refused(404, "not_found", "There is no such plan.")
+        raise Rejected(404, "not_found", "There is no such plan.")
     return plan
 
 
@@ -267,7 +267,7 @@ def _plan(request: web.Request) -> Plan:
 def _name(request: web.Request) -> str:
     name = request.match_info["id"]
     if unstorable(name):
-        raise Refused(404, "not_found", "There is nothing at this address.")
+        raise Rejected(404, "not_found", "There is nothing at this address.")
     return name
 
 
@@ -275,7 +275,7 @@ async def _form(request: web.Request) -> PaymentForm:
     """Return what the buyer has sent, from the very page that it is sent to.
 
     Raises:
-        Refused: It comes from elsewhere, or is no such form.
+        Rejected: It comes from elsewhere, or is no such form.
     """
     check_origin(request.headers, request.app[ALLOWED_HOSTS])
     form = await forms.read(request)
@@ -284,7 +284,7 @@ async def _form(request: web.Request) -> PaymentForm:
 
 
 def _page(handler: Route) -> Route:
-    """Return *handler* for browsers only under the sandbox's own name, its refusals as pages."""
+    """Return *handler* for browsers only under the sandbox's own name, its rejections as pages."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         try:
@@ -293,17 +293,17 @@ def _page(handler: Route) -> Route:
             check_origin(headers, request.app[ALLOWED_HOSTS])
             await request.app[PLATFORM].catch_up()
             return await handler(request)
-        except Refused as refused:
+        except Rejected as rejected:
             again: list[Way] = [(request.path, "Open the page again")] if request.method == "POST" else []
-            return refusal_page(refused, again)
+            return rejection_page(rejected, again)
 
     return handle
 
 
-def refusal_page(refused: Refused, ways: Sequence[Way] = ()) -> web.Response:
-    """Return *refused* as a page for people, with the *ways* on from there."""
-    title = _TITLES.get(refused.status, "This did not work")
-    return _html(views.message(title, _sentence(refused.message), ways), refused.status)
+def rejection_page(rejected: Rejected, ways: Sequence[Way] = ()) -> web.Response:
+    """Return *rejected* as a page for people, with the *ways* on from there."""
+    title = _TITLES.get(rejected.status, "This did not work")
+    return _html(views.message(title, _sentence(rejected.message), ways), rejected.status)
 
 
 def _html(page: Markup, status: int = 200) -> web.Response:

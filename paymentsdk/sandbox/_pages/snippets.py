@@ -34,8 +34,8 @@ Arguments: TypeAlias = Iterable[tuple[str, Expression]]
 def curl(line: RequestLine, base_url: str) -> str:
     """Return the request as a command for a shell. A keyed write gets a new key: it is done again."""
     operation = OPERATIONS.get(line.operation or "")
-    # With `-X HEAD` curl would wait for the body that no such answer has; without `-g` it takes brackets and braces in
-    # the address for a list, and sends a request for each of its entries. Dots in a path it would take for folders.
+    # With `-X HEAD` curl would wait for the body that no such response has; without `-g` it takes brackets and braces
+    # in the address for a list, and sends a request for each of its entries. Dots in a path it would take for folders.
     method = "--head" if line.method == "HEAD" else f"-X {_word(line.method)}"
     dots = " --path-as-is" if "/." in line.path else ""
     parts = [f"curl {method} -g{dots} {_word(base_url + line.path)}"]
@@ -77,7 +77,7 @@ def python(line: RequestLine, base_url: str) -> str:
     try:
         body = _decoded(operation, line.body)
     except RequestInvalid as error:
-        return f"# The SDK refuses this body before it is sent.\n# {error}\n"
+        return f"# The SDK rejects this body before it is sent.\n# {error}\n"
     writer = Writer()
     arguments = [*_first(operation, body, writer), *_ids(operation, line.path), *_filters(operation, line.path, writer)]
     return _program(base_url, operation, arguments, writer)

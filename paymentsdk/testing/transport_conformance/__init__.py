@@ -12,7 +12,7 @@ With pytest and pytest-asyncio::
     async def test_conformance(case):
         await case.run(make_transport)
 
-Every case runs against servers on 127.0.0.1 that answer as badly as they can. The cases about TLS need the package
+Every case runs against servers on 127.0.0.1 that misbehave in every known way. The cases about TLS need the package
 ``trustme``. A rule that your transport cannot keep is declared, with the reason, and then has to be broken::
 
     DEVIATIONS = [Deviation("surplus_bytes_end_the_connection", "the parser of ... fails the whole response")]

@@ -1,4 +1,4 @@
-"""Answers that cannot be trusted: whatever arrives, the request has been sent."""
+"""Responses that cannot be trusted: whatever arrives, the request has been sent."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import gzip
 import warnings
 
 from paymentsdk._operation.operation import KIB, MIB
+from paymentsdk.testing._expectation import expect
 from paymentsdk.testing._fault_server import FaultServer, Peer, Script, http
-from paymentsdk.testing.transport_conformance._case import MakeTransport, case, expect, failure, opened, send, turns
+from paymentsdk.testing.transport_conformance._case import MakeTransport, case, failure, opened, send, turns
 from paymentsdk.transports.base import Request, SendFailed, Transport
 
 
@@ -47,13 +48,13 @@ async def fails(make: MakeTransport, script: Script) -> SendFailed:
 
 @case
 async def closed_before_the_answer(make: MakeTransport) -> None:
-    """A connection that ends in place of an answer is a failure, sent once."""
+    """A connection that ends in place of a response is a failure, sent once."""
     await fails(make, once())
 
 
 @case
 async def reset_before_the_answer(make: MakeTransport) -> None:
-    """A connection that breaks in place of an answer is a failure, sent once."""
+    """A connection that breaks in place of a response is a failure, sent once."""
     await fails(make, once(reset=True))
 
 
@@ -76,7 +77,7 @@ async def reset_within_the_request(make: MakeTransport) -> None:
 
 @case
 async def cut_off_within_the_head(make: MakeTransport) -> None:
-    """A head that ends in the middle, or breaks, is no answer."""
+    """A head that ends in the middle, or breaks, is no response."""
     head = b"HTTP/1.1 200 OK\r\nContent-Le"
     await fails(make, once(head))
     await fails(make, once(head, reset=True))
@@ -84,7 +85,7 @@ async def cut_off_within_the_head(make: MakeTransport) -> None:
 
 @case
 async def cut_off_within_the_body(make: MakeTransport) -> None:
-    """A body that is shorter than it said, or breaks, is no answer."""
+    """A body that is shorter than it said, or breaks, is no response."""
     short = http(200, b'{"id": "ORD1"', length=100)
     await fails(make, once(short))
     await fails(make, once(short, reset=True))
@@ -92,7 +93,7 @@ async def cut_off_within_the_body(make: MakeTransport) -> None:
 
 @case
 async def broken_off_without_a_length(make: MakeTransport) -> None:
-    """A body without length or chunks ends with its connection; if the connection breaks instead, it is no answer."""
+    """A body without length or chunks ends with its connection; if the connection breaks instead, it is no response."""
     for head in (b"HTTP/1.1 200 OK", b"HTTP/1.1 400 Bad Request", b"HTTP/1.0 200 OK"):
         for body in (b"", b'{"id": "ORD1"'):
             await fails(make, once(head + b"\r\n\r\n" + body, reset=True))
@@ -100,7 +101,7 @@ async def broken_off_without_a_length(make: MakeTransport) -> None:
 
 @case
 async def cut_off_within_the_chunks(make: MakeTransport) -> None:
-    """A body in chunks without its last one is no answer, even if what came looks whole."""
+    """A body in chunks without its last one is no response, even if what came looks whole."""
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     await fails(make, once(head + b"2\r\n{}\r\n"))
     await fails(make, once(head + b"ff\r\n{}"))
@@ -109,7 +110,7 @@ async def cut_off_within_the_chunks(make: MakeTransport) -> None:
 
 @case
 async def garbage_is_no_answer(make: MakeTransport) -> None:
-    """Bytes that are not HTTP are no answer; above all they are not the platform saying 400."""
+    """Bytes that are not HTTP are no response; above all they are not the platform saying 400."""
     for garbage in (
         b"HTTP/1.1 abc OK\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\xfc\r\n\r\n",
@@ -120,7 +121,7 @@ async def garbage_is_no_answer(make: MakeTransport) -> None:
 
 @case
 async def broken_chunks_are_no_answer(make: MakeTransport) -> None:
-    """A chunk whose size is not a number is no answer."""
+    """A chunk whose size is not a number is no response."""
     await fails(make, once(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n"))
 
 
@@ -145,13 +146,13 @@ async def chunks_that_break_on_the_way(make: MakeTransport) -> None:
 
 @case
 async def two_lengths_are_no_answer(make: MakeTransport) -> None:
-    """An answer with two different lengths has no end that can be trusted."""
+    """A response with two different lengths has no end that can be trusted."""
     await fails(make, once(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 4\r\n\r\n{}{}"))
 
 
 @case
 async def another_protocol_is_no_answer(make: MakeTransport) -> None:
-    """A 101 that nobody asked for is no answer, and its connection is not kept."""
+    """A 101 that nobody asked for is no response, and its connection is not kept."""
     await fails(make, once(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"))
 
 
@@ -163,7 +164,7 @@ async def a_head_without_end_is_not_taken_in(make: MakeTransport) -> None:
 
 
 async def limited(transport: Transport, server: FaultServer, most: int) -> SendFailed:
-    """Send a request whose answer may have *most* bytes, and see it fail for good."""
+    """Send a request whose response may have *most* bytes, and see it fail for good."""
     request = Request("GET", server.url(), timeout=2.0, max_response=most)
     failed = await failure(transport, request, sent=True)
     expect(failed.permanent, "a second attempt would fail the same way, so it is permanent")
@@ -172,7 +173,7 @@ async def limited(transport: Transport, server: FaultServer, most: int) -> SendF
 
 @case
 async def an_answer_may_be_as_large_as_allowed(make: MakeTransport) -> None:
-    """An answer of exactly ``max_response`` bytes comes back whole."""
+    """A response of exactly ``max_response`` bytes comes back whole."""
     body = b"x" * 300 * KIB
     async with FaultServer(once(http(200, body))) as server, opened(make) as transport:
         response = await send(transport, Request("GET", server.url(), max_response=len(body)))
@@ -181,7 +182,7 @@ async def an_answer_may_be_as_large_as_allowed(make: MakeTransport) -> None:
 
 @case
 async def a_length_above_the_limit_is_refused_at_once(make: MakeTransport) -> None:
-    """An answer that says it is too large is refused without waiting for its body."""
+    """A response that says it is too large is rejected without waiting for its body."""
 
     async def script(peer: Peer) -> None:
         await peer.request()
@@ -195,7 +196,7 @@ async def a_length_above_the_limit_is_refused_at_once(make: MakeTransport) -> No
 
 @case
 async def a_body_without_end_is_not_taken_in(make: MakeTransport) -> None:
-    """An answer without a length is given up once it is larger than allowed."""
+    """A response without a length is given up once it is larger than allowed."""
     piece = b"x" * 64 * KIB
     for head, data in (
         (b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", piece),
@@ -208,26 +209,26 @@ async def a_body_without_end_is_not_taken_in(make: MakeTransport) -> None:
 
 @case
 async def nothing_is_unpacked(make: MakeTransport) -> None:
-    """A compressed answer that was not asked for is refused, or comes back packed: it never fills the memory."""
+    """A compressed response that was not asked for is rejected, or comes back packed: it never fills the memory."""
     bomb = gzip.compress(bytes(16 * MIB))
     async with FaultServer(once(http(200, bomb, "Content-Encoding: gzip"))) as server, opened(make) as transport:
         request = Request("GET", server.url(), {"Accept-Encoding": "identity"}, timeout=5.0, max_response=MIB)
         try:
             response = await send(transport, request)
         except SendFailed as error:
-            expect(error.sent, "the request was sent, whatever its answer is like")
+            expect(error.sent, "the request was sent, whatever its response is like")
         else:
             expect(response.body == bomb, f"it was unpacked to {len(response.body)} bytes")
 
 
 @case
 async def packed_and_cut_off_is_no_answer(make: MakeTransport) -> None:
-    """A compressed answer that ends in the middle does not pass for a shorter one."""
+    """A compressed response that ends in the middle does not pass for a shorter one."""
     body = gzip.compress(b'{"results": [' + b"1," * 10_000 + b"1]}")[:-40]
     async with FaultServer(once(http(200, body, "Content-Encoding: gzip"))) as server, opened(make) as transport:
         try:
             response = await send(transport, Request("GET", server.url(), {"Accept-Encoding": "identity"}))
         except SendFailed as error:
-            expect(error.sent, "the request was sent, whatever its answer is like")
+            expect(error.sent, "the request was sent, whatever its response is like")
         else:
             expect(response.body == body, f"it was unpacked to {len(response.body)} bytes")

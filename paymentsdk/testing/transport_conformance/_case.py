@@ -10,6 +10,7 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
+from paymentsdk.testing._expectation import expect
 from paymentsdk.transports.base import Request, Response, SendFailed, Transport
 
 #: A rule runs no longer than this, in seconds, whatever the transport does.
@@ -105,17 +106,6 @@ def case(rule: Rule) -> Rule:
     return rule
 
 
-def expect(condition: object, otherwise: str) -> None:
-    """Fail, unless *condition* holds, saying what happened *otherwise*.
-
-    Raises:
-        AssertionError: It does not hold.
-    """
-    # Not an `assert`: this is a module that python -O may run.
-    if not condition:
-        raise AssertionError(otherwise)
-
-
 @contextlib.asynccontextmanager
 async def opened(make: MakeTransport, *, ca: bytes | None = None, limit: int = 100) -> AsyncIterator[Transport]:
     """Make a transport, and close it in the end."""
@@ -140,10 +130,10 @@ async def failure(transport: Transport, request: Request, *, sent: bool) -> Send
     """Send *request*, which has to fail by itself, and return how it did.
 
     Raises:
-        AssertionError: There was an answer, another error, none in time, or a false ``sent``.
+        AssertionError: There was a response, another error, none in time, or a false ``sent``.
     """
     try:
-        answer = await send(transport, request)
+        response = await send(transport, request)
     except SendFailed as error:
         failed = error
     except TimeoutError:
@@ -151,7 +141,7 @@ async def failure(transport: Transport, request: Request, *, sent: bool) -> Send
     except Exception as error:
         raise AssertionError(f"SendFailed was expected, not {error!r}") from error
     else:
-        raise AssertionError(f"SendFailed was expected, not an answer: {answer!r} {answer.body[:80]!r}")
+        raise AssertionError(f"SendFailed was expected, not a response: {response!r} {response.body[:80]!r}")
     expect(failed.sent is sent, f"sent is {failed.sent} where {sent} is the truth ({failed.reason})")
     return failed
 

@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator
 from http import HTTPStatus
 
 from paymentsdk.errors import ClientClosed
+from paymentsdk.testing._expectation import expect
 from paymentsdk.testing._fault_server import FaultServer, Peer, Script, always, http, refused_port, unanswered_port
-from paymentsdk.testing.transport_conformance._case import MakeTransport, case, expect, failure, opened, send, turns
+from paymentsdk.testing.transport_conformance._case import MakeTransport, case, failure, opened, send, turns
 from paymentsdk.transports.base import Request, Response, SendFailed, Transport
 
 #: Seconds that a test waits for what never comes.
@@ -32,7 +33,7 @@ async def connections_are_kept(make: MakeTransport) -> None:
 
 @case
 async def connections_are_given_up_when_asked_to(make: MakeTransport) -> None:
-    """After an answer with ``Connection: close`` the next request takes another connection, and arrives."""
+    """After a response with ``Connection: close`` the next request takes another connection, and arrives."""
 
     async def script(peer: Peer) -> None:
         await peer.request()
@@ -59,7 +60,7 @@ async def a_fresh_connection_is_new(make: MakeTransport) -> None:
 
 @case
 async def many_at_once_get_their_own_answers(make: MakeTransport) -> None:
-    """64 requests at once all go out, and each gets its own answer, however often the same was asked before."""
+    """64 requests at once all go out, and each gets its own response, however often the same was asked before."""
 
     async def script(peer: Peer) -> None:
         async for seen in peer.requests():
@@ -68,8 +69,8 @@ async def many_at_once_get_their_own_answers(make: MakeTransport) -> None:
     async with FaultServer(script) as server, opened(make) as transport:
         targets = [f"/v1/orders/{i}" for i in range(64)]
         for _ in range(3):
-            answers = await asyncio.gather(*(send(transport, Request("GET", server.url(t))) for t in targets))
-            expect([a.body.decode() for a in answers] == targets, "answers were mixed up")
+            responses = await asyncio.gather(*(send(transport, Request("GET", server.url(t))) for t in targets))
+            expect([a.body.decode() for a in responses] == targets, "responses were mixed up")
         expect(len(server.seen) == 3 * 64, f"{len(server.seen)} of {3 * 64} requests went out")
 
 
@@ -92,11 +93,11 @@ async def nothing_is_sent_again(make: MakeTransport) -> None:
 
 @case
 async def a_stray_answer_does_no_lasting_harm(make: MakeTransport) -> None:
-    """An unrequested answer is dropped, or taken for the answer to the next request; the requests after are not harmed.
+    """An unrequested response is dropped, or taken for the one to the next request; the requests after are not harmed.
 
-    No client can always tell, so the engine checks that an answer belongs to its request. If the next request takes the
-    stray answer, its own answer is left over: the request after it must not take that, or all later ones would be off
-    by one.
+    No client can always tell, so the engine checks that a response belongs to its request. If the next request takes
+    the stray response, its own response is left over: the request after it must not take that, or all later ones would
+    be off by one.
     """
 
     async def early(peer: Peer) -> None:
@@ -155,7 +156,7 @@ async def connecting_takes_too_long(make: MakeTransport) -> None:
 
 
 def _withheld() -> tuple[Script, asyncio.Event, asyncio.Event]:
-    """Return a server that sets the first event when a request is there, and answers none before the second is set."""
+    """Return a server that sets the first event when a request is there, and responds none before the second is set."""
     arrived, go_on = asyncio.Event(), asyncio.Event()
 
     async def script(peer: Peer) -> None:
@@ -185,7 +186,7 @@ async def waiting_for_a_place_takes_too_long(make: MakeTransport) -> None:
 
 @case
 async def an_answer_may_take_longer_than_a_connection(make: MakeTransport) -> None:
-    """``connect_timeout`` bounds only the wait for a connection: a later answer is still an answer."""
+    """``connect_timeout`` bounds only the wait for a connection: a later response is still a response."""
     within = 0.5
 
     async def script(peer: Peer) -> None:
@@ -201,18 +202,18 @@ async def an_answer_may_take_longer_than_a_connection(make: MakeTransport) -> No
 @case
 async def a_failure_gives_its_place_back(make: MakeTransport) -> None:
     """In a pool of one connection, a request that fails in any way, sent or not, does not block the next one."""
-    answers = [b"", b"garbage\r\n\r\n", http(200, b"{", length=9), http(200, b"", length=10**9)]
+    responses = [b"", b"garbage\r\n\r\n", http(200, b"{", length=9), http(200, b"", length=10**9)]
 
     async def ill(peer: Peer) -> None:
         await peer.request()
-        await peer.write(answers.pop())
+        await peer.write(responses.pop())
 
     async with FaultServer(ill) as server, FaultServer(always(http())) as well, opened(make, limit=1) as transport:
         with refused_port() as port:
             failing = [
                 Request("GET", f"http://127.0.0.1:{port}/"),
                 Request("GET", well.url(), {"X-One": "1\r\nX-Two: 2"}),
-                *(Request("GET", server.url()) for _ in answers),
+                *(Request("GET", server.url()) for _ in responses),
             ]
             for request in failing:
                 with contextlib.suppress(SendFailed):
@@ -264,7 +265,7 @@ async def _ends_in_time(make: MakeTransport, *, before: bytes, drip: bytes = b""
         except SendFailed as error:  # A transport may keep the time as well.
             expect(error.sent, "it was sent")
         else:
-            raise AssertionError(f"an answer was expected not to come: {response!r}")
+            raise AssertionError(f"a response was expected not to come: {response!r}")
         expect(loop.time() - started < SHORT + 1, f"it took {loop.time() - started:.1f} s to be cancelled")
         await server.all_hung_up()
         opened_before = server.opened
@@ -275,7 +276,7 @@ async def _ends_in_time(make: MakeTransport, *, before: bytes, drip: bytes = b""
 
 @case
 async def no_answer_at_all(make: MakeTransport) -> None:
-    """Cancelled while it waits for an answer, a request ends at once and takes its connection with it."""
+    """Cancelled while it waits for a response, a request ends at once and takes its connection with it."""
     await _ends_in_time(make, before=b"")
 
 
@@ -288,7 +289,7 @@ async def an_answer_that_stops(make: MakeTransport) -> None:
 
 @case
 async def an_answer_that_drips(make: MakeTransport) -> None:
-    """An answer that arrives byte by byte without end does not outlive the caller's time."""
+    """A response that arrives byte by byte without end does not outlive the caller's time."""
     await _ends_in_time(make, before=http(200, b"", length=10**6), drip=b"x")
     await _ends_in_time(make, before=b"HTTP/1.1 200 OK\r\nX-Long: ", drip=b"x")
 
@@ -360,7 +361,7 @@ async def a_closed_transport_says_so(make: MakeTransport) -> None:
 
 @case
 async def closing_cancels_nobody(make: MakeTransport) -> None:
-    """When the transport is closed, requests in flight and waiting ones end with an answer or an error.
+    """When the transport is closed, requests in flight and waiting ones end with a response or an error.
 
     A CancelledError would silently end a task that nobody has cancelled.
     """

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from paymentsdk.errors import ClientClosed
+from paymentsdk.testing._expectation import expect
 from paymentsdk.testing._fault_server import FaultServer, Peer, always, http, unanswered_port
-from paymentsdk.testing.transport_conformance._case import MakeTransport, case, expect, opened, send, turns
+from paymentsdk.testing.transport_conformance._case import MakeTransport, case, opened, send, turns
 from paymentsdk.transports.base import Request, SendFailed
 
 #: Requests in flight, and connections for them.

@@ -1,4 +1,4 @@
-"""What goes out, and which answers come back."""
+"""What goes out, and which responses come back."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import os
 import tempfile
 from unittest.mock import patch
 
+from paymentsdk.testing._expectation import expect
 from paymentsdk.testing._fault_server import FaultServer, Peer, always, http
-from paymentsdk.testing.transport_conformance._case import MakeTransport, case, expect, failure, opened, send, turns
+from paymentsdk.testing.transport_conformance._case import MakeTransport, case, failure, opened, send, turns
 from paymentsdk.transports.base import Request, header
 
 #: What HTTP itself needs or allows to say, and nothing about who is calling.
@@ -64,7 +65,7 @@ async def nothing_is_added_that_says_who_calls(make: MakeTransport) -> None:
 
 @case
 async def cookies_are_not_kept(make: MakeTransport) -> None:
-    """A cookie that one seller's answer sets does not go out with the next seller's request."""
+    """A cookie that one seller's response sets does not go out with the next seller's request."""
     async with (
         FaultServer(always(http(200, b"{}", "Set-Cookie: seller=1; Path=/"))) as server,
         opened(make) as transport,
@@ -90,7 +91,7 @@ async def the_token_is_the_one_that_was_given(make: MakeTransport) -> None:
 
 @case
 async def a_header_with_a_line_break_is_not_sent(make: MakeTransport) -> None:
-    """A header field that would smuggle in another one is refused before anything is sent."""
+    """A header field that would smuggle in another one is rejected before anything is sent."""
     async with FaultServer(always(http())) as server, opened(make) as transport:
         for line_break in ("\r\n", "\n", "\r"):
             for fields in ({"X-One": f"1{line_break}X-Two: 2"}, {f"X-One: 1{line_break}X-Two": "2"}):
@@ -100,7 +101,7 @@ async def a_header_with_a_line_break_is_not_sent(make: MakeTransport) -> None:
 
 @case
 async def every_status_is_an_answer(make: MakeTransport) -> None:
-    """A refusal is an answer like any other: status, header fields in any case, and body come back as they are."""
+    """A rejection is a response like any other: status, header fields in any case, and body come back as they are."""
     async with opened(make) as transport:
         for status in (200, 201, 202, 400, 401, 403, 404, 409, 422, 429, 500, 502, 503, 504):
             answer = http(status, b'{"code": "%d"}' % status, "X-Request-Id: r-1", "Retry-After: 7")
@@ -125,7 +126,7 @@ async def html_is_an_answer(make: MakeTransport) -> None:
 
 @case
 async def redirects_are_not_followed(make: MakeTransport) -> None:
-    """A redirect is an answer: key, token and body never go to the address that it names."""
+    """A redirect is a response: key, token and body never go to the address that it names."""
     async with FaultServer(always(http())) as elsewhere, opened(make) as transport:
         for status in (301, 302, 303, 307, 308):
             for method in ("GET", "POST"):
@@ -141,11 +142,11 @@ async def redirects_are_not_followed(make: MakeTransport) -> None:
 @case
 async def an_empty_answer_is_an_answer(make: MakeTransport) -> None:
     """A 204, and a 200 of no bytes, come back with an empty body, and the connection goes on."""
-    answers = [b"HTTP/1.1 204 No Content\r\n\r\n", http(200, b""), http()]
+    responses = [b"HTTP/1.1 204 No Content\r\n\r\n", http(200, b""), http()]
 
     async def script(peer: Peer) -> None:
         async for _ in peer.requests():
-            await peer.write(answers.pop(0))
+            await peer.write(responses.pop(0))
 
     async with FaultServer(script) as server, opened(make) as transport:
         bodies = [(await send(transport, Request("DELETE", server.url()))).body for _ in range(3)]
@@ -180,7 +181,7 @@ async def the_body_may_come_in_any_form(make: MakeTransport) -> None:
 
 @case
 async def interim_answers_are_passed_over(make: MakeTransport) -> None:
-    """A 100 or a 103 before the answer is not the answer."""
+    """A 100 or a 103 before the response is not the response."""
     interim = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"
     async with FaultServer(always(interim + http(201, b"made"))) as server, opened(make) as transport:
         for _ in range(2):

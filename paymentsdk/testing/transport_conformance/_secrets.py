@@ -9,9 +9,10 @@ import traceback
 from collections.abc import Iterator
 from io import StringIO
 
+from paymentsdk.testing._expectation import expect
 from paymentsdk.testing._fault_server import FaultServer, Peer, http, refused_port
 from paymentsdk.testing.transport_conformance._answers import once
-from paymentsdk.testing.transport_conformance._case import MakeTransport, case, expect, opened, send
+from paymentsdk.testing.transport_conformance._case import MakeTransport, case, opened, send
 from paymentsdk.transports.base import Request, SendFailed
 
 _BEARER = "APP_USR-1-010203-canary-7"
@@ -47,17 +48,17 @@ def _search(text: str, what: str) -> None:
 
 @case
 async def failures_hold_no_credentials(make: MakeTransport) -> None:
-    """No failure shows the token, the body or the answer: not in its text, traceback, locals, context or pickle."""
+    """No failure shows the token, the body or the response: not in its text, traceback, locals, context or pickle."""
     grant = f'{{"refresh_token": "{_GRANT}"'.encode()
-    answers = (
+    responses = (
         b"",
         grant + b"\r\n\r\n",
         http(200, grant, length=99),
         http(200, grant, length=10**9),
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + grant + b"\r\n",
     )
-    for answer in answers:
-        async with FaultServer(once(answer)) as server:
+    for response in responses:
+        async with FaultServer(once(response)) as server:
             await _silent(make, Request("POST", server.url(), _FIELDS, _BODY, timeout=5.0))
     with refused_port() as port:
         await _silent(make, Request("POST", f"http://127.0.0.1:{port}/", _FIELDS, _BODY))
@@ -92,11 +93,11 @@ def _logged() -> Iterator[StringIO]:
 
 @case
 async def logs_hold_no_credentials(make: MakeTransport) -> None:
-    """Neither token nor body, of the request or of the answer, is logged at any level, whether it fails or not."""
-    answers = (http(200, f'{{"refresh_token": "{_GRANT}"}}'.encode()), b"garbage\r\n\r\n", b"")
+    """Neither token nor body, of the request or of the response, is logged at any level, whether it fails or not."""
+    responses = (http(200, f'{{"refresh_token": "{_GRANT}"}}'.encode()), b"garbage\r\n\r\n", b"")
     with _logged() as text:
-        for answer in answers:
-            async with FaultServer(once(answer)) as server, opened(make) as transport:
+        for response in responses:
+            async with FaultServer(once(response)) as server, opened(make) as transport:
                 with contextlib.suppress(SendFailed):
                     await send(transport, Request("POST", server.url(), _FIELDS, _BODY, timeout=5.0))
     _search(text.getvalue(), "logged")

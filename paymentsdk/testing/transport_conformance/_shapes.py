@@ -6,9 +6,10 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 
+from paymentsdk.testing._expectation import expect
 from paymentsdk.testing._fault_server import FaultServer, Peer, Script, always, http
 from paymentsdk.testing.transport_conformance._answers import fails, once
-from paymentsdk.testing.transport_conformance._case import CASES, Case, MakeTransport, case, expect, opened, send, turns
+from paymentsdk.testing.transport_conformance._case import CASES, Case, MakeTransport, case, opened, send, turns
 from paymentsdk.transports.base import DiscardingTransport, Request, SendFailed
 
 #: Heads and bodies that break RFC 9112, by what is wrong with them.

@@ -6,8 +6,9 @@ import ssl
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from paymentsdk.testing._expectation import expect
 from paymentsdk.testing._fault_server import FaultServer, Peer, always, http
-from paymentsdk.testing.transport_conformance._case import MakeTransport, case, expect, failure, opened, send
+from paymentsdk.testing.transport_conformance._case import MakeTransport, case, failure, opened, send
 from paymentsdk.transports.base import Request
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ def _serving(certificate: trustme.LeafCert) -> ssl.SSLContext:
     return context
 
 
-async def _refused(make: MakeTransport, certificate: trustme.LeafCert, ca: trustme.CA | None) -> None:
-    """See *certificate* refused for good, with nothing sent."""
+async def _rejected(make: MakeTransport, certificate: trustme.LeafCert, ca: trustme.CA | None) -> None:
+    """See *certificate* rejected for good, with nothing sent."""
     pem = None if ca is None else ca.cert_pem.bytes()
     async with FaultServer(always(http()), tls=_serving(certificate)) as server, opened(make, ca=pem) as transport:
         failed = await failure(transport, Request("GET", server.url()), sent=False)
@@ -57,23 +58,23 @@ async def tls_works(make: MakeTransport) -> None:
 
 @case
 async def an_unknown_authority_is_refused(make: MakeTransport) -> None:
-    """A certificate of an unknown authority is refused for good, with nothing sent."""
-    await _refused(make, _authority().issue_cert("127.0.0.1"), None)
-    await _refused(make, _authority().issue_cert("127.0.0.1"), _authority())
+    """A certificate of an unknown authority is rejected for good, with nothing sent."""
+    await _rejected(make, _authority().issue_cert("127.0.0.1"), None)
+    await _rejected(make, _authority().issue_cert("127.0.0.1"), _authority())
 
 
 @case
 async def another_host_is_refused(make: MakeTransport) -> None:
-    """A certificate for another host is refused for good, with nothing sent."""
+    """A certificate for another host is rejected for good, with nothing sent."""
     ca = _authority()
-    await _refused(make, ca.issue_cert("api.example.com"), ca)
+    await _rejected(make, ca.issue_cert("api.example.com"), ca)
 
 
 @case
 async def an_expired_certificate_is_refused(make: MakeTransport) -> None:
-    """A certificate that has expired is refused for good, with nothing sent."""
+    """A certificate that has expired is rejected for good, with nothing sent."""
     ca = _authority()
-    await _refused(make, ca.issue_cert("127.0.0.1", not_after=datetime(2020, 1, 1, tzinfo=UTC)), ca)
+    await _rejected(make, ca.issue_cert("127.0.0.1", not_after=datetime(2020, 1, 1, tzinfo=UTC)), ca)
 
 
 @case

@@ -9,7 +9,7 @@ from decimal import Decimal
 from msgspec.structs import replace
 
 from paymentsdk import Request
-from paymentsdk.sandbox import Call, Documents, Refused, Sandbox, SellerContext, page_of
+from paymentsdk.sandbox import Call, Documents, Rejected, Sandbox, SellerContext, page_of
 from paymentsdk_foo import (
     CREATE,
     GET,
@@ -44,7 +44,7 @@ def create(context: SellerContext, call: Call[VoucherRequest]) -> Voucher:
 def found(context: SellerContext, call: Call[object]) -> Voucher:
     voucher = context.get(VOUCHERS, call.path["voucher_id"])
     if voucher is None:
-        raise Refused(404, "voucher_not_found")
+        raise Rejected(404, "voucher_not_found")
     return voucher
 
 
@@ -52,7 +52,7 @@ def redeem(context: SellerContext, call: Call[RedemptionRequest]) -> Voucher:
     voucher = found(context, call)
     left = (voucher.left or Decimal(0)) - call.body.amount
     if left < 0:
-        raise Refused(409, "voucher_spent", details=(f"amount: {voucher.left} is left",))
+        raise Rejected(409, "voucher_spent", details=(f"amount: {voucher.left} is left",))
     context.record("voucher_redeemed", id=voucher.id, order_id=voucher.id, amount=call.body.amount)
     return context.put(VOUCHERS, replace(voucher, left=left, state=voucher.state if left else VoucherState.SPENT))
 
@@ -95,5 +95,5 @@ class FooSandbox(Sandbox):
             return None
         signed = HmacAuth(self.KEY_ID, self.SECRET).sign(request, float(request.headers.get("X-Foo-Time", 0)))
         if not hmac.compare_digest(given, signed["Authorization"]):
-            raise Refused(401, "bad_signature")
+            raise Rejected(401, "bad_signature")
         return self.access_token

@@ -1,15 +1,15 @@
 // The control API, as the pages use it.
 
-/** Ask the sandbox. What a browser says where nobody answers ("Failed to fetch") tells people nothing. */
+/** Ask the sandbox. What a browser says where nobody responds ("Failed to fetch") tells people nothing. */
 export async function ask(address, options) {
   try {
     return await fetch(address, options);
   } catch {
-    throw new Error("The sandbox does not answer.");
+    throw new Error("The sandbox does not respond.");
   }
 }
 
-/** Call the control API and return its answer; throws an Error with the sandbox's own words. */
+/** Call the control API and return its response; throws an Error with the sandbox's own words. */
 export async function call(method, path, body) {
   const options = { method };
   if (body !== undefined) {
