@@ -1,0 +1,272 @@
+"""Requests that are signed: each attempt anew, after all that is in it, and never at the price of what is in doubt."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Mapping
+
+import pytest
+
+from paymentsdk import (
+    AuthenticationFailed,
+    NotSent,
+    OutcomeUnknown,
+    PaymentsError,
+    RefreshFailed,
+    Request,
+    RequestInvalid,
+    Response,
+    RetryPolicy,
+    SendFailed,
+    Timeout,
+)
+from paymentsdk.testing import FakeClock
+
+KEY = "X-Idempotency-Key"
+SECRET = "signature-0123456789"
+UNAUTHORIZED = Response(401, {"Content-Type": "application/json"}, b'{"code":"unauthorized","message":"no"}')
+ONCE = RetryPolicy(attempts=1)
+
+
+class Signs:
+    """Signs with what it is given, and keeps what it saw."""
+
+    def __init__(self, *given: Mapping[str, str] | BaseException) -> None:
+        self.given = list(given) or [{"X-Signature": SECRET}]
+        self.seen: list[tuple[Request, float]] = []
+
+    def sign(self, request: Request, now: float) -> Mapping[str, str]:
+        """Return the next of what is given; the last one for ever."""
+        self.seen.append((request, now))
+        given = self.given.pop(0) if len(self.given) > 1 else self.given[0]
+        if isinstance(given, BaseException):
+            raise given
+        return given
+
+
+class Renews(Signs):
+    """A signer whose secret can change."""
+
+    def __init__(self, *given: Mapping[str, str] | BaseException, renewed: bool | BaseException = True) -> None:
+        super().__init__(*given)
+        self.renewed = renewed
+        self.rejected: list[tuple[Request, float]] = []
+
+    async def renew(self, rejected: Request, now: float) -> bool:
+        """Get another secret, or not."""
+        self.rejected.append((rejected, now))
+        if isinstance(self.renewed, BaseException):
+            raise self.renewed
+        return self.renewed
+
+
+class Waits(Signs):
+    """A signer that asks somebody, who does not respond."""
+
+    async def sign(self, request: Request, now: float) -> Mapping[str, str]:
+        await asyncio.Event().wait()
+        return {}
+
+
+class Swallows(Signs):
+    """A signer that takes its cancellation for something else, and signs all the same."""
+
+    async def sign(self, request: Request, now: float) -> Mapping[str, str]:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return {"X-Signature": SECRET}
+        return {}
+
+
+async def test_each_attempt_is_signed_as_it_goes_out(play, jobs, clock: FakeClock) -> None:
+    """The signer sees the key, the body and the headers of the attempt, and the time that it is then."""
+    signer = Signs({"X-Signature": "one"}, {"X-Signature": "two"})
+
+    played = await play("orders.create", SendFailed("reset"), jobs["orders.create"].response, auth=signer)
+
+    [(first, began), (second, later)] = signer.seen
+    assert ["one", "two"] == [request.headers["X-Signature"] for request in played.requests]
+    assert [1, 2] == [first.attempt, second.attempt]
+    assert first.body == second.body == played.requests[0].body != b""
+    assert first.headers[KEY] == second.headers[KEY] == played.requests[1].headers[KEY]
+    assert "X-Signature" not in first.headers
+    assert later - began == pytest.approx(sum(clock.slept))
+    assert later > began
+
+
+async def test_no_token_goes_out_with_a_signature(play, jobs) -> None:
+    """A signature stands in the place of the bearer token."""
+    played = await play("orders.get", jobs["orders.get"].response, auth=Signs())
+
+    assert "Authorization" not in played.requests[0].headers
+    assert SECRET == played.requests[0].headers["X-Signature"]
+
+
+async def test_requests_for_tokens_are_not_signed(make_client, jobs) -> None:
+    """The token endpoint is told who asks by the credentials in the body."""
+    signer = Signs()
+    seen = []
+
+    async def issue(request: Request) -> Response:
+        seen.append(request)
+        return jobs["oauth.refresh"].response
+
+    await make_client(issue, auth=signer).oauth.refresh("TG-1")
+
+    assert [] == signer.seen
+    assert ["X-Signature" in request.headers for request in seen] == [False]
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({KEY: "another"}, KEY),
+        ({KEY.lower(): "another"}, KEY.lower()),
+        ({"Content-Type": "text/plain"}, "Content-Type"),
+        ({"Content-Length": "1"}, "Content-Length"),
+        ({"X-Signature": "two\r\nlines"}, "X-Signature"),
+        ({"X Signature": "a"}, "auth.sign"),
+        ("X-Signature: a", "auth.sign"),
+    ],
+)
+async def test_fields_that_are_not_its_own_are_not_sent(play, fields: object, reason: str) -> None:
+    """With another key an attempt would be another request; with a line break, two. Nothing goes out, and no value."""
+    played = await play("orders.create", UNAUTHORIZED, auth=Signs(fields), retry=ONCE)
+
+    assert [] == played.requests
+    assert isinstance(played.error, RequestInvalid)
+    assert reason in str(played.error)
+    assert "another" not in str(played.error)
+
+
+async def test_what_the_signer_says_of_a_request_is_said_to_the_caller(play) -> None:
+    """An error of this package passes as it is; whatever else it raises is a `RefreshFailed`, and nothing was sent."""
+    own = await play("orders.get", UNAUTHORIZED, auth=Signs(RequestInvalid("vault", "is sealed")))
+    other = await play("orders.get", UNAUTHORIZED, auth=Signs(KeyError("no-such-secret")))
+
+    assert [[], []] == [own.requests, other.requests]
+    assert isinstance(own.error, RequestInvalid)
+    assert "vault: is sealed" in str(own.error)
+    assert isinstance(other.error, NotSent | RefreshFailed)
+    assert "could not be signed" in str(other.error)
+
+
+async def test_a_signature_that_fails_later_leaves_the_doubt(play) -> None:
+    """The second attempt was not sent; the first may have taken effect, and its key is on the error."""
+    signer = Signs({"X-Signature": "one"}, KeyError("x"))
+
+    played = await play("orders.create", SendFailed("reset"), auth=signer)
+
+    assert 1 == len(played.requests)
+    assert isinstance(played.error, OutcomeUnknown)
+    assert played.requests[0].headers[KEY] == played.error.idempotency_key
+    assert 1 == played.error.attempts
+    assert "reset" in str(played.error)
+    assert "could not be signed" in str(played.error)
+
+
+async def test_a_signer_that_hangs_is_ended_by_the_deadline(make_client, clock: FakeClock) -> None:
+    """The time of an attempt includes its signature; without one, nothing was sent."""
+    client = make_client(UNAUTHORIZED, auth=Waits(), timeout=Timeout(total=60, attempt=5), retry=ONCE)
+    call = asyncio.ensure_future(client.orders.get("ORD1"))
+    await asyncio.sleep(0)
+    clock.advance(5.1)
+
+    with pytest.raises(NotSent, match=r"the time ran out \(timeout.attempt=5 s\) while the request was signed"):
+        await call
+
+
+@pytest.mark.parametrize("by_deadline", [True, False], ids=["deadline", "caller"])
+async def test_a_signer_that_swallows_its_end_sends_nothing(make_client, clock, transport, *, by_deadline) -> None:
+    """Whether the deadline or the caller has cancelled the call: its request does not go out after all."""
+    client = make_client(transport=transport, auth=Swallows(), retry=ONCE)
+    call = asyncio.ensure_future(client.orders.get("ORD1"))
+    await asyncio.sleep(0)
+    if by_deadline:
+        clock.advance(61)
+    else:
+        call.cancel()
+    with pytest.raises(NotSent if by_deadline else asyncio.CancelledError):
+        await call
+
+    assert [] == transport.requests
+
+
+async def test_a_rejected_signature_is_made_anew_once(play, jobs, clock: FakeClock) -> None:
+    """The signer gets the request as it was sent; its next one goes out at once, with the same key."""
+    signer = Renews({"X-Signature": "old"}, {"X-Signature": "new"})
+
+    played = await play("orders.create", UNAUTHORIZED, jobs["orders.create"].response, auth=signer)
+
+    assert played.error is None
+    assert ["old", "new"] == [request.headers["X-Signature"] for request in played.requests]
+    assert 1 == len({request.headers[KEY] for request in played.requests})
+    assert [(played.requests[0], clock.now())] == signer.rejected
+    assert [] == played.slept
+
+
+@pytest.mark.parametrize("signer", [Renews(), Renews(renewed=False), Signs()], ids=["rejected again", "none", "fixed"])
+async def test_a_signature_that_stays_rejected_is_final(play, signer: Signs) -> None:
+    """After one refresh; at once where the signer has no other secret, or can have none."""
+    played = await play("orders.get", UNAUTHORIZED, auth=signer)
+
+    assert isinstance(played.error, AuthenticationFailed)
+    assert 2 - (getattr(signer, "renewed", False) is False) == len(played.requests)
+
+
+async def test_a_secret_that_cannot_be_had_now_says_why(play) -> None:
+    """The 401 is not the last word: the call can be made again."""
+    played = await play("orders.get", UNAUTHORIZED, auth=Renews(renewed=OSError("vault away")))
+
+    assert isinstance(played.error, RefreshFailed)
+    assert "OSError" in str(played.error)
+    assert 1 == len(played.requests)
+
+
+async def test_a_secret_that_cannot_be_had_at_all_leaves_the_rejection(play) -> None:
+    """With a `RequestInvalid` the signer says that there can be none: the caller learns of the 401, with a note why."""
+    played = await play("orders.get", UNAUTHORIZED, auth=Renews(renewed=RequestInvalid("vault", "has no other secret")))
+
+    assert isinstance(played.error, AuthenticationFailed)
+    assert any("has no other secret" in note for note in played.error.__notes__)
+
+
+async def test_a_refresh_that_hangs_ends_with_the_call(make_client, clock: FakeClock, until) -> None:
+    """It says that it was the secret that did not come: not sent would be wrong of a request that was rejected."""
+
+    class Hangs(Renews):
+        async def renew(self, rejected: Request, now: float) -> bool:
+            self.rejected.append((rejected, now))
+            await asyncio.Event().wait()
+            return True
+
+    signer = Hangs()
+    call = asyncio.ensure_future(make_client(UNAUTHORIZED, auth=signer, retry=ONCE).orders.get("ORD1"))
+    await until(lambda: signer.rejected)
+    clock.advance(61)
+
+    with pytest.raises(RefreshFailed, match="while the secret was refreshed"):
+        await call
+
+
+@pytest.mark.parametrize("step", [UNAUTHORIZED, SendFailed("reset"), Response(200, {}, b"garbage")])
+async def test_no_error_shows_a_signature(play, step: Response | SendFailed) -> None:
+    """Not in its text, nor in a frame of its traceback."""
+    played = await play("orders.get", step, auth=Signs(), retry=ONCE)
+
+    assert isinstance(played.error, PaymentsError)
+    shown = "".join(traceback.TracebackException.from_exception(played.error, capture_locals=True).format())
+    assert SECRET not in shown
+
+
+async def test_an_error_response_that_repeats_a_signature_is_masked(play) -> None:
+    """A platform may say which signature it has rejected."""
+    body = b'{"code":"unauthorized","message":"bad signature ' + SECRET.encode() + b'"}'
+
+    played = await play("orders.get", Response(401, {}, body), auth=Signs(), retry=ONCE)
+
+    assert isinstance(played.error, AuthenticationFailed)
+    assert "***" in str(played.error.message)
+    assert SECRET not in f"{played.error} {played.error.message} {played.error.raw!r}"
