@@ -219,7 +219,7 @@ def _leaf(
     """
     name = wanted.__name__ if isinstance(wanted, type) else str(wanted)
     plain = wanted if exact is None else None
-    repaired_as, dropped_as = (f"expected {name}, got {{}}; {what}" for what in ("mended", "dropped"))
+    repaired_as, dropped_as = (f"expected {name}, got {{}}; {what}" for what in ("repaired", "dropped"))
 
     def run(value: object, place: Place, report: Report) -> object:
         kind = type(value)

@@ -149,7 +149,7 @@ REPAIRS = [
     ("orders.get", {"items": [None, {"title": "Tea"}]}, "items.0.title", "Tea", "is no entry"),
     ("orders.get", {"items": [5, {"title": "Tea"}]}, "items.0.title", "Tea", "expected an object, got a number"),
     ("orders.get", {"items": [{"quantity": "3"}]}, "items.0.quantity", 3, REPAIRED),
-    ("orders.get", {"items": [{"quantity": 3.0}]}, "items.0.quantity", 3, "mended|^$"),
+    ("orders.get", {"items": [{"quantity": 3.0}]}, "items.0.quantity", 3, "repaired|^$"),
     ("orders.get", {"items": [{"quantity": 2.5}]}, "items.0.quantity", None, DROPPED),
     ("orders.get", {"items": [{"quantity": "many"}]}, "items.0.quantity", None, DROPPED),
     ("orders.get", {"items": [{"quantity": "1_000"}]}, "items.0.quantity", None, DROPPED),
