@@ -1,0 +1,18 @@
+"""What tests in a browser do again and again."""
+
+from __future__ import annotations
+
+import json
+
+PAY = "Pay ARS\N{NO-BREAK SPACE}50.00"
+
+
+async def open_dashboard(tab, sandbox) -> None:
+    """Open the dashboard, and wait until it listens."""
+    await tab.open(f"{sandbox.base_url}/_sandbox/")
+    await tab.until("document.querySelector('#link').textContent.trim() === 'Connected'")
+
+
+async def text_of(tab, selector: str) -> str:
+    """The text of an element."""
+    return await tab.run(f"document.querySelector({json.dumps(selector)}).textContent.trim()")
