@@ -625,7 +625,7 @@ def _copy_own(client: PaymentsClient, twin: PaymentsClient) -> None:
         own = value
         if isinstance(value, Resource) and value._engine is client:  # noqa: SLF001 - it is this client's own
             own = copy.copy(value)
-            own._engine = twin  # noqa: SLF001
+            own._engine = twin  # noqa: SLF001 - as above
         setattr(twin, name, own)
 
 

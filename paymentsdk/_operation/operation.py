@@ -64,12 +64,12 @@ class PageShape(Struct, frozen=True, kw_only=True):
     """The filters by what never changes about a row. With them alone, a window that has ended gets no further row."""
 
     def read(self, response: object) -> PageFields:
-        """Return what stands there in *answer*."""
+        """Return what stands there in *response*."""
         names = (self.items, self.total, self.offset, self.next_offset)
         return PageFields._make(None if name is None else _member(response, name) for name in names)
 
     def places(self, response: object) -> tuple[str, str]:
-        """Return where the rows and the total of *answer* stand on the wire (``$.results``, ``$.paging.total``)."""
+        """Return where the rows and the total of *response* stand on the wire (``$.results``, ``$.paging.total``)."""
         return _place(response, self.items), _place(response, self.total)
 
 
@@ -83,7 +83,7 @@ class PageFields(NamedTuple):
 
 
 def _member(response: object, name: str) -> object:
-    """Return the member *name* of *answer*, or ``None`` where a part on the way to it is missing."""
+    """Return the member *name* of *response*, or ``None`` where a part on the way to it is missing."""
     for one in name.split("."):
         response = None if response is None else getattr(response, one)
     return response

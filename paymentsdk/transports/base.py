@@ -120,7 +120,7 @@ class SendFailed(Exception):  # noqa: N818 - a fixed public name
             size limit).
     """
 
-    def __init__(self, reason: str, sent: bool = True, *, permanent: bool = False) -> None:  # noqa: FBT001, FBT002
+    def __init__(self, reason: str, sent: bool = True, *, permanent: bool = False) -> None:  # noqa: FBT001, FBT002 - fixed
         super().__init__(reason, sent)
         self.reason = reason
         self.sent = sent

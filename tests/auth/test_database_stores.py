@@ -113,7 +113,7 @@ def test_a_seal_needs_its_opposite(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", None, 7, "a\0b"])
 def test_a_seller_has_a_name(tmp_path: Path, name: object) -> None:
     """A store without a name would be that of everybody."""
-    with pytest.raises(RequestInvalid, match="name: must be text"):
+    with pytest.raises(RequestInvalid, match="name: must be a string"):
         SQLiteTokenStore(tmp_path / "tokens.db", name)
 
 

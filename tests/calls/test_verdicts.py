@@ -428,7 +428,6 @@ async def test_the_table_fails_where_one_code_is_compared(play: Play, monkeypatc
         (408, "slow"),
         (425, "early"),
         (429, "too_many_requests"),
-        (302, "elsewhere"),
         (400, "bad_request"),
         (409, "refund_in_progress"),
         (409, "resource_locked"),
