@@ -28,9 +28,18 @@ def breaks() -> dict[str, str]:
     now = griffe.load("paymentsdk", search_paths=["."], resolve_aliases=True, resolve_external=False)
     found = {}
     for one in griffe.find_breaking_changes(before, now):
-        if not any(part.startswith("_") for part in one.obj.path.split(".")):
+        public = not any(part.startswith("_") for part in one.obj.path.split("."))
+        if public and not is_name_of_rest(one):
             found[one.obj.path] = one.explain(griffe.ExplanationStyle.VERBOSE)
     return found
+
+
+def is_name_of_rest(one: griffe.Breakage) -> bool:
+    """Whether `*rest` has another name and nothing more: nobody can pass it by name."""
+    rest = griffe.ParameterKind.var_positional
+    old, obj = one.old_value, one.obj
+    gone = isinstance(old, griffe.Parameter) and old.kind is rest
+    return gone and isinstance(obj, griffe.Function) and any(parameter.kind is rest for parameter in obj.parameters)
 
 
 def untold() -> dict[str, str]:

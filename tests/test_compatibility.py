@@ -1,0 +1,15 @@
+"""The comparison of signatures with the last version: what counts as a break."""
+
+from __future__ import annotations
+
+import griffe
+
+from tests.compatibility import is_name_of_rest
+
+
+def test_the_name_of_the_rest_is_no_break() -> None:
+    """`*rest` may have another name, since nobody can pass it by name; that it is gone is a break."""
+    before = griffe.visit("api", None, "def renamed(*answers): ...\ndef removed(*answers): ...\n")
+    now = griffe.visit("api", None, "def renamed(*replies): ...\ndef removed(): ...\n")
+    found = {one.obj.path: is_name_of_rest(one) for one in griffe.find_breaking_changes(before, now)}
+    assert found == {"api.renamed": True, "api.removed": False}
