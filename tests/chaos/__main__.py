@@ -238,7 +238,7 @@ async def evidence(plan: Plan, platform: Platform, ids: list[int], kills: Mappin
         sent=[line for line in noted if "key" in line],
         refreshed=[entry for entry in ledger if (entry["kind"], entry["order_id"]) == ("token_created", "refresh")],
         refreshes=[line for line in noted if "refresh" in line],
-        rejected={(line["user"], line["refused"]) for line in noted if "refused" in line},
+        rejected={(line["user"], line["rejected"]) for line in noted if "rejected" in line},
         # The sandbox takes with it what each client has under way, and the database the locks of each.
         kills=sum(PROCESSES * 3 if name in {"sandbox", "database"} else count for name, count in kills.items()),
         rows=await rows_of(plan),
