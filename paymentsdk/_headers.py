@@ -79,17 +79,17 @@ def check_headers(
     """
     if type(headers) is not dict and not isinstance(headers, Mapping):
         raise RequestInvalid(path, f"must be a mapping of names to values, not {type(headers).__name__}")
-    checked = {}
-    for name, value in headers.items():
+    fields = headers if type(headers) is dict else dict(headers)
+    for name, value in fields.items():
         if type(name) is not str or not _is_name(name):
             check_name(name, path)
         if name.lower() in reserved:
             raise RequestInvalid(f"{path}.{name}", "is set by the client itself")
         if not isinstance(value, str) or not _VALUE.match(value):
             raise RequestInvalid(f"{path}.{name}", "must be 1 to 1024 printable ASCII characters")
-        # As in `check_key`: the text that was checked goes out, and not what a subclass of str formats itself as.
-        checked[str.__str__(name)] = str.__str__(value)
-    return checked
+    # As in `check_key`: the text that was checked goes out, and not what a subclass of str formats itself as. Only once
+    # all are checked: a traceback shows what is local, and only the values as they were given are masked.
+    return {str.__str__(name): str.__str__(value) for name, value in fields.items()}
 
 
 @lru_cache(maxsize=256)

@@ -108,7 +108,7 @@ def test_a_clock_can_be_frozen_any_time_ago():
 @pytest.mark.parametrize("duration", [5, 1.5, None])
 def test_a_duration_has_a_unit(duration):
     """Five of what? The error names both forms."""
-    with pytest.raises(TypeError, match="timedelta, or text such as PT15M"):
+    with pytest.raises(TypeError, match="timedelta, or a string such as PT15M"):
         clock().advance(duration)
 
 
