@@ -8,16 +8,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Hashable, Mapping
 from math import inf
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from msgspec import Struct
 
 from paymentsdk._auth.refresh import RefreshingToken
-from paymentsdk._auth.schemes import RenewingSigner
 from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._codec.decode import LARGE
-from paymentsdk._engine import events
-from paymentsdk._engine.bearer import sign
+from paymentsdk._engine import events, observed
 from paymentsdk._engine.deadline import cancelled_again
 from paymentsdk._engine.failures import (
     AttemptFailed,
@@ -26,27 +26,30 @@ from paymentsdk._engine.failures import (
     error_response,
     no_response,
     no_token,
-    not_signed,
     unreadable,
 )
 from paymentsdk._engine.limiter import NO_PERMIT
 from paymentsdk._engine.outcome import final_error
-from paymentsdk._engine.prepared import PreparedCall
-from paymentsdk._engine.response_checks import compare, credentials, mask_request_id, unexpected_type
+from paymentsdk._engine.response_checks import check_response, mask_request_id
 from paymentsdk._engine.result import Result
-from paymentsdk._engine.retry import KEY_LIFETIME, Retries, key_expired, should_refresh_token
-from paymentsdk._engine.settings import connect_timeout, end_of_attempt
+from paymentsdk._engine.retry import KEY_LIFETIME, History, Retries, key_expired, should_refresh_token
+from paymentsdk._engine.settings import connect_timeout
 from paymentsdk._headers import merge
 from paymentsdk._operation.rules import Failure, RetryClass
-from paymentsdk._secrets import masked
-from paymentsdk.errors import ClientClosed, OutcomeUnknown, PaymentsError, RefreshFailed, RequestInvalid
+from paymentsdk.errors import ClientClosed, OutcomeUnknown, PaymentsError, RequestInvalid
 from paymentsdk.events import Throttled
 from paymentsdk.transports.base import Headers, Request, Response
 
 if TYPE_CHECKING:
     from paymentsdk._auth.schemes import Signer
+    from paymentsdk._engine.client_state import ClientState
+    from paymentsdk._engine.credential import Credential
+    from paymentsdk._engine.deadline import Deadline
     from paymentsdk._engine.flow import Flow
     from paymentsdk._engine.limiter import Permit as Turn
+    from paymentsdk._engine.settings import Settings
+    from paymentsdk._operation.operation import Operation
+    from paymentsdk.journal._call import Permit
 
 B = TypeVar("B")
 R = TypeVar("R")
@@ -56,8 +59,51 @@ _OK, _REDIRECTION = 200, 300
 _GOOD_ONCE = frozenset({RetryClass.TOKEN_CODE, RetryClass.TOKEN_REFRESH})
 
 
-class Call(PreparedCall[B, R], eq=False):
-    """One thing that the caller wants done: the way of its attempts, from signing to the result or the error."""
+class Call(Struct, Generic[B, R], eq=False):
+    """One thing that the caller wants done, with one body, one key and one deadline for all its attempts."""
+
+    deadline: Deadline
+    started: float
+    """When the call began, on the monotonic clock, as the next one."""
+    sending: float
+    """When the attempt under way began."""
+    state: ClientState
+    settings: Settings
+    seller: Hashable
+    """Whose budgets and permits it takes."""
+    credential: Credential
+    operation: Operation[B, R]
+    url: str
+    path: Mapping[str, str]
+    offset: object
+    """Where the page begins that is asked for."""
+    body: B | None
+    content: bytes
+    headers: Mapping[str, str] | None
+    """Header fields of this call alone."""
+    key: str | None
+    caller_supplied_key: bool
+    """Whether the key is the caller's own: an earlier call may have sent it."""
+    history: History | None = None
+    """`past`, once there is one; most calls have none."""
+    permit: Permit | None = None
+    """Of a journaled call: awaited before each attempt with its seconds; says why there may be none."""
+    number: int = 0
+    """Another for each call of the process that is observed."""
+    attempts: int = 0
+    """How many requests were sent or tried."""
+    queued: float = 0.0
+    """Seconds that the attempt under way has waited for its turn."""
+    queued_before: float = 0.0
+    """The same of the attempts before it."""
+    sending_wall: float = 0.0
+    """When the attempt under way was sent, in seconds since the epoch."""
+    fresh: bool = False
+    """Send on a fresh connection: one before has brought a response that is not the response to its request."""
+    disputed: tuple[str, ...] = ()
+    """The additions that a response had and another call was told of."""
+    last_response: Response | None = None
+    """The response that ended the call, if it failed with one."""
 
     async def run(self) -> Result[R]:
         """Make the attempts, and return what came of them or raise the one error that tells the truth."""
@@ -76,7 +122,7 @@ class Call(PreparedCall[B, R], eq=False):
             if not self.deadline.uncancel():
                 await self._log_cancelled(cancelled)
                 raise
-            outcome = self._outcome(AttemptFailed(Failure.NOT_SENT, self.ran_out))
+            outcome = self._outcome(AttemptFailed(Failure.NOT_SENT, self.deadline.ran_out))
         else:
             return result
         finally:
@@ -88,10 +134,8 @@ class Call(PreparedCall[B, R], eq=False):
 
     async def _attempt(self) -> Result[R]:
         """Sign, get a permit, send, judge the response; once more with a refreshed token if the first is rejected."""
-        state, operation = self.state, self.operation
-        if self.attempts:
-            self._begin_again()
-        if operation.authenticated and self.signer is None and self._take_token() is None:
+        state, operation, credential = self.state, self.operation, self.credential
+        if operation.authenticated and credential.signer is None and not self._take_token():
             await self._wait_for_token()
             self._ensure_open()  # The client may have been closed during the wait.
         while True:
@@ -99,20 +143,24 @@ class Call(PreparedCall[B, R], eq=False):
             # Requests for tokens wait for no turn: those that wait for the token may have it.
             turn = flow.try_acquire(self.seller) if operation.authenticated else NO_PERMIT
             turn = turn or await self._wait_for_turn(flow)
-            if self.history is not None or self.permit is not None:
-                await self._ensure_may_send(flow, turn)
-            self.attempts += 1
-            self.queued_before, self.queued = self.queued_before + self.queued, turn.waited
-            # Noted now and not after a failure: the machine may sleep while it waits for the response.
-            self.sending_wall = state.clock.now()
-            request = self._request()
-            if self.signer is not None and operation.authenticated:
-                request = await self._signed(request, self.signer, flow, turn)
+            try:
+                if self.history is not None or self.permit is not None:
+                    await self._ensure_may_send()
+                self.attempts += 1
+                self.queued_before, self.queued = self.queued_before + self.queued, turn.waited
+                # Noted now and not after a failure: the machine may sleep while it waits for the response.
+                self.sending_wall = state.clock.now()
+                request = self._request()
+                if credential.signer is not None and operation.authenticated:
+                    request = await self._signed(request, credential.signer)
+            except BaseException:
+                flow.release(turn)
+                raise
             try:
                 response = await state.transport.send(request)
                 # In here, since a transport of one's own may return something that is no Response.
                 accepted = _OK <= response.status < _REDIRECTION
-                response = mask_request_id(response, self.token, self.signature, self.body)
+                response = mask_request_id(response, credential, self.body)
             except BaseException as error:
                 flow.release(turn)
                 failure = self._no_response(error)
@@ -127,49 +175,39 @@ class Call(PreparedCall[B, R], eq=False):
                     return await self._accept(response)
                 failure = self._error_response(response)
                 flow.release(turn, response.status, failure.retry_after)
-                if self._may_refresh(failure):
+                if credential.can_refresh and should_refresh_token(operation.retry, failure):
                     await self._replace_token(failure, request)
                     self._ensure_open()
                     continue
             raise self._failed(failure)
 
-    def _begin_again(self) -> None:
-        """Give a further attempt its time, if there may be one."""
+    async def _attempt_again(self) -> Result[R]:
+        """Make a further attempt, if there may be one, with the time of its own."""
         self._ensure_open()
         if self.deadline.cancelled_by_others():
             raise asyncio.CancelledError  # The transport has swallowed it; nothing more is sent for this task.
-        self._restart_deadline()
+        self.sending = self.state.deadlines.restart(self.deadline)
+        return await self._attempt()
 
     def _ensure_open(self) -> None:
         """Send nothing more for a client that is closed."""
         if self.state.closed:
             raise self._failed(client_closed(ClientClosed("the client was closed"), begun=False))
 
-    async def _ensure_may_send(self, flow: Flow, turn: Turn) -> None:
+    async def _ensure_may_send(self) -> None:
         """Send nothing more with a key that may be forgotten, nor what the journal does not permit."""
         why = None
-        try:
-            if self.history is not None and key_expired(self.history, self.state.clock):
-                # The machine may have slept through the pause, or the refresh, and longer.
-                why = f"it was first sent {KEY_LIFETIME / 3600:g} hours ago"
-            elif self.permit is not None:
-                why = await self.permit(self.deadline.when - self.state.clock.monotonic())
-        except BaseException:
-            flow.release(turn)
-            raise
+        if self.history is not None and key_expired(self.history, self.state.clock):
+            # The machine may have slept through the pause, or the refresh, and longer.
+            why = f"it was first sent {KEY_LIFETIME / 3600:g} hours ago"
+        elif self.permit is not None:
+            why = await self.permit(self.deadline.when - self.state.clock.monotonic())
         if why is not None:
-            flow.release(turn)
             raise self._failed(AttemptFailed(Failure.NOT_SENT, why, permanent=True, begun=False))
-
-    def _restart_deadline(self) -> None:
-        """Set the deadline to the end of a further attempt."""
-        self.sending = self.state.clock.monotonic()
-        end = end_of_attempt(self.settings.timeout, self.sending, self.total_deadline)
-        self.state.deadlines.reset(self.deadline, end)
 
     async def _wait_for_turn(self, flow: Flow) -> Turn:
         """Wait for the seller's limits to allow one request; the time of the attempt begins after that."""
-        self.state.deadlines.reset(self.deadline, self.total_deadline)
+        self.state.deadlines.reset(self.deadline, self.deadline.total)
         since = self.state.clock.monotonic()
         why = f"it waited for its turn for {flow.max_wait:g} s (flow.max_wait)"
         try:
@@ -177,62 +215,43 @@ class Call(PreparedCall[B, R], eq=False):
         except asyncio.CancelledError:
             if not self.deadline.uncancel():
                 raise
-            turn, why = None, f"{self.ran_out} while it waited for its turn"
+            turn, why = None, f"{self.deadline.ran_out} while it waited for its turn"
         if self.settings.observers:
             waited = self.state.clock.monotonic() - since
-            self.tell(Throttled, number=self.attempts + 1, waited=waited, admitted=turn is not None)
+            observed.tell(self, Throttled, number=self.attempts + 1, waited=waited, admitted=turn is not None)
         if turn is None or self.state.closed:
             flow.release(turn or NO_PERMIT)
             self._ensure_open()
             raise self._failed(AttemptFailed(Failure.NOT_SENT, why, permanent=True, begun=False))
-        self._restart_deadline()
+        self.sending = self.state.deadlines.restart(self.deadline)
         return turn
 
-    async def _signed(self, request: Request, signer: Signer, flow: Flow, turn: Turn) -> Request:
-        """Return *request* with its signature, which is a step of the attempt like any other."""
+    def _take_token(self) -> bool:
+        """Take the token of the client; `False` if one has to be waited for."""
+        credential = self.credential
         try:
-            request, self.signature = await sign(signer, request, self.state.clock.now(), self.operation.key_header)
-            self._stop_if_cancelled()
-        except BaseException as error:
-            flow.release(turn)
-            failure = self._no_credential(error, "signed", not_signed)
-            self._failed(failure or cut_off(Failure.NOT_SENT, error))
-            self.attempts -= 1
-            if failure is None:
-                raise
-        else:
-            return request
-        raise failure
-
-    def _take_token(self) -> str | None:
-        """Take the token of the client, and return it; ``None`` if one has to be waited for."""
-        try:
-            self.token = self.bearer.token(self.state.clock.now())
+            credential.token = credential.bearer.token(self.state.clock.now())
         except Exception as error:  # noqa: BLE001 - another's source of tokens must not hide that an attempt is in doubt
             raise self._failed(no_token(error)) from None
-        return self.token
+        return credential.token is not None
 
     async def _wait_for_token(self) -> None:
         """Obtain the first token, or ``None`` if the client has no way to get one."""
         if (failure := await self._refresh()) is None:
             return
-        if failure.timed_out and self.state.clock.monotonic() < self.total_deadline:
+        if failure.timed_out and self.state.clock.monotonic() < self.deadline.total:
             # It took longer than an attempt may. If it was early, the live token will do.
-            self._restart_deadline()
-            if self._take_token() is not None:
+            self.sending = self.state.deadlines.restart(self.deadline)
+            if self._take_token():
                 return
         raise self._failed(failure)
 
-    def _may_refresh(self, rejection: AttemptFailed) -> bool:
-        may = self.token is not None or isinstance(self.signer, RenewingSigner)
-        return may and not self.refreshed and should_refresh_token(self.operation.retry, rejection)
-
     async def _replace_token(self, rejection: AttemptFailed, rejected: Request) -> None:
         """Obtain another token or secret than the rejected one; where there can be none, *rejection* stands."""
-        self.refreshed = True
-        self.report(rejection.response, rejection)
+        self.credential.refreshed = True
+        observed.report(self, rejection.response, rejection)
         failure = await self._refresh(rejected)
-        if failure is None and (self.token is not None or self.renewed):
+        if failure is None and (self.credential.token is not None or self.credential.renewed):
             return
         if failure is not None and not isinstance(failure.cause, RequestInvalid):
             raise self._failed(failure)
@@ -242,63 +261,42 @@ class Call(PreparedCall[B, R], eq=False):
         raise rejection
 
     async def _refresh(self, rejected: Request | None = None) -> AttemptFailed | None:
-        """Obtain another token (``None`` if the client has no way to get one), or return why that failed.
+        """Obtain another token, or another secret than that of the *rejected* request; or return why that failed."""
+        state, auth = self.state, self.settings.auth
+        if isinstance(auth, RefreshingToken):
+            state.refreshing.add(auth)
+        try:
+            failure = await self.credential.refresh(self.deadline, state.clock.now(), rejected)
+        finally:
+            observed.tell_if_revoked(self)
+        if failure is None:
+            self.sending = state.clock.monotonic()  # The attempt has what is left of its time.
+        return failure
 
-        Args:
-            rejected: The request whose signature was rejected: its signer is asked for another secret.
-        """
-        if isinstance(self.settings.auth, RefreshingToken):
-            self.state.refreshing.add(self.settings.auth)
+    async def _signed(self, request: Request, signer: Signer) -> Request:
+        """Return *request* with its signature, which is a step of the attempt like any other."""
         now = self.state.clock.now()
         try:
-            try:
-                if rejected is not None and isinstance(self.signer, RenewingSigner):
-                    self.renewed = await self.signer.renew(rejected, now)
-                else:
-                    self.token = await self.bearer.refresh(masked(self.token), self.exchange, now)
-            finally:
-                self.tell_if_revoked()
-            self._stop_if_cancelled()
-        except (asyncio.CancelledError, Exception) as error:
-            failure = self._no_credential(error, "refreshed", no_token)
-            if failure is None:
-                raise
-            return failure
-        self.sending = self.state.clock.monotonic()  # The attempt has what is left of its time.
-        return None
-
-    def _stop_if_cancelled(self) -> None:
-        """Cancel once more where the source of a token or a signature has swallowed it."""
-        if self.deadline.expired or self.deadline.cancelled_by_others():
-            raise asyncio.CancelledError
-
-    def _no_credential(
-        self, error: BaseException, doing: str, meaning: Callable[[Exception], AttemptFailed]
-    ) -> AttemptFailed | None:
-        """Say what it means that no token or signature could be had; `None` if the caller has cancelled it."""
-        if not self.deadline.uncancel():  # Whoever was asked may have made our cancellation an error of its own.
-            return meaning(error) if isinstance(error, Exception) else None
-        what = "token" if self.signer is None else "request" if doing == "signed" else "secret"
-        reason = f"{self.ran_out} while the {what} was {doing}"
-        # Of a request that was rejected, "not sent" would be wrong.
-        cause = RefreshFailed(reason) if self.refreshed else None
-        begun = doing == "signed"
-        return AttemptFailed(Failure.NOT_SENT, reason, cause=cause, timed_out=True, permanent=True, begun=begun)
+            return await self.credential.sign(request, signer, self.deadline, now, self.operation.key_header)
+        except BaseException as error:
+            self._failed(error if isinstance(error, AttemptFailed) else cut_off(Failure.NOT_SENT, error))
+            self.attempts -= 1
+            raise
 
     def _request(self) -> Request:
         operation = self.operation
         headers = Headers(self.settings.headers)
         if operation.own_headers:
             merge(headers, operation.own_headers)
-        if self.token is not None:
-            headers["Authorization"] = "Bearer " + self.token
+        if self.credential.token is not None:
+            headers["Authorization"] = "Bearer " + self.credential.token
         if self.content:
             headers["Content-Type"] = operation.content_type
         if self.key is not None:
             headers[operation.key_header] = self.key
         if self.headers is not None:
             merge(headers, self.headers)
-        if self.settings.observers and (added := self.added_headers()):
+        if self.settings.observers and (added := observed.added_headers(self)):
             merge(headers, added)
         left = self.deadline.when - self.sending
         return Request(  # By position: to look names up takes msgspec as long as all checks of a call.
@@ -326,17 +324,12 @@ class Call(PreparedCall[B, R], eq=False):
                 value, anomalies = operation.decoder.decode(body)
             else:
                 value, anomalies = await self._decode_in_turns(response)
-            compared = compare(operation, self.body, self.path, self.offset, value=value, raw=body, anomalies=anomalies)
+            compared = check_response(
+                operation, value, response, anomalies, body=self.body, path=self.path, offset=self.offset
+            )
             if compared.added:
                 compared, self.disputed = state.additions.doubt(compared, self.url, self.key or "", self.disputed)
-            why = compared.mismatch
-            if why is None and operation.result is bytes:
-                why = unexpected_type(operation, response)
-            if compared.anomalies:
-                anomalies += compared.anomalies
-            if response.status != operation.status and response.status not in operation.other_statuses:
-                reason = f"the contract has {operation.status} for a success"
-                anomalies += (Anomaly("$status", response.status, reason),)
+            anomalies, why = compared.anomalies, compared.mismatch
         except Exception as error:  # noqa: BLE001 - a defect of ours must not cost the caller the key of what was done
             failure = unreadable(response, error)
         else:
@@ -361,13 +354,13 @@ class Call(PreparedCall[B, R], eq=False):
         try:
             return await self.operation.decoder.decode_in_turns(response.body)
         except asyncio.CancelledError as error:
-            self.report(response, cut_off(Failure.NO_TRUSTED_RESPONSE, error))
+            observed.report(self, response, cut_off(Failure.NO_TRUSTED_RESPONSE, error))
             raise
 
     def _result(self, response: Response, value: R, anomalies: tuple[Anomaly, ...]) -> Result[R]:
         elapsed = self.state.clock.monotonic() - self.started
         if self.settings.observers or events.logs_successes():  # Nearly always nobody listens.
-            self.report(response)
+            observed.report(self, response)
         return Result(
             value=value,
             status=response.status,
@@ -383,18 +376,18 @@ class Call(PreparedCall[B, R], eq=False):
 
     def _no_response(self, error: BaseException) -> AttemptFailed | None:
         """Find out what it means that no response came; ``None`` if *error* has nothing to do with the request."""
-        ran_out = self.ran_out if self.deadline.uncancel() else None
+        ran_out = self.deadline.ran_out if self.deadline.uncancel() else None
         failure = no_response(error, self.state.transport, ran_out)
         if failure is None:
             ended = cut_off(Failure.NO_TRUSTED_RESPONSE, error)
             self.past.record(ended)
-            self.report(None, ended)
+            observed.report(self, None, ended)
         return failure
 
     def _error_response(self, response: Response) -> AttemptFailed:
         """Find out what a response outside 2xx means."""
         operation = self.operation
-        secrets = credentials(self.token, self.signature, self.body)
+        secrets = self.credential.secrets(self.body)
         failure = error_response(operation, response, secrets, random_key=not self.caller_supplied_key)
         if (error := failure.error) and operation.writes and not operation.documents(error.status, error.code):
             # An error response names no request: one that the contract does not know may be the response to another.
@@ -406,21 +399,22 @@ class Call(PreparedCall[B, R], eq=False):
         if failure.kind is not Failure.NOT_SENT:
             self.past.sent(self.sending, self.sending_wall)
         self.past.record(failure)
-        self.state.deadlines.reset(self.deadline, self.total_deadline)
-        self.report(failure.response, failure)
+        self.state.deadlines.reset(self.deadline, self.deadline.total)
+        observed.report(self, failure.response, failure)
         return failure
+
+    @property
+    def past(self) -> History:
+        """What the failures have shown, to be noted or asked for after one."""
+        if self.history is None:
+            self.history = History()
+        return self.history
 
     async def _retry(self, first: AttemptFailed) -> Result[R]:
         """Go on after the *first* failure, until an attempt succeeds or no further one is allowed."""
-        return await Retries(
-            rule=self.operation.retry,
-            policy=self.settings.retry,
-            budgets=self.state.budgets,
-            seller=self.seller,
-            history=self.past,
-            clock=self.state.clock,
-            deadline=self.total_deadline,
-        ).run(self._attempt, first, self.state.pause)
+        rule, policy, state = self.operation.retry, self.settings.retry, self.state
+        retries = Retries(rule, policy, state.budgets, self.seller, self.past, state.clock, self.deadline.total)
+        return await retries.run(self._attempt_again, first, state.pause)
 
     async def _log_cancelled(self, cancelled: asyncio.CancelledError) -> None:
         """Tell of a cancelled write that is in doubt, with its key. A cancel scope of anyio may cancel once more."""
@@ -428,7 +422,7 @@ class Call(PreparedCall[B, R], eq=False):
         operation, note = self.operation, None
         if operation.writes and self.past.ambiguous_attempts:
             # Before the wait: a loop that is being stopped may have no further turn.
-            self.warn_outcome_unknown("cancelled after it was sent")
+            observed.warn_outcome_unknown(self, "cancelled after it was sent")
             note = f"{operation.name} was sent, with idempotency_key={self.key!r}"
         await cancelled_again(cancelled, note)
 
@@ -446,5 +440,11 @@ class Call(PreparedCall[B, R], eq=False):
         if self.permit is not None:  # Else a kept error would keep it, by its traceback and this call.
             self.last_response = last.response
         if isinstance(error, OutcomeUnknown):
-            self.warn_outcome_unknown(last.reason)
+            observed.warn_outcome_unknown(self, last.reason)
         return error
+
+    def __repr__(self) -> str:
+        return f"<Call {self.operation.name}>"
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        return [("operation", self.operation)]

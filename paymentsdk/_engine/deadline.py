@@ -13,23 +13,35 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from paymentsdk._engine.settings import Timeout, bound_of, end_of_attempt
+
 if TYPE_CHECKING:
     from paymentsdk._clock import Alarm, Clock
 
 
+NO_TIMEOUT = Timeout(None, None, None)
 #: Seconds between two rings at least, so that ten thousand calls that hang are not looked through ten thousand times.
 REST = 0.005
 
 
 class Deadline(Struct, eq=False):
-    """The deadline of one task."""
+    """The deadline of one task: of a call, and of the attempt under way."""
 
     task: asyncio.Task[object]
     when: float
     cancelling: int
     """How many cancellations were under way when it was set."""
+    total: float = inf
+    """When the call has to end, however many attempts it makes."""
+    timeout: Timeout = NO_TIMEOUT
+    """Where the deadlines come from."""
     expired: bool = False
     """The task was cancelled by its deadline, and by nobody else."""
+
+    @property
+    def ran_out(self) -> str:
+        """Say which bound it is that ends the wait."""
+        return f"the time ran out ({bound_of(self.timeout, attempt=self.when < self.total)})"
 
     def uncancel(self) -> bool:
         """Take back the cancellation now in the air, if it is this deadline's; return whether it was.
@@ -57,12 +69,18 @@ class Deadlines:
         self._next = inf
         self._alarm: Alarm | None = None
 
-    def add(self, when: float, loop: asyncio.AbstractEventLoop | None = None) -> Deadline:
+    def add(
+        self,
+        when: float,
+        total: float = inf,
+        timeout: Timeout = NO_TIMEOUT,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> Deadline:
         """Cancel the current task (of *loop*, if given) when the clock reaches *when*, unless it is released before."""
         task = asyncio.current_task(loop)
         if task is None:
             raise RuntimeError("a call has to run inside a task")
-        deadline = Deadline(task, when, task.cancelling())
+        deadline = Deadline(task, when, task.cancelling(), total, timeout)
         self._live.add(deadline)
         if when < self._next:
             self._ring_at(when)
@@ -74,6 +92,12 @@ class Deadlines:
         self._live.add(deadline)  # It has left the list if it rang for an earlier deadline.
         if when < self._next:
             self._ring_at(when)
+
+    def restart(self, deadline: Deadline) -> float:
+        """Set *deadline* to the end of an attempt that begins now, and return the time."""
+        now = self._clock.monotonic()
+        self.reset(deadline, end_of_attempt(deadline.timeout, now, deadline.total))
+        return now
 
     def remove(self, deadline: Deadline) -> None:
         """Forget *deadline*: its call is over."""

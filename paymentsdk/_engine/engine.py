@@ -14,9 +14,10 @@ from msgspec import structs
 from paymentsdk._auth.schemes import Credentials, signer_or_tokens
 from paymentsdk._auth.token_store import TokenPair
 from paymentsdk._codec.encode import fill_path
-from paymentsdk._engine.bearer import Bearer, user_id
 from paymentsdk._engine.call import Call
 from paymentsdk._engine.client_state import ClientState
+from paymentsdk._engine.credential import Bearer, Credential, user_id
+from paymentsdk._engine.observed import observed
 from paymentsdk._engine.result import Result
 from paymentsdk._engine.retry import History
 from paymentsdk._engine.settings import CallOptions, Settings, check_first_sent_at, check_key, end_of_attempt
@@ -159,11 +160,11 @@ class Engine(ABC):
                 made = self._call_once(
                     call, once, not_after=not_after, defer=defer, brought_key=idempotency_key is not None
                 )
-                return _noted(await (call.observed(made) if self._settings.observers else made))
+                return _noted(await (observed(call, made) if self._settings.observers else made))
         except (ClientClosed, RequestInvalid) as error:
             error.operation = getattr(operation, "name", None)
             raise
-        result = await (call.observed(call.run()) if self._settings.observers else call.run())
+        result = await (observed(call, call.run()) if self._settings.observers else call.run())
         return result if _RESULTS.get() is None else _noted(result)
 
     async def _call_once(
@@ -251,31 +252,28 @@ class Engine(ABC):
             history = History()
             history.sent_before(check_first_sent_at(first_sent_at, state.clock.now()), state.clock)
         started = state.clock.monotonic()
-        total = settings.timeout.total
-        total_deadline = inf if total is None else started + total
+        timeout = settings.timeout
+        total = inf if timeout.total is None else started + timeout.total
         content = _encode(operation, body, settings.limits)
         checked = check_headers(headers, reserved=operation.reserved_headers) if headers else None
         return Call(  # By position: to look names up takes msgspec as long as all checks of a call.
             # Last of all, when nothing can be rejected any more: it has to be removed.
-            state.deadlines.add(end_of_attempt(settings.timeout, started, total_deadline), loop),
+            state.deadlines.add(end_of_attempt(timeout, started, total), total, timeout, loop),
+            started,
+            started,
             state,
             settings,
             self._seller_key,
+            Credential(self._bearer, self._signer, self._exchange),
             operation,
             url,
-            key,
-            started,
-            started,
-            self._bearer,
-            self._signer,
-            self._exchange,
-            body,
             path,
             query.get("offset") if query else None,
+            body,
             content,
             checked,
+            key,
             caller_supplied_key,
-            total_deadline,
             history,
         )
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from paymentsdk._codec.type_walk import can_hold_secrets
 from paymentsdk._engine import events
-from paymentsdk._engine.bearer import user_id
+from paymentsdk._engine.credential import user_id
+from paymentsdk._engine.observed import observed
 from paymentsdk._engine.result import Result
 from paymentsdk._engine.retry import History
 from paymentsdk._engine.settings import end_of_attempt
@@ -52,7 +53,9 @@ def driver(
     return JournaledCall(
         journaling.journal,
         journaling.platform_clock,
-        seller=lambda: (user_id(call.token) if call.signer is None else call.settings.account) or "",
+        seller=lambda: (
+            (user_id(call.credential.token) if call.credential.signer is None else call.settings.account) or ""
+        ),
         lease=max(LEASE, 2 * (call.settings.timeout.attempt or 0.0)),
         later=later,
         defer=defer,
@@ -155,10 +158,10 @@ class Attempts(Generic[B, R]):
         if row.state is RecordState.SENT:
             call.history = History(ambiguous_attempts=1, first_ambiguity="it may have been sent before this call")
         call.sending = state.clock.monotonic()
-        end = end_of_attempt(call.settings.timeout, call.sending, call.total_deadline)
-        call.deadline = state.deadlines.add(end)
+        timeout, total = call.deadline.timeout, call.deadline.total
+        call.deadline = state.deadlines.add(end_of_attempt(timeout, call.sending, total), total, timeout)
         try:
-            self._result = result = await (call.observed(call.run()) if self._observing else call.run())
+            self._result = result = await (observed(call, call.run()) if self._observing else call.run())
         except PaymentsError as error:
             self._error = error
             return _resolution(error, call)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import structs
 
@@ -11,8 +11,11 @@ from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._codec.type_walk import can_hold_secrets
 from paymentsdk._operation.identity import Comparison
 from paymentsdk._operation.operation import Operation, PageShape
-from paymentsdk._secrets import scrub, secrets_in
+from paymentsdk._secrets import scrub
 from paymentsdk.transports.base import Headers, Response, header
+
+if TYPE_CHECKING:
+    from paymentsdk._engine.credential import Credential
 
 B = TypeVar("B")
 R = TypeVar("R")
@@ -20,18 +23,12 @@ R = TypeVar("R")
 _MATCH = Comparison()
 
 
-def credentials(token: str | None, signature: Sequence[str], body: object) -> list[str]:
-    """Return the credentials that a request was sent with."""
-    found = [*signature] if token is None else [token]
-    return [*found, *secrets_in(body)] if can_hold_secrets(body) else found
-
-
-def mask_request_id(response: Response, token: str | None, signature: Sequence[str], body: object) -> Response:
+def mask_request_id(response: Response, credential: Credential, body: object) -> Response:
     """Return *response* with no credential in its request id, which goes to logs, errors and metrics."""
-    echoed = header(response.headers, "X-Request-Id")
+    echoed, token = header(response.headers, "X-Request-Id"), credential.token
     if echoed is None or (token is not None and token not in echoed and not can_hold_secrets(body)):
         return response  # Nearly always.
-    held = credentials(token, signature, body)
+    held = credential.secrets(body)
     for secret in held:
         if secret in echoed:
             break
@@ -42,39 +39,51 @@ def mask_request_id(response: Response, token: str | None, signature: Sequence[s
     return structs.replace(response, headers=Headers({**rest, "X-Request-Id": masked}))
 
 
-def unexpected_type(operation: Operation[B, R], response: Response) -> str | None:
+def check_response(
+    operation: Operation[B, R],
+    value: R,
+    response: Response,
+    anomalies: tuple[Anomaly, ...],
+    *,
+    body: B | None,
+    path: Mapping[str, str],
+    offset: object,
+) -> Comparison:
+    """Say whether *value* can be the response to the request with *body*, *path* and *offset*, and what tells it.
+
+    Its anomalies are all that the response has: *anomalies*, and what was found here.
+    """
+    compared = _MATCH
+    if operation.identity is not None:
+        compared = operation.identity.compare(body, path, value)
+        if compared.mismatch is None and operation.writes:
+            compared = operation.identity.verify(compared, value, response.body, anomalies)
+    elif operation.page is not None:
+        compared = Comparison(mismatch=_page_mismatch(operation.page, offset, value, anomalies))
+    why = compared.mismatch
+    if operation.result is bytes and why is None:
+        why = _unexpected_type(operation, response)
+    if compared.anomalies:
+        anomalies += compared.anomalies
+    if response.status != operation.status and response.status not in operation.other_statuses:
+        reason = f"the contract has {operation.status} for a success"
+        anomalies += (Anomaly("$status", response.status, reason),)
+    if why is compared.mismatch and anomalies is compared.anomalies:
+        return compared  # Nearly always.
+    return structs.replace(compared, mismatch=why, anomalies=anomalies)
+
+
+def _unexpected_type(operation: Operation[B, R], response: Response) -> str | None:
     """Say why bytes that are taken as they come cannot be those that were asked for; `None` if they can.
 
     JSON shows by itself what it is: there, a type that is missing or wrong means nothing.
     """
-    if operation.result is not bytes or operation.accept == "*/*":
+    if operation.accept == "*/*":
         return None
     kind = (header(response.headers, "Content-Type") or "").partition(";")[0].strip().lower()
     if not kind or kind == operation.accept.partition(";")[0].strip().lower():
         return None
     return f"the response is {kind}, and not {operation.accept}"
-
-
-def compare(
-    operation: Operation[B, R],
-    body: B | None,
-    path: Mapping[str, str],
-    offset: object,
-    *,
-    value: R,
-    raw: bytes,
-    anomalies: tuple[Anomaly, ...],
-) -> Comparison:
-    """Say whether *value* can be the response to the request with *body*, *path* and *offset*, and what tells it."""
-    identity = operation.identity
-    if identity is None:
-        if operation.page is None:
-            return _MATCH
-        return Comparison(mismatch=_page_mismatch(operation.page, offset, value, anomalies))
-    compared = identity.compare(body, path, value)
-    if compared.mismatch is not None or not operation.writes:
-        return compared
-    return identity.verify(compared, value, raw, anomalies)
 
 
 def _page_mismatch(page: PageShape, offset: object, value: object, anomalies: Sequence[Anomaly]) -> str | None:

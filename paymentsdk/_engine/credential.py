@@ -1,0 +1,163 @@
+"""What the requests of a call are authenticated with: a bearer token or signatures, and how they are refreshed."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from inspect import isawaitable
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, structs
+
+from paymentsdk._auth.schemes import RenewingSigner, check_token
+from paymentsdk._codec.type_walk import can_hold_secrets
+from paymentsdk._engine.failures import AttemptFailed, no_token, not_signed
+from paymentsdk._headers import OF_THE_TRANSPORT, check_headers, masked_values, merged
+from paymentsdk._operation.rules import Failure
+from paymentsdk._secrets import masked, secrets_in
+from paymentsdk.errors import RefreshFailed
+from paymentsdk.transports.base import Headers, Request
+
+if TYPE_CHECKING:
+    from paymentsdk._auth.schemes import Auth, Exchange, Signer
+    from paymentsdk._engine.deadline import Deadline
+
+
+#: The platform's user id is the last part of an access token (4.1).
+_USER_ID = re.compile(r"(?:APP_USR|TEST)-.+-([0-9]{1,20})\Z")
+
+
+def user_id(token: str | None) -> str | None:
+    """Return the platform's user id in *token*, or `None` if it names none."""
+    found = None if token is None else _USER_ID.match(token)
+    return found and found[1]
+
+
+class Bearer:
+    """Takes tokens from their source, and looks whether they can stand in a header: at each of them once."""
+
+    __slots__ = ("_auth", "_checked")
+
+    def __init__(self, auth: Auth) -> None:
+        self._auth = auth
+        self._checked: str | None = None
+
+    def token(self, now: float) -> str | None:
+        """Return the token to use at *now*, or `None` if one has to be waited for.
+
+        Raises:
+            RequestInvalid: It cannot stand in a header.
+        """
+        token = self._auth.token(now)
+        return token if token is self._checked else self._check(token)
+
+    async def refresh(self, rejected: str | None, exchange: Exchange, now: float) -> str | None:
+        """Return another token than *rejected*; `None` if there can be none.
+
+        Raises:
+            RequestInvalid: It cannot stand in a header.
+        """
+        return self._check(await self._auth.renew(rejected, exchange, now))
+
+    def _check(self, token: str | None) -> str | None:
+        if token is not None and token is not self._checked:
+            check_token(token)
+            self._checked = token
+        return token
+
+
+class Credential(Struct, eq=False):
+    """What the attempts of one call are authenticated with."""
+
+    bearer: Bearer
+    signer: Signer | None
+    """Signs the attempts, where no token does."""
+    exchange: Exchange
+    token: str | None = None
+    """The bearer token of the attempt. It is in no variable of a function that waits: tracebacks can show those."""
+    signature: tuple[str, ...] = ()
+    """The values of the header fields that the attempt was signed with."""
+    refreshed: bool = False
+    """Whether a rejected token or secret was to be refreshed; the next rejection is final."""
+    renewed: bool = False
+    """Whether the signer has another secret than that of the signature that was rejected."""
+
+    @property
+    def can_refresh(self) -> bool:
+        """Whether there may be another after a rejection."""
+        return not self.refreshed and (self.token is not None or isinstance(self.signer, RenewingSigner))
+
+    def __repr__(self) -> str:
+        return "Credential(***)"
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        return [("signer", self.signer)]
+
+    def secrets(self, body: object) -> list[str]:
+        """Return what nothing may show of a request with *body*."""
+        found = [*self.signature] if self.token is None else [self.token]
+        return [*found, *secrets_in(body)] if can_hold_secrets(body) else found
+
+    async def refresh(self, deadline: Deadline, now: float, rejected: Request | None = None) -> AttemptFailed | None:
+        """Obtain another token (``None`` if the client has no way to get one), or return why that failed.
+
+        Args:
+            deadline: What ends the wait in time.
+            now: Seconds since the epoch.
+            rejected: The request whose signature was rejected: its signer is asked for another secret.
+        """
+        try:
+            if rejected is not None and isinstance(self.signer, RenewingSigner):
+                self.renewed = await self.signer.renew(rejected, now)
+            else:
+                self.token = await self.bearer.refresh(masked(self.token), self.exchange, now)
+            _stop_if_cancelled(deadline)
+        except (asyncio.CancelledError, Exception) as error:
+            failure = self._failure(error, deadline, "refreshed", no_token)
+            if failure is None:
+                raise
+            return failure
+        return None
+
+    async def sign(self, request: Request, signer: Signer, deadline: Deadline, now: float, key_header: str) -> Request:
+        """Return *request* with the header fields of its signature.
+
+        Something in them that cannot stand in a header, or is not theirs to set, is a failure: with another key, in
+        *key_header*, an attempt would be another request.
+
+        Raises:
+            AttemptFailed: There is no signature.
+        """
+        try:
+            given = signer.sign(request, now)
+            reserved = OF_THE_TRANSPORT | {"content-type", key_header.lower()}
+            fields = check_headers(await given if isawaitable(given) else given, "auth.sign", reserved=reserved)
+            self.signature = tuple(fields.values())
+            _stop_if_cancelled(deadline)
+        except (asyncio.CancelledError, Exception) as error:
+            failure = self._failure(error, deadline, "signed", not_signed)
+            if failure is None:
+                raise
+        else:
+            return structs.replace(request, headers=Headers(merged(request.headers, masked_values(fields))))
+        raise failure
+
+    def _failure(
+        self, error: BaseException, deadline: Deadline, doing: str, meaning: Callable[[Exception], AttemptFailed]
+    ) -> AttemptFailed | None:
+        """Say what it means that no token or signature could be had; `None` if the caller has cancelled it."""
+        if not deadline.uncancel():  # Whoever was asked may have made our cancellation an error of its own.
+            return meaning(error) if isinstance(error, Exception) else None
+        what = "token" if self.signer is None else "request" if doing == "signed" else "secret"
+        reason = f"{deadline.ran_out} while the {what} was {doing}"
+        # Of a request that was rejected, "not sent" would be wrong.
+        cause = RefreshFailed(reason) if self.refreshed else None
+        begun = doing == "signed"
+        return AttemptFailed(Failure.NOT_SENT, reason, cause=cause, timed_out=True, permanent=True, begun=begun)
+
+
+def _stop_if_cancelled(deadline: Deadline) -> None:
+    """Cancel once more where the source of a token or a signature has swallowed it."""
+    if deadline.expired or deadline.cancelled_by_others():
+        raise asyncio.CancelledError
