@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from paymentsdk._engine.credential import Credential
     from paymentsdk._engine.deadline import Deadline
     from paymentsdk._engine.flow import Flow
-    from paymentsdk._engine.limiter import Permit as Turn
+    from paymentsdk._engine.limiter import Permit
     from paymentsdk._engine.settings import Settings
     from paymentsdk._operation.operation import Operation
-    from paymentsdk.journal._call import Permit
+    from paymentsdk.journal._call import MaySend
 
 B = TypeVar("B")
 R = TypeVar("R")
@@ -86,14 +86,14 @@ class Call(Struct, Generic[B, R], eq=False):
     """Whether the key is the caller's own: an earlier call may have sent it."""
     history: History | None = None
     """`past`, once there is one; most calls have none."""
-    permit: Permit | None = None
+    may_send: MaySend | None = None
     """Of a journaled call: awaited before each attempt with its seconds; says why there may be none."""
     number: int = 0
     """Another for each call of the process that is observed."""
     attempts: int = 0
     """How many requests were sent or tried."""
     queued: float = 0.0
-    """Seconds that the attempt under way has waited for its turn."""
+    """Seconds that the attempt under way has waited for its permit."""
     queued_before: float = 0.0
     """The same of the attempts before it."""
     sending_wall: float = 0.0
@@ -140,21 +140,21 @@ class Call(Struct, Generic[B, R], eq=False):
             self._ensure_open()  # The client may have been closed during the wait.
         while True:
             flow = state.flow
-            # Requests for tokens wait for no turn: those that wait for the token may have it.
-            turn = flow.try_acquire(self.seller) if operation.authenticated else NO_PERMIT
-            turn = turn or await self._wait_for_turn(flow)
+            # Requests for tokens wait for no permit: those that wait for the token may have it.
+            permit = flow.try_acquire(self.seller) if operation.authenticated else NO_PERMIT
+            permit = permit or await self._wait_for_permit(flow)
             try:
-                if self.history is not None or self.permit is not None:
+                if self.history is not None or self.may_send is not None:
                     await self._ensure_may_send()
                 self.attempts += 1
-                self.queued_before, self.queued = self.queued_before + self.queued, turn.waited
+                self.queued_before, self.queued = self.queued_before + self.queued, permit.waited
                 # Noted now and not after a failure: the machine may sleep while it waits for the response.
                 self.sending_wall = state.clock.now()
                 request = self._request()
                 if credential.signer is not None and operation.authenticated:
                     request = await self._signed(request, credential.signer)
             except BaseException:
-                flow.release(turn)
+                flow.release(permit)
                 raise
             try:
                 response = await state.transport.send(request)
@@ -162,7 +162,7 @@ class Call(Struct, Generic[B, R], eq=False):
                 accepted = _OK <= response.status < _REDIRECTION
                 response = mask_request_id(response, credential, self.body)
             except BaseException as error:
-                flow.release(turn)
+                flow.release(permit)
                 failure = self._no_response(error)
                 if failure is None:
                     raise
@@ -171,10 +171,10 @@ class Call(Struct, Generic[B, R], eq=False):
                 if self.deadline.expired:
                     self.deadline.uncancel()  # The response came at the moment that our deadline cancelled the wait.
                 if accepted:
-                    flow.release(turn, response.status)
+                    flow.release(permit, response.status)
                     return await self._accept(response)
                 failure = self._error_response(response)
-                flow.release(turn, response.status, failure.retry_after)
+                flow.release(permit, response.status, failure.retry_after)
                 if credential.can_refresh and should_refresh_token(operation.retry, failure):
                     await self._replace_token(failure, request)
                     self._ensure_open()
@@ -200,31 +200,31 @@ class Call(Struct, Generic[B, R], eq=False):
         if self.history is not None and key_expired(self.history, self.state.clock):
             # The machine may have slept through the pause, or the refresh, and longer.
             why = f"it was first sent {KEY_LIFETIME / 3600:g} hours ago"
-        elif self.permit is not None:
-            why = await self.permit(self.deadline.when - self.state.clock.monotonic())
+        elif self.may_send is not None:
+            why = await self.may_send(self.deadline.when - self.state.clock.monotonic())
         if why is not None:
             raise self._failed(AttemptFailed(Failure.NOT_SENT, why, permanent=True, begun=False))
 
-    async def _wait_for_turn(self, flow: Flow) -> Turn:
+    async def _wait_for_permit(self, flow: Flow) -> Permit:
         """Wait for the seller's limits to allow one request; the time of the attempt begins after that."""
         self.state.deadlines.reset(self.deadline, self.deadline.total)
         since = self.state.clock.monotonic()
         why = f"it waited for its turn for {flow.max_wait:g} s (flow.max_wait)"
         try:
-            turn = await flow.acquire(self.seller, self.settings.priority)
+            permit = await flow.acquire(self.seller, self.settings.priority)
         except asyncio.CancelledError:
             if not self.deadline.uncancel():
                 raise
-            turn, why = None, f"{self.deadline.ran_out} while it waited for its turn"
+            permit, why = None, f"{self.deadline.ran_out} while it waited for its turn"
         if self.settings.observers:
             waited = self.state.clock.monotonic() - since
-            observed.tell(self, Throttled, number=self.attempts + 1, waited=waited, admitted=turn is not None)
-        if turn is None or self.state.closed:
-            flow.release(turn or NO_PERMIT)
+            observed.tell(self, Throttled, number=self.attempts + 1, waited=waited, admitted=permit is not None)
+        if permit is None or self.state.closed:
+            flow.release(permit or NO_PERMIT)
             self._ensure_open()
             raise self._failed(AttemptFailed(Failure.NOT_SENT, why, permanent=True, begun=False))
         self.sending = self.state.deadlines.restart(self.deadline)
-        return turn
+        return permit
 
     def _take_token(self) -> bool:
         """Take the token of the client; `False` if one has to be waited for."""
@@ -435,9 +435,9 @@ class Call(Struct, Generic[B, R], eq=False):
             attempts=self.attempts,
             key=self.key,
             caller_supplied_key=self.caller_supplied_key,
-            journaled=self.permit is not None,
+            journaled=self.may_send is not None,
         )
-        if self.permit is not None:  # Else a kept error would keep it, by its traceback and this call.
+        if self.may_send is not None:  # Else a kept error would keep it, by its traceback and this call.
             self.last_response = last.response
         if isinstance(error, OutcomeUnknown):
             observed.warn_outcome_unknown(self, last.reason)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
-from paymentsdk._engine.limiter import NO_PERMIT, Limiter, Permit, Turn
+from paymentsdk._engine.limiter import NO_PERMIT, Limiter, Permit, Waiter
 from paymentsdk._engine.settings import Priority
 from paymentsdk._validate import check_bool, check_methods, check_seconds, check_within
 from paymentsdk.errors import RequestInvalid
@@ -215,21 +215,21 @@ class Flow:
 
     async def _wait(self, seller: Hashable, priority: Priority) -> Permit | None:
         limiter, now = self._limiter(seller), self._now()
-        turn: Turn = asyncio.get_running_loop().create_future()
+        waiter: Waiter = asyncio.get_running_loop().create_future()
         line = limiter.line(priority)
-        line[turn] = (now + self._control.max_wait, now)
+        line[waiter] = (now + self._control.max_wait, now)
         if self._closed:
             limiter.expire(inf)
         self._go_on(limiter, now)
         try:
-            return await turn
+            return await waiter
         except asyncio.CancelledError:
-            permit = turn.result() if turn.done() and not turn.cancelled() else None
+            permit = waiter.result() if waiter.done() and not waiter.cancelled() else None
             if permit is not None:
                 self.release(permit)  # It was its turn at the very moment that it was cancelled.
             raise
         finally:
-            line.pop(turn, None)
+            line.pop(waiter, None)
             if not limiter.interactive and not limiter.batch:
                 self._stop(limiter)
 
@@ -282,10 +282,10 @@ class Flow:
             if ready_at < limiter.waking_at:
                 self._wake_at(limiter, ready_at, now)
             return
-        turn, (_, since) = line.popitem(last=False)
-        if not turn.done():  # Else it was cancelled, and is about to leave.
+        waiter, (_, since) = line.popitem(last=False)
+        if not waiter.done():  # Else it was cancelled, and is about to leave.
             self._in_flight += 1
-            turn.set_result(limiter.grant(now, since))
+            waiter.set_result(limiter.grant(now, since))
         self._queue(limiter)
 
     def _wake_at(self, limiter: Limiter, when: float, now: float) -> None:

@@ -45,9 +45,9 @@ class Permit(Struct, eq=False):
 NO_PERMIT = Permit(None, 0.0)
 
 #: Resolved with the permit, or with `None` when the wait was too long.
-Turn: TypeAlias = asyncio.Future[Permit | None]
+Waiter: TypeAlias = asyncio.Future[Permit | None]
 #: Who waits, in order: until when, and since when.
-Line: TypeAlias = OrderedDict[Turn, tuple[float, float]]
+Line: TypeAlias = OrderedDict[Waiter, tuple[float, float]]
 
 
 class Limiter:
@@ -172,12 +172,12 @@ class Limiter:
         """Turn away who has waited too long. Within a priority, who came first has to go first."""
         for line in (self.interactive, self.batch):
             while line:
-                turn, (until, _) = next(iter(line.items()))
+                waiter, (until, _) = next(iter(line.items()))
                 if until > now:
                     break
-                del line[turn]
-                if not turn.done():
-                    turn.set_result(None)
+                del line[waiter]
+                if not waiter.done():
+                    waiter.set_result(None)
 
     def next_expiry(self) -> float:
         """Return when the first of those who wait has waited too long."""

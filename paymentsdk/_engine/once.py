@@ -27,7 +27,7 @@ from paymentsdk.errors import (
     RequestInvalid,
 )
 from paymentsdk.journal import _states as states
-from paymentsdk.journal._call import JournaledCall, Later, Look, Permit, Told
+from paymentsdk.journal._call import JournaledCall, Later, Look, MaySend, Told
 from paymentsdk.journal._events import RecordResolved
 from paymentsdk.journal._key import derive_key
 from paymentsdk.journal._states import Record, RecordState, Resolution, StoredResponse
@@ -148,10 +148,10 @@ class Attempts(Generic[B, R]):
         self._result: Result[R] | None = None
         self._error: PaymentsError | None = None
 
-    async def send(self, row: Record, permit: Permit) -> Resolution:
+    async def send(self, row: Record, may_send: MaySend) -> Resolution:
         """Send the kept bytes of *row* with its key."""
         call, state = self._call, self._call.state
-        call.permit, call.content = permit, call.content if row.body is None else row.body
+        call.may_send, call.content = may_send, call.content if row.body is None else row.body
         if call.operation.keyed:
             # It may have been sent by a process whose journal is lost: the key is not random.
             call.key, call.caller_supplied_key = row.key, True
@@ -167,7 +167,7 @@ class Attempts(Generic[B, R]):
             return _resolution(error, call)
         finally:
             # It leads back to this call: what thousands of calls leave behind would wait for the garbage collector.
-            call.permit = None
+            call.may_send = None
         return Resolution(state=RecordState.DONE, response=_stored(Response(result.status, result.headers, result.raw)))
 
     def told(self, told: Told) -> Result[R]:

@@ -18,9 +18,9 @@ from paymentsdk.journal._states import Action, Record, RecordState, Resolution, 
 from paymentsdk.journal._time import Moment, PlatformClock
 
 #: Awaited before each attempt with the seconds that it may take. Returns ``None``, or why there may be no attempt.
-Permit: TypeAlias = Callable[[float], Awaitable[str | None]]
+MaySend: TypeAlias = Callable[[float], Awaitable[str | None]]
 #: Makes the attempts at a record and returns what came of them: ``DONE``, ``REFUSED``, ``NOT_SENT`` or ``UNKNOWN``.
-Send: TypeAlias = Callable[[Record, Permit], Awaitable[Resolution]]
+Send: TypeAlias = Callable[[Record, MaySend], Awaitable[Resolution]]
 #: Finds out by reading what became of a record that may not be sent any more; ``None`` if that does not show.
 Look: TypeAlias = Callable[[Record], Awaitable[Resolution | None]]
 
@@ -126,7 +126,7 @@ class JournaledCall:
         """Carry out *row*, which was taken over after the moment *since*."""
         self._row, self._held_since = row, since
         try:
-            heard = await send(row, self._permit)
+            heard = await send(row, self._may_send)
         except BaseException:
             # Cancelled, as a rule: nobody can be waited for now. What is on its way may still take effect, so the row
             # stays held until its lease ends: another owner that resumed it at once could hear a rejection before that.
@@ -136,7 +136,7 @@ class JournaledCall:
             raise
         return await self._close(row, await self._judge(row, heard))
 
-    async def _permit(self, seconds: float) -> str | None:
+    async def _may_send(self, seconds: float) -> str | None:
         """Say why no attempt of up to *seconds* may begin now, or ``None``."""
         row = self._row
         if not self._covers(seconds) and (why := await self._renew(row, seconds)):

@@ -11,7 +11,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 
 from paymentsdk.journal import Record, RecordState, Resolution, SQLiteJournal, StoredResponse, _sqlite
-from paymentsdk.journal._call import JournaledCall, Permit
+from paymentsdk.journal._call import JournaledCall, MaySend
 from paymentsdk.journal._time import PlatformClock
 from paymentsdk.testing import FakeClock
 from tests.journal.conftest import make_record
@@ -50,8 +50,8 @@ async def run(folder: Path) -> None:
     later: list[Coroutine[object, object, object]] = []
     for name, state in FATES.items():
 
-        async def send(row: Record, permit: Permit, state: RecordState = state) -> Resolution:
-            assert await permit(30.0) is None
+        async def send(row: Record, may_send: MaySend, state: RecordState = state) -> Resolution:
+            assert await may_send(30.0) is None
             return ledger.accept(row.key) if state is RecordState.DONE else Resolution(state=state)
 
         told = await driver(journal, later).run(make_record(name, owner="dies/1"), send)

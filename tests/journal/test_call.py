@@ -9,7 +9,7 @@ import pytest
 
 from paymentsdk import InProgress, JournalUnavailable, RecordConflict
 from paymentsdk.journal import Record, RecordState, Resolution, StoredResponse
-from paymentsdk.journal._call import JournaledCall, Permit, Told
+from paymentsdk.journal._call import JournaledCall, MaySend, Told
 from paymentsdk.journal._time import PlatformClock
 from paymentsdk.testing import FakeClock
 from tests.journal.conftest import make_record
@@ -42,9 +42,9 @@ class Process:
     def answering(self, resolution: Resolution, before: Callable[[], object] = lambda: None):
         """Make one attempt, which ends so."""
 
-        async def send(row: Record, permit: Permit) -> Resolution:
+        async def send(row: Record, may_send: MaySend) -> Resolution:
             before()
-            self.permits.append(await permit(30.0))
+            self.permits.append(await may_send(30.0))
             if self.permits[-1] is not None:
                 return NOT_SENT
             self.sent.append(row)
@@ -197,10 +197,10 @@ async def test_a_token_of_another_seller_sends_nothing(process: Process) -> None
 async def test_a_lost_record_is_told_as_it_is(process: Process) -> None:
     """Whoever loses its lease to another owner sends nothing more, and tells the row's state, not its own."""
 
-    async def send(row: Record, permit: Permit) -> Resolution:
+    async def send(row: Record, may_send: MaySend) -> Resolution:
         process.local.advance(60.0)
         await process.journal.claim(["77"], owner="q/1", lease=60.0)
-        assert "another process has taken it over" == await permit(30.0)
+        assert "another process has taken it over" == await may_send(30.0)
         return NOT_SENT
 
     with pytest.raises(InProgress):
@@ -213,9 +213,9 @@ async def test_a_lost_record_is_told_as_it_is(process: Process) -> None:
 async def test_a_cancelled_call_releases_only_what_was_not_sent(process: Process, begun: bool) -> None:
     """What is on its way may still take effect: its row stays held until the lease ends."""
 
-    async def send(row: Record, permit: Permit) -> Resolution:
+    async def send(row: Record, may_send: MaySend) -> Resolution:
         if begun:
-            await permit(30.0)
+            await may_send(30.0)
         raise asyncio.CancelledError
 
     with pytest.raises(asyncio.CancelledError):

@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 
 from paymentsdk import InProgress, JournalUnavailable, RecordConflict
 from paymentsdk.journal import Action, Record, RecordState, Resolution, StoredResponse, _key, _states
-from paymentsdk.journal._call import JournaledCall, Permit, Told
+from paymentsdk.journal._call import JournaledCall, MaySend, Told
 from paymentsdk.journal._time import PlatformClock
 
 HOUR = 3600.0
@@ -376,11 +376,11 @@ class World:
                 continue
 
     def _sender(self, process: Process):
-        async def send(row: Record, permit: Permit) -> Resolution:
+        async def send(row: Record, may_send: MaySend) -> Resolution:
             in_doubt = row.state is RecordState.SENT
             fact = (row.seller, row.name)
             for _ in range(2):
-                if why := await permit(ATTEMPT):
+                if why := await may_send(ATTEMPT):
                     return Resolution(state=_given_up(in_doubt), reason=why)
                 body = self.encoded(row.name, process.version) if self.faults.forgets_bytes else row.body
                 heard = await self._fly(process, Flight(fact, process.seller, row.key, body, self.time))
