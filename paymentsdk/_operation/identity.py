@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from operator import attrgetter
-from typing import NamedTuple, Never, TypeAlias, cast, get_args
+from functools import cache, cached_property, partial
+from typing import Never, TypeAlias, cast, get_args
 
 import msgspec
 from msgspec import Struct, structs
 
 from paymentsdk._codec.anomaly import Anomaly
+from paymentsdk._codec.codegen import compile_function
 from paymentsdk.errors import RequestInvalid
 
 #: How many additions a client remembers. A duplicated response follows its original closely; this takes about 1 MB.
@@ -89,17 +89,8 @@ class Comparison(Struct, frozen=True, gc=False):
     """The ids of all entries of that list."""
 
 
-class _Step(NamedTuple):
-    member: str
-    read: _Read
-    placeholder: str
-    asked: _Read
-    agrees: _Agrees
-    identifies: bool = True
-
-
 class Identity:
-    """Compares responds with their requests, as one operation declares it.
+    """Compares responses with their requests, as one operation declares it.
 
     Raises:
         RequestInvalid: The declaration cannot work: a member or a placeholder does not exist.
@@ -114,60 +105,55 @@ class Identity:
         result: type,
         placeholders: Collection[str],
     ) -> None:
-        self.members: tuple[str, ...] = tuple(echo.member for echo in echoes if not echo.fallback)
-        steps = [(echo.fallback, _step(echo, body, result, placeholders)) for echo in echoes]
-        self._steps = [step for fallback, step in steps if not fallback]
-        self._fallback = [step for fallback, step in steps if fallback]
-        self._entries: _Read | None = None
-        self._of_entry: list[_Step] = []
+        for echo in echoes:
+            _check_echo(echo, body, result, placeholders)
+        self._echoes = [echo for echo in echoes if not echo.fallback]
+        self._fallback = [echo for echo in echoes if echo.fallback]
+        self._addition = addition
+        self.members: tuple[str, ...] = tuple(echo.member for echo in self._echoes)
         if addition is not None:
             _check_member(addition.member, result, "the result")
             entry = _type_at(addition.member, result)
-            self._entries, self._list = _reader(addition.member), addition.member
-            self._of_entry = [_step(echo, body, entry, ()) for echo in addition.echoes]
+            for echo in addition.echoes:
+                _check_echo(echo, body, entry, ())
             self.members += tuple(f"{addition.member}[].{echo.member}" for echo in addition.echoes)
             _check_member("id", entry, addition.member)
         self._places = tuple(f"$.{re.sub(_INDEX, '', member)}." for member in self.members)
 
     def compare(self, body: object, path: Mapping[str, str], value: object) -> Comparison:
         """Compare what the decoded response *value* repeats of *body* and *path*."""
-        agreed = 0
-        anomalies: tuple[Anomaly, ...] = ()
-        for member, read, placeholder, asked, agrees, identifies in self._steps:
-            echoed = read(value)
-            if echoed is None:
-                continue
-            try:
-                wanted = path[placeholder] if placeholder else None if body is None else asked(body)
-                same = agrees(wanted, echoed)
-            except Exception as error:  # noqa: BLE001 - what an own operation compares with must not cost the result
-                anomalies += (Anomaly(f"$.{member}", None, f"comparing it raised {type(error).__name__}"),)
-                continue
-            if same:
-                agreed += identifies
-            elif same is not None:
-                return Comparison(mismatch=f"the response is about another {member}")
-        if self._entries is None:
-            return Comparison(agreed, None, anomalies)
-        return self._compare_entries(self._entries(value), body, agreed, anomalies)
+        compared = self._compiled(body, path, value)
+        if self._addition is None or compared.mismatch is not None:
+            return compared
+        return self._compare_entries(self._addition, compared, body, value)
 
-    def _compare_entries(
-        self, entries: object, body: object, agreed: int, anomalies: tuple[Anomaly, ...]
-    ) -> Comparison:
+    @cached_property
+    def _compiled(self) -> Callable[[object, Mapping[str, str], object], Comparison]:
+        """Compares all echoes; compiled at the first response, since most programs use few operations."""
+        return compile_comparison(self._echoes)
+
+    @cached_property
+    def _of_entry(self) -> list[tuple[_Read, _Read, _Agrees]]:
+        """Reads what an added entry repeats, and the same in the body."""
+        echoes = () if self._addition is None else self._addition.echoes
+        return [(reader(echo.member), reader(echo.of or echo.member), agreement(echo)) for echo in echoes]
+
+    def _compare_entries(self, addition: Addition, compared: Comparison, body: object, value: object) -> Comparison:
+        entries = reader(addition.member)(value)
         if not isinstance(entries, Sequence) or not entries:
-            return Comparison(anomalies=anomalies)
+            return Comparison(anomalies=compared.anomalies)
         added = tuple(str(entry.id) for entry in entries if self._agrees(body, entry))
-        why = None if added else f"no entry of {self._list} in the response is about this request"
+        why = None if added else f"no entry of {addition.member} in the response is about this request"
         return Comparison(
-            agreed=agreed + 1,
+            agreed=compared.agreed + 1,
             mismatch=why,
-            anomalies=anomalies,
+            anomalies=compared.anomalies,
             added=added,
             listed=tuple(str(entry.id) for entry in entries),
         )
 
     def _agrees(self, body: object, entry: object) -> bool:
-        for _, read, _, asked, agrees, _ in self._of_entry:
+        for read, asked, agrees in self._of_entry:
             echoed, wanted = read(entry), None if body is None else asked(body)
             if echoed is not None and wanted is not None and agrees(wanted, echoed) is False:
                 return False
@@ -195,9 +181,9 @@ class Identity:
             return Comparison(mismatch="the response has the members of an error")
         if compared.agreed:
             return compared
-        for step in self._fallback:
-            if (echoed := step.read(value)) is not None and step.agrees(None, echoed) is False:
-                why = f"nothing in the response repeats the request, and {step.member} contradicts it"
+        for echo in self._fallback:
+            if (echoed := reader(echo.member)(value)) is not None and agreement(echo)(None, echoed) is False:
+                why = f"nothing in the response repeats the request, and {echo.member} contradicts it"
                 return Comparison(mismatch=why)
         if (member := next(_undeclared(raw, value, "$"), None)) is not None:
             return Comparison(
@@ -250,31 +236,23 @@ class Additions:
             del self._keys[next(iter(self._keys))]
 
 
-# --- the declaration, compiled ----------------------------------------------------------------------------------------
+# --- the declaration, checked and compiled ----------------------------------------------------------------------------
 
 
-def _step(echo: Echo, body: type | None, result: type | None, placeholders: Collection[str]) -> _Step:
+def _check_echo(echo: Echo, body: type | None, result: type | None, placeholders: Collection[str]) -> None:
+    """Reject a declaration that names what is not there.
+
+    Raises:
+        RequestInvalid: It does.
+    """
     _check_member(echo.member, result, "the result")
-    if echo.fallback:
-        return _Step(echo.member, _reader(echo.member), "", _itself, cast("_Agrees", echo.agrees))
-    if echo.always is not None:
-        return _Step(echo.member, _reader(echo.member), "", _itself, _is_always(echo.always))
+    if echo.fallback or echo.always is not None:
+        return
     of = echo.of or echo.member
-    placeholder = of[1:-1] if of.startswith("{") else ""
-    if placeholder and placeholder not in placeholders:
-        raise RequestInvalid("echoes", f"{of} is not a placeholder of the path")
-    if not placeholder:
+    if not of.startswith("{"):
         _check_member(of, body, "the body")
-    agrees = cast("_Agrees", echo.agrees)
-    if not echo.whole:
-        match "[]" in of, "[]" in echo.member:
-            case True, True:
-                agrees = partial(_pairwise, agrees)
-            case False, True:
-                agrees = partial(_each, agrees)
-            case True, False:
-                agrees = partial(_any, agrees)
-    return _Step(echo.member, _reader(echo.member), placeholder, _reader(of), agrees, not echo.shared)
+    elif of[1:-1] not in placeholders:
+        raise RequestInvalid("echoes", f"{of} is not a placeholder of the path")
 
 
 def _check_member(path: str, cls: type | None, where: str) -> None:
@@ -311,37 +289,96 @@ def _structs_in(kind: object) -> Iterator[type]:
         yield from _structs_in(part)
 
 
-def _reader(path: str) -> _Read:
+def compile_comparison(echoes: Sequence[Echo]) -> Callable[[object, Mapping[str, str], object], Comparison]:
+    """Compile the comparison of all *echoes*: every response is compared, and its members are few."""
+    scope: dict[str, object] = {
+        "agreed_on": tuple(Comparison(agreed=count) for count in range(len(echoes) + 1)),
+        "Comparison": Comparison,
+        "raised": _raised,
+    }
+    lines = ["agreed, anomalies = 0, ()"]
+    for i, echo in enumerate(echoes):
+        scope[f"other{i}"] = Comparison(mismatch=f"the response is about another {echo.member}")
+        scope[f"agrees{i}"] = agrees = agreement(echo)
+        of = echo.of or echo.member
+        if of.startswith("{"):
+            wanted = [f"asked = path[{of[1:-1]!r}]"]
+        else:
+            wanted = ["asked = None"] if echo.always is not None else list(_reading("asked", "body", of))
+        lines += [
+            *_reading("echoed", "value", echo.member),
+            "if echoed is not None:",
+            "    try:",
+            *("        " + line for line in wanted),
+            # Written out, as nearly all echoes are compared in this way.
+            "        same = " + (_EQUAL if agrees is _equal else f"agrees{i}(asked, echoed)"),
+            "    except Exception as error:",
+            f"        anomalies += (raised({echo.member!r}, error),)",
+            "    else:",
+            "        if same:",
+            f"            agreed += {int(not echo.shared)}",
+            "        elif same is not None:",
+            f"            return other{i}",
+        ]
+    lines.append("return Comparison(agreed, None, anomalies) if anomalies else agreed_on[agreed]")
+    compiled = compile_function("body, path, value", lines, scope)
+    return cast("Callable[[object, Mapping[str, str], object], Comparison]", compiled)
+
+
+#: The source of `_equal`.
+_EQUAL = "asked == echoed if echoed or echoed.__class__ is not str else None"
+
+
+def _raised(member: str, error: Exception) -> Anomaly:
+    # What an own operation compares with must not cost the result.
+    return Anomaly(f"$.{member}", None, f"comparing it raised {type(error).__name__}")
+
+
+def agreement(echo: Echo) -> _Agrees:
+    """Return what compares the values that *echo* names: what was asked for, and what came."""
+    if echo.always is not None:
+        texts = (echo.always,) if isinstance(echo.always, str) else echo.always
+        return lambda _, echoed: (echoed in texts) if echoed else None
+    agrees = cast("_Agrees", echo.agrees)
+    if echo.whole or echo.fallback:
+        return agrees
+    match "[]" in (echo.of or echo.member), "[]" in echo.member:
+        case True, True:
+            return partial(_pairwise, agrees)
+        case False, True:
+            return partial(_each, agrees)
+        case True, False:
+            return partial(_any, agrees)
+    return agrees
+
+
+@cache
+def reader(path: str) -> _Read:
     """Compile the reading of *path*: `None` where any part of it is missing."""
+    return cast("_Read", compile_function("value", [*_reading("found", "value", path), "return found"], {}))
+
+
+def _reading(name: str, of: str, path: str, depth: int = 0) -> Iterator[str]:
+    """Yield the source that reads *path* of the variable *of* into *name*."""
     head, _, tail = path.partition("[]")
-    get = attrgetter(head)
-    if not tail and "." not in head:
-        return get
-    read_entry = _reader(tail[1:]) if tail else None
-
-    def read(value: object) -> object:
-        try:
-            found = get(value)
-        except AttributeError:  # The declaration was checked: a part on the way is None.
-            return None
-        if read_entry is None or found is None:
-            return cast("object", found)
-        entries = list(map(read_entry, cast("Iterable[object]", found)))
-        for entry in entries:
-            if entry is not None:
-                return entries
-        return None
-
-    return read
-
-
-def _itself(value: object) -> object:
-    return value
-
-
-def _is_always(expected: str | tuple[str, ...]) -> _Agrees:
-    texts = (expected,) if isinstance(expected, str) else expected
-    return lambda _, echoed: (echoed in texts) if echoed else None
+    if "." not in head:
+        yield f"{name} = None if {of} is None else {of}.{head}"
+    else:
+        yield "try:"
+        yield f"    {name} = {of}.{head}"
+        yield "except AttributeError:"  # The declaration was checked: a part on the way is None.
+        yield f"    {name} = None"
+    if tail:
+        entries, entry = f"entries{depth}", f"entry{depth}"
+        yield f"if {name} is not None:"
+        yield f"    {entries} = []"
+        yield f"    for {entry} in {name}:"
+        yield from (f"        {line}" for line in _reading(entry, entry, tail[1:], depth + 1))
+        yield f"        {entries}.append({entry})"
+        yield f"    {name} = None"
+        yield f"    for {entry} in {entries}:"
+        yield f"        if {entry} is not None:"
+        yield f"            {name} = {entries}"
 
 
 def _pairwise(agrees: _Agrees, asked: object, echoed: object) -> bool | None:
