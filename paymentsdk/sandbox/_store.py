@@ -273,14 +273,16 @@ class Store:
     ) -> int:
         """Return how many documents meet all *conditions*, and *since*, a lower bound that moves with the clock."""
 
-        def ask(tenant: int | None, conditions: Sequence[Condition]) -> int:
+        def ask(tenant: int | None, conditions: Sequence[Condition], what: str) -> int:
             where, values = table.where(tenant, conditions)
-            [(number,)] = self._rows(f"SELECT COUNT(*) FROM {table.name}{where}", values)
-            return int(number)
+            found = self._rows(f"SELECT {what} FROM {table.name}{where} LIMIT 1", values)
+            return int(found[0][0]) if found else 0
 
         bound = as_columns([since])[0] if since else None
         with self._lock:
-            return self._counts.setdefault(table.name, Counts(ask)).number(tenant, as_columns(conditions), bound)
+            return self._counts.setdefault(table.name, Counts(ask, table.dates)).number(
+                tenant, as_columns(conditions), bound
+            )
 
     def draft(self, change: Callable[[], None]) -> Rows:
         """Return the documents and lines of the ledger that *change* would write; nothing of it stays."""

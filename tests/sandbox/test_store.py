@@ -154,27 +154,33 @@ CONDITIONS = (
     "paymentsdk.sandbox._counts._COMPARE",
     around=lambda compare: {**compare, "<=": compare["<"], ">": compare[">="], "<>": compare["="]},
 )
+@pytest.mark.control(
+    "paymentsdk.sandbox._counts.Counts._is_idle", lambda self, tenant, conditions, since: bool(conditions)
+)
 @pytest.mark.parametrize("edge", [">", ">="])
-def test_counts_follow_what_is_written_and_the_lower_bound(store, edge):
+def test_counts_follow_what_is_written_and_the_lower_bound(edge):
     """Whatever is put, changed or left without a date, of any seller, and as the bound moves: as if counted anew."""
     chance, counted, expected = Random(4), [], []
+    things = Table("things", Thing, key=THINGS.key, columns=THINGS.columns, dates=["at"])
+    store = Store([things])
     for step in range(120):
         at = None if chance.random() < 0.1 else NOW + timedelta(hours=chance.randrange(12))
         colour = chance.choice([None, "red", "green"])
-        store.put(THINGS, seller := chance.choice([1, 1, 2]), Thing(f"{seller}-{chance.randrange(20)}", colour, at))
+        store.put(things, seller := chance.choice([1, 1, 2]), Thing(f"{seller}-{chance.randrange(20)}", colour, at))
         since = ("at", edge, NOW + timedelta(hours=step // 12 - (step == 100)))
         for tenant in (1, None):
             for conditions in CONDITIONS:
-                counted.append(store.count(THINGS, tenant, conditions, since=since))
-                expected.append(len(store.find(THINGS, tenant, [*conditions, since])))
+                counted.append(store.count(things, tenant, conditions, since=since))
+                expected.append(len(store.find(things, tenant, [*conditions, since])))
 
+    store.close()
     assert expected == counted
     assert len({*expected}) > 5
 
 
 @pytest.mark.control(
     "paymentsdk.sandbox._counts.Counts.number",
-    lambda self, tenant, conditions, since: self._ask(tenant, [*conditions, since]),
+    lambda self, tenant, conditions, since: self._ask(tenant, [*conditions, since], "COUNT(*)"),
 )
 def test_no_page_of_a_walk_is_counted_anew(store):
     """Neither as the clock goes on nor as something is written: the steps of SQLite grow with the changes alone."""
@@ -194,6 +200,27 @@ def test_no_page_of_a_walk_is_counted_anew(store):
             store._connection.set_progress_handler(None, 1)
 
     assert len(steps) - begun < 500
+
+
+@pytest.mark.control("paymentsdk.sandbox._counts.Counts._is_idle", lambda self, tenant, conditions, since: False)
+@pytest.mark.parametrize("hours", [1, 300], ids=["older than all rows", "below another bound"])
+def test_a_bound_that_excludes_nothing_is_not_looked_at_in_each_row(hours):
+    """A search of merchant orders sees 90 days, whatever dates it asks for: most often that says nothing new."""
+    dated, steps, numbers = Table("dated", Thing, key=THINGS.key, columns=THINGS.columns, dates=["at"]), [], []
+    store = Store([dated])
+    with closing(store), store.transaction():
+        for number in range(1_000):
+            store.put(dated, 1, Thing(str(number), at=NOW + timedelta(hours=number + 2)))
+        filters = [("at", ">", NOW + timedelta(hours=500)), ("at", "<=", NOW + timedelta(hours=900))]
+        for since in (None, ("at", ">=", NOW + timedelta(hours=hours))):
+            begun = len(steps)
+            store._connection.set_progress_handler(lambda: steps.append(1), 1)
+            numbers.append(store.count(dated, 1, filters, since=since))
+            store._connection.set_progress_handler(None, 1)
+            numbers.append(len(steps) - begun)
+
+    assert numbers[0] == numbers[2] == 400
+    assert numbers[3] < numbers[1] * 1.1
 
 
 @pytest.mark.parametrize("descending", [False, True])
