@@ -72,6 +72,8 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """next_offset on the last page of merchant orders."""
     empty_elements: Literal["list", "null"] = "list"
     """`elements` of a merchant order page without rows."""
+    street_names: Literal["languages", "text"] = "languages"
+    """`street_name` of a shipment's address: an object of languages, as in the contract, or a string."""
     search_order: Literal["newest", "oldest"] = "newest"
     """Which merchant orders and invoices come first."""
     window_edge: Literal["inclusive", "exclusive", "half_open"] = "inclusive"

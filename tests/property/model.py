@@ -38,6 +38,7 @@ POLICIES: dict[str, tuple[Any, ...]] = {
     "max_page_size": (100, 1, 3),
     "last_next_offset": ("total", "zero", "null"),
     "empty_elements": ("list", "null"),
+    "street_names": ("languages", "text"),
     "search_order": ("newest", "oldest"),
     "window_edge": ("inclusive", "exclusive"),
     "invoice_retries": ("P1D,P3D,P5D", "", "PT1H"),

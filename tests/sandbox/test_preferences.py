@@ -11,6 +11,7 @@ import pytest
 
 from paymentsdk import BadRequest
 from paymentsdk.resources import preferences
+from paymentsdk.resources.merchant_orders import StreetName
 from paymentsdk.resources.preferences import PreferenceRequest
 from paymentsdk.sandbox import Rejected
 
@@ -390,7 +391,7 @@ ADDRESS = {
             ADDRESS,
             {
                 "zip_code": "1000",
-                "street_name": "Main",
+                "street_name": {"en": "Main", "pt": "Main", "es": "Main"},
                 "street_number": 5,
                 "city": {"id": "SPRINGFI", "name": "Springfield"},
                 "state": {"id": "NORTH", "name": "North"},
@@ -415,6 +416,20 @@ async def test_what_is_sent_somewhere_is_a_shipment(plain, sandbox, address, sho
         {name: shipment["receiver_address"][name] for name in shown},
     )
     assert [{"id": "sku-1", "description": "Lamp", "quantity": 2}, {"id": 7, "quantity": 1}] == shipment["items"]
+
+
+@pytest.mark.parametrize(("policies", "street"), [
+    ({}, StreetName(en="Main", pt="Main", es="Main")), ({"street_names": "text"}, "Main"),
+])  # fmt: skip
+async def test_a_street_is_read_in_either_form(start, connect, policies, street):
+    """`street_names`: in the contract it has a name in each language; real traffic has a string as well."""
+    sandbox = await start(policies=policies)
+    async with connect(sandbox) as client:
+        shipped = preference(shipments={"receiver_address": ADDRESS})
+        sandbox.buyer.pay_preference(await client.preferences.create(shipped))
+        found = await client.merchant_orders.search().first()
+
+    assert street == found.shipments[0].receiver_address.street_name
 
 
 @pytest.mark.parametrize("members", [{}, {"shipments": {"mode": "custom", "cost": 3}}])
@@ -644,7 +659,8 @@ SHIPMENT = """
     .receiver_address.address_line .receiver_address.city.id .receiver_address.city.name .receiver_address.state.id
     .receiver_address.state.name .receiver_address.country.id .receiver_address.country.name
     .receiver_address.latitude .receiver_address.longitude .receiver_address.comment .receiver_address.contact
-    .receiver_address.phone .receiver_address.zip_code .receiver_address.street_name .receiver_address.street_number
+    .receiver_address.phone .receiver_address.zip_code .receiver_address.street_name.en
+    .receiver_address.street_name.pt .receiver_address.street_name.es .receiver_address.street_number
     .shipping_option.id .shipping_option.cost .shipping_option.currency_id .shipping_option.shipping_method_id
     .shipping_option.estimated_delivery.date .shipping_option.name .shipping_option.list_cost
     .shipping_option.speed.handling .shipping_option.speed.shipping

@@ -19,6 +19,7 @@ from paymentsdk.resources.merchant_orders import (
     ShippingOption,
     Speed,
     State,
+    StreetName,
 )
 from paymentsdk.resources.preferences import Preference, PreferenceReceiverAddress
 from paymentsdk.sandbox._context import SellerContext
@@ -138,9 +139,16 @@ def _receiver_address(
         contact=" ".join(filter(None, names)) or None,
         phone=payer.phone.number if payer and payer.phone else None,
         zip_code=address.zip_code,
-        street_name=address.street_name,
+        street_name=_street(context, address.street_name),
         street_number=address.street_number,
     )
+
+
+def _street(context: SellerContext, name: str | None) -> str | StreetName | None:
+    """Return a street as the policy has it; it is called the same in every language."""
+    if name is None or context.policies.street_names == "text":
+        return name
+    return StreetName(en=name, pt=name, es=name)
 
 
 def _city(name: str | None) -> City | None:
