@@ -14,7 +14,7 @@ from functools import partial
 from http.cookies import BaseCookie, SimpleCookie
 from math import inf
 from ssl import SSLContext
-from typing import TYPE_CHECKING, Final, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, TypedDict
 
 import aiohttp
 
@@ -56,6 +56,21 @@ class ConnectorOptions(TypedDict, total=False):
     """How many addresses of one family are tried before the other (RFC 8305)."""
     socket_factory: Callable[[AddrInfoType], socket.socket] | None
     """Makes the sockets."""
+
+
+class Process:
+    """The process that this is: to ask for it at each request would be a call of the system."""
+
+    number: ClassVar[int] = os.getpid()
+
+    @classmethod
+    def ask(cls) -> None:
+        """Note the number of a forked child."""
+        cls.number = os.getpid()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=Process.ask)
 
 
 class NoCookies(aiohttp.DummyCookieJar):
@@ -182,7 +197,7 @@ class Connector(aiohttp.TCPConnector):
     def __init__(self, gate: Gate, attempts: Attempts, options: ConnectorOptions, *, fresh: bool) -> None:
         self.gate = gate
         self.attempts = attempts
-        self.process = os.getpid()
+        self.process = Process.number
         # The gate has the limits: one for the kept and the fresh connections together.
         ours: ConnectorOptions = {**options, "limit": 0, "limit_per_host": 0}
         if fresh:
@@ -191,7 +206,7 @@ class Connector(aiohttp.TCPConnector):
 
     def __del__(self, *_: object) -> None:
         # A forked child has the selector of its parent: to close a connection here would take it from the parent.
-        if self.process == os.getpid():
+        if self.process == Process.number:
             super().__del__()
 
     def connect(  # pyright: ignore[reportIncompatibleMethodOverride] - any coroutine will do

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
-import os
 import re
 import warnings
 import weakref
@@ -37,6 +36,7 @@ from paymentsdk.transports._aiohttp_connections import (
     Connector,
     ConnectorOptions,
     NoCookies,
+    Process,
     Wire,
     ending_with_its_connection,
 )
@@ -56,6 +56,8 @@ _PARTING = 1.0
 _LARGE = 64 * 1024
 #: aiohttp warns of bytes that are longer than this, but not of a file.
 _WARNED_OF = 2**20
+#: The status codes of a response; aiohttp passes over the interim ones below, except 101.
+_FINAL = range(200, 600)
 #: What no header field may hold; a tab may stand in its value.
 _CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f]")
 
@@ -118,12 +120,14 @@ def _read_at_once(response: aiohttp.ClientResponse, most: int) -> bytes | None:
     """
     headers, content = response.headers, response.content
     length = headers.get(CONTENT_LENGTH)
-    transfer = headers.getall(TRANSFER_ENCODING, ())
-    if unusable := _unusable(response.status, length, headers.get(CONTENT_ENCODING), transfer):
-        raise unusable
+    is_chunked, is_coded = TRANSFER_ENCODING in headers, CONTENT_ENCODING in headers
+    if is_chunked or is_coded or response.status not in _FINAL:
+        transfer = headers.getall(TRANSFER_ENCODING, ())
+        if unusable := _unusable(response.status, length, headers.get(CONTENT_ENCODING), transfer):
+            raise unusable
     if length is not None and length.isdecimal() and int(length) > most:
         raise too_long(most)
-    if not (transfer or length is not None) or not content.is_eof():
+    if not (is_chunked or length is not None) or not content.is_eof():
         return None
     body = content.read_nowait()
     if len(body) > most:
@@ -156,7 +160,7 @@ def _unusable(status: int, length: str | None, coding: str | None, transfer: Seq
     """Say why a response with this head is none: what aiohttp's parser lets pass, and must not be believed."""
     if status == HTTPStatus.SWITCHING_PROTOCOLS:
         return SendFailed("the server switched to another protocol", permanent=True)
-    if status not in range(100, 600):
+    if status not in _FINAL:
         return SendFailed("the response is not valid HTTP")
     if transfer and length is not None:
         return SendFailed("the response has both a length and chunks")
@@ -237,7 +241,7 @@ class AiohttpTransport:
         self._trace_configs = tuple(trace_configs)
         self._connector: ConnectorOptions = {"limit": POOL_SIZE, **connector}
         self._loop = None if session is None else _current_loop()
-        self._process = None if session is None else os.getpid()
+        self._process = None if session is None else Process.number
         self._closed = False
         self._emptying = 0
         self._idle = asyncio.Event()
@@ -310,7 +314,7 @@ class AiohttpTransport:
             ClientClosed: The connections belong to another event loop, which still runs: close the transport there.
         """
         self._closed = True
-        if self._session is None or self._process != os.getpid():
+        if self._session is None or self._process != Process.number:
             return  # Parent and child have one selector: to close a connection here would take it from the parent.
         here = self._loop is asyncio.get_running_loop()
         if not here and self._loop is not None and self._loop.is_running():
@@ -333,7 +337,7 @@ class AiohttpTransport:
         """Forget everything that belongs to an event loop that is closed, and return the sessions to close."""
         if not self._owned or self._closed or self._loop is None or not self._loop.is_closed():
             return []
-        if self._process != os.getpid():
+        if self._process != Process.number:
             return []  # They are those of the parent.
         left = [session for session in (self._session, self._fresh) if session is not None]
         self._session = self._fresh = self._loop = self._gate = None
@@ -401,13 +405,13 @@ class AiohttpTransport:
         return self._session is not None and self._session.closed and not task.cancelling()
 
     def _is_here(self) -> bool:
-        return self._loop is asyncio.get_running_loop() and self._process == os.getpid()
+        return self._loop is asyncio.get_running_loop() and self._process == Process.number
 
     def _open(self) -> None:
         """Open the sessions and bind them to this loop, or say why there is none to use."""
         if self._closed:
             raise ClientClosed("the transport is closed")
-        if self._process not in (None, os.getpid()):
+        if self._process not in (None, Process.number):
             # Both would write on the same connections, and read the responses of each other.
             raise ClientClosed("the connections belong to another process: make the client after the fork")
         loop = asyncio.get_running_loop()
@@ -417,7 +421,7 @@ class AiohttpTransport:
             self._session, self._fresh = self._new_sessions()
         elif _loop_of(self._session) not in (None, loop):
             raise ClientClosed("the session belongs to another event loop")
-        self._loop, self._process = loop, os.getpid()
+        self._loop, self._process = loop, Process.number
 
     def _new_sessions(self) -> tuple[aiohttp.ClientSession, aiohttp.ClientSession]:
         """Return a session that keeps its connections, and one that does not."""
