@@ -47,7 +47,7 @@ _KEPT_HEADERS = frozenset({"content-type", "date", "x-request-id"})
 
 
 def driver(
-    call: Call[B, R], journaling: Journaling, later: Later, *, defer: bool = False, look: Look | None = None
+    call: Call[B, R], journaling: Journaling, later: Later, *, defer: bool, look: Look | None = None
 ) -> JournaledCall:
     """Return what drives the record that *call* sends."""
     return JournaledCall(

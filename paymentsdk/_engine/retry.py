@@ -170,7 +170,7 @@ class RetryBudget:
     def __init__(self) -> None:
         self.tokens: int = self.FULL
 
-    def give_back(self, tokens: int = 1) -> None:
+    def give_back(self, tokens: int) -> None:
         """Note a success: at the first attempt, or after a retry that cost *tokens*."""
         if self.tokens < self.FULL:
             self.tokens = min(self.FULL, self.tokens + tokens)

@@ -308,6 +308,18 @@ async def test_the_log_counts_what_it_does_not_name(make_client, caplog) -> None
     )
 
 
+async def test_the_log_counts_the_rows_that_are_missing(make_client, caplog) -> None:
+    """A result names each row that could not be read, since a walk counts them; the log names a hundred and one."""
+    page = b'{"paging":{"offset":0,"total":250},"results":[%s]}' % b",".join([b'"no row"'] * 250)
+
+    result = await make_client(Response(200, {}, page)).call(OPERATIONS["invoices.search"])
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+    assert 250 == len(result.anomalies)
+    assert 101 + 1 == len(said)
+    assert "invoices.search: 149 more members, from $.results[101] on" == said[-1]
+
+
 async def test_the_log_is_silent_by_default(play, capfd) -> None:
     """A program that sets up no logging sees nothing, whatever happens."""
     assert any(isinstance(handler, logging.NullHandler) for handler in SILENT.handlers)

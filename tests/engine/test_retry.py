@@ -286,7 +286,7 @@ async def test_an_outage_is_not_multiplied(make_client, jobs) -> None:
     assert 200 + 100 == len(transport.requests)
 
 
-@pytest.mark.control("paymentsdk._engine.retry.RetryBudget.give_back", lambda self, tokens=1: None)
+@pytest.mark.control("paymentsdk._engine.retry.RetryBudget.give_back", lambda self, tokens: None)
 async def test_the_budget_is_not_noticed_at_30_percent(make_client, jobs) -> None:
     """With three of ten attempts failing, for ever, every retry is made that the policy allows."""
     dice = random.Random(3)

@@ -103,7 +103,7 @@ async def test_one_that_is_rejected_holds_the_others_again(clock, flow, waiters)
     assert 2 == len(waiters.names)
 
 
-@pytest.mark.parametrize("status", [None, 503])
+@pytest.mark.parametrize("status", [None, 500, 503])
 async def test_one_that_tells_nothing_lets_the_next_one_try(clock, flow, waiters, status):
     """Without a response, or with a 5xx, nobody knows whether the seller is served again."""
     reject(flow)
@@ -113,6 +113,17 @@ async def test_one_that_tells_nothing_lets_the_next_one_try(clock, flow, waiters
     await clock.settle()
 
     assert 2 == len(waiters.names)
+
+
+async def test_one_whose_request_is_rejected_was_served(flow, clock, waiters):
+    """A 4xx other than 429 says that the seller is served again, whatever it says of the request."""
+    reject(flow)
+    waiters.start(3)
+    await clock.run(0.1)
+    flow.release(waiters.granted[0][1], 499)
+    await clock.settle()
+
+    assert 3 == len(waiters.names)
 
 
 async def test_once_the_retry_after_is_over_all_go(clock, flow, waiters):

@@ -328,6 +328,23 @@ async def test_a_defect_does_not_end_the_recovery(world: World, until, monkeypat
     assert "recovery failed, and goes on" in [record.message for record in caplog.records]
 
 
+async def test_a_recovery_that_cannot_be_made_is_logged(world: World, until, monkeypatch, caplog) -> None:
+    """A journal that does not respond ends no recovery, and a person can see that there was none."""
+    turns = []
+
+    async def away(self: SQLiteJournal, among: object, *, limit: int = 1000) -> list[Record]:
+        turns.append(limit)
+        raise JournalUnavailable("disk full")
+
+    monkeypatch.setattr(SQLiteJournal, "records", away)
+    async with world.connect() as client, client.recovery(every=5):
+        await until(lambda: len(turns) >= 3)
+
+    said = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert said
+    assert all("disk full" in record.getMessage() for record in said)
+
+
 @pytest.mark.parametrize("fraction", [0.0, 0.4, 0.9])
 async def test_a_date_without_fractions_makes_no_attempt_late(world: World, fraction: float) -> None:
     """A `Date` may be behind by nearly a second: that counts against the record, and not for it."""

@@ -313,6 +313,27 @@ async def test_a_record_may_end_at_a_moment(journal, connect, platform: Platform
     assert (moment.timestamp(), "not_after", 1) == (ends, rejected.value.path, len(platform.posts))
 
 
+async def test_recovery_sends_the_headers_of_the_call(journal, connect, platform: Platform, clock) -> None:
+    """What the caller gave with the call belongs to the request, and is kept with its bytes."""
+    seen: list[str | None] = []
+
+    def down(request: Request) -> Response:
+        if request.method == "POST":
+            seen.append(request.headers.get("X-Till"))
+            return Response(503)
+        return platform(request)
+
+    create = OPERATIONS["orders.create"]
+    async with connect(journal(), down, retry=RetryPolicy(attempts=1)) as client:
+        with pytest.raises(OutcomeUnknown):
+            await client.call(create, order(), once="table-7/1", headers={"X-Till": "7"})
+        clock.advance(61)
+        await client.recover()
+
+    assert {"7"} == set(seen)
+    assert len(seen) > 1
+
+
 async def test_what_is_kept_of_the_headers_of_a_response(journal, connect, platform: Platform) -> None:
     """Of a response that is told once more there are three header fields: others may hold credentials."""
 
