@@ -165,6 +165,34 @@ def _reconcile(
     )
 
 
+def _journal(journal: str, what: str, metric: str, *widths: int, most: float, unit: str = "") -> Bar:
+    """Return a bar of a journaled call."""
+    return Bar(
+        what=f"a journaled call, {journal}{what}",
+        bench="bench_journal",
+        of=tuple({"journal": journal, "in flight": width} for width in widths),
+        metric=metric,
+        take="value",
+        most=most,
+        unit=unit,
+    )
+
+
+_JOURNAL = (
+    _journal("SQLite", ", one at a time: forced writes", "steps", 1, most=2.2),
+    _journal("PostgreSQL", ", one at a time: round trips", "steps", 1, most=2.5),
+    _journal("SQLite", ", the engine included", "cpu_us", *_WIDTHS, most=60, unit=" µs"),
+    _journal("PostgreSQL", ", the engine included", "cpu_us", *_WIDTHS, most=80, unit=" µs"),
+    Bar(
+        what="journaled calls/s, over 5,000 (PostgreSQL, 128 in flight: 8,000; SQLite, 16: or what the disk allows)",
+        bench="bench_journal",
+        of=tuple({"journal": journal, "in flight": width} for journal in ("SQLite", "PostgreSQL") for width in _WIDTHS),
+        metric="calls_to_bar",
+        take="value",
+        least=1,
+    ),
+)
+
 _DIFF: Key = {"what": "diff", "orders": "1,000,000"}
 _WALK: Key = {"what": "walk", "orders": "200,000"}
 _UNLIMITED: Key = {"limit": 0}
@@ -420,5 +448,6 @@ BARS = (
         most=50,
         unit=" ms",
     ),
+    *_JOURNAL,
     *_RECONCILE,
 )

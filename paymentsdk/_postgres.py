@@ -179,8 +179,8 @@ class Lane(Generic[A, B]):
 
     Args:
         line: The connection.
-        run: Does a number of items at once, and returns one result for each. After a connection was lost it is called
-            again, with what it may have done already.
+        run: Does a number of items at once, and returns one result for each, or its own error. After a connection was
+            lost it is called again, with what it may have done already.
         unavailable: Makes the error of work that the database could not do.
         most: Items that are done together at most.
     """
@@ -188,7 +188,7 @@ class Lane(Generic[A, B]):
     def __init__(
         self,
         line: Line,
-        run: Callable[[Connection, Sequence[A]], Awaitable[Sequence[B]]],
+        run: Callable[[Connection, Sequence[A]], Awaitable[Sequence[B | Exception]]],
         unavailable: Callable[[str], Exception],
         *,
         most: int = 1000,
@@ -230,7 +230,11 @@ class Lane(Generic[A, B]):
             failure = error
         else:
             for job, result in zip(jobs, results, strict=True):
-                if not job.future.done():
+                if job.future.done():
+                    continue
+                if isinstance(result, Exception):
+                    job.future.set_exception(result)
+                else:
                     job.future.set_result(result)
             return
         if is_of_values(failure) and len(jobs) > 1:

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 import os
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from paymentsdk.errors import describe
@@ -80,17 +80,20 @@ class Turn:
             self._over = asyncio.get_running_loop().create_future()
         await asyncio.wait((self._over,))
 
-    def _write(self, write: Awaitable[object]) -> None:
-        task = asyncio.ensure_future(write)
+    def _write(self, write: Callable[[], Awaitable[object]]) -> None:
+        try:
+            written = asyncio.ensure_future(write())
+        except Exception as error:  # noqa: BLE001 - the caller has gone on
+            _warn(error)
+            return
         self._left += 1
-        self._late.add(task)
-        task.add_done_callback(self._written)
+        self._late.add(written)
+        written.add_done_callback(self._written)
 
-    def _written(self, task: asyncio.Future[object]) -> None:
-        self._late.discard(task)
-        if not task.cancelled() and isinstance(error := task.exception(), Exception):
-            # The caller has gone on; what is lost is one replay.
-            logger.warning("a record could not be closed in the journal: %s", describe(error))
+    def _written(self, written: asyncio.Future[object]) -> None:
+        self._late.discard(written)
+        if not written.cancelled() and isinstance(error := written.exception(), Exception):
+            _warn(error)
         self._end()
 
     def _end(self) -> None:
@@ -99,3 +102,8 @@ class Turn:
             del self._running[self._key]
             if self._over is not None:
                 self._over.set_result(None)
+
+
+def _warn(error: Exception) -> None:
+    # What is lost is one replay.
+    logger.warning("a record could not be closed in the journal: %s", describe(error))

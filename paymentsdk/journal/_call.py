@@ -7,6 +7,7 @@ gives back what the caller may be told. So every step between two waits can be t
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Protocol, TypeAlias
 
 from msgspec import Struct, structs
@@ -34,10 +35,10 @@ _KEPT = {
 
 
 class Later(Protocol):
-    """Runs a write that the caller does not wait for; closing the client waits for it."""
+    """Makes a write that the caller does not wait for; closing the client waits for it."""
 
-    def __call__(self, write: Awaitable[object], /) -> None:
-        """Run *write* on."""
+    def __call__(self, write: Callable[[], Awaitable[object]], /) -> None:
+        """Make *write* now; whatever it raises is not the caller's."""
         ...
 
 
@@ -132,7 +133,7 @@ class JournaledCall:
             # stays held until its lease ends: another owner that resumed it at once could hear a rejection before that.
             if not self._attempts:
                 state = self._settled(row, RecordState.DEFERRED if self._defer else RecordState.NOT_SENT)
-                self._later(self._resolve(row, Resolution(state=state, reason="cancelled")))
+                self._later(partial(self._resolve, row, Resolution(state=state, reason="cancelled")))
             raise
         return await self._close(row, await self._judge(row, heard))
 
@@ -186,7 +187,7 @@ class JournaledCall:
         """Keep *resolution*, and return what the caller may be told of it."""
         if resolution.state is RecordState.DONE:
             # It replaces every other state, so the row cannot say otherwise. To lose it costs one replay.
-            self._later(self._resolve(row, resolution))
+            self._later(partial(self._resolve, row, resolution))
             return Told(RecordState.DONE, row, own=True)
         try:
             now = await self._resolve(row, resolution)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
 from operator import itemgetter
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from paymentsdk._postgres import Connection, Lane, Line, Postgres, Values, schema
 from paymentsdk._validate import Seal
 from paymentsdk.errors import JournalUnavailable
+from paymentsdk.journal import _states as states
 from paymentsdk.journal._states import Action, Record, RecordState, Resolution
 from paymentsdk.journal._table import (
     CODES,
@@ -18,7 +20,7 @@ from paymentsdk.journal._table import (
     Codec,
     Columns,
     Table,
-    Transaction,
+    Work,
     id_of,
     response_column,
 )
@@ -119,6 +121,23 @@ def _record(codec: Codec, row: Values) -> Record:
     return codec.record(Columns._make(cast("tuple[object, ...]", row)))
 
 
+class _New(NamedTuple):
+    """A row to insert."""
+
+    values: Values
+    record: Record
+    lease: float
+
+
+class _Settled(NamedTuple):
+    """What becomes of a row that is held."""
+
+    values: Values
+    held: Record
+    resolution: Resolution
+    otherwise: Work[Record]
+
+
 class _Rows:
     """The table. New rows and settled ones are each collected, and written together on a connection of their own."""
 
@@ -129,15 +148,16 @@ class _Rows:
         self._settles = Lane(Line(server, prepare), self._settle, _unavailable)
         self._works = Lane(Line(server, prepare), self._work, _unavailable, most=1)
 
-    def insert(self, record: Record, lease: float) -> Awaitable[float | None]:
+    def insert(self, record: Record, lease: float) -> Awaitable[Record | None]:
         """See `Rows`."""
         columns = self._codec.columns(record)
-        return self._inserts.do((*columns[:5], lease, columns.begun, *columns[8:]))
+        return self._inserts.do(_New((*columns[:5], lease, columns.begun, *columns[8:]), record, lease))
 
-    def settle(self, row: Record, *, before: Record) -> Awaitable[float | None]:
+    def settle(self, held: Record, resolution: Resolution, otherwise: Work[Record]) -> Awaitable[Record]:
         """See `Rows`."""
-        number, code = id_of(row.key), CODES[before.state]
-        return self._settles.do((number, before.owner, code, CODES[row.state], row.reason, response_column(row)))
+        number, state, response = id_of(held.key), CODES[resolution.state], response_column(resolution.response)
+        values = (number, held.owner, CODES[held.state], state, resolution.reason, response)
+        return self._settles.do(_Settled(values, held, resolution, otherwise))
 
     def read(self, key: str) -> Awaitable[tuple[Record | None, float]]:
         """See `Rows`."""
@@ -149,29 +169,41 @@ class _Rows:
 
         return self._works.do(found)
 
-    def transact(self, work: Callable[[Transaction], Awaitable[T]]) -> Awaitable[T]:
+    def transact(self, work: Work[T]) -> Awaitable[T]:
         """See `Rows`."""
-
-        async def transacted(connection: Connection) -> T:
-            async with connection.transaction():
-                return await work(_Transaction(connection, self._codec, self._time()))
-
-        return self._works.do(transacted)
+        return self._works.do(partial(self._transacted, work))
 
     async def aclose(self) -> None:
         """Wait for what is being written, and close the connections."""
         for lane in (self._inserts, self._settles, self._works):
             await lane.aclose()
 
-    async def _insert(self, connection: Connection, rows: Sequence[Values]) -> list[float | None]:
-        kept = dict(cast("list[tuple[int, float]]", await connection.fetch(INSERT, self._time(), *arrays(rows))))
-        # Of two with one key the first was kept.
-        return [kept.pop(cast("int", row[0]), None) for row in rows]
+    async def _transacted(self, work: Work[T], connection: Connection) -> T:
+        async with connection.transaction():
+            return await work(_Transaction(connection, self._codec, self._time()))
 
-    async def _settle(self, connection: Connection, rows: Sequence[Values]) -> list[float | None]:
-        found = await connection.fetch(SETTLE, self._time(), *arrays(rows))
-        settled = {(number, owner): now for number, owner, now in found}
-        return [cast("float | None", settled.get((row[0], row[1]))) for row in rows]
+    async def _insert(self, connection: Connection, news: Sequence[_New]) -> list[Record | None]:
+        found = await connection.fetch(INSERT, self._time(), *arrays([new.values for new in news]))
+        kept = dict(cast("list[tuple[int, float]]", found))
+        # Of two with one key the first was kept.
+        times = [kept.pop(cast("int", new.values[0]), None) for new in news]
+        return [
+            None if now is None else states.begin_record(None, new.record, now=now, lease=new.lease)[1]
+            for new, now in zip(news, times, strict=True)
+        ]
+
+    async def _settle(self, connection: Connection, those: Sequence[_Settled]) -> list[Record | Exception]:
+        found = await connection.fetch(SETTLE, self._time(), *arrays([one.values for one in those]))
+        times = {(number, owner): cast("float", now) for number, owner, now in found}
+        return [await self._settled(connection, one, times.get((one.values[0], one.values[1]))) for one in those]
+
+    async def _settled(self, connection: Connection, one: _Settled, now: float | None) -> Record | Exception:
+        if now is not None:
+            return states.resolve_record(one.held, one.resolution, owner=one.held.owner, now=now)
+        try:
+            return await self._transacted(one.otherwise, connection)
+        except (LookupError, JournalUnavailable) as error:
+            return error  # Of this row alone.
 
     async def _work(self, connection: Connection, works: Sequence[Callable[[Connection], Awaitable[Any]]]) -> list[Any]:
         return [await work(connection) for work in works]
@@ -245,9 +277,9 @@ class PostgresJournal:
         """See `Journal.renew`."""
         return await self._open().renew(key, owner, lease)
 
-    async def resolve(self, key: str, resolution: Resolution, *, owner: str) -> Record:
+    def resolve(self, key: str, resolution: Resolution, *, owner: str) -> Awaitable[Record]:
         """See `Journal.resolve`."""
-        return await self._open().resolve(key, resolution, owner)
+        return self._open().resolve(key, resolution, owner)
 
     async def claim(
         self,

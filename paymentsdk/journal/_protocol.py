@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Awaitable, Collection
 from typing import Protocol
 
 from paymentsdk.journal._states import Action, Record, RecordState, Resolution
@@ -37,7 +37,7 @@ class Journal(Protocol):
         """
         ...
 
-    async def resolve(self, key: str, resolution: Resolution, *, owner: str) -> Record:
+    def resolve(self, key: str, resolution: Resolution, *, owner: str) -> Awaitable[Record]:
         """Replace the state of a row, if *owner* still may, and return the row as it is now.
 
         Raises:

@@ -13,15 +13,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from msgspec import structs
-
 from paymentsdk._validate import Seal
 from paymentsdk.errors import JournalUnavailable
+from paymentsdk.journal import _states as states
 from paymentsdk.journal._states import Action, Record, RecordState, Resolution
-from paymentsdk.journal._table import CODES, SCHEMA, Codec, Columns, Table, Transaction, id_of, response_column
+from paymentsdk.journal._table import CODES, SCHEMA, Codec, Columns, Table, Transaction, Work, id_of, response_column
 
 T = TypeVar("T")
-Work: TypeAlias = Callable[[Transaction], Awaitable[T]]
 Values: TypeAlias = Sequence[str | float | bytes | None]
 
 #: "paym", in the header of the file: another program's database is rejected.
@@ -57,7 +55,7 @@ _PURGE = (
 
 
 class Job:
-    """What waits for the writing thread: one row that a statement writes, or work on any rows."""
+    """What waits for the writing thread: one row that a statement writes, or else work on any rows."""
 
     __slots__ = ("error", "future", "loop", "result", "statement", "values", "work")
 
@@ -68,7 +66,7 @@ class Job:
         self.values = values
         self.work = work
         self.result = result
-        """Of a statement: ``None`` if it has not written its row."""
+        """Of a statement that has written its row."""
         self.error: Exception | None = None
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self.loop.create_future()
@@ -126,18 +124,17 @@ class _Rows:
         self._codec = codec
         self._now = now
 
-    def insert(self, record: Record, lease: float) -> Awaitable[float | None]:
+    def insert(self, record: Record, lease: float) -> Awaitable[Record | None]:
         """See `Rows`. The lease counts from here, not from the commit: its owner counts it from before this, too."""
-        now = self._now()
-        row = structs.replace(record, lease_until=now + lease, updated=now)
-        return self._done(Job(INSERT, self._codec.columns(row), result=now))
+        _, row = states.begin_record(None, record, now=self._now(), lease=lease)
+        return self._done(Job(INSERT, self._codec.columns(row), result=row))
 
-    def settle(self, row: Record, *, before: Record) -> Awaitable[float | None]:
+    def settle(self, held: Record, resolution: Resolution, otherwise: Work[Record]) -> Awaitable[Record]:
         """See `Rows`."""
-        now = self._now()
-        found = (id_of(row.key), before.owner, CODES[before.state])
-        changed = (CODES[row.state], now, row.reason, response_column(row))
-        return self._done(Job(SETTLE, (*changed, *found), result=now))
+        row = states.resolve_record(held, resolution, owner=held.owner, now=self._now())
+        changed = (CODES[row.state], row.updated, row.reason, response_column(row.response))
+        found = (id_of(row.key), held.owner, CODES[held.state])
+        return self._done(Job(SETTLE, (*changed, *found), result=row, work=otherwise))
 
     def read(self, key: str) -> Awaitable[tuple[Record | None, float]]:
         """See `Rows`."""
@@ -204,9 +201,9 @@ class SQLiteJournal:
         """See `Journal.renew`."""
         return await self._table.renew(key, owner, lease)
 
-    async def resolve(self, key: str, resolution: Resolution, *, owner: str) -> Record:
+    def resolve(self, key: str, resolution: Resolution, *, owner: str) -> Awaitable[Record]:
         """See `Journal.resolve`."""
-        return await self._table.resolve(key, resolution, owner)
+        return self._table.resolve(key, resolution, owner)
 
     async def claim(
         self,
@@ -348,17 +345,15 @@ def transact(rows: _Transaction, jobs: list[Job]) -> None:
     database = rows.database
     database.execute("BEGIN IMMEDIATE")
     if _at_once(database, jobs):
-        one_by_one = [job for job in jobs if job.work is not None]
+        one_by_one = [job for job in jobs if not job.statement]
     else:
         one_by_one = jobs
         database.execute("ROLLBACK")
         database.execute("BEGIN IMMEDIATE")
     for job in one_by_one:
         try:
-            if job.work is not None:
-                job.result = finish(job.work(rows))
-            elif not database.execute(job.statement, job.values).rowcount:
-                job.result = None
+            if not job.statement or not database.execute(job.statement, job.values).rowcount:
+                job.result = None if job.work is None else finish(job.work(rows))
         except sqlite3.Error:
             raise
         except Exception as error:  # noqa: BLE001 - of one job; each looks before it writes

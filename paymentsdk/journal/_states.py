@@ -32,6 +32,10 @@ TOLERANCE = 60.0
 class RecordState(Enum):
     """What is known of a record."""
 
+    __hash__ = (
+        object.__hash__
+    )  # Each is itself alone; the one of `Enum` is a call in Python, at each look into a table.
+
     #: Its owner is about to send it, or has sent it: only the living owner can tell.
     PENDING = "pending"
     #: An owner works on it, and an earlier attempt may have taken effect.
@@ -131,6 +135,8 @@ class Found(Enum):
 
 class Action(Enum):
     """What a call does with the record that it found."""
+
+    __hash__ = object.__hash__
 
     SEND = "send"
     WAIT = "wait for the call that is under way"
@@ -298,15 +304,10 @@ def find(row: Record | None, process: str, now: float) -> Found:
 
 def may_replace(row: Record, state: RecordState, *, owner: str, now: float) -> bool:
     """Whether *owner* may replace the state of *row* by *state* at *now*, in store time."""
-    match TRANSITIONS[row.state].get(state):
-        case Right.OWNER:
-            return row.owner == owner
-        case Right.TAKER | Right.PERSON:
-            return row.owner == owner or row.lease_until <= now
-        case Right.CALLER | Right.ANYONE:
-            return True
-        case _:
-            return False
+    right = TRANSITIONS[row.state].get(state)
+    if right is None or right is Right.CALLER or right is Right.ANYONE:
+        return right is not None
+    return row.owner == owner or (right is not Right.OWNER and row.lease_until <= now)
 
 
 def begin_record(row: Record | None, new: Record, *, now: float, lease: float) -> tuple[Action, Record]:

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import lru_cache
 from hashlib import sha256
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
-from msgspec import structs
 
 from paymentsdk._validate import Seal, check_seals
 from paymentsdk.errors import JournalUnavailable
@@ -102,7 +101,7 @@ class Codec:
             body,
             sealed,
             record.reason,
-            response_column(record),
+            response_column(record.response),
         )
 
     def record(self, row: Columns) -> Record:
@@ -138,9 +137,9 @@ def _fixed(row: Record) -> _Fixed:
     return _Fixed(row.name, row.operation, row.base_url, row.account, row.path, row.sensitive, row.keyed, row.not_after)
 
 
-def response_column(record: Record) -> bytes | None:
-    """Return the response of *record* as it is kept."""
-    return None if record.response is None else _ENCODER.encode(record.response)
+def response_column(response: StoredResponse | None) -> bytes | None:
+    """Return *response* as it is kept."""
+    return None if response is None else _ENCODER.encode(response)
 
 
 @lru_cache(maxsize=_MOST_HELD)
@@ -177,18 +176,21 @@ class Transaction(Protocol):
         ...
 
 
+#: What is done in a transaction.
+Work: TypeAlias = Callable[[Transaction], Awaitable[T]]
+
+
 class Rows(Protocol):
     """A database with the table of a journal."""
 
-    def insert(self, record: Record, lease: float) -> Awaitable[float | None]:
-        """Keep a new row for *lease* seconds; return the store time, or `None` and keep nothing if its key is known."""
+    def insert(self, record: Record, lease: float) -> Awaitable[Record | None]:
+        """Keep a new row for *lease* seconds, and return it; return `None` and keep nothing if its key is known."""
         ...
 
-    def settle(self, row: Record, *, before: Record) -> Awaitable[float | None]:
-        """Write state, reason and response of *row*, and free it, if owner and state are still those *before*.
+    def settle(self, held: Record, resolution: Resolution, otherwise: Work[Record]) -> Awaitable[Record]:
+        """Write *resolution* into the row that its owner holds, and return it.
 
-        Returns:
-            The store time; `None` if they were not.
+        If owner and state are not those of *held* any more, do what is to be done *otherwise*, as by `transact`.
         """
         ...
 
@@ -196,7 +198,7 @@ class Rows(Protocol):
         """Return the row with the number of *key*, and the store time; others may change the row meanwhile."""
         ...
 
-    def transact(self, work: Callable[[Transaction], Awaitable[T]]) -> Awaitable[T]:
+    def transact(self, work: Work[T]) -> Awaitable[T]:
         """Do *work* as one step that is durable in the end.
 
         If nobody can tell whether it was committed, it is done once more: *work* has to find out what it has done.
@@ -214,16 +216,18 @@ class Table:
 
     async def begin(self, record: Record, lease: float) -> tuple[Action, Record]:
         """See `Journal.begin`."""
-        if (now := await self._rows.insert(record, lease)) is not None:
-            action, row = states.begin_record(None, record, now=now, lease=lease)
-        else:
-            known, now = await self._rows.read(record.key)
-            action, row = _begun(known, record, now, lease)
-            if row is not known:
-                action, row = await self._rows.transact(lambda rows: _begin(rows, record, lease))
+        new = await self._rows.insert(record, lease)
+        action, row = (Action.SEND, new) if new is not None else await self._begin_again(record, lease)
         if row.owner == record.owner:
             self._hold(row)
         return action, row
+
+    async def _begin_again(self, record: Record, lease: float) -> tuple[Action, Record]:
+        known, now = await self._rows.read(record.key)
+        action, row = _begun(known, record, now, lease)
+        if row is known:
+            return action, row
+        return await self._rows.transact(lambda rows: _begin(rows, record, lease))
 
     async def get(self, key: str) -> Record | None:
         """See `Journal.get`."""
@@ -237,18 +241,21 @@ class Table:
 
         return await self._rows.transact(lambda rows: _change(rows, key, renewed))
 
-    async def resolve(self, key: str, resolution: Resolution, owner: str) -> Record:
+    def resolve(self, key: str, resolution: Resolution, owner: str) -> Awaitable[Record]:
         """See `Journal.resolve`: a row that this process holds by a compare-and-set without a read."""
-        held = self._held.pop(key, None)
-        if held is not None and held.owner == owner and not held.sensitive:
-            row = states.resolve_record(held, resolution, owner=owner, now=held.updated)
-            if row is not held and (now := await self._rows.settle(row, before=held)) is not None:
-                return structs.replace(row, updated=now)
 
         def resolved(row: Record, now: float) -> Record:
             return states.resolve_record(row, resolution, owner=owner, now=now)
 
-        return await self._rows.transact(lambda rows: _change(rows, key, resolved))
+        def work(rows: Transaction) -> Awaitable[Record]:
+            return _change(rows, key, resolved)
+
+        held = self._held.pop(key, None)
+        if held is None or held.owner != owner or held.sensitive:
+            return self._rows.transact(work)
+        if not states.may_replace(held, resolution.state, owner=owner, now=held.updated):
+            return self._rows.transact(work)
+        return self._rows.settle(held, resolution, work)
 
     async def claim(
         self, sellers: Collection[str], owner: str, lease: float, limit: int, keys: Collection[str] | None

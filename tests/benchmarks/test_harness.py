@@ -57,7 +57,7 @@ BENCHES: dict[str, tuple[Callable[[Options], Result], set[str], set[str]]] = {
     "bench_decode": (bench_decode.run, {"contestant", "answer"}, {"cpu_us", "wall_us"}),
     "bench_pages": (bench_pages.run, {"latency, ms", "prefetch"}, {"wall_ms", "to_ideal", "cpu_ms"}),
     "bench_pages_memory": (bench_pages.memory, {"rows"}, {"rss_mib", "cpu_ms"}),
-    "bench_journal": (bench_journal.run, {"journal", "in flight"}, {"calls_s", "cpu_us", "steps", "to bar"}),
+    "bench_journal": (bench_journal.run, {"journal", "in flight"}, {"calls_s", "cpu_us", "steps", "journal_us"}),
     "bench_import": (bench_import.run, {"import"}, {"cpu_ms", "wall_ms", "net_ms"}),
     "bench_cold": (bench_cold.run, {"contestant"}, {"wall_ms", "cpu_ms", "import_ms", "first_ms", "second_ms"}),
     "bench_retry": (bench_retry.run, {"call", "way", "against"}, {"cpu_us", "wall_us", "added_us"}),

@@ -7,7 +7,7 @@ import os
 import signal
 import sqlite3
 import sys
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from paymentsdk.journal import Record, RecordState, Resolution, SQLiteJournal, StoredResponse, _sqlite
@@ -37,7 +37,7 @@ class Ledger:
         return Resolution(state=RecordState.DONE, response=StoredResponse(201, {}, key.encode()))
 
 
-def driver(journal: SQLiteJournal, later: list[Coroutine[object, object, object]]) -> JournaledCall:
+def driver(journal: SQLiteJournal, later: list[Callable[[], Awaitable[object]]]) -> JournaledCall:
     """A driver whose platform has the time 200."""
     clock = PlatformClock(FakeClock())
     clock.set(200.0)
@@ -47,7 +47,7 @@ def driver(journal: SQLiteJournal, later: list[Coroutine[object, object, object]
 async def run(folder: Path) -> None:
     """Journal three writes, tell the outcome of each, and write down what was told."""
     journal, ledger = SQLiteJournal(folder / "journal.db", now=lambda: 1_000.0), Ledger(folder)
-    later: list[Coroutine[object, object, object]] = []
+    later: list[Callable[[], Awaitable[object]]] = []
     for name, state in FATES.items():
 
         async def send(row: Record, may_send: MaySend, state: RecordState = state) -> Resolution:
@@ -58,7 +58,7 @@ async def run(folder: Path) -> None:
         with (folder / "told").open("a") as file:
             file.write(f"{name} {told.state.value}\n")
     for write in later:
-        await write
+        await write()
     await journal.aclose()
 
 
@@ -79,7 +79,7 @@ def deadly(nth: int, when: str) -> None:
         if not rows.database.in_transaction:
             rows.database.execute("BEGIN IMMEDIATE")
         for job in jobs:
-            if job.work is None:
+            if job.statement:
                 rows.database.execute(job.statement, job.values)
             else:
                 job.result = _sqlite.finish(job.work(rows))

@@ -24,6 +24,7 @@ from paymentsdk import (
     Response,
     RetryPolicy,
 )
+from paymentsdk._engine.journaling import Turn
 from paymentsdk.journal import Action, Record, RecordState, Resolution, SQLiteJournal, _sqlite
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.journal.platform import ONCE, TOKEN, URL, Platform, order
@@ -93,7 +94,7 @@ class World:
         self.clock = FakeClock()
         self.platform = EchoingPlatform(self.clock)
 
-    def connect(self, handler: object = None, journal: type[SQLiteJournal] = SQLiteJournal) -> PaymentsClient:
+    def connect(self, handler: object = None, journal: Callable[..., SQLiteJournal] = SQLiteJournal) -> PaymentsClient:
         kept = journal(self.path, now=self.clock.now)
         transport = MemoryTransport(handler or self.platform)
         return PaymentsClient(
@@ -185,6 +186,32 @@ async def test_closing_the_client_under_a_call_loses_nothing(world: World) -> No
     await world.recovered()
 
     assert [RecordState.DONE] == [row.state for row in await world.rows()]
+    assert [1] == list(world.effects().values())
+
+
+def unguarded(turn: Turn, write: Callable[[], Awaitable[object]]) -> None:
+    """Make a write, whatever it raises."""
+    write()
+
+
+@pytest.mark.control("paymentsdk._engine.journaling.Turn._write", unguarded, raises=JournalUnavailable)
+async def test_a_journal_that_is_closed_under_a_call_takes_nothing_from_its_caller(world: World) -> None:
+    """The order is made and told, although its record cannot be closed; whoever asks again gets it once more."""
+    journals: list[SQLiteJournal] = []
+
+    async def answer(request: Request) -> Response:
+        if request.method == "POST":
+            await journals[0].aclose()
+        return world.platform(request)
+
+    async with world.connect(
+        answer, lambda path, now: journals.append(SQLiteJournal(path, now=now)) or journals[0]
+    ) as it:
+        made = await it.orders.create(order(), once="table-7/1")
+    await world.recovered()
+
+    async with world.connect() as client:
+        assert made == await client.orders.create(order(), once="table-7/1")
     assert [1] == list(world.effects().values())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -32,7 +32,7 @@ class Process:
         self.journal = MemoryJournal(self.rows, self.local.monotonic)
         self.sent: list[Record] = []
         self.permits: list[str | None] = []
-        self.later: list[object] = []
+        self.later: list[Callable[[], Awaitable[object]]] = []
 
     def driver(self, **options: object) -> JournaledCall:
         """A driver of one call."""
@@ -61,7 +61,7 @@ class Process:
     async def finish(self) -> None:
         """Let late writes end."""
         while self.later:
-            await self.later.pop()
+            await self.later.pop()()
 
     @property
     def row(self) -> Record:

@@ -55,7 +55,7 @@ async def recovered(folder: Path) -> dict[str, Record | None]:
     for row in await journal.claim(["77"], owner="recovery/1", lease=60.0):
         await this.carry_on(row, send, since=this._clock.moment())
     for write in later:
-        await write
+        await write()
     rows = {name: await journal.get(make_key(name)) for name in FATES}
     await journal.aclose()
     return rows

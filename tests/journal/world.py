@@ -341,7 +341,7 @@ class World:
             process.clock,
             seller=lambda: process.seller,
             lease=LEASE,
-            later=lambda write: self._later(process, write),
+            later=lambda write: self._later(process, write()),
             defer=defer,
         )
 
