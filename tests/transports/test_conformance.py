@@ -100,6 +100,29 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_case, "_LONGEST", 1.0)
 
 
+class Deaf:
+    """Waits for a connection for ever, whoever closes it."""
+
+    async def send(self, request: Request) -> Response:
+        """Wait."""
+        await asyncio.Event().wait()
+        raise AssertionError("nobody ends this wait")
+
+    async def aclose(self) -> None:
+        """Do nothing."""
+
+
+async def test_a_rule_that_is_cut_off_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The request that a transport does not end with its closing is ended by the rule, however the rule ends."""
+    monkeypatch.setattr(_case, "_LONGEST", 0.05)
+    before = asyncio.all_tasks()
+
+    with pytest.raises(AssertionError, match="not done after"):
+        await RULES["closing_ends_the_wait_for_a_connection"].run(lambda **_: Deaf())
+
+    assert before == asyncio.all_tasks()
+
+
 async def test_a_deviation_that_is_none() -> None:
     """A declared deviation whose rule is kept is out of date, and says so."""
     stale = [Deviation("refused", "it was so once")]
