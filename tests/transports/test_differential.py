@@ -96,10 +96,12 @@ EXPECTED: dict[str, tuple[bytes, object]] = {
 }
 
 _LENIENT = {one.case.removesuffix("_is_no_answer"): one.reason for one in AIOHTTP_DEVIATIONS}
+_SHORT = "a_chunk_that_is_one_byte_short"
 #: Where a transport comes to something else, and why. `None` for the transport that differs nowhere.
 REASONS: dict[str, dict[str, tuple[object, str]]] = {
     "aiohttp": {
         **{name: ((200, b"{}"), reason) for name, reason in _LENIENT.items() if name in MALFORMED},
+        _SHORT: ((200, b"{}\r"), _LENIENT[_SHORT]),
         "a response and garbage": ("sent", _LENIENT["surplus_bytes_end_the_connection_garbage"]),
     },
     "http11": {

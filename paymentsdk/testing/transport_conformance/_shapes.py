@@ -46,6 +46,7 @@ MALFORMED: dict[str, bytes] = {
     "a_chunk_with_a_prefix": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0x2\r\n{}\r\n0\r\n\r\n",
     "a_chunk_without_a_size": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\r\n{}\r\n0\r\n\r\n",
     "a_chunk_that_is_too_long": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{} \r\n0\r\n\r\n",
+    "a_chunk_that_is_one_byte_short": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{}\r\n0\r\n\r\n",
     "a_chunk_beyond_all_bounds": (
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10000000000000002\r\n{}\r\n0\r\n\r\n"
     ),
