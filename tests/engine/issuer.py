@@ -17,7 +17,7 @@ class Issuer:
 
     def __init__(self) -> None:
         self.generation = 1
-        self.renewals: list[str] = []
+        self.refreshes: list[str] = []
         self.used: list[str] = []
         self.asked = 0
         self.lifetime = 3600
@@ -44,7 +44,7 @@ class Issuer:
 
     def renew(self, refresh_token: str) -> Response:
         """Give a new pair for a refresh token that was not used before."""
-        self.renewals.append(refresh_token)
+        self.refreshes.append(refresh_token)
         if self.trouble:
             end = self.trouble.pop(0)
             if isinstance(end, Exception):
@@ -62,8 +62,8 @@ def counted(issuer: Issuer):
     """A refresh that takes any refresh token, once, and gives the access token of the generation that holds now."""
 
     def renew(refresh_token: str) -> Response:
-        issuer.renewals.append(refresh_token)
-        if len(issuer.renewals) > 1:
+        issuer.refreshes.append(refresh_token)
+        if len(issuer.refreshes) > 1:
             return Response(400, {}, b'{"error":"invalid_grant"}')
         body = {"access_token": f"APP_USR-access-{issuer.generation}", "refresh_token": "TG-refresh-next"}
         return Response(200, {}, json.dumps(body).encode())

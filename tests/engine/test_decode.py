@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import defaultdict
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Annotated, Generic, Literal, TypeVar
-from uuid import UUID
+from typing import Generic, TypeVar
 
 import msgspec
 import pytest
-from msgspec import Meta, Struct, inspect
+from msgspec import inspect
 
 from paymentsdk import OPERATIONS, Anomaly, NoAnswer, Operation, OutcomeUnknown, PaymentsError, Response
 from paymentsdk.resources.common import Day, OpenEnum, ResponseStruct
@@ -21,8 +19,13 @@ from tests.engine.declared import declared, leaves
 
 T = TypeVar("T")
 
+
 DAY = "2026-01-31"
+
+
 NOON = datetime(2026, 1, 31, 12, 30, tzinfo=UTC)
+
+
 DROPPED, REPAIRED, UNSET = "dropped", "repaired", "stands for unset"
 
 
@@ -390,85 +393,6 @@ def test_what_has_the_name_of_a_day_keeps_its_text(kind: object, below: object, 
     assert (datetime(2026, 1, 31, tzinfo=UTC), read) == (notes.since, notes.below)
 
 
-# --- amounts that are none --------------------------------------------------------------------------------------------
-
-NOT_AMOUNTS = [
-    *(f'"{text}"' for text in ("NaN", "nan", "-NaN", "sNaN", "nan123", "Infinity", "-infinity", "iNf", "+inf")),
-    *("1e999999999", '"1e999999999"', "1E+100", "-1e-999999999", '"1e-999999999"', "0e-999999999"),
-    # Not so long as it is written, but as a number.
-    *("1e99", '"1e99"', "9" * 50 + "e50", "0.1e-99"),
-]
-
-
-@pytest.mark.control("paymentsdk._codec.amounts._suspects", lambda most: defaultdict(lambda: True))
-@pytest.mark.parametrize("amount", [amount for amount in NOT_AMOUNTS if "e" in amount.lower()])
-@pytest.mark.parametrize("name", ["orders.get", "merchant_orders.search"])
-def test_amounts_of_a_monstrous_size(name: str, amount: str) -> None:
-    """A number with more digits than a sheet of paper is a bomb for the first who prints it: it is dropped."""
-    assert_dropped(name, amount)
-
-
-@pytest.mark.parametrize("amount", NOT_AMOUNTS)
-@pytest.mark.parametrize("name", ["orders.get", "merchant_orders.search"])
-def test_amounts_that_are_none(name: str, amount: str) -> None:
-    """NaN, infinities and monstrous exponents decode like any amount: they are found at any depth, and dropped."""
-    assert_dropped(name, amount)
-
-
-def assert_dropped(name: str, amount: str) -> None:
-    """Decode a response with a second amount that is none."""
-    row = f'{{"id":"X1","items":[{{"title":"Tea","unit_price":{amount}}},{{"unit_price":5}}]}}'
-    response = row if name == "orders.get" else f'{{"elements":[{row}]}}'
-    decoded, anomalies = decoder_of(name).decode(response.encode())
-
-    decoded = decoded if name == "orders.get" else decoded.elements[0]
-    assert [None, Decimal(5)] == [item.unit_price for item in decoded.items]
-    [anomaly] = anomalies
-    assert anomaly.path.endswith(".items[0].unit_price")
-    assert "dropped" in anomaly.reason
-
-
-@pytest.mark.parametrize(
-    "amount", ["0", "-5", "0.00", "1e10", "5.0E8", '"1E+2"', "1e-7", "1e98", "-1e-98", "123456789012345678901234567890"]
-)
-def test_amounts_that_are_plain_enough(amount: str) -> None:
-    """Answers may have amounts that a request may not: any plain number."""
-    decoder = OPERATIONS["orders.get"]
-
-    decoded, anomalies = decoder.decode(f'{{"id":"X1","total_amount":{amount}}}'.encode())
-
-    assert Decimal(amount.strip('"')) == decoded.total_amount
-    assert () == anomalies
-
-
-@pytest.mark.parametrize("amount", ["1" * 99, "1" * 50 + ".55", f"0.{'0' * 40}1", f'"{"9" * 99}"'])
-def test_long_amounts_beside_a_member_that_is_repaired(amount: str) -> None:
-    """What another member has wrong costs no amount its digits."""
-    clean, _ = decoder_of("orders.get").decode(f'{{"id":"X1","total_amount":{amount}}}'.encode())
-
-    mended, [anomaly] = decoder_of("orders.get").decode(
-        f'{{"id":"X1","total_amount":{amount},"created_date":"soon"}}'.encode()
-    )
-
-    assert "$.created_date" == anomaly.path
-    assert Decimal(amount.strip('"')) == clean.total_amount == mended.total_amount
-
-
-class Lists(Struct):
-    """Amounts in lists, which no response has so far."""
-
-    id: str
-    amounts: tuple[Decimal, ...] | None = None
-
-
-def test_amounts_in_lists_are_searched() -> None:
-    """A list of amounts is searched as well."""
-    value, anomalies = declared(result=Lists).decode(b'{"id":"1","amounts":["1","NaN","2"]}')
-
-    assert (Decimal(1), Decimal(2)) == value.amounts
-    assert ["$.amounts[1]"] == [anomaly.path for anomaly in anomalies]
-
-
 # --- nothing to be trusted --------------------------------------------------------------------------------------------
 
 UNDECODABLE = [
@@ -561,167 +485,6 @@ def test_a_clean_response_pays_for_no_repair(name: str, response: bytes) -> None
 def decoder_of(name: str) -> Operation:
     """The operation as if it had never been used: it makes its decoder anew."""
     return replace(OPERATIONS[name])
-
-
-class Row(ResponseStruct):
-    """A row of somebody else's operation."""
-
-    id: str
-    count: int | None = None
-
-
-class Shelf(ResponseStruct):
-    """A response of somebody else's operation, with members of types that no response of the contract has."""
-
-    id: str
-    name: str | None = None
-    rows: list[Row] | None = None
-    by_name: dict[str, Row] | None = None
-    state: Literal["full", "empty"] | None = None
-    since: date | None = None
-    mark: UUID | None = None
-    words: frozenset[str] | None = None
-    more: object = None
-
-
-UUID_OF_MARK = UUID(int=7)
-
-
-@pytest.mark.parametrize(
-    ("sent", "member", "reason"),
-    [
-        (
-            {"rows": [{"id": "1"}, {"id": 2, "count": "3"}, None]},
-            {"rows": [Row(id="1"), Row(id="2", count=3)]},
-            REPAIRED,
-        ),
-        ({"rows": "none"}, {"rows": None}, DROPPED),
-        ({"by_name": {"a": {"id": "1"}}}, {"by_name": {"a": Row(id="1")}}, None),
-        ({"by_name": {"a": {"id": 1}}}, {"by_name": None}, DROPPED),
-        ({"state": "full"}, {"state": "full"}, None),
-        ({"state": "half"}, {"state": None}, DROPPED),
-        ({"since": DAY}, {"since": date(2026, 1, 31)}, None),
-        ({"since": ""}, {"since": None}, UNSET),
-        ({"mark": str(UUID_OF_MARK)}, {"mark": UUID_OF_MARK}, None),
-        ({"words": ["a", "b"]}, {"words": frozenset("ab")}, None),
-        ({"more": {"a": [1.5]}}, {"more": {"a": [1.5]}}, None),
-    ],
-)
-def test_members_of_other_types_cost_nothing_else(
-    sent: dict[str, object], member: dict[str, object], reason: str | None
-) -> None:
-    """An operation that somebody else declares is read as far as it can be, whatever the types of its response."""
-    shelf, anomalies = declared(result=Shelf).decode(body(name=5, **sent))
-
-    assert Shelf(id="X1", name="5", **member) == shelf
-    assert reason is None or any(reason in anomaly.reason for anomaly in anomalies[1:])
-    assert (reason is None) == (len(anomalies) == 1)
-
-
-class Holder(ResponseStruct, Generic[T]):
-    """A response of somebody else's operation that holds what it is told."""
-
-    id: str
-    one: T | None = None
-    rows: list[T] | None = None
-
-
-class Priced(ResponseStruct):
-    """What it is told of."""
-
-    amount: Decimal | None = None
-
-
-def test_a_response_may_be_generic() -> None:
-    """It is read and repaired as any other is, and an amount in it that cannot be used is dropped."""
-    decoder = declared(result=Holder[Priced])
-    price = Priced(amount=Decimal("1.50"))
-
-    assert (Holder(id="1", one=price), ()) == decoder.decode(body(id="1", one={"amount": 1.5}))
-    mended, _ = decoder.decode(body(id=1, rows=[{"amount": "1.50"}, {"amount": [1]}]))
-    assert Holder(id="1", rows=[price, Priced()]) == mended
-    unusable, anomalies = decoder.decode(body(id="1", one={"amount": "NaN"}))
-    assert (Holder(id="1", one=Priced()), ["$.one.amount"]) == (unusable, [anomaly.path for anomaly in anomalies])
-
-
-class Counted(ResponseStruct):
-    """A row of somebody else's operation that has to have more than an id."""
-
-    id: int | str
-    count: int
-    state: Literal["full", "empty"]
-    row: Row
-
-
-class CountedPage(ResponseStruct):
-    """A page of them."""
-
-    rows: list[Counted]
-
-
-@pytest.mark.control("paymentsdk._codec.repair._empty", lambda info: "")
-def test_a_row_without_what_it_must_have_is_still_a_row() -> None:
-    """What is missing is an empty text where a text belongs, and None in every other place: a count holds no text."""
-    page, anomalies = declared(result=CountedPage).decode(body(rows=[{"count": "many"}, {"id": 2, "count": "3"}]))
-
-    assert [("", None, None, None), (2, 3, None, None)] == [(r.id, r.count, r.state, r.row) for r in page.rows]
-    missing = {a.path: a.reason for a in anomalies if "missing" in a.reason}
-    assert "is missing; read as empty" == missing.pop("$.rows[0].id")
-    assert {"is missing; read as None"} == {*missing.values()}
-
-
-class Noted(ResponseStruct):
-    """A response of somebody else's operation with members that have to come, be it as null."""
-
-    id: str
-    note: str | None
-    told: Annotated[str | None, Meta(description="what the buyer was told")]
-    free: object
-    nothing: None
-    rows: list[Noted] | None = None
-
-
-@pytest.mark.control("paymentsdk._codec.repair._may_be_null", lambda info: False, raises=ValueError)
-def test_null_is_read_where_it_may_stand() -> None:
-    """A null that the type allows is None, and no anomaly, also in a response in which something else is crooked."""
-    decoder = declared(result=Noted)
-    nulls = dict.fromkeys(("note", "told", "free", "nothing"))
-    whole, _ = decoder.decode(body(id="1", **nulls, rows=[{"id": "2", **nulls}]))
-
-    mended, anomalies = decoder.decode(body(id="1", **nulls, rows=[{"id": 2, **nulls}]))
-
-    assert whole == mended
-    assert ["$.rows[0].id"] == [anomaly.path for anomaly in anomalies]
-    for name in nulls:
-        with pytest.raises(ValueError, match=f"no usable '{name}'"):
-            decoder.decode(body(id="1", **{other: None for other in nulls if other != name}))
-
-
-class Branch(ResponseStruct):
-    """A response of somebody else's operation that holds itself."""
-
-    id: str
-    amount: Decimal | None = None
-    day: Day | None = None
-    branches: list[Branch] | None = None
-
-
-@pytest.mark.control("paymentsdk._codec.amounts.compile_check", lambda kind: lambda value: False)
-def test_a_response_may_hold_itself() -> None:
-    """It is read as any other is, and an amount that cannot be used is dropped however deep it stands."""
-    decoder = declared(result=Branch)
-    leaf, inner = {"id": "3", "amount": 1.5}, {"id": "2"}
-
-    clean, none = decoder.decode(body(id="1", branches=[{**inner, "branches": [leaf]}]))
-    mended, anomalies = decoder.decode(body(id="1", branches=[{**inner, "branches": [{**leaf, "amount": "NaN"}]}]))
-    dated, _ = decoder.decode(body(id="1", branches=[{**inner, "day": "2026-01-31"}]))
-
-    assert (Decimal("1.5"), ()) == (clean.branches[0].branches[0].amount, none)
-    assert (None, ["$.branches[0].branches[0].amount"]) == (
-        mended.branches[0].branches[0].amount,
-        [anomaly.path for anomaly in anomalies],
-    )
-    assert datetime(2026, 1, 31, tzinfo=UTC) == dated.branches[0].day
 
 
 # --- what the caller learns -------------------------------------------------------------------------------------------

@@ -102,7 +102,7 @@ async def test_a_pair_waits_for_a_file(path, signed_in, issuer, monkeypatch, num
     monkeypatch.setattr(tempfile, "mkstemp", crowded)
     await signed_in(issuer.pair(expires_at=0.0), store=FileTokenStore(path)).orders.get("ORD1")
 
-    assert (4, 1) == (len(asked), len(issuer.renewals))
+    assert (4, 1) == (len(asked), len(issuer.refreshes))
     assert "APP_USR-access-2" == (await FileTokenStore(path).load()).access_token
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import dataclasses
 import json
 import pickle
 from typing import TypedDict
@@ -12,7 +11,6 @@ from typing import TypedDict
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from paymentsdk import (
@@ -24,15 +22,11 @@ from paymentsdk import (
     PageShape,
     PaginationStalled,
     PaymentsError,
-    RequestInvalid,
     Response,
     ResumePoint,
     RetryClass,
-    SendFailed,
 )
-from paymentsdk.resources import OPERATIONS
 from paymentsdk.resources.common import ResponseStruct
-from paymentsdk.testing import MemoryTransport
 from tests.engine.walks import SHAPES, ids, ids_until_it_fails, over
 
 #: How a walk ends that lost its way.
@@ -242,139 +236,6 @@ async def test_a_page_knows_where_it_stands(tables) -> None:
     ]
 
 
-@pytest.mark.parametrize("prefetch", [1, 4])
-async def test_rows_that_appear_at_the_end_are_found(tables, prefetch: int) -> None:
-    """The total may grow while the walk goes on."""
-
-    def grow(table) -> None:
-        if len(table.ids) < 200:
-            table.ids += range(len(table.ids) + 1, len(table.ids) + 51)
-
-    table = tables(50, drift=grow)
-
-    assert list(range(1, 201)) == await ids(table.search(over(table), prefetch=prefetch))
-
-
-async def test_rows_that_appear_in_front_are_not_repeated(tables) -> None:
-    """New rows push others over the edge of a page: each is given once."""
-
-    def newer(table) -> None:
-        table.ids.insert(0, -len(table.offsets))
-
-    table = tables(100, drift=newer)
-    seen = await ids(table.search(over(table)))
-
-    assert len(seen) == len(set(seen))
-    assert set(range(1, 101)) <= set(seen)
-
-
-# --- rows that vanish -------------------------------------------------------------------------------------------------
-
-
-def vanishing(plan: list[list[float]]):
-    """Delete rows before each page: for each number of *plan*, the row at that share of the table."""
-    steps = iter(plan)
-
-    def drift(table) -> None:
-        for share in next(steps, ()):
-            if table.ids:
-                table.gone.add(table.ids.pop(int(share * (len(table.ids) - 1))))
-
-    return drift
-
-
-@given(
-    rows=st.integers(0, 100),
-    cap=st.integers(1, 30),
-    prefetch=st.integers(1, 4),
-    elements=st.booleans(),
-    plan=st.lists(st.lists(st.floats(0, 1), max_size=12), max_size=12),
-)
-async def test_no_surviving_row_is_lost(
-    tables, *, rows: int, cap: int, prefetch: int, elements: bool, plan: list[list[float]]
-) -> None:
-    """Whatever vanishes between the pages, all that is there from the beginning to the end is given, once."""
-    table = tables(rows, cap=cap, elements=elements, drift=vanishing(plan))
-    table.gone = set()
-
-    seen = await ids(table.search(over(table), prefetch=prefetch))
-
-    assert len(seen) == len(set(seen))
-    assert set(range(1, rows + 1)) - table.gone <= set(seen)
-
-
-def blind(self, page, *, looks_ahead=False):
-    """Go on by what came, and notice nothing."""
-    reached = self.offset + page.received
-    following = replace(self, offset=reached, total=page.total, size=page.received)
-    return following if page.received and reached < page.total else None
-
-
-def creeping(self, page, *, looks_ahead=False):
-    """Go back by what has vanished, each time, and forget what was seen."""
-    vanished = (self.total or 0) - page.total
-    if vanished > 0 < self.offset:
-        return replace(self, offset=max(0, self.offset - vanished), total=page.total)
-    return blind(self, page)
-
-
-@pytest.mark.control("paymentsdk._paging.cursor.Cursor.advance", blind)
-@pytest.mark.control("paymentsdk._paging.cursor.Cursor.advance", creeping)
-@pytest.mark.parametrize("prefetch", [1, 4])
-async def test_a_table_that_shrinks_all_the_time_is_walked_forwards(tables, prefetch: int) -> None:
-    """Rows that leave the search while it is walked, as paid orders do, cost some calls more, not all of them again."""
-
-    def shrink(table) -> None:
-        table.gone.update(table.ids[:3])
-        del table.ids[:3]
-
-    table = tables(1000, drift=shrink)
-    table.gone = set()
-
-    seen = await ids(table.search(over(table), prefetch=prefetch))
-
-    assert set(range(1, 1001)) - table.gone <= set(seen)
-    assert len(table.offsets) <= 1.25 * 1000 / 30 + 3 * prefetch
-
-
-async def test_all_that_was_seen_vanishes(tables) -> None:
-    """When so much vanishes that the next page lies behind the end, the walk goes back to where the rest has slid."""
-
-    def clear(table) -> None:
-        if len(table.offsets) == 1:
-            del table.ids[:30]
-
-    table = tables(60, drift=clear)
-
-    assert list(range(1, 61)) == await ids(table.search(over(table)))
-
-
-async def test_a_walk_goes_back_no_further_than_rows_have_slid(tables) -> None:
-    """When many rows vanish at once, it is not begun anew."""
-
-    def clear(table) -> None:
-        if len(table.offsets) == 5:
-            del table.ids[:45]
-
-    table = tables(300, drift=clear)
-
-    assert list(range(1, 301)) == sorted(await ids(table.search(over(table))))
-    assert 150 - 45 - 30 <= min(table.offsets[5:]) <= 150 - 45
-
-
-async def test_rows_that_vanish_while_as_many_appear(tables) -> None:
-    """A total that stays the same hides that rows slid: reading some rows of every page again finds them."""
-
-    def swap(table) -> None:
-        table.ids.append(1000 + len(table.ids) + len(table.offsets))
-        table.ids.pop(0)
-
-    table, lossy = tables(100, drift=swap), tables(100, drift=swap)
-
-    assert set(range(5, 101)) <= set(await ids(table.search(over(table), overlap=5, page_size=20)))
-    assert not set(range(5, 101)) <= set(await ids(lossy.search(over(lossy), page_size=20)))
-
-
 # --- failing, and going on --------------------------------------------------------------------------------------------
 
 
@@ -530,172 +391,3 @@ async def test_walks_of_one_pager_are_apart(tables) -> None:
 
     assert [table.ids] * 2 == await asyncio.gather(ids(pager), ids(pager))
     assert table.ids == await ids(pager)
-
-
-# --- arguments --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("page_size", 0),
-        ("page_size", -1),
-        ("page_size", "10"),
-        ("page_size", True),
-        ("page_size", 1_000_001),
-        ("start", -1),
-        ("start", 2**53 + 1),
-        ("start", 1.5),
-        ("prefetch", 0),
-        ("prefetch", 65),
-        ("overlap", -1),
-        ("overlap", None),
-        ("prefetch", None),
-        ("overlap", 30),
-    ],
-)
-async def test_options_that_make_no_sense(client, option: str, value: object) -> None:
-    """An option is rejected where it is given, with its name, before anything is sent."""
-    with pytest.raises(RequestInvalid) as rejected:
-        client.invoices.search(**{"page_size": 30, option: value})
-
-    assert option == rejected.value.path
-
-
-@pytest.mark.parametrize(
-    ("filters", "place", "reason"),
-    [
-        ({"limit": 20}, "limit", "is not a filter: use page_size"),
-        ({"offset": 30}, "offset", "is not a filter: use start"),
-    ],
-)
-async def test_the_position_is_no_filter(client, filters: dict[str, int], place: str, reason: str) -> None:
-    """The walk itself says where each page begins: taken as filters, the platform's names for that would be lost."""
-    with pytest.raises(RequestInvalid) as rejected:
-        client.invoices.search(**{place: 20})
-
-    assert (place, reason) == (rejected.value.path, rejected.value.reason)
-
-
-async def test_options_at_their_bounds(client, transport) -> None:
-    """A walk may be resumed far out, and read as much again as a page has but one row."""
-    transport.replies(Response(200, {}, b'{"results":[],"paging":{"offset":9007199253740993,"total":0}}'))
-    walk = client.invoices.search(page_size=1_000_000, start=2**53, prefetch=64, overlap=999_999)
-
-    assert [] == await walk.collect(limit=2**53)
-    assert transport.requests[0].url.endswith("?offset=9007199253740993&limit=1000000")
-
-
-async def test_filters_are_checked_at_once(client, transport) -> None:
-    """A bad filter is rejected where it is given, not at the first row."""
-    with pytest.raises(RequestInvalid, match=r"\$query\.date_created_from"):
-        client.merchant_orders.search(date_created_from="yesterday")
-    with pytest.raises(RequestInvalid, match="limit"):
-        await client.invoices.search().collect(limit=-1)
-    assert [] == transport.requests
-
-
-@pytest.mark.parametrize(
-    "operation",
-    [
-        "invoices.search",
-        None,
-        OPERATIONS["orders.get"],
-        dataclasses.replace(OPERATIONS["invoices.search"], path="/shops/{shop}/invoices"),
-    ],
-)
-async def test_what_is_no_search_is_rejected_where_it_is_given(client, operation: object) -> None:
-    """An operation without pages, or with a path that no filter fills, is found out before the first row is wanted."""
-    with pytest.raises(RequestInvalid, match="a search without placeholders") as rejected:
-        Pager(client, operation)
-
-    assert "operation" == rejected.value.path
-
-
-class Shelf(Struct):
-    """A row whose id is not a string and no number."""
-
-    id: list[int]
-
-
-class Shelves(Struct):
-    """A page of them."""
-
-    rows: list[Shelf]
-    total: int
-
-
-SHELVES = Operation(
-    name="shelves.search",
-    method="GET",
-    path="/shelves",
-    section="",
-    summary="Search shelves",
-    retry=RetryClass.READ,
-    result=Shelves,
-    query=Position,
-    page=PageShape(items="rows", total="total"),
-)
-
-
-@pytest.mark.control(
-    "paymentsdk._paging.pager._Seen.fresh",
-    lambda self, rows, ids: [(row, row.id) for row in rows if row.id not in self._ids],
-    raises=TypeError,
-)
-async def test_rows_that_cannot_be_recognised_are_all_new(client, transport) -> None:
-    """An id that no set can hold, in an operation of one's own, ends no walk: its rows count as those without an id."""
-    transport.replies(
-        Response(200, {}, b'{"rows":[{"id":[1]},{"id":[2]}],"total":3}'),
-        Response(200, {}, b'{"rows":[{"id":[3]}],"total":3}'),
-    )
-
-    assert [[1], [2], [3]] == [row.id for row in await Pager(client, SHELVES).collect()]
-
-
-class Loose(Struct):
-    """A row that may have no id, told apart from one of null."""
-
-    name: str
-    id: str | UnsetType = UNSET
-
-
-class Loosely(Struct):
-    """A page of them."""
-
-    rows: tuple[Loose, ...]
-    total: int
-
-
-@pytest.mark.control("paymentsdk._paging.pager._NO_ID", frozenset({None, ""}))
-async def test_rows_whose_id_is_not_set_are_all_new(client, transport) -> None:
-    """To have no id is no id that rows share, whichever way an operation of one's own says it."""
-    transport.replies(*(Response(200, {}, b'{"rows":[{"name":"%d"}],"total":3}' % row) for row in range(3)))
-    search = dataclasses.replace(SHELVES, result=Loosely)
-
-    assert ["0", "1", "2"] == [row.name for row in await Pager(client, search).collect()]
-
-
-async def test_the_position_goes_out_with_the_filters(client, transport) -> None:
-    """Filters, offset and page size are sent together; without a page size the platform takes its own."""
-    transport.replies(*[Response(200, {}, b'{"results":[]}')] * 2)
-
-    await client.invoices.search(payer_id=5, start=60, page_size=20).collect()
-    await client.invoices.search().collect()
-
-    assert [
-        "https://platform.test/authorized_payments/search?payer_id=5&offset=60&limit=20",
-        "https://platform.test/authorized_payments/search?offset=0",
-    ] == [request.url for request in transport.requests]
-
-
-async def test_a_reset_in_the_middle_is_not_noticed(tables, make_client) -> None:
-    """Pages are retried like any other read: a walk over a shaky connection gives every row once."""
-
-    def shake(response: dict[str, object], request) -> None:
-        if len(table.offsets) % 2:
-            raise SendFailed("reset")
-
-    table = tables(100, changes=shake)
-
-    assert table.ids == await ids(table.search(make_client(transport=MemoryTransport(table)), prefetch=3))

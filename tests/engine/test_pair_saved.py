@@ -72,7 +72,7 @@ async def test_a_store_of_plain_methods_loses_no_pair(signed_in, issuer) -> None
     client = signed_in(issuer.pair(expires_at=0.0), store=store)
 
     assert "ORD1" == (await client.orders.get("ORD1")).id
-    assert ["TG-refresh-1"] == issuer.renewals
+    assert ["TG-refresh-1"] == issuer.refreshes
     assert "APP_USR-access-2" == store.kept.access_token
 
 
@@ -85,14 +85,14 @@ async def test_a_new_pair_is_saved_before_it_is_used(signed_in, issuer, until) -
     issuer.generation, issuer.renew = 2, counted(issuer)
 
     async def late() -> None:
-        await until(lambda: issuer.renewals)
+        await until(lambda: issuer.refreshes)
         await asyncio.sleep(0)
         await client.orders.get("ORD1")
 
     await asyncio.gather(client.orders.get("ORD1"), late(), late())
 
     assert [("saved", 0)] == store.log
-    assert 1 == len(issuer.renewals)
+    assert 1 == len(issuer.refreshes)
 
 
 async def test_whoever_is_rejected_while_a_pair_is_saved_waits_for_it(issuer, until) -> None:
@@ -131,7 +131,7 @@ async def test_a_store_that_fails_is_asked_again(signed_in, issuer, expires_at: 
     await client.orders.cancel("ORD1")
 
     assert [("failed", 0), ("saved", 0)] == store.log
-    assert 1 == len(issuer.renewals)
+    assert 1 == len(issuer.refreshes)
 
 
 async def forgets(self, now: float) -> None:
@@ -144,7 +144,7 @@ async def test_a_pair_is_saved_before_its_client_is_closed(signed_in, issuer, un
     store = SlowStore(issuer)
     client = signed_in(issuer.pair(expires_at=0.0), store=store)
     call = asyncio.create_task(client.orders.get("ORD1"))
-    await until(lambda: issuer.renewals)
+    await until(lambda: issuer.refreshes)
     call.cancel()
 
     await client.aclose()
@@ -292,7 +292,7 @@ async def test_a_pair_that_is_saved_in_the_end_is_as_new_as_any(make_client, iss
     await one.aclose()
     await other.orders.get("ORD1")
 
-    assert ["TG-refresh-1"] == issuer.renewals
+    assert ["TG-refresh-1"] == issuer.refreshes
 
 
 async def test_a_pair_that_cannot_be_saved_in_the_end(signed_in, issuer, caplog) -> None:
@@ -320,18 +320,18 @@ async def test_closing_asks_for_no_pair(signed_in, issuer, expires_at: float) ->
     await client.aclose()
 
     assert issuer.pair(3, expires_at) == await store.load()
-    assert 1 == len(issuer.renewals)
+    assert 1 == len(issuer.refreshes)
 
 
-@pytest.mark.parametrize("renewals", [0, 1], ids=["first-renewal", "second-renewal"])
+@pytest.mark.parametrize("refreshes", [0, 1], ids=["first-refresh", "second-refresh"])
 async def test_closing_does_not_wait_for_another_process(
-    signed_in, issuer, path, monkeypatch, until, *, renewals: int
+    signed_in, issuer, path, monkeypatch, until, *, refreshes: int
 ) -> None:
     """One that hangs with the lock in its hand keeps no client from being closed; nothing is asked for after that."""
     monkeypatch.setattr("paymentsdk._auth.token_store._LOOK_AGAIN", 0)
     client = signed_in(issuer.pair(expires_at=0.0), store=FileTokenStore(path))
     token = client._settings.auth
-    if renewals:
+    if refreshes:
         await client.orders.get("ORD1")
         issuer.generation += 1  # The new token is rejected as well.
 
@@ -343,4 +343,4 @@ async def test_closing_does_not_wait_for_another_process(
             await client.aclose()
     await until(lambda: token._flight is None)
 
-    assert renewals == len(issuer.renewals)
+    assert refreshes == len(issuer.refreshes)

@@ -299,8 +299,8 @@ async def test_a_401_is_answered_with_a_new_token_once(play, jobs, failures, clo
 
     played = await play(name, platform, auth=auth)
 
-    first, renewal, second = played.requests
-    assert renewal.url.endswith("/oauth/token")
+    first, refresh, second = played.requests
+    assert refresh.url.endswith("/oauth/token")
     assert (first.url, first.body, first.headers.get("X-Idempotency-Key")) == (
         second.url,
         second.body,

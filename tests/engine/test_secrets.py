@@ -221,12 +221,12 @@ CALLS = {
     "payment": lambda client: client.wallet_payments.create(PAYMENT),
     "invalid payment": lambda client: client.wallet_payments.create(OVERPRECISE),
     "seller": lambda client: client.with_options(access_token=NEXT_ACCESS).orders.cancel("ORD1"),
-    "renewal": lambda client: client.with_options(auth=RefreshingToken(ENDED)).orders.cancel("ORD1"),
+    "refresh": lambda client: client.with_options(auth=RefreshingToken(ENDED)).orders.cancel("ORD1"),
     "refusal": lambda client: client.with_options(auth=RefreshingToken(PAIR)).orders.cancel("ORD1"),
     "early": lambda client: client.with_options(auth=RefreshingToken(PAIR, early=10**10)).orders.cancel("ORD1"),
     "code": lambda client: client.oauth.exchange_code(CODE, code_verifier=VERIFIER),
     "invalid code": lambda client: client.oauth.exchange_code(CODE, client_secret=SECRET),
-    "refresh": lambda client: client.oauth.refresh(REFRESH, client_id="other", client_secret=SECRET),
+    "other application": lambda client: client.oauth.refresh(REFRESH, client_id="other", client_secret=SECRET),
 }
 
 
@@ -322,11 +322,11 @@ async def test_what_waits_holds_no_credential(spied) -> None:
 
 async def stop_renewals() -> None:
     """End what goes on when nobody waits for it any more."""
-    renewals = [task for task in asyncio.all_tasks() if "RefreshingToken" in repr(task.get_coro())]
-    for task in renewals:
+    refreshes = [task for task in asyncio.all_tasks() if "RefreshingToken" in repr(task.get_coro())]
+    for task in refreshes:
         task.cancel()
-    if renewals:
-        await asyncio.wait(renewals)
+    if refreshes:
+        await asyncio.wait(refreshes)
 
 
 async def within(seconds: float, coroutine: object) -> None:
@@ -465,7 +465,7 @@ async def test_the_text_of_a_foreign_exception_is_not_repeated(spied) -> None:
         async def send(self, request: Request) -> Response:
             raise RuntimeError(f"{dict(request.headers)} {request.body!r}")
 
-    for call in ("payment", "code", "renewal"):
+    for call in ("payment", "code", "refresh"):
         with pytest.raises(PaymentsError, match="RuntimeError") as failed:
             await CALLS[call](spied(transport=Defect()))
         assert_clean(str(failed.value), "".join(TracebackException.from_exception(failed.value).format()))

@@ -47,7 +47,7 @@ async def test_a_pair_that_was_saved_all_the_same(signed_in, issuer, expires_at:
 
     assert f"APP_USR-access-{generation}" == (await store.load()).access_token
     assert [f"Bearer APP_USR-access-{generation}"] * 2 == issuer.used[-2:]
-    assert [f"TG-refresh-{spent}" for spent in range(1, generation)] == issuer.renewals
+    assert [f"TG-refresh-{spent}" for spent in range(1, generation)] == issuer.refreshes
 
 
 @pytest.mark.parametrize(("rejected", "ends"), [("APP_USR-access-3", None), (None, START)])
@@ -63,7 +63,7 @@ async def test_a_pair_that_came_after_is_refreshed_if_it_cannot_be_used(signed_i
     token = await client._settings.auth.renew(rejected, client._exchange, START)
 
     assert "APP_USR-access-4" == token == (await store.load()).access_token
-    assert ["TG-refresh-1", "TG-refresh-2", "TG-refresh-3"] == issuer.renewals
+    assert ["TG-refresh-1", "TG-refresh-2", "TG-refresh-3"] == issuer.refreshes
 
 
 @pytest.mark.control("paymentsdk._auth.token_state.alive", lambda pair, now: True)
@@ -78,7 +78,7 @@ async def test_a_rejected_token_is_not_given_to_anyone(signed_in, issuer) -> Non
     token = await client._settings.auth.renew("APP_USR-access-0", client._exchange, START)
 
     assert "APP_USR-access-2" == token
-    assert 1 == len(issuer.renewals)
+    assert 1 == len(issuer.refreshes)
 
 
 def forgetting(after_reading):
@@ -109,7 +109,7 @@ async def test_a_pair_that_was_left_did_not_come_after(signed_in, issuer, ends: 
 
     await auth.drain(START)
 
-    assert ["TG-refresh-2"] == issuer.renewals
+    assert ["TG-refresh-2"] == issuer.refreshes
     assert "TG-refresh-3" == (await store.load()).refresh_token
 
 

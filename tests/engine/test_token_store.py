@@ -40,7 +40,7 @@ async def test_a_pair_that_another_process_saved_is_taken_over(
 
     await client.orders.get("ORD1")
 
-    assert [] == issuer.renewals
+    assert [] == issuer.refreshes
     assert "Bearer APP_USR-access-2" == issuer.used[-1]
 
 
@@ -54,7 +54,7 @@ async def test_who_comes_second_takes_the_pair_of_the_first(make_client, issuer,
     orders = await asyncio.gather(*(client.orders.get("ORD1") for client in clients))
 
     assert ["ORD1", "ORD1"] == [order.id for order in orders]
-    assert ["TG-refresh-1", "TG-refresh-1"] == issuer.renewals
+    assert ["TG-refresh-1", "TG-refresh-1"] == issuer.refreshes
     assert {"Bearer APP_USR-access-2"} == set(issuer.used)
 
 
@@ -68,7 +68,7 @@ async def test_the_pair_of_the_program_is_the_last_resort(signed_in, issuer) -> 
         await client.orders.get("ORD1")
     await client.orders.get("ORD1")
 
-    assert ["TG-refresh-4", "TG-refresh-5"] == issuer.renewals
+    assert ["TG-refresh-4", "TG-refresh-5"] == issuer.refreshes
     assert "Bearer APP_USR-access-6" == issuer.used[-1]
 
 
@@ -85,7 +85,7 @@ async def test_a_person_who_authorises_anew_needs_no_restart(signed_in, issuer) 
     await store.save(issuer.pair(7, expires_at=START + 3600))
 
     assert "ORD1" == (await client.orders.get("ORD1")).id
-    assert 1 == len(issuer.renewals)
+    assert 1 == len(issuer.refreshes)
 
 
 async def test_a_refreshed_pair_goes_to_a_file(make_client, issuer, path) -> None:
@@ -96,7 +96,7 @@ async def test_a_refreshed_pair_goes_to_a_file(make_client, issuer, path) -> Non
     again = make_client(issuer, auth=RefreshingToken(store=FileTokenStore(path)))
 
     assert "ORD1" == (await again.orders.get("ORD1")).id
-    assert ["TG-refresh-1"] == issuer.renewals
+    assert ["TG-refresh-1"] == issuer.refreshes
     assert structs.replace(issuer.pair(2, START + 3600), issued_at=START) == await FileTokenStore(path).load()
 
 
@@ -107,7 +107,7 @@ async def test_a_pair_of_the_store_that_has_ended_is_refreshed(signed_in, issuer
 
     await signed_in(store=store).orders.get("ORD1")
 
-    assert ["TG-refresh-1"] == issuer.renewals
+    assert ["TG-refresh-1"] == issuer.refreshes
 
 
 @pytest.mark.parametrize(("own", "other", "in_use"), [(START - 1, START - 2, 3), (START + 3600, START + 60, 2)])
@@ -133,8 +133,8 @@ async def test_a_spent_grant_beside_a_spent_one(signed_in, issuer) -> None:
         with pytest.raises(ReauthorizationRequired):
             await client.orders.get("ORD1")
 
-    assert {"TG-refresh-1", "TG-refresh-2"} == set(issuer.renewals)
-    assert len(issuer.renewals) <= 3
+    assert {"TG-refresh-1", "TG-refresh-2"} == set(issuer.refreshes)
+    assert len(issuer.refreshes) <= 3
 
 
 async def test_nothing_in_the_store(signed_in, issuer) -> None:
@@ -181,7 +181,7 @@ async def test_processes_that_share_a_file_renew_one_after_the_other(
 
     assert 1 == asked
     assert ["ORD1"] * 3 == [order.id for order in orders]
-    assert ["TG-refresh-1"] == issuer.renewals
+    assert ["TG-refresh-1"] == issuer.refreshes
 
 
 async def test_a_refresh_that_fails_lets_the_next_one_try(make_client, issuer, path) -> None:
@@ -205,7 +205,7 @@ async def test_a_file_in_a_folder_that_is_not_there(make_client, issuer, path) -
         RefreshFailed, match=r"refreshed: FileNotFoundError '.*missing.*': No such file or directory \(token_store.py:"
     ):
         await client.orders.get("ORD1")
-    assert [] == issuer.renewals
+    assert [] == issuer.refreshes
 
     (path.parent / "missing").mkdir()
     assert "ORD1" == (await client.orders.get("ORD1")).id
@@ -221,7 +221,7 @@ async def test_a_process_that_was_stopped_stops_the_others_for_so_long(make_clie
             await client.orders.get("ORD1")
         await client.aclose()
 
-    assert [] == issuer.renewals
+    assert [] == issuer.refreshes
 
 
 async def test_who_begins_with_a_live_pair_waits_for_nobody(make_client, issuer, path) -> None:
@@ -232,7 +232,7 @@ async def test_who_begins_with_a_live_pair_waits_for_nobody(make_client, issuer,
     async with FileTokenStore(path).lock(), asyncio.timeout(10):
         assert "ORD1" == (await client.orders.get("ORD1")).id
 
-    assert [] == issuer.renewals
+    assert [] == issuer.refreshes
 
 
 class WholeDatabase(MemoryTokenStore):
@@ -259,7 +259,7 @@ async def test_a_store_that_cannot_be_read_without_its_lock_is_read_with_it(make
 
     assert "ORD1" == (await client.orders.get("ORD1")).id
 
-    assert (["TG-refresh-1"] if ends < START else []) == issuer.renewals
+    assert (["TG-refresh-1"] if ends < START else []) == issuer.refreshes
 
 
 async def wait_for(store: FileTokenStore) -> None:

@@ -44,7 +44,7 @@ PAYMENT = WalletPaymentRequest(
 
 
 class Journal(SQLiteJournal):
-    """A journal that counts renewals, and whose disk may be full when a record is to be closed."""
+    """A journal that counts how often a lease is renewed, and whose disk may be full when a record is to be closed."""
 
     full = False
     renewed = 0

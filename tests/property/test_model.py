@@ -116,9 +116,11 @@ class Machine(RuleBasedStateMachine):
     """A sandbox that a client asks, its buyer and its clock; and the model beside it."""
 
     transport: type[AiohttpTransport | Http11Transport] = AiohttpTransport
+    runs = 0
 
     def __init__(self):
         super().__init__()
+        type(self).runs += 1
         self.loop = asyncio.new_event_loop()
         self.directory = Path(tempfile.mkdtemp())
         self.clock = Swift()
@@ -664,8 +666,9 @@ class FastMachine(Machine):
     transport = Http11Transport
 
 
-def happens(machine: type[Machine], *, share: int) -> None:
-    """Let things happen, so many as are one in *share* of what other tests have for examples."""
+def runs(machine: type[Machine], *, share: int) -> int:
+    """Let things happen, so many as are one in *share* of what other tests have for examples; return how often."""
+    machine.runs = 0
     run_state_machine_as_test(
         machine,
         settings=settings(
@@ -676,6 +679,7 @@ def happens(machine: type[Machine], *, share: int) -> None:
             report_multiple_bugs=False,
         ),
     )
+    return machine.runs
 
 
 @pytest.mark.control("paymentsdk.sandbox._idempotency.replay", lambda *_, **__: None)
@@ -686,9 +690,9 @@ def happens(machine: type[Machine], *, share: int) -> None:
 )
 def test_what_happens_is_what_the_contract_promises():
     """In whatever order, with whatever faults in between: each effect once, and a search that finds what there is."""
-    happens(Machine, share=10)
+    assert runs(Machine, share=10)
 
 
 def test_so_it_is_over_the_fast_transport():
     """The ledger has the same to say over either transport; what makes the test fail is shown above."""
-    happens(FastMachine, share=20)
+    assert runs(FastMachine, share=20)

@@ -81,13 +81,9 @@ def served():
         yield sandbox
 
 
-def check(status: int, body: bytes) -> None:
-    """Reject a response that nobody should ever see."""
-    text = body.decode()
-    assert status < 500, text
-    assert "Traceback" not in text
-    assert "site-packages" not in text
-    assert "paymentsdk/" not in text
+def leaks(body: bytes) -> list[str]:
+    """Return what of the program a response shows, which nobody should ever see."""
+    return [word for word in ("Traceback", "site-packages", "paymentsdk/") if word in body.decode()]
 
 
 FUZZED = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
@@ -105,7 +101,8 @@ def test_a_hostile_body_gets_a_documented_rejection(served, name, caplog):
     def fuzz(body: bytes) -> None:
         path = operation.path.replace("{order_id}", "ORD" + "0" * 26)
         status, answer, _ = ask(served, operation.method, path, body, key=f"{name}{next(keys)}")
-        check(status, answer)
+        assert status < 500, answer
+        assert [] == leaks(answer)
         if status >= 400:
             assert documented & {(status, one) for one in codes(answer)}, answer
 
@@ -179,7 +176,8 @@ def test_a_hostile_query_gets_a_documented_rejection(served, name):
             f"{quote(k, safe=safe, errors='replace')}={quote(v, safe=safe, errors='replace')}" for k, v in query.items()
         )
         status, answer, _ = ask(served, "GET", f"{operation.path}?{text}")
-        check(status, answer)
+        assert status < 500, answer
+        assert [] == leaks(answer)
 
     fuzz()
 
@@ -207,7 +205,8 @@ def test_a_hostile_command_gets_a_rejection(start, command):
         )
         def fuzz(body: bytes) -> None:
             status, answer, _ = ask(sandbox, method, "/_sandbox/" + path.replace("{id}", "1"), body)
-            check(status, answer)
+            assert status < 500, answer
+            assert [] == leaks(answer)
 
         fuzz()
 
@@ -222,4 +221,5 @@ def test_a_hostile_header_gets_a_rejection(served, key, token):
     body = msgspec.json.encode(OPERATIONS["orders.create"].example)
     for sent in ({"X-Idempotency-Key": key}, {"Authorization": f"Bearer {token}", "X-Idempotency-Key": "k"}):
         status, answer, _ = ask(served, "POST", "/v1/orders", body, headers=sent)
-        check(status, answer)
+        assert status < 500, answer
+        assert [] == leaks(answer)

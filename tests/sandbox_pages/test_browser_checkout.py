@@ -86,7 +86,7 @@ async def test_a_sandbox_that_ends_is_noticed(tab, sandbox) -> None:
 
     await tab.until("document.querySelector('#link').textContent.trim() === 'Not connected'")
     await tab.click("[data-example]")
-    await tab.until("document.querySelector('#news').textContent === 'The sandbox does not respond.'")
+    assert await tab.until("document.querySelector('#news').textContent === 'The sandbox does not respond.'")
 
 
 # --- the buyer ---------------------------------------------------------------------------------------------------

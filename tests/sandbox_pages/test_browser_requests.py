@@ -52,7 +52,7 @@ async def test_what_changed_elsewhere_is_loaded(tab, sandbox) -> None:
 
     sandbox.faults.add(FaultRule(effect="hang"))
 
-    await tab.until("document.querySelectorAll('#faults li').length === 1")
+    assert await tab.until("document.querySelectorAll('#faults li').length === 1")
 
 
 async def test_what_did_not_change_is_left_alone(tab, sandbox, shop) -> None:

@@ -1,0 +1,94 @@
+"""Amounts of a response that are none, or of a monstrous size."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+from msgspec import Struct
+
+from paymentsdk import OPERATIONS, Operation
+from tests.engine.declared import declared
+
+NOT_AMOUNTS = [
+    *(f'"{text}"' for text in ("NaN", "nan", "-NaN", "sNaN", "nan123", "Infinity", "-infinity", "iNf", "+inf")),
+    *("1e999999999", '"1e999999999"', "1E+100", "-1e-999999999", '"1e-999999999"', "0e-999999999"),
+    # Not so long as it is written, but as a number.
+    *("1e99", '"1e99"', "9" * 50 + "e50", "0.1e-99"),
+]
+
+
+@pytest.mark.control("paymentsdk._codec.amounts._suspects", lambda most: defaultdict(lambda: True))
+@pytest.mark.parametrize("amount", [amount for amount in NOT_AMOUNTS if "e" in amount.lower()])
+@pytest.mark.parametrize("name", ["orders.get", "merchant_orders.search"])
+def test_amounts_of_a_monstrous_size(name: str, amount: str) -> None:
+    """A number with more digits than a sheet of paper is a bomb for the first who prints it: it is dropped."""
+    assert_dropped(name, amount)
+
+
+@pytest.mark.parametrize("amount", NOT_AMOUNTS)
+@pytest.mark.parametrize("name", ["orders.get", "merchant_orders.search"])
+def test_amounts_that_are_none(name: str, amount: str) -> None:
+    """NaN, infinities and monstrous exponents decode like any amount: they are found at any depth, and dropped."""
+    assert_dropped(name, amount)
+
+
+def assert_dropped(name: str, amount: str) -> None:
+    """Decode a response with a second amount that is none."""
+    row = f'{{"id":"X1","items":[{{"title":"Tea","unit_price":{amount}}},{{"unit_price":5}}]}}'
+    response = row if name == "orders.get" else f'{{"elements":[{row}]}}'
+    decoded, anomalies = decoder_of(name).decode(response.encode())
+
+    decoded = decoded if name == "orders.get" else decoded.elements[0]
+    assert [None, Decimal(5)] == [item.unit_price for item in decoded.items]
+    [anomaly] = anomalies
+    assert anomaly.path.endswith(".items[0].unit_price")
+    assert "dropped" in anomaly.reason
+
+
+@pytest.mark.parametrize(
+    "amount", ["0", "-5", "0.00", "1e10", "5.0E8", '"1E+2"', "1e-7", "1e98", "-1e-98", "123456789012345678901234567890"]
+)
+def test_amounts_that_are_plain_enough(amount: str) -> None:
+    """Answers may have amounts that a request may not: any plain number."""
+    decoder = OPERATIONS["orders.get"]
+
+    decoded, anomalies = decoder.decode(f'{{"id":"X1","total_amount":{amount}}}'.encode())
+
+    assert Decimal(amount.strip('"')) == decoded.total_amount
+    assert () == anomalies
+
+
+@pytest.mark.parametrize("amount", ["1" * 99, "1" * 50 + ".55", f"0.{'0' * 40}1", f'"{"9" * 99}"'])
+def test_long_amounts_beside_a_member_that_is_repaired(amount: str) -> None:
+    """What another member has wrong costs no amount its digits."""
+    clean, _ = decoder_of("orders.get").decode(f'{{"id":"X1","total_amount":{amount}}}'.encode())
+
+    mended, [anomaly] = decoder_of("orders.get").decode(
+        f'{{"id":"X1","total_amount":{amount},"created_date":"soon"}}'.encode()
+    )
+
+    assert "$.created_date" == anomaly.path
+    assert Decimal(amount.strip('"')) == clean.total_amount == mended.total_amount
+
+
+class Lists(Struct):
+    """Amounts in lists, which no response has so far."""
+
+    id: str
+    amounts: tuple[Decimal, ...] | None = None
+
+
+def test_amounts_in_lists_are_searched() -> None:
+    """A list of amounts is searched as well."""
+    value, anomalies = declared(result=Lists).decode(b'{"id":"1","amounts":["1","NaN","2"]}')
+
+    assert (Decimal(1), Decimal(2)) == value.amounts
+    assert ["$.amounts[1]"] == [anomaly.path for anomaly in anomalies]
+
+
+def decoder_of(name: str) -> Operation:
+    """The operation as if it had never been used: it makes its decoder anew."""
+    return replace(OPERATIONS[name])

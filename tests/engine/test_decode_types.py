@@ -1,0 +1,189 @@
+"""Responses of somebody else's types are repaired as those of the platform."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Annotated, Generic, Literal, TypeVar
+from uuid import UUID
+
+import pytest
+from msgspec import Meta
+
+from paymentsdk.resources.common import Day, ResponseStruct
+from tests.engine.declared import declared
+
+T = TypeVar("T")
+
+
+DAY = "2026-01-31"
+
+
+DROPPED, REPAIRED, UNSET = "dropped", "repaired", "stands for unset"
+
+
+def body(**members: object) -> bytes:
+    """A response with an id and *members*."""
+    return json.dumps({"id": "X1", **members}).encode()
+
+
+class Row(ResponseStruct):
+    """A row of somebody else's operation."""
+
+    id: str
+    count: int | None = None
+
+
+class Shelf(ResponseStruct):
+    """A response of somebody else's operation, with members of types that no response of the contract has."""
+
+    id: str
+    name: str | None = None
+    rows: list[Row] | None = None
+    by_name: dict[str, Row] | None = None
+    state: Literal["full", "empty"] | None = None
+    since: date | None = None
+    mark: UUID | None = None
+    words: frozenset[str] | None = None
+    more: object = None
+
+
+UUID_OF_MARK = UUID(int=7)
+
+
+@pytest.mark.parametrize(
+    ("sent", "member", "reason"),
+    [
+        (
+            {"rows": [{"id": "1"}, {"id": 2, "count": "3"}, None]},
+            {"rows": [Row(id="1"), Row(id="2", count=3)]},
+            REPAIRED,
+        ),
+        ({"rows": "none"}, {"rows": None}, DROPPED),
+        ({"by_name": {"a": {"id": "1"}}}, {"by_name": {"a": Row(id="1")}}, None),
+        ({"by_name": {"a": {"id": 1}}}, {"by_name": None}, DROPPED),
+        ({"state": "full"}, {"state": "full"}, None),
+        ({"state": "half"}, {"state": None}, DROPPED),
+        ({"since": DAY}, {"since": date(2026, 1, 31)}, None),
+        ({"since": ""}, {"since": None}, UNSET),
+        ({"mark": str(UUID_OF_MARK)}, {"mark": UUID_OF_MARK}, None),
+        ({"words": ["a", "b"]}, {"words": frozenset("ab")}, None),
+        ({"more": {"a": [1.5]}}, {"more": {"a": [1.5]}}, None),
+    ],
+)
+def test_members_of_other_types_cost_nothing_else(
+    sent: dict[str, object], member: dict[str, object], reason: str | None
+) -> None:
+    """An operation that somebody else declares is read as far as it can be, whatever the types of its response."""
+    shelf, anomalies = declared(result=Shelf).decode(body(name=5, **sent))
+
+    assert Shelf(id="X1", name="5", **member) == shelf
+    assert reason is None or any(reason in anomaly.reason for anomaly in anomalies[1:])
+    assert (reason is None) == (len(anomalies) == 1)
+
+
+class Holder(ResponseStruct, Generic[T]):
+    """A response of somebody else's operation that holds what it is told."""
+
+    id: str
+    one: T | None = None
+    rows: list[T] | None = None
+
+
+class Priced(ResponseStruct):
+    """What it is told of."""
+
+    amount: Decimal | None = None
+
+
+def test_a_response_may_be_generic() -> None:
+    """It is read and repaired as any other is, and an amount in it that cannot be used is dropped."""
+    decoder = declared(result=Holder[Priced])
+    price = Priced(amount=Decimal("1.50"))
+
+    assert (Holder(id="1", one=price), ()) == decoder.decode(body(id="1", one={"amount": 1.5}))
+    mended, _ = decoder.decode(body(id=1, rows=[{"amount": "1.50"}, {"amount": [1]}]))
+    assert Holder(id="1", rows=[price, Priced()]) == mended
+    unusable, anomalies = decoder.decode(body(id="1", one={"amount": "NaN"}))
+    assert (Holder(id="1", one=Priced()), ["$.one.amount"]) == (unusable, [anomaly.path for anomaly in anomalies])
+
+
+class Counted(ResponseStruct):
+    """A row of somebody else's operation that has to have more than an id."""
+
+    id: int | str
+    count: int
+    state: Literal["full", "empty"]
+    row: Row
+
+
+class CountedPage(ResponseStruct):
+    """A page of them."""
+
+    rows: list[Counted]
+
+
+@pytest.mark.control("paymentsdk._codec.repair._empty", lambda info: "")
+def test_a_row_without_what_it_must_have_is_still_a_row() -> None:
+    """What is missing is an empty text where a text belongs, and None in every other place: a count holds no text."""
+    page, anomalies = declared(result=CountedPage).decode(body(rows=[{"count": "many"}, {"id": 2, "count": "3"}]))
+
+    assert [("", None, None, None), (2, 3, None, None)] == [(r.id, r.count, r.state, r.row) for r in page.rows]
+    missing = {a.path: a.reason for a in anomalies if "missing" in a.reason}
+    assert "is missing; read as empty" == missing.pop("$.rows[0].id")
+    assert {"is missing; read as None"} == {*missing.values()}
+
+
+class Noted(ResponseStruct):
+    """A response of somebody else's operation with members that have to come, be it as null."""
+
+    id: str
+    note: str | None
+    told: Annotated[str | None, Meta(description="what the buyer was told")]
+    free: object
+    nothing: None
+    rows: list[Noted] | None = None
+
+
+@pytest.mark.control("paymentsdk._codec.repair._may_be_null", lambda info: False, raises=ValueError)
+def test_null_is_read_where_it_may_stand() -> None:
+    """A null that the type allows is None, and no anomaly, also in a response in which something else is crooked."""
+    decoder = declared(result=Noted)
+    nulls = dict.fromkeys(("note", "told", "free", "nothing"))
+    whole, _ = decoder.decode(body(id="1", **nulls, rows=[{"id": "2", **nulls}]))
+
+    mended, anomalies = decoder.decode(body(id="1", **nulls, rows=[{"id": 2, **nulls}]))
+
+    assert whole == mended
+    assert ["$.rows[0].id"] == [anomaly.path for anomaly in anomalies]
+    for name in nulls:
+        with pytest.raises(ValueError, match=f"no usable '{name}'"):
+            decoder.decode(body(id="1", **{other: None for other in nulls if other != name}))
+
+
+class Branch(ResponseStruct):
+    """A response of somebody else's operation that holds itself."""
+
+    id: str
+    amount: Decimal | None = None
+    day: Day | None = None
+    branches: list[Branch] | None = None
+
+
+@pytest.mark.control("paymentsdk._codec.amounts.compile_check", lambda kind: lambda value: False)
+def test_a_response_may_hold_itself() -> None:
+    """It is read as any other is, and an amount that cannot be used is dropped however deep it stands."""
+    decoder = declared(result=Branch)
+    leaf, inner = {"id": "3", "amount": 1.5}, {"id": "2"}
+
+    clean, none = decoder.decode(body(id="1", branches=[{**inner, "branches": [leaf]}]))
+    mended, anomalies = decoder.decode(body(id="1", branches=[{**inner, "branches": [{**leaf, "amount": "NaN"}]}]))
+    dated, _ = decoder.decode(body(id="1", branches=[{**inner, "day": "2026-01-31"}]))
+
+    assert (Decimal("1.5"), ()) == (clean.branches[0].branches[0].amount, none)
+    assert (None, ["$.branches[0].branches[0].amount"]) == (
+        mended.branches[0].branches[0].amount,
+        [anomaly.path for anomaly in anomalies],
+    )
+    assert datetime(2026, 1, 31, tzinfo=UTC) == dated.branches[0].day

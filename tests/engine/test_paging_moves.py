@@ -1,0 +1,140 @@
+"""Rows that vanish, appear or move during a walk: none is lost, and none is repeated."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tests.engine.walks import ids, over
+
+
+@pytest.mark.parametrize("prefetch", [1, 4])
+async def test_rows_that_appear_at_the_end_are_found(tables, prefetch: int) -> None:
+    """The total may grow while the walk goes on."""
+
+    def grow(table) -> None:
+        if len(table.ids) < 200:
+            table.ids += range(len(table.ids) + 1, len(table.ids) + 51)
+
+    table = tables(50, drift=grow)
+
+    assert list(range(1, 201)) == await ids(table.search(over(table), prefetch=prefetch))
+
+
+async def test_rows_that_appear_in_front_are_not_repeated(tables) -> None:
+    """New rows push others over the edge of a page: each is given once."""
+
+    def newer(table) -> None:
+        table.ids.insert(0, -len(table.offsets))
+
+    table = tables(100, drift=newer)
+    seen = await ids(table.search(over(table)))
+
+    assert len(seen) == len(set(seen))
+    assert set(range(1, 101)) <= set(seen)
+
+
+def vanishing(plan: list[list[float]]):
+    """Delete rows before each page: for each number of *plan*, the row at that share of the table."""
+    steps = iter(plan)
+
+    def drift(table) -> None:
+        for share in next(steps, ()):
+            if table.ids:
+                table.gone.add(table.ids.pop(int(share * (len(table.ids) - 1))))
+
+    return drift
+
+
+@given(
+    rows=st.integers(0, 100),
+    cap=st.integers(1, 30),
+    prefetch=st.integers(1, 4),
+    elements=st.booleans(),
+    plan=st.lists(st.lists(st.floats(0, 1), max_size=12), max_size=12),
+)
+async def test_no_surviving_row_is_lost(
+    tables, *, rows: int, cap: int, prefetch: int, elements: bool, plan: list[list[float]]
+) -> None:
+    """Whatever vanishes between the pages, all that is there from the beginning to the end is given, once."""
+    table = tables(rows, cap=cap, elements=elements, drift=vanishing(plan))
+    table.gone = set()
+
+    seen = await ids(table.search(over(table), prefetch=prefetch))
+
+    assert len(seen) == len(set(seen))
+    assert set(range(1, rows + 1)) - table.gone <= set(seen)
+
+
+def blind(self, page, *, looks_ahead=False):
+    """Go on by what came, and notice nothing."""
+    reached = self.offset + page.received
+    following = replace(self, offset=reached, total=page.total, size=page.received)
+    return following if page.received and reached < page.total else None
+
+
+def creeping(self, page, *, looks_ahead=False):
+    """Go back by what has vanished, each time, and forget what was seen."""
+    vanished = (self.total or 0) - page.total
+    if vanished > 0 < self.offset:
+        return replace(self, offset=max(0, self.offset - vanished), total=page.total)
+    return blind(self, page)
+
+
+@pytest.mark.control("paymentsdk._paging.cursor.Cursor.advance", blind)
+@pytest.mark.control("paymentsdk._paging.cursor.Cursor.advance", creeping)
+@pytest.mark.parametrize("prefetch", [1, 4])
+async def test_a_table_that_shrinks_all_the_time_is_walked_forwards(tables, prefetch: int) -> None:
+    """Rows that leave the search while it is walked, as paid orders do, cost some calls more, not all of them again."""
+
+    def shrink(table) -> None:
+        table.gone.update(table.ids[:3])
+        del table.ids[:3]
+
+    table = tables(1000, drift=shrink)
+    table.gone = set()
+
+    seen = await ids(table.search(over(table), prefetch=prefetch))
+
+    assert set(range(1, 1001)) - table.gone <= set(seen)
+    assert len(table.offsets) <= 1.25 * 1000 / 30 + 3 * prefetch
+
+
+async def test_all_that_was_seen_vanishes(tables) -> None:
+    """When so much vanishes that the next page lies behind the end, the walk goes back to where the rest has slid."""
+
+    def clear(table) -> None:
+        if len(table.offsets) == 1:
+            del table.ids[:30]
+
+    table = tables(60, drift=clear)
+
+    assert list(range(1, 61)) == await ids(table.search(over(table)))
+
+
+async def test_a_walk_goes_back_no_further_than_rows_have_slid(tables) -> None:
+    """When many rows vanish at once, it is not begun anew."""
+
+    def clear(table) -> None:
+        if len(table.offsets) == 5:
+            del table.ids[:45]
+
+    table = tables(300, drift=clear)
+
+    assert list(range(1, 301)) == sorted(await ids(table.search(over(table))))
+    assert 150 - 45 - 30 <= min(table.offsets[5:]) <= 150 - 45
+
+
+async def test_rows_that_vanish_while_as_many_appear(tables) -> None:
+    """A total that stays the same hides that rows slid: reading some rows of every page again finds them."""
+
+    def swap(table) -> None:
+        table.ids.append(1000 + len(table.ids) + len(table.offsets))
+        table.ids.pop(0)
+
+    table, lossy = tables(100, drift=swap), tables(100, drift=swap)
+
+    assert set(range(5, 101)) <= set(await ids(table.search(over(table), overlap=5, page_size=20)))
+    assert not set(range(5, 101)) <= set(await ids(lossy.search(over(lossy), page_size=20)))

@@ -1,0 +1,195 @@
+"""What a search takes besides its filters."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TypedDict
+
+import pytest
+from msgspec import UNSET, Struct, UnsetType
+
+from paymentsdk import (
+    Operation,
+    Pager,
+    PageShape,
+    RequestInvalid,
+    Response,
+    RetryClass,
+    SendFailed,
+)
+from paymentsdk.resources import OPERATIONS
+from paymentsdk.testing import MemoryTransport
+from tests.engine.walks import ids
+
+
+class Position(TypedDict, total=False):
+    """The filters of a search of one's own: where a page begins, and how many rows it has."""
+
+    offset: int
+    limit: int
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("page_size", 0),
+        ("page_size", -1),
+        ("page_size", "10"),
+        ("page_size", True),
+        ("page_size", 1_000_001),
+        ("start", -1),
+        ("start", 2**53 + 1),
+        ("start", 1.5),
+        ("prefetch", 0),
+        ("prefetch", 65),
+        ("overlap", -1),
+        ("overlap", None),
+        ("prefetch", None),
+        ("overlap", 30),
+    ],
+)
+async def test_options_that_make_no_sense(client, option: str, value: object) -> None:
+    """An option is rejected where it is given, with its name, before anything is sent."""
+    with pytest.raises(RequestInvalid) as rejected:
+        client.invoices.search(**{"page_size": 30, option: value})
+
+    assert option == rejected.value.path
+
+
+@pytest.mark.parametrize(
+    ("filters", "place", "reason"),
+    [
+        ({"limit": 20}, "limit", "is not a filter: use page_size"),
+        ({"offset": 30}, "offset", "is not a filter: use start"),
+    ],
+)
+async def test_the_position_is_no_filter(client, filters: dict[str, int], place: str, reason: str) -> None:
+    """The walk itself says where each page begins: taken as filters, the platform's names for that would be lost."""
+    with pytest.raises(RequestInvalid) as rejected:
+        client.invoices.search(**{place: 20})
+
+    assert (place, reason) == (rejected.value.path, rejected.value.reason)
+
+
+async def test_options_at_their_bounds(client, transport) -> None:
+    """A walk may be resumed far out, and read as much again as a page has but one row."""
+    transport.replies(Response(200, {}, b'{"results":[],"paging":{"offset":9007199253740993,"total":0}}'))
+    walk = client.invoices.search(page_size=1_000_000, start=2**53, prefetch=64, overlap=999_999)
+
+    assert [] == await walk.collect(limit=2**53)
+    assert transport.requests[0].url.endswith("?offset=9007199253740993&limit=1000000")
+
+
+async def test_filters_are_checked_at_once(client, transport) -> None:
+    """A bad filter is rejected where it is given, not at the first row."""
+    with pytest.raises(RequestInvalid, match=r"\$query\.date_created_from"):
+        client.merchant_orders.search(date_created_from="yesterday")
+    with pytest.raises(RequestInvalid, match="limit"):
+        await client.invoices.search().collect(limit=-1)
+    assert [] == transport.requests
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        "invoices.search",
+        None,
+        OPERATIONS["orders.get"],
+        dataclasses.replace(OPERATIONS["invoices.search"], path="/shops/{shop}/invoices"),
+    ],
+)
+async def test_what_is_no_search_is_rejected_where_it_is_given(client, operation: object) -> None:
+    """An operation without pages, or with a path that no filter fills, is found out before the first row is wanted."""
+    with pytest.raises(RequestInvalid, match="a search without placeholders") as rejected:
+        Pager(client, operation)
+
+    assert "operation" == rejected.value.path
+
+
+class Shelf(Struct):
+    """A row whose id is not a string and no number."""
+
+    id: list[int]
+
+
+class Shelves(Struct):
+    """A page of them."""
+
+    rows: list[Shelf]
+    total: int
+
+
+SHELVES = Operation(
+    name="shelves.search",
+    method="GET",
+    path="/shelves",
+    section="",
+    summary="Search shelves",
+    retry=RetryClass.READ,
+    result=Shelves,
+    query=Position,
+    page=PageShape(items="rows", total="total"),
+)
+
+
+@pytest.mark.control(
+    "paymentsdk._paging.pager._Seen.fresh",
+    lambda self, rows, ids: [(row, row.id) for row in rows if row.id not in self._ids],
+    raises=TypeError,
+)
+async def test_rows_that_cannot_be_recognised_are_all_new(client, transport) -> None:
+    """An id that no set can hold, in an operation of one's own, ends no walk: its rows count as those without an id."""
+    transport.replies(
+        Response(200, {}, b'{"rows":[{"id":[1]},{"id":[2]}],"total":3}'),
+        Response(200, {}, b'{"rows":[{"id":[3]}],"total":3}'),
+    )
+
+    assert [[1], [2], [3]] == [row.id for row in await Pager(client, SHELVES).collect()]
+
+
+class Loose(Struct):
+    """A row that may have no id, told apart from one of null."""
+
+    name: str
+    id: str | UnsetType = UNSET
+
+
+class Loosely(Struct):
+    """A page of them."""
+
+    rows: tuple[Loose, ...]
+    total: int
+
+
+@pytest.mark.control("paymentsdk._paging.pager._NO_ID", frozenset({None, ""}))
+async def test_rows_whose_id_is_not_set_are_all_new(client, transport) -> None:
+    """To have no id is no id that rows share, whichever way an operation of one's own says it."""
+    transport.replies(*(Response(200, {}, b'{"rows":[{"name":"%d"}],"total":3}' % row) for row in range(3)))
+    search = dataclasses.replace(SHELVES, result=Loosely)
+
+    assert ["0", "1", "2"] == [row.name for row in await Pager(client, search).collect()]
+
+
+async def test_the_position_goes_out_with_the_filters(client, transport) -> None:
+    """Filters, offset and page size are sent together; without a page size the platform takes its own."""
+    transport.replies(*[Response(200, {}, b'{"results":[]}')] * 2)
+
+    await client.invoices.search(payer_id=5, start=60, page_size=20).collect()
+    await client.invoices.search().collect()
+
+    assert [
+        "https://platform.test/authorized_payments/search?payer_id=5&offset=60&limit=20",
+        "https://platform.test/authorized_payments/search?offset=0",
+    ] == [request.url for request in transport.requests]
+
+
+async def test_a_reset_in_the_middle_is_not_noticed(tables, make_client) -> None:
+    """Pages are retried like any other read: a walk over a shaky connection gives every row once."""
+
+    def shake(response: dict[str, object], request) -> None:
+        if len(table.offsets) % 2:
+            raise SendFailed("reset")
+
+    table = tables(100, changes=shake)
+
+    assert table.ids == await ids(table.search(make_client(transport=MemoryTransport(table)), prefetch=3))

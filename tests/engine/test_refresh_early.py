@@ -1,0 +1,225 @@
+"""A token that is refreshed before it ends: nobody waits for that, and nothing is lost if it fails."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from paymentsdk import (
+    ClientClosed,
+    NotSent,
+    ReauthorizationRequired,
+    RefreshingToken,
+    RequestInvalid,
+    Response,
+    SendFailed,
+    Timeout,
+    TokenPair,
+)
+from tests.engine.issuer import ONCE, START
+
+
+async def test_a_token_is_refreshed_before_it_ends(signed_in, issuer, clock) -> None:
+    """Ten minutes before its end a token is refreshed, so that no call has to be rejected first."""
+    client = signed_in(issuer.pair(expires_at=START + 601))
+
+    await client.orders.get("ORD1")
+    assert [] == issuer.refreshes
+    clock.advance(1)
+    await client.orders.get("ORD1")
+
+    assert ["TG-refresh-1"] == issuer.refreshes
+    assert ["Bearer APP_USR-access-1", "Bearer APP_USR-access-2"] == issuer.used
+
+
+@pytest.mark.control("paymentsdk._auth.refresh.early_pause", lambda left: 0.0)
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        SendFailed("reset"),
+        SendFailed("refused", sent=False),
+        Response(503),
+        Response(429),
+        Response(400),
+        Response(403),
+    ],
+)
+async def test_an_early_refresh_that_fails_keeps_the_live_token(signed_in, issuer, clock, trouble: object) -> None:
+    """The live token stays in use, and the next try is made a minute later, not with the next call."""
+    issuer.trouble = [trouble] * 2
+    client = signed_in(issuer.pair(expires_at=START + 300))
+
+    await client.orders.get("ORD1")
+    tries = len(issuer.refreshes)
+    await client.orders.get("ORD1")
+    await client.orders.get("ORD1")
+
+    assert 1 <= tries == len(issuer.refreshes)
+    issuer.trouble = []
+    clock.advance(60)
+    await client.orders.get("ORD1")
+    assert ["Bearer APP_USR-access-1"] * 3 + ["Bearer APP_USR-access-2"] == issuer.used
+
+
+async def test_an_early_refresh_holds_up_nobody_else(signed_in, issuer, clock, until) -> None:
+    """While the token endpoint hangs, the call that asked it waits as long as an attempt may take; no other waits.
+
+    All of them go out with the live token, and the pause before the next try begins when this one has ended.
+    """
+    hanging = asyncio.Event()
+
+    async def hang(refresh_token: str) -> Response:
+        issuer.refreshes.append(refresh_token)
+        await hanging.wait()
+        return Response(503)
+
+    issuer.renew = hang
+    client = signed_in(issuer.pair(expires_at=START + 500), timeout=Timeout(total=100, attempt=30))
+    first = asyncio.create_task(client.orders.get("ORD1"))
+    await until(lambda: issuer.refreshes)
+
+    await asyncio.gather(*(client.orders.get("ORD1") for _ in range(10)))
+    assert 10 == len(issuer.used)
+    clock.advance(30)
+    assert "ORD1" == (await first).id
+    hanging.set()
+    await until(lambda: client._settings.auth._flight is None)
+    clock.advance(100)
+    await client.orders.get("ORD1")
+    assert 1 == len(issuer.refreshes)
+    clock.advance(60)
+    await client.orders.get("ORD1")
+    assert 2 == len(issuer.refreshes)
+    assert {"Bearer APP_USR-access-1"} == set(issuer.used)
+
+
+@pytest.mark.parametrize("end", ["an early one fails", "its client is closed"])
+async def test_a_refresh_that_has_just_ended_is_not_waited_for(issuer, until, end: str) -> None:
+    """Who is rejected in the very turn of the loop in which a refresh fails asks for one of their own."""
+    token, asked, hold = RefreshingToken(issuer.pair(expires_at=START + 1)), [], asyncio.Event()
+
+    async def exchange(refresh_token: str) -> TokenPair:
+        asked.append(refresh_token)
+        if len(asked) == 1:
+            await hold.wait()
+            raise NotSent("reset") if end == "an early one fails" else ClientClosed("the client is closed")
+        return issuer.pair(2)
+
+    async def refused() -> str | None:
+        await hold.wait()
+        return await token.renew("APP_USR-access-1", exchange, START)
+
+    first = asyncio.create_task(token.renew(None, exchange, START))
+    await until(lambda: asked)
+    second = asyncio.create_task(refused())
+    await asyncio.sleep(0)
+    hold.set()
+    await asyncio.wait((first, second))
+
+    assert ("APP_USR-access-2", 2) == (await second, len(asked))
+
+
+async def test_an_early_refresh_that_fails_is_logged(signed_in, issuer, caplog) -> None:
+    """A person can repair a grant that is spent, or a store that fails, while the live token still works."""
+    issuer.trouble = [Response(400, {}, b'{"error":"invalid_grant"}')]
+    client = signed_in(issuer.pair(expires_at=START + 300))
+
+    await client.orders.get("ORD1")
+
+    assert "the access token could not be refreshed early: 400 invalid_grant" in caplog.text
+
+
+async def test_a_short_lived_token_is_not_refreshed_at_every_call(signed_in, issuer, clock) -> None:
+    """A token that lives shorter than `early` is refreshed at the half of its life, and in any case at its end."""
+    client = signed_in(auth=RefreshingToken(issuer.pair(expires_at=0.0), early=600))
+    issuer.lifetime = 300
+
+    for _ in range(3):
+        await client.orders.get("ORD1")
+        await client.orders.get("ORD1")
+        clock.advance(149)
+        await client.orders.get("ORD1")
+        clock.advance(1)
+
+    assert 3 == len(issuer.refreshes)
+
+
+async def test_a_refresh_that_failed_is_forgotten_with_its_token(signed_in, issuer, clock) -> None:
+    """Once there is a new token, its own early refresh comes when it is due: a failure before it puts off nothing."""
+    issuer.trouble = [SendFailed("refused", sent=False)]
+    client = signed_in(issuer.pair(expires_at=START + 300))
+    auth = client._settings.auth
+    await client.orders.get("ORD1")
+    assert "APP_USR-access-2" == await auth.renew("APP_USR-access-1", client._exchange, START)
+
+    clock.advance(issuer.lifetime - 601)
+    await client.orders.get("ORD1")
+    clock.advance(1)
+    await client.orders.get("ORD1")
+
+    assert [f"Bearer APP_USR-access-{generation}" for generation in (1, 2, 3)] == issuer.used
+
+
+async def test_an_ended_token_is_not_used(signed_in, issuer, clock) -> None:
+    """A failed early refresh is left alone for a minute, but not beyond the end of the live token."""
+    issuer.trouble = [SendFailed("refused", sent=False)]
+    client = signed_in(issuer.pair(expires_at=START + 30))
+
+    await client.orders.get("ORD1")
+    clock.advance(30)
+    await client.orders.get("ORD1")
+
+    assert ["Bearer APP_USR-access-1", "Bearer APP_USR-access-2"] == issuer.used
+
+
+async def test_a_live_token_without_a_refresh_token_is_used_to_its_end(signed_in, issuer, clock) -> None:
+    """A token that cannot be refreshed is no worse for ending soon."""
+    client = signed_in(TokenPair(access_token="APP_USR-access-1", expires_at=START + 300))
+
+    await client.orders.get("ORD1")
+    clock.advance(300)
+
+    with pytest.raises(ReauthorizationRequired, match="no refresh token"):
+        await client.orders.get("ORD1")
+    assert 1 == len(issuer.used)
+
+
+async def test_an_early_refresh_is_no_response_to_a_rejection(signed_in, issuer) -> None:
+    """A call that is rejected while an early refresh fails asks once more: what was kept is the rejected token."""
+    client = signed_in(issuer.pair(expires_at=START + 300))
+    auth, asked = client._settings.auth, []
+
+    async def exchange(refresh_token: str) -> TokenPair:
+        asked.append(refresh_token)
+        await asyncio.sleep(0)
+        if len(asked) == 1:
+            raise NotSent("connection refused")
+        return issuer.pair(2)
+
+    early = asyncio.create_task(auth.renew(None, exchange, START))
+    await asyncio.sleep(0)
+    refused = asyncio.create_task(auth.renew("APP_USR-access-1", exchange, START))
+
+    assert ["APP_USR-access-1", "APP_USR-access-2"] == await asyncio.gather(early, refused)
+
+
+@pytest.mark.parametrize("early", [-1, float("nan"), "600"])
+def test_early_is_a_number_of_seconds(early: float) -> None:
+    """`early` counts seconds before the end."""
+    with pytest.raises(RequestInvalid, match="early"):
+        RefreshingToken(early=early)
+
+
+async def test_early_may_be_nothing(make_client, issuer, clock) -> None:
+    """With `early=0` a token is used to its very end, and not after it."""
+    auth = RefreshingToken(issuer.pair(expires_at=START + 10), early=0)
+    client = make_client(issuer, auth=auth, retry=ONCE)
+
+    for _ in range(2):
+        await client.orders.get("ORD1")
+        clock.advance(9.5)
+    assert ["Bearer APP_USR-access-1", "Bearer APP_USR-access-1"] == issuer.used
+    await client.orders.get("ORD1")
+
+    assert "Bearer APP_USR-access-2" == issuer.used[-1]

@@ -1,0 +1,287 @@
+"""What of an order is rejected, with its code and its place."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from paymentsdk import BadRequest, NotFound
+from paymentsdk.resources.orders import Order
+
+
+def payment(order: Order):
+    """Return the one payment of an order."""
+    return order.transactions.payments[0]
+
+
+@pytest.mark.parametrize(
+    ("policy", "text", "taken"),
+    [("PT3600H", "PT3600H", True), ("PT3600H", "PT3601H", False), ("PT3H", "PT3H", True), ("PT3H", "PT3H1S", False)],
+)
+async def test_the_longest_expiration_is_a_policy(start, plain_to, data, policy, text, taken):  # noqa: PLR0917 - fixtures
+    """The contract gives two maxima."""
+    sandbox = await start(policies={"max_order_expiration": policy})
+
+    response = await plain_to(sandbox)("POST", "/v1/orders", data(expiration_time=text), key="k")
+
+    assert (201 if taken else 400) == response.status
+    assert taken or "property_value" == response.code
+
+
+ITEM = {"title": "t", "unit_price": "1", "quantity": 1, "unit_measure": "kg"}
+
+
+@pytest.mark.parametrize(
+    ("members", "code", "place"),
+    [
+        ({"type": "online"}, "property_value", "type"),
+        ({"external_reference": "a" * 65}, "property_value", "external_reference"),
+        ({"external_reference": "a b"}, "property_value", "external_reference"),
+        ({"external_reference": "é"}, "property_value", "external_reference"),
+        ({"external_reference": 5}, "property_type", "external_reference"),
+        ({"external_reference": None}, "property_type", "external_reference"),
+        ({"description": "a" * 151}, "property_value", "description"),
+        ({"expiration_time": "PT29S"}, "property_value", "expiration_time"),
+        ({"expiration_time": "soon"}, "property_value", "expiration_time"),
+        ({"expiration_time": 900}, "property_type", "expiration_time"),
+        ({"total_amount": 50.0}, "property_type", "total_amount"),
+        ({"total_amount": 50}, "property_type", "total_amount"),
+        (
+            {"total_amount": "50.001", "transactions": {"payments": [{"amount": "50.001"}]}},
+            "property_value",
+            "amount",
+        ),
+        ({"total_amount": "5e1"}, "property_value", "total_amount"),
+        ({"total_amount": "NaN"}, "property_value", "total_amount"),
+        ({"total_amount": "49.00"}, "invalid_total_amount", "total_amount"),
+        ({"transactions": {"payments": [{"amount": 50}]}}, "property_type", "transactions.payments[0].amount"),
+        ({"transactions": {"payments": [{"amount": "-50.00"}]}}, "invalid_total_amount", "total_amount"),
+        ({"transactions": {"payments": []}}, "minimum_items", "transactions.payments"),
+        (
+            {"transactions": {"payments": [{"amount": "25"}, {"amount": "25"}]}},
+            "maximum_items",
+            "transactions.payments",
+        ),
+        ({"transactions": {}}, "required_properties", "transactions"),
+        ({"items": [{**ITEM, "title": "a" * 151}]}, "property_value", "items[0].title"),
+        ({"items": [{**ITEM, "unit_measure": "a" * 11}]}, "property_value", "items[0].unit_measure"),
+        ({"items": [{**ITEM, "external_code": "a" * 31}]}, "property_value", "items[0].external_code"),
+        ({"items": [{**ITEM, "quantity": 1.5}]}, "property_type", "items[0].quantity"),
+        ({"items": [{**ITEM, "quantity": "1"}]}, "property_type", "items[0].quantity"),
+        ({"items": [{"title": "t"}]}, "required_properties", "items[0]"),
+        ({"config": {"qr": {"mode": "printed"}}}, "property_value", "config.qr.mode"),
+        ({"integration_data": {"integrator_id": "1"}}, "property_value", "integration_data.integrator_id"),
+        ({"notification_url": "https://shop.example.com"}, "unsupported_properties", "notification_url"),
+        ({"config": {"qr": {}, "print": {}}}, "unsupported_properties", "config"),
+        (
+            {"discounts": {"payment_methods": [{"type": "debit_card", "new_total_amount": "1"}] * 5}},
+            "maximum_items",
+            "discounts.payment_methods",
+        ),
+        *(
+            (
+                {"discounts": {"payment_methods": [{"type": "debit_card", "new_total_amount": total}]}},
+                "property_value",
+                "discounts.payment_methods[0].new_total_amount",
+            )
+            for total in ("0", "0.00", "50.01", "-1.00")
+        ),
+        (
+            {
+                "items": [{**ITEM, "external_categories": [{"id": "x"}]}],
+                "discounts": {"payment_methods": [{"type": "debit_card", "new_total_amount": "1"}]},
+            },
+            "property_value",
+            "items[0].external_categories",
+        ),
+    ],
+)
+async def test_a_broken_rule_is_rejected_with_its_code_and_its_place(plain, data, members, code, place):
+    """The Orders API names the member that is to blame in `details`."""
+    response = await plain("POST", "/v1/orders", {**data(), **members}, key="k")
+
+    assert (400, code) == (response.status, response.code)
+    assert any(place in detail for detail in response.json["errors"][0]["details"])
+
+
+@pytest.mark.parametrize("missing", ["type", "external_reference", "total_amount", "transactions"])
+async def test_required_members_are_required(plain, data, missing):
+    """`type` has one value, and the contract requires it all the same."""
+    body = data()
+    del body[missing]
+
+    response = await plain("POST", "/v1/orders", body, key="k")
+
+    assert (400, "required_properties") == (response.status, response.code)
+    assert missing in response.json["errors"][0]["details"][0]
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'"x"', b"\xff", b"[" * 100_000])
+async def test_what_is_no_json_object_is_rejected(plain, body):
+    """Malformed JSON is `property_type`, however it is malformed."""
+    response = await plain("POST", "/v1/orders", body, key="k")
+
+    assert (400, "property_type") == (response.status, response.code)
+
+
+async def test_limits_are_taken_at_their_edge(client, order):
+    """64, 150, 150, 10 and 30 characters, four discounts: taken."""
+    types = ["debit_card", "credit_card", "account_money", "prepaid_card"]
+    made = await client.orders.create(
+        order(
+            external_reference="a" * 64,
+            description="é" * 150,
+            items=[{**ITEM, "title": "t" * 150, "unit_measure": "u" * 10, "external_code": "c" * 30}],
+            discounts={"payment_methods": [{"type": kind, "new_total_amount": "1.00"} for kind in types]},
+        )
+    )
+
+    assert 4 == len(made.discounts.payment_methods)
+
+
+@pytest.mark.parametrize(
+    "order_id", ["ORD1", "PAY" + "0" * 26, "ORD" + "0" * 27, "ORD" + "-" * 26, "%00", "{order_id}"]
+)
+@pytest.mark.parametrize(("method", "verb"), [("GET", ""), ("POST", "/cancel"), ("POST", "/refund")])
+async def test_the_form_of_an_order_id_is_checked(plain, method, verb, order_id):
+    """ORD and 26 characters; anything else is `invalid_path_param`."""
+    response = await plain(method, f"/v1/orders/{order_id}{verb}", key="k")
+
+    assert (400, "invalid_path_param") == (response.status, response.code)
+
+
+async def test_orders_of_others_are_not_found(client, connect, sandbox, order):
+    """A seller sees their own orders only."""
+    made = await client.orders.create(order())
+    async with connect(sandbox, sandbox.create_tenant()) as other:
+        for call in (other.orders.get, other.orders.cancel, other.orders.refund):
+            with pytest.raises(NotFound) as refused:
+                await call(made.id)
+            assert "order_not_found" == refused.value.code
+
+
+@pytest.mark.parametrize(("country", "currency"), [("AR", "ARS"), ("BR", "BRL"), ("CL", "CLP"), ("UY", "UYU")])
+async def test_the_currency_is_the_sellers(connect, sandbox, order, country, currency):
+    """Currency and country come from the seller's account."""
+    async with connect(sandbox, sandbox.create_tenant(country=country)) as client:
+        made = await client.orders.create(order())
+
+    assert (currency, country) == (made.currency, made.country_code)
+
+
+async def test_other_countries_are_not_supported(connect, sandbox, order):
+    """`unsupported_site`."""
+    async with connect(sandbox, sandbox.create_tenant(country="MX")) as client:
+        with pytest.raises(BadRequest) as refused:
+            await client.orders.create(order())
+
+    assert "unsupported_site" == refused.value.code
+
+
+async def test_a_point_of_sale_must_be_the_sellers(client, connect, sandbox, order):
+    """`pos_not_found` for a point of sale of somebody else."""
+    async with connect(sandbox, sandbox.create_tenant(external_pos_ids=["POS-2"])) as other:
+        await other.orders.create(order(config={"qr": {"external_pos_id": "POS-2"}}))
+    with pytest.raises(NotFound) as refused:
+        await client.orders.create(order(config={"qr": {"external_pos_id": "POS-2"}}))
+
+    assert "pos_not_found" == refused.value.code
+
+
+async def test_a_fee_needs_a_token_from_oauth_and_a_marketplace(client, connect, sandbox, order):
+    """`marketplace_not_valid` without OAuth, `marketplace_fee_not_allowed` without a marketplace."""
+    with pytest.raises(BadRequest) as without_oauth:
+        await client.orders.create(order(marketplace_fee="1.00"))
+    tenant = sandbox.create_tenant(marketplace=None)
+    async with connect(sandbox, tenant) as other:
+        token = await other.oauth.exchange_code(tenant.authorization_code)
+        with pytest.raises(NotFound) as without_marketplace:
+            await other.with_options(access_token=token.access_token).orders.create(order(marketplace_fee="1.00"))
+
+    assert "marketplace_not_valid" == without_oauth.value.code
+    assert "marketplace_fee_not_allowed" == without_marketplace.value.code
+
+
+@pytest.mark.parametrize("sponsor", ["somebody", "\uff11\uff12"])
+async def test_a_sponsor_is_a_number(client, order, sponsor):
+    """`sponsor_id_not_valid`, also for digits of another script."""
+    with pytest.raises(BadRequest) as refused:
+        await client.orders.create(order(integration_data={"sponsor": {"id": sponsor}}))
+
+    assert "sponsor_id_not_valid" == refused.value.code
+
+
+@pytest.mark.parametrize(("policy", "status"), [("any", 201), ("known", 400)])
+async def test_a_sponsor_must_be_known_under_a_policy(start, plain_to, data, policy, status):
+    """`sponsors` decides about those of orders as about those of preferences: any, or the sandbox's own sellers."""
+    sandbox = await start(policies={"sponsors": policy})
+    plain = plain_to(sandbox)
+    known = str(sandbox.create_tenant().user_id)
+
+    responses = [
+        await plain("POST", "/v1/orders", data(integration_data={"sponsor": {"id": sponsor}}), key=sponsor)
+        for sponsor in ("7", known, f"0{known}")
+    ]
+
+    assert [status, 201, 201] == [response.status for response in responses]
+    assert status == 201 or "sponsor_id_not_valid" == responses[0].code
+
+
+def with_cash(**members: object) -> dict[str, object]:
+    """Return the members of an order of 50.00 with a cash withdrawal of 20.00."""
+    return {
+        "total_amount": "70.00",
+        "transactions": {"payments": [{"amount": "50.00"}], "cash_withdrawal": {"amount": "20.00"}},
+        **members,
+    }
+
+
+async def test_the_total_of_an_order_contains_its_cash_withdrawal(client, sandbox, order):
+    """The order keeps it in every state; the seller is paid for both, and gives back only the payment (spec: Order)."""
+    made = await client.orders.create(order(**with_cash()))
+    paid = sandbox.buyer.pay(made)
+    await client.orders.refund(made.id, payment_id=payment(made).id, amount=Decimal("10.00"))
+    read = await client.orders.get(made.id)
+    [sale] = await client.merchant_orders.search().collect()
+
+    assert {Decimal("20.00")} == {one.transactions.cash_withdrawal.amount for one in (made, paid, read)}
+    assert (Decimal("70.00"), Decimal("50.00")) == (read.total_amount, payment(read).paid_amount)
+    assert [("payment", 50), ("cash_withdrawal", 20), ("refund", -10)] == [
+        (entry.kind, entry.amount) for entry in sandbox.ledger() if entry.amount
+    ]
+    assert (50, 50, "paid") == (sale.total_amount, sale.paid_amount, sale.order_status)
+
+
+@pytest.mark.parametrize("total", ["50.00", "69.99", "70.01"])
+async def test_a_total_without_the_cash_withdrawal_is_rejected(plain, data, order, total):
+    """Client and sandbox hold the same rule."""
+    with pytest.raises(ValueError, match="sum of the transactions"):
+        order(**with_cash(total_amount=total))
+    rejected = await plain("POST", "/v1/orders", data(**with_cash(total_amount=total)), key="k")
+
+    assert (400, "invalid_total_amount") == (rejected.status, rejected.code)
+
+
+async def test_a_seller_who_may_not_hand_out_cash_is_told_so(sandbox, connect, order):
+    """400 `seller_configuration`, and only for an order with a withdrawal."""
+    tenant = sandbox.create_tenant(cash_withdrawals=False)
+    async with connect(sandbox, tenant) as client:
+        with pytest.raises(BadRequest) as caught:
+            await client.orders.create(order(**with_cash()))
+        made = await client.orders.create(order())
+
+    assert ("seller_configuration", True) == (caught.value.code, caught.value.settled)
+    assert None is made.transactions.cash_withdrawal
+
+
+async def test_a_total_with_a_discount_contains_the_cash_withdrawal(client, sandbox, order, plain, data):
+    """Nobody is handed out more than they pay."""
+    discounts = {"payment_methods": [{"type": "debit_card", "new_total_amount": "65.00"}]}
+    made = await client.orders.create(order(**with_cash(discounts=discounts)))
+    paid = sandbox.buyer.pay(made, payment_method="debit_card")
+    discounts["payment_methods"][0]["new_total_amount"] = "20.00"
+    rejected = await plain("POST", "/v1/orders", data(**with_cash(discounts=discounts)), key="k")
+
+    assert Decimal("45.00") == payment(paid).paid_amount
+    assert (400, "property_value") == (rejected.status, rejected.code)

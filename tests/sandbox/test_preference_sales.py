@@ -1,0 +1,392 @@
+"""What a buyer makes of a preference: merchant orders, shipments, payments, and the end of its validity."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import msgspec
+import pytest
+
+from paymentsdk.resources.merchant_orders import StreetName
+from paymentsdk.resources.preferences import PreferenceRequest
+from paymentsdk.sandbox import Rejected
+
+ITEM = {"id": "sku-1", "title": "Lamp", "quantity": 2, "unit_price": 10.25}
+
+
+def preference(**members: object) -> PreferenceRequest:
+    """Return a preference of one item."""
+    return msgspec.convert({"items": [ITEM], **members}, PreferenceRequest)
+
+
+async def test_opening_the_checkout_opens_a_merchant_order(client, sandbox):
+    """Opened / payment_required, once however often it is looked at."""
+    made = await client.preferences.create(preference(shipments={"cost": 3}, marketplace="SHOPS"))
+
+    assert [] == await client.merchant_orders.search().collect()
+    for way in (made, made.id, made.init_point):
+        sandbox.buyer.open_checkout(way)
+    [opened] = await client.merchant_orders.search(preference_id=made.id).collect()
+
+    assert ("opened", "payment_required") == (opened.status, opened.order_status)
+    assert (Decimal("20.50"), 3, 0) == (opened.total_amount, opened.shipping_cost, opened.paid_amount)
+    assert ((), "SHOPS") == (opened.payments, opened.marketplace)
+
+
+async def test_what_is_no_order_is_not_paid_as_one(client, sandbox):
+    """Who takes a checkout for an order is told the way."""
+    made = await client.preferences.create(preference())
+
+    with pytest.raises(Rejected, match="pay it with pay_preference"):
+        sandbox.buyer.pay(made.init_point)
+    with pytest.raises(TypeError, match="as a string, got Preference"):
+        sandbox.buyer.pay(made)
+
+
+async def test_paying_closes_it_and_a_refund_reverts_it(client, sandbox):
+    """Closed / paid, then closed / reverted when all is back; a part leaves it paid."""
+    made = await client.preferences.create(preference(external_reference="b"))
+
+    paid = sandbox.buyer.pay_preference(made)
+    part = sandbox.buyer.refund_merchant_order(paid.id, Decimal("0.50"))
+    sandbox.buyer.refund_merchant_order(paid.id)
+    [now] = await client.merchant_orders.search(external_reference="b").collect()
+
+    assert ("closed", "paid", Decimal("20.50")) == (paid.status, paid.order_status, paid.paid_amount)
+    assert ("approved", "accredited") == (paid.payments[0].status, paid.payments[0].status_detail)
+    assert ("paid", Decimal("0.50")) == (part.order_status, part.refunded_amount)
+    assert ("closed", "reverted", Decimal("20.50")) == (now.status, now.order_status, now.refunded_amount)
+    assert ("approved", "accredited") == (part.payments[0].status, part.payments[0].status_detail)
+    assert ("refunded", "refunded") == (now.payments[0].status, now.payments[0].status_detail)
+    assert 0 == sum(entry.amount for entry in sandbox.ledger())
+    with pytest.raises(Rejected, match="is left"):
+        sandbox.buyer.refund_merchant_order(paid.id)
+
+
+@pytest.mark.parametrize(
+    ("shipments", "cost"),
+    [
+        ({"cost": 3.5}, Decimal("3.50")),
+        ({"cost": 3.5, "free_shipping": False}, Decimal("3.50")),
+        ({"cost": 3.5, "free_shipping": True}, 0),
+        ({"free_shipping": True}, 0),
+        ({}, 0),
+    ],
+)
+async def test_free_shipping_costs_the_buyer_nothing(client, sandbox, shipments, cost):
+    """The payment says what part of it is the shipment, and the ledger has all of it."""
+    made = await client.preferences.create(preference(shipments=shipments))
+    paid = sandbox.buyer.pay_preference(made)
+    [payment] = paid.payments
+
+    assert (cost, cost) == (paid.shipping_cost, payment.shipping_cost)
+    assert (Decimal("20.50"), Decimal("20.50") + cost) == (payment.transaction_amount, payment.total_paid_amount)
+    assert paid.paid_amount == payment.total_paid_amount == sum(entry.amount for entry in sandbox.ledger())
+
+
+ADDRESS = {
+    "zip_code": "1000",
+    "street_name": "Main",
+    "street_number": 5,
+    "city_name": "Springfield",
+    "state_name": "North",
+    "country_name": "AR",
+}
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        (
+            ADDRESS,
+            {
+                "zip_code": "1000",
+                "street_name": {"en": "Main", "pt": "Main", "es": "Main"},
+                "street_number": 5,
+                "city": {"id": "SPRINGFI", "name": "Springfield"},
+                "state": {"id": "NORTH", "name": "North"},
+                "country": {"id": "AR", "name": "AR"},
+            },
+        ),
+        ({"zip_code": 1000}, {"zip_code": 1000}),
+    ],
+)
+async def test_what_is_sent_somewhere_is_a_shipment(plain, sandbox, address, shown):
+    """One, with what is known of it: it waits, where it goes, and what is in it."""
+    shipments = {"mode": "custom", "cost": 3, "receiver_address": address}
+    made = (await plain("POST", "/checkout/preferences", {"items": [ITEM, {"id": 7}], "shipments": shipments})).json
+    sandbox.buyer.pay_preference(made["id"])
+
+    [order] = (await plain("GET", "/merchant_orders/search")).json["elements"]
+    [shipment] = order["shipments"]
+
+    assert ("pending", "custom", shown) == (
+        shipment["status"],
+        shipment["shipping_mode"],
+        {name: shipment["receiver_address"][name] for name in shown},
+    )
+    assert [{"id": "sku-1", "description": "Lamp", "quantity": 2}, {"id": 7, "quantity": 1}] == shipment["items"]
+
+
+@pytest.mark.parametrize(("policies", "street"), [
+    ({}, StreetName(en="Main", pt="Main", es="Main")), ({"street_names": "text"}, "Main"),
+])  # fmt: skip
+async def test_a_street_is_read_in_either_form(start, connect, policies, street):
+    """`street_names`: in the contract it has a name in each language; real traffic has a string as well."""
+    sandbox = await start(policies=policies)
+    async with connect(sandbox) as client:
+        shipped = preference(shipments={"receiver_address": ADDRESS})
+        sandbox.buyer.pay_preference(await client.preferences.create(shipped))
+        found = await client.merchant_orders.search().first()
+
+    assert street == found.shipments[0].receiver_address.street_name
+
+
+@pytest.mark.parametrize("members", [{}, {"shipments": {"mode": "custom", "cost": 3}}])
+async def test_what_is_sent_nowhere_has_no_shipment(plain, sandbox, members):
+    """An empty list, and not an empty shipment."""
+    made = (await plain("POST", "/checkout/preferences", {"items": [ITEM], **members})).json
+    sandbox.buyer.pay_preference(made["id"])
+
+    [order] = (await plain("GET", "/merchant_orders/search")).json["elements"]
+
+    assert [] == order["shipments"]
+
+
+@pytest.mark.parametrize("amount", [0, -1, "0.00", "-0.01"])
+async def test_nothing_is_no_amount_to_give_back(plain, client, sandbox, amount):
+    """400, whatever is left; all of it goes back where no amount is said."""
+    paid = sandbox.buyer.pay_preference(await client.preferences.create(preference()))
+
+    response = await plain("POST", f"/_sandbox/merchant_orders/{paid.id}/refund", {"amount": amount})
+
+    assert 400 == response.status
+    assert "must be above 0" in response.json["message"]
+    with pytest.raises(Rejected, match="must be above 0"):
+        sandbox.buyer.refund_merchant_order(paid.id, Decimal(amount))
+    assert paid.paid_amount == sum(entry.amount for entry in sandbox.ledger())
+    assert 200 == (await plain("POST", f"/_sandbox/merchant_orders/{paid.id}/refund")).status
+
+
+@pytest.mark.parametrize(
+    ("named", "currency"), [((None, None), "ARS"), (("USD", "USD"), "USD"), ((None, "USD"), "USD"), (("", None), "ARS")]
+)
+async def test_a_sale_has_one_currency(plain, sandbox, named, currency):
+    """The one that an item names, or else the seller's: in the order, its payment, every line of the ledger."""
+    items = [{**ITEM, **({} if name is None else {"currency_id": name})} for name in named]
+    made = (await plain("POST", "/checkout/preferences", {"items": items})).json
+    paid = sandbox.buyer.pay_preference(made["id"])
+    sandbox.buyer.refund_merchant_order(paid.id)
+
+    assert {currency} == {one.currency_id for one in (*paid.items, *paid.payments)}
+    assert [currency] * 3 == [entry.currency for entry in sandbox.ledger() if entry.order_id == made["id"]]
+
+
+@pytest.mark.parametrize(
+    ("binary", "kept"),
+    [(True, ["rejected", "rejected", "approved"]), (False, ["rejected", "approved"])],
+)
+async def test_an_attempt_that_fails_leaves_it_open(client, sandbox, binary, kept):
+    """A rejected payment is listed; in binary mode nothing stays pending; it is paid once, and only once."""
+    made = await client.preferences.create(preference(binary_mode=binary))
+
+    rejected = sandbox.buyer.pay_preference(made, outcome="rejected")
+    waiting = sandbox.buyer.pay_preference(made, outcome="in_review")
+    paid = sandbox.buyer.pay_preference(made)
+
+    assert ("opened", "rejected") == (rejected.status, rejected.payments[0].status)
+    assert ("opened", "rejected" if binary else "in_process") == (waiting.status, waiting.payments[1].status)
+    assert ("closed", kept) == (paid.status, [payment.status for payment in paid.payments])
+    with pytest.raises(Rejected, match="closed"):
+        sandbox.buyer.pay_preference(made)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status", "detail"),
+    [
+        ("approved", "approved", "accredited"),
+        ("rejected", "rejected", "cc_rejected_other_reason"),
+        ("in_review", "in_process", "pending_contingency"),
+    ],
+)
+async def test_a_payment_in_review_is_decided(client, sandbox, outcome, status, detail):
+    """By the next attempt: it is the same payment, with what became of it, and there is no second."""
+    made = await client.preferences.create(preference())
+    [waiting] = sandbox.buyer.pay_preference(made, outcome="in_review").payments
+    sandbox.clock.advance("PT1M")
+    order = sandbox.buyer.pay_preference(made, outcome=outcome)
+    [decided] = order.payments
+
+    now = sandbox.clock.now()
+    assert waiting.id == decided.id
+    assert (status, detail) == (decided.status, decided.status_detail)
+    assert (waiting.date_created, now) == (decided.date_created, decided.last_modified)
+    assert (now if outcome == "approved" else None) == decided.date_approved
+    assert (order.paid_amount or 0) == sum(entry.amount for entry in sandbox.ledger())
+
+
+async def test_a_review_may_last_beyond_the_end_of_the_preference(client, sandbox):
+    """A payment that was made in time is decided after it, and once it was rejected no other is made."""
+    end = (sandbox.clock.now() + timedelta(hours=1)).isoformat()
+    made = await client.preferences.create(preference(expires=True, expiration_date_to=end))
+    sandbox.buyer.pay_preference(made, outcome="in_review")
+    sandbox.clock.advance("PT2H")
+
+    [payment] = sandbox.buyer.pay_preference(made, outcome="rejected").payments
+
+    assert "rejected" == payment.status
+    with pytest.raises(Rejected, match="preference_expired"):
+        sandbox.buyer.pay_preference(made)
+
+
+async def test_a_purchase_that_was_declined_after_a_review_is_paid_anew(client, sandbox):
+    """What was decided stays: the next payment is another one."""
+    made = await client.preferences.create(preference())
+    for outcome in ("in_review", "rejected", "approved"):
+        paid = sandbox.buyer.pay_preference(made, outcome=outcome)
+
+    assert ["rejected", "approved"] == [payment.status for payment in paid.payments]
+
+
+@pytest.mark.parametrize("outcome", ["approved", "rejected", "in_review"])
+async def test_what_was_paid_is_not_tried_again(client, sandbox, outcome):
+    """However it would come out: the payment of a closed order stays the last one, and is the one that goes back."""
+    made = await client.preferences.create(preference())
+    paid = sandbox.buyer.pay_preference(made)
+
+    with pytest.raises(Rejected, match="closed"):
+        sandbox.buyer.pay_preference(made, outcome=outcome)
+
+    assert ["refunded"] == [one.status for one in sandbox.buyer.refund_merchant_order(paid.id).payments]
+
+
+async def test_the_dates_of_validity_hold(client, sandbox):
+    """With `expires`, a preference is paid from one date up to the other; without, the dates are words."""
+    sandbox.clock.freeze(datetime(2026, 6, 1, tzinfo=UTC))
+    dates = {"expiration_date_from": "2026-06-02T00:00:00Z", "expiration_date_to": "2026-06-03T00:00:00Z"}
+    made = await client.preferences.create(preference(expires=True, **dates))
+    free = await client.preferences.create(preference(**dates))
+
+    begin, end, moment = datetime(2026, 6, 2, tzinfo=UTC), datetime(2026, 6, 3, tzinfo=UTC), timedelta(milliseconds=1)
+    for now, payable in ((begin - moment, False), (begin, True), (end - moment, True), (end, False)):
+        sandbox.clock.freeze(now)
+        if payable:
+            assert sandbox.buyer.open_checkout(made)
+        else:
+            with pytest.raises(Rejected, match="cannot be paid"):
+                sandbox.buyer.open_checkout(made)
+    assert "closed" == sandbox.buyer.pay_preference(free).status
+
+
+@pytest.mark.parametrize(
+    ("date", "before", "after"), [("expiration_date_from", False, True), ("expiration_date_to", True, False)]
+)
+async def test_one_date_of_validity_is_enough(client, sandbox, date, before, after):
+    """A preference with a beginning alone has no end, and one with an end alone can be paid at once."""
+    sandbox.clock.freeze()
+    moment = (sandbox.clock.now() + timedelta(days=1)).isoformat()
+    made = await client.preferences.create(preference(expires=True, **{date: moment}))
+
+    seen = []
+    for _ in range(2):
+        try:
+            seen.append(bool(sandbox.buyer.open_checkout(made)))
+        except Rejected:
+            seen.append(False)
+        sandbox.clock.advance("P2D")
+
+    assert [before, after] == seen
+
+
+@pytest.mark.control("paymentsdk.sandbox._handlers.preferences._within", lambda begin, now, end: now <= end)
+async def test_a_preference_and_an_order_end_at_the_same_moment(client, sandbox, order):
+    """At the moment that both are to be paid before, neither can be."""
+    sandbox.clock.freeze()
+    end = (sandbox.clock.now() + timedelta(minutes=5)).isoformat()
+    made = await client.preferences.create(preference(expires=True, expiration_date_to=end))
+    waiting = await client.orders.create(order(expiration_time="PT5M"))
+    sandbox.clock.advance("PT5M")
+
+    with pytest.raises(Rejected, match="the order is expired"):
+        sandbox.buyer.pay(waiting)
+    with pytest.raises(Rejected, match="cannot be paid"):
+        sandbox.buyer.pay_preference(made)
+
+
+async def test_nobody_pays_what_is_not_there(sandbox):
+    """An id that nobody made."""
+    with pytest.raises(Rejected, match="there is no"):
+        sandbox.buyer.pay_preference("1-2")
+
+
+EXCLUDED = {
+    "excluded_payment_types": [{"id": "account_money"}],
+    "excluded_payment_methods": [{"id": "debvisa"}],
+    "installments": 3,
+}
+
+
+@pytest.mark.parametrize(
+    ("way", "taken"),
+    [
+        ({}, False),
+        ({"payment_method": "account_money"}, False),
+        ({"payment_method": "debit_card"}, False),
+        ({"payment_method": "credit_card", "installments": 0}, False),
+        ({"payment_method": "credit_card", "installments": 4}, False),
+        ({"payment_method": "credit_card", "installments": 3}, True),
+        ({"payment_method": "prepaid_card"}, True),
+        ({"payment_method": "prepaid_card", "installments": 36}, True),
+    ],
+)
+async def test_a_way_that_the_checkout_does_not_offer_is_rejected(plain, client, sandbox, way, taken):
+    """Excluded types and methods and the most installments hold for every buyer, wherever they pay."""
+    over_http, in_python = [await client.preferences.create(preference(payment_methods=EXCLUDED)) for _ in range(2)]
+
+    response = await plain("POST", f"/_sandbox/preferences/{over_http.id}/pay", way)
+    if taken:
+        sandbox.buyer.pay_preference(in_python, **way)
+    else:
+        with pytest.raises(Rejected, match="can be paid"):
+            sandbox.buyer.pay_preference(in_python, **way)
+
+    assert (200 if taken else 400) == response.status
+    assert (2 if taken else 0) == [entry.kind for entry in sandbox.ledger()].count("payment")
+
+
+def places(value: object, at: str = "") -> set[str]:
+    """Return the places of all that stands in *value*."""
+    if isinstance(value, dict):
+        return {place for name, inner in value.items() for place in places(inner, f"{at}.{name}")}
+    if isinstance(value, list):
+        return {place for inner in value for place in places(inner, f"{at}[]")}
+    return {at}
+
+
+SHIPMENT = """
+    .id .shipment_type .shipping_mode .status .items[].id .items[].description .items[].quantity .items[].dimensions
+    .date_created .last_modified .date_first_printed .service_id .sender_id .receiver_id .receiver_address.id
+    .receiver_address.address_line .receiver_address.city.id .receiver_address.city.name .receiver_address.state.id
+    .receiver_address.state.name .receiver_address.country.id .receiver_address.country.name
+    .receiver_address.latitude .receiver_address.longitude .receiver_address.comment .receiver_address.contact
+    .receiver_address.phone .receiver_address.zip_code .receiver_address.street_name.en
+    .receiver_address.street_name.pt .receiver_address.street_name.es .receiver_address.street_number
+    .shipping_option.id .shipping_option.cost .shipping_option.currency_id .shipping_option.shipping_method_id
+    .shipping_option.estimated_delivery.date .shipping_option.name .shipping_option.list_cost
+    .shipping_option.speed.handling .shipping_option.speed.shipping
+"""
+
+
+async def test_a_shipment_has_every_member_of_the_contract(plain, sandbox):
+    """What a client can read in production it can read here."""
+    address = {"zip_code": "1414", "street_name": "Av. Libertador", "street_number": 10, "city_name": "Buenos Aires"}
+    address |= {"state_name": "CABA", "country_name": "Argentina"}
+    shipments = {"mode": "me2", "dimensions": "30x30x30,500", "cost": 3, "receiver_address": address}
+    payer = {"name": "Ana", "surname": "Gomez", "phone": {"area_code": "11", "number": "444"}}
+    body = {"items": [ITEM], "shipments": shipments, "payer": payer, "additional_info": "Ring twice"}
+    made = (await plain("POST", "/checkout/preferences", body)).json
+    sandbox.buyer.pay_preference(made["id"])
+    [order] = (await plain("GET", f"/merchant_orders/search?preference_id={made['id']}")).json["elements"]
+
+    assert set(SHIPMENT.split()) == places(order["shipments"][0])

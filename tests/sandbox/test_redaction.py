@@ -1,0 +1,268 @@
+"""The requests that the sandbox shows hold no credential."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import ClassVar
+from urllib.parse import urlencode
+
+import pytest
+
+from paymentsdk._secrets import MaskedRepr
+from paymentsdk.resources.common import RequestStruct
+from paymentsdk.sandbox import _redaction
+from paymentsdk.sandbox._events import KEPT_REQUESTS, Feed, RequestLine
+from paymentsdk.sandbox._redaction import redact_body, redact_parameters
+
+MIB = 2**20
+
+
+async def test_the_last_requests_are_shown_without_credentials(plain, client, sandbox, order):
+    """Newest first, with bodies and responses; no token, secret, code or payer token in any of it."""
+    info = sandbox.describe()
+    await client.orders.create(order())
+    token = await client.oauth.exchange_code(sandbox.authorization_code)
+    await client.oauth.refresh(token.refresh_token)
+    wallet = {"wallet_payment": {"transaction_amount": 1}, "payer": {"token": "very-secret", "type_token": "w"}}
+    await plain("POST", "/v1/advanced_payments", wallet, key="k")
+    await plain("GET", f"/v1/orders/ORD1?access_token={info.access_token}")
+
+    answer = await plain("GET", "/_sandbox/requests")
+    shown = answer.raw.decode()
+    lines = answer.json
+
+    assert ["orders.get", "wallet_payments.create", "oauth.token", "oauth.token", "orders.create"] == [
+        line["operation"] for line in lines
+    ]
+    assert [400, 201, 200, 200, 201] == [line["status"] for line in lines]
+    assert "ticket-1" in lines[-1]["body"]
+    assert lines[-1]["request_id"]
+    secrets = (
+        info.access_token,
+        info.client_secret,
+        info.authorization_code,
+        token.access_token,
+        token.refresh_token,
+        "very-secret",
+    )
+    for secret in secrets:
+        assert secret not in shown
+
+
+async def test_a_form_is_shown_without_credentials(plain, sandbox):
+    """A form at the token endpoint is rejected, and its secrets are shown no more than those of a JSON body."""
+    info = sandbox.describe()
+    form = {"grant_type": "authorization_code", "client_secret": info.client_secret, "code": info.authorization_code}
+    form |= {"code_verifier": "very-secret", "refresh_token": info.refresh_token}
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+
+    refused = await plain("POST", "/oauth/token", urlencode(form).encode(), headers=headers)
+    [line] = (await plain("GET", "/_sandbox/requests")).json
+
+    assert 400 == refused.status
+    hidden = "client_secret=***&code=***&code_verifier=***&refresh_token=***"
+    assert f"grant_type=authorization_code&{hidden}" == line["body"]
+
+
+MASKED = [
+    (b'{"client_secret": 12345678, "code": 987654}', '{"client_secret":"***","code":"***"}'),
+    (b'{"client_\\u0073ecret": "SECRET"}', '{"client_secret":"***"}'),
+    (b'{"\\u0063ode": "SECRET", "scope": "read"}', '{"code":"***","scope":"read"}'),
+    (b'{"a": [{"token": {"b": ["SECRET"]}}, 24.90]}', '{"a":[{"token":"***"},24.90]}'),
+    (b'{"code": "SECRET", "code": "SECRET"}', '{"code":"***"}'),
+    (b'{"code": "SECRET", "Client_Secret": "SECRET"}', '{"code":"***","Client_Secret":"***"}'),
+]
+
+
+@pytest.mark.parametrize(("body", "shown"), MASKED)
+async def test_a_credential_is_masked_whatever_it_is(plain, body, shown):
+    """A number, an object, in a list, twice, or under a name with a letter written as its number or as a capital."""
+    await plain("POST", "/oauth/token", body)
+
+    [line] = (await plain("GET", "/_sandbox/requests")).json
+
+    assert shown == line["body"]
+
+
+@pytest.mark.parametrize("name", ["token", "Token", "ACCESS_TOKEN", "\\u0054oken", "\\u0041ccess_token"])
+async def test_a_credential_is_masked_wherever_it_is_sent(plain, name):
+    """In a body that asks for no token as well, whatever the case of its name."""
+    body = f'{{"payer": {{"{name}": "SECRET"}}, "code": "7"}}'
+    await plain("POST", "/v1/advanced_payments", body.encode(), key="k")
+
+    [line] = (await plain("GET", "/_sandbox/requests")).json
+
+    assert "SECRET" not in line["body"]
+    assert line["body"].endswith(':"***"},"code":"7"}')
+
+
+@pytest.mark.control("paymentsdk.sandbox._redaction._is_secret", lambda secrets, name: False)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "token",
+        "payer[token]",
+        "payer%5Btoken%5D",
+        "payer.token",
+        "payer[0][access_token]",
+        "payer[token][]",
+        "payer[token][value]",
+        "client_secret[]",
+    ],
+)
+async def test_a_credential_in_a_form_is_masked(plain, name):
+    """A program that sends a form is rejected, and shown without the token of its buyer, and with everything else."""
+    rest = "payer[type_token]=wallet&address[zip_code]=1425&code=7\n"
+    await plain("POST", "/v1/advanced_payments", f"a=5&{name}=SECRET&{rest}".encode(), key="k")
+
+    [line] = (await plain("GET", "/_sandbox/requests")).json
+
+    assert f"a=5&{name}=***&{rest}" == line["body"]
+
+
+@pytest.mark.control("paymentsdk.sandbox._redaction._is_secret", lambda secrets, name: False)
+@pytest.mark.parametrize(
+    "form",
+    ["token={}&", "a=5&&token={}", "a&token={}", "a=two words&token={}", 'token="{}"&a=5', "a=5\ntoken={}"],
+)
+def test_a_credential_in_an_odd_form_is_masked(form):
+    """A form that a program puts together by itself is no better a place for a token to be shown."""
+    masked = redact_body(form.format("SECRET").encode(), grant=False)
+
+    assert form.replace('"', "").format("***") == masked
+
+
+async def test_a_credential_in_a_dict_that_was_made_no_json_is_masked(plain):
+    """A program that sends the text of its dict is rejected, and shown without the token of its buyer."""
+    await plain("POST", "/v1/advanced_payments", str({"payer": {"token": "SECRET"}, "code": "7"}).encode(), key="k")
+
+    [line] = (await plain("GET", "/_sandbox/requests")).json
+
+    assert """{'payer': {'token': "***"}, 'code': '7'}""" == line["body"]
+
+
+@pytest.mark.parametrize("kind", ["b'{}'", 'b"{}"', "u'{}'"])
+def test_bytes_of_a_dict_are_masked_whole(kind: str) -> None:
+    """The letter before the quote is a part of the value, and its end."""
+    assert """{'token': "***"}""" == redact_body(f"{{'token': {kind.format('SECRET')}}}".encode(), grant=False)
+
+
+@pytest.mark.parametrize("kind", ["bytearray(b'{}')", "Secret('{}')", "Secret({}, 1)", "rb'{}'", "[b'{}']"])
+def test_all_is_masked_after_a_value_whose_end_nobody_knows(kind: str) -> None:
+    """The name of a type is no value: what it stands before is the credential."""
+    body = f"{{'id': 7, 'token': {kind.format('SECRET')}}}".encode()
+
+    assert """{'id': 7, 'token': "***\"""" == redact_body(body, grant=False)
+
+
+class Statement(MaskedRepr, RequestStruct):
+    """A grant that no operation has yet."""
+
+    assertion: str
+    __secrets__: ClassVar[frozenset[str]] = frozenset({"assertion"})
+
+
+@pytest.mark.parametrize("kind", [Statement, list[Statement]])
+def test_what_an_operation_declares_a_credential_is_masked(monkeypatch, kind):
+    """A member that is hidden in the Struct of a request is hidden here too: its name stands in no second list."""
+    body, known = b'{"assertion": "SECRET", "scope": "read"}', _redaction.OPERATIONS
+    assert "SECRET" in redact_body(body, grant=True)
+
+    monkeypatch.setattr(_redaction, "OPERATIONS", {**known, "new": replace(known["oauth.token"], body=kind)})
+    monkeypatch.setattr(_redaction, "_secrets", _redaction._secrets.__wrapped__)
+
+    assert '{"assertion":"***","scope":"read"}' == redact_body(body, grant=True)
+    assert "a?assertion=***&b=c" == redact_parameters("a?assertion=SECRET&b=c")
+
+
+#: Bodies that are no JSON, or none that can be read, with a credential in each.
+BROKEN = [
+    b'{"client_secret": "SECRET',
+    b'{"client_secret": SECRET, "a"',
+    b'{"client_secret": {"a": "SECRET"}, "b"',
+    b'{"client_\\u0073ecret": ["SECRET"], "a": "\\ud800"}',
+    b'{"\\u0043lient_secret": "SECRET", "a"',
+    b"{'client_secret': 'SECRET'}",
+    b'{"client_secret": "SECRET", "a": ' + b"[" * 5_000,
+    b"grant_type=x&client%5Fsecret=SECRET",
+    b"grant_type=x&Client_Secret=SECRET",
+    b'{"Client_Secret": "SECRET"}',
+    b"{client_secret: SECRET}",
+    b"client_secret: SECRET\n",
+    b'--b\r\nContent-Disposition: form-data; name="client_secret"\r\n\r\nSECRET\r\n--b--',
+    b"<client_secret>SECRET</client_secret>",
+    b'"{\\"client_secret\\": \\"SECRET\\"}"',
+]
+
+
+@pytest.mark.control("paymentsdk.sandbox._redaction._member_of", lambda names: re.compile("nothing is a secret"))
+async def test_a_credential_in_what_is_no_json_is_masked(plain):
+    """What comes after such a name is not shown; nor is any of it, where nobody knows what is a name."""
+    for body in BROKEN:
+        await plain("POST", "/oauth/token", body)
+
+    lines = (await plain("GET", "/_sandbox/requests")).json
+
+    assert len(BROKEN) == len(lines)
+    assert not [line["body"] for line in lines if "SECRET" in line["body"]]
+
+
+async def test_a_body_without_credentials_is_shown_as_it_came(plain):
+    """Negative control: with its blanks, its numbers, and codes that are none of a grant."""
+    body = b'{"external_reference":  "a\\"b=c", "total_amount": "5.00", "code": "7", "n": 1.50}'
+    await plain("POST", "/v1/orders", body, key="k")
+
+    [line] = (await plain("GET", "/_sandbox/requests")).json
+
+    assert body.decode() == line["body"]
+
+
+@pytest.mark.parametrize("body", [b"code 7: no such till", b"a b=c&code=7", b""], ids=str)
+def test_what_is_no_json_is_shown_where_it_asks_for_no_token(body):
+    """Only a request for a token is masked when nobody knows what is in it, and then where there is anything in it."""
+    assert body.decode() == redact_body(body, grant=False)
+    assert (body == b"") == (body.decode() == redact_body(body, grant=True))
+
+
+def test_bytes_that_are_no_text_are_shown_as_such():
+    """A body that cannot be read is rejected like any other, and noted like any other."""
+    assert "\ufffd" == redact_body(b"\xff", grant=False)
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"url":"http://x/?code=7&token=8"}', b' ["token=8"]', b'"token=8"', b'{"url":"http://x/?token=8"']
+)
+def test_what_is_no_form_has_no_parameters(body):
+    """A string in JSON, whole or not, that looks like a parameter is shown as it came."""
+    assert body.decode() == redact_body(body, grant=False)
+
+
+@pytest.mark.parametrize("body", [b"a", b'"code":', b'="', b"\\u0061", b'"code":"\\', b" &"], ids=str)
+def test_a_long_body_is_masked_in_time(body):
+    """The time grows as the body does: looked at over and over, one of this size would take hours, not seconds."""
+    assert redact_body(body * (MIB // len(body)), grant=True)
+
+
+def line_of(number: int, body: str) -> RequestLine:
+    """A line of the feed."""
+    now = datetime(2026, 1, 31, tzinfo=UTC)
+    return RequestLine(
+        at=now, operation=None, method="POST", path="/", status=200, tenant=1, request_id=f"req-{number}", body=body
+    )
+
+
+def test_long_bodies_are_kept_as_far_as_there_is_room():
+    """The newest of them; the others say that they are not kept, and none outlives its line."""
+    feed = Feed()
+    for number in range(10):
+        feed.log(line_of(number, str(number) * MIB))
+    kept = [feed.body_of(line) for line in feed.requests]
+    assert [None, None, *(str(number) * MIB for number in range(2, 10))] == kept
+
+    for number in range(KEPT_REQUESTS):
+        feed.log(line_of(number, "short"))
+
+    assert {"short"} == {feed.body_of(line) for line in feed.requests}
+    assert not feed._long_bodies
