@@ -7,7 +7,6 @@ steps, and know no network.
 from __future__ import annotations
 
 import asyncio
-import errno
 import sqlite3
 import sys
 import time
@@ -31,6 +30,7 @@ from paymentsdk.sandbox._context import Call
 from paymentsdk.sandbox._delivery import Response, apply_faults, hang, pause, read, reset_connection, send
 from paymentsdk.sandbox._events import LONGEST_SHOWN, RequestLine
 from paymentsdk.sandbox._faults import FaultRule, Hit
+from paymentsdk.sandbox._files import is_full
 from paymentsdk.sandbox._handlers import noun_of
 from paymentsdk.sandbox._handlers.oauth import application
 from paymentsdk.sandbox._keys import Route
@@ -262,8 +262,7 @@ class Pipeline:
 
 def _cause(error: Exception) -> str:
     """Return what a person can do something about; empty where the error is the sandbox's own."""
-    full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL or getattr(error, "errno", 0) == errno.ENOSPC
-    if full:
+    if is_full(error):
         return f"disk full ({error})"
     return f"the database failed ({error})" if isinstance(error, sqlite3.Error) else ""
 

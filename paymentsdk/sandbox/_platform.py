@@ -357,9 +357,11 @@ class Platform:
         with self.store.locked():
             self.store.restore(name)
             self.clock.state = self._kept_clock()
-            standing = msgspec.json.decode(self.store.setting("snapshot") or b"", type=_Standing)
-            self.policies = standing.policies
-            self.faults.restore(standing.faults)
+            # A copy of the file that somebody made has none.
+            if kept := self.store.setting("snapshot"):
+                standing = msgspec.json.decode(kept, type=_Standing)
+                self.policies = standing.policies
+                self.faults.restore(standing.faults)
             self._publish_change("everything")
 
     def find_owner(self, table: Table[D], key: str) -> Tenant | None:

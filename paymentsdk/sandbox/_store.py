@@ -22,14 +22,13 @@ from msgspec import Struct
 
 from paymentsdk import money
 from paymentsdk.sandbox._counts import Condition, Counts
+from paymentsdk.sandbox._files import SCHEMA, check_file, unusable
 from paymentsdk.sandbox._table import EPOCH, MICROSECOND, Documents, Table, as_column, as_columns
 
 __all__ = ["Due", "Rows", "SavedResponse", "Store"]
 
 D = TypeVar("D", bound=Struct)
 
-#: Of the file. A change of its tables, or of a document that older ones cannot be read as, is another schema.
-SCHEMA = 2
 #: What a snapshot may be called: it is a part of the name of a file.
 _SNAPSHOT_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TABLES = """
@@ -116,7 +115,7 @@ class Store:
             )
             # Also when what follows fails, or when nobody closes a sandbox that was never started.
             self._close = weakref.finalize(self, self._connection.close)
-            is_new = not _check_file(self._connection)
+            is_new = not check_file(self._connection)
             if path:
                 # With a write-ahead log a commit is in the operating system's hands before the response leaves: a
                 # killed process loses nothing. The exclusive lock keeps a second sandbox out.
@@ -131,7 +130,7 @@ class Store:
                 self._connection.execute("BEGIN EXCLUSIVE").execute("COMMIT")  # Another sandbox is noticed here.
         except sqlite3.Error as error:
             taken = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
-            raise _unusable(path, "another sandbox uses it" if taken else error) from None
+            raise unusable(path, "another sandbox uses it" if taken else error) from None
 
     def close(self) -> None:
         """Let go of the file; whoever still asks is told so by a ``RuntimeError``."""
@@ -384,7 +383,8 @@ class Store:
             OSError: Its file is damaged, or of another version of the sandbox.
         """
         with self._lock, self._snapshot(name) as copy:
-            _check_file(copy)
+            if not check_file(copy):
+                raise sqlite3.DatabaseError("it is empty")
             copy.backup(self._connection)
             self._counts.clear()
             self._own.clear()
@@ -401,39 +401,20 @@ class Store:
         path = Path(f"{self._path}.{name}.snapshot")
         if not create and not path.exists():
             raise KeyError(name)
+        # A crash or a full disk leaves the earlier one of this name as it is.
+        made = path.with_name(f"{path.name}.unfinished") if create else path
         try:
-            with closing(sqlite3.connect(path)) as connection:
+            if create:
+                made.unlink(missing_ok=True)
+            with closing(sqlite3.connect(made)) as connection:
                 yield connection
+            made.replace(path)
         except sqlite3.Error as error:
-            raise _unusable(str(path), error) from None
+            if create:
+                made.unlink(missing_ok=True)
+            raise unusable(str(path), error) from None
 
     def _rows(self, statement: str, values: Sequence[object]) -> list[Any]:
         """Run one statement, and return its rows; in another thread's transaction it has no part."""
         with self._lock:
             return self._connection.execute(statement, values).fetchall()
-
-
-def _check_file(connection: sqlite3.Connection) -> bool:
-    """Reject the database of another program or schema, or a damaged one, before anything is written into it.
-
-    Returns:
-        Whether it is the database of a sandbox; another one is empty.
-    """
-    names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    if names and not {"ledger", "due", "settings"} <= names:
-        raise sqlite3.DatabaseError("it is the database of another program")
-    [(schema,)] = connection.execute("PRAGMA user_version")
-    if names and schema != SCHEMA:
-        age, way = ("an older", "") if schema < SCHEMA else ("a newer", ", or update paymentsdk")
-        raise sqlite3.DatabaseError(
-            f"{age} version of the sandbox made it (schema {schema}; this one has {SCHEMA}), and none reads the files "
-            f"of another: move it away, or name another file{way}"
-        )
-    [(damage,)] = connection.execute("PRAGMA quick_check(1)")
-    if damage != "ok":
-        raise sqlite3.DatabaseError(f"it is damaged ({damage.splitlines()[-1]}): start with another file")
-    return bool(names)
-
-
-def _unusable(path: str | None, reason: object) -> OSError:
-    return OSError(f"cannot use {path!r} as the database of a sandbox: {reason}")

@@ -139,7 +139,7 @@ async def test_a_file_of_another_schema_is_rejected(tmp_path):
 
 
 @pytest.mark.control(
-    "paymentsdk.sandbox._store._check_file",
+    "paymentsdk.sandbox._store.check_file",
     lambda connection: bool(connection.execute("SELECT name FROM sqlite_master").fetchall()),
     raises=pytest.fail.Exception,
 )
@@ -190,3 +190,56 @@ async def test_a_snapshot_that_cannot_be_read_is_rejected(tmp_path, plain_to):
     assert [409, 404, 400] == [one.status for one in rejected]
     assert "sandbox.db.broken.snapshot" in rejected[0].json["message"]
     assert (200, 1) == (plans.status, plans.json["paging"]["total"])
+
+
+def cramped(path: object, **options: object) -> sqlite3.Connection:
+    """Open a database on a disk that has room for two pages."""
+    connection = sqlite3.Connection(path, **options)
+    connection.execute("PRAGMA max_page_count = 2")
+    return connection
+
+
+async def test_a_snapshot_that_is_not_finished_leaves_the_earlier_one(tmp_path, plain_to, monkeypatch, capsys):
+    """On a full disk the response says so, the earlier one is as it was, and nothing half written is left."""
+    async with Sandbox(db=str(tmp_path / "sandbox.db")) as sandbox:
+        plain = plain_to(sandbox)
+        await plain("POST", "/_sandbox/snapshot", {"name": "kept"})
+        sandbox.create_tenant()
+        with monkeypatch.context() as full:
+            full.setattr(sqlite3, "connect", cramped)
+            failed = [await plain("POST", "/_sandbox/snapshot", {"name": name}) for name in ("kept", "new")]
+        files = {file.name for file in tmp_path.iterdir() if "snapshot" in file.name}
+        restored = [(await plain("POST", "/_sandbox/restore", {"name": name})).status for name in ("new", "kept")]
+        sellers = (await plain("GET", "/_sandbox/tenants")).json
+
+    assert ["disk full" in one.json["message"] for one in failed] == [True, True]
+    assert "POST /_sandbox/snapshot: disk full" in capsys.readouterr().err
+    assert {"sandbox.db.kept.snapshot"} == files
+    assert ([404, 200], 1) == (restored, len(sellers))
+
+
+@pytest.mark.parametrize("left", ["", ".unfinished"], ids=["under its name", "unfinished"])
+async def test_an_empty_snapshot_is_none(tmp_path, plain_to, left):
+    """What a crash left of one does not take the place of everything that the sandbox has, nor that of the next."""
+    (tmp_path / f"sandbox.db.cut.snapshot{left}").touch()
+    async with Sandbox(db=str(tmp_path / "sandbox.db")) as sandbox:
+        plain = plain_to(sandbox)
+        first = (await plain("POST", "/_sandbox/restore", {"name": "cut"})).status
+        plans = (await plain("GET", "/preapproval_plan/search")).json["paging"]["total"]
+        done = [(await plain("POST", f"/_sandbox/{step}", {"name": "cut"})).status for step in ("snapshot", "restore")]
+
+    assert (404 if left else 409, 1, [200, 200]) == (first, plans, done)
+
+
+async def test_a_copy_of_the_file_is_a_snapshot(tmp_path, plain_to):
+    """Also one that was made before any snapshot: it has no policies and faults, so those stay."""
+    path = tmp_path / "sandbox.db"
+    async with Sandbox(db=str(path)):
+        pass
+    (tmp_path / "sandbox.db.mine.snapshot").write_bytes(path.read_bytes())
+    async with Sandbox(db=str(path), policies={"page_size": 7}) as sandbox:
+        sandbox.create_tenant()
+        restored = await plain_to(sandbox)("POST", "/_sandbox/restore", {"name": "mine"})
+
+        assert (200, 7) == (restored.status, sandbox.policies.page_size)
+        assert 1 == len((await plain_to(sandbox)("GET", "/_sandbox/tenants")).json)

@@ -1,0 +1,48 @@
+"""Files that keep a sandbox: which can be used, and what is wrong with the others."""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+
+__all__ = ["SCHEMA", "check_file", "is_full", "unusable"]
+
+#: Of the tables. A change of them, or of a document that older ones cannot be read as, is another schema.
+SCHEMA = 2
+
+
+def check_file(connection: sqlite3.Connection) -> bool:
+    """Reject the database of another program or schema, or a damaged one, before anything is written into it.
+
+    Returns:
+        Whether it is the database of a sandbox; another one is empty.
+    """
+    names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if names and not {"ledger", "due", "settings"} <= names:
+        raise sqlite3.DatabaseError("it is the database of another program")
+    [(schema,)] = connection.execute("PRAGMA user_version")
+    if names and schema != SCHEMA:
+        age, way = ("an older", "") if schema < SCHEMA else ("a newer", ", or update paymentsdk")
+        raise sqlite3.DatabaseError(
+            f"{age} version of the sandbox made it (schema {schema}; this one has {SCHEMA}), and none reads the files "
+            f"of another: move it away, or name another file{way}"
+        )
+    [(damage,)] = connection.execute("PRAGMA quick_check(1)")
+    if damage != "ok":
+        raise sqlite3.DatabaseError(f"it is damaged ({damage.splitlines()[-1]}): start with another file")
+    return bool(names)
+
+
+def unusable(path: str | None, reason: object) -> OSError:
+    """Return the error that says why the file *path* cannot be used."""
+    # SQLite finds no room for the index of the log, and calls it a failure of the disk.
+    full = ": the disk may be full" if getattr(reason, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_IOERR else ""
+    error = OSError(f"cannot use {path!r} as the database of a sandbox: {reason}{full}")
+    if is_full(reason):
+        error.errno = errno.ENOSPC
+    return error
+
+
+def is_full(error: object) -> bool:
+    """Whether *error* says that there is no room on the disk."""
+    return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL or getattr(error, "errno", 0) == errno.ENOSPC
