@@ -85,11 +85,11 @@ async def compare(directory: Path) -> int:
     own = directory / "own"
     own.mkdir()
     diff = Diff(own)
-    await Book.parquet(directory / "book.parquet").load(diff.database, own)
+    columns = await Book.parquet(directory / "book.parquet").load(diff.database, own)
     created = Window(milliseconds(BEGIN), milliseconds(BEGIN + SPAN))
     later = milliseconds(BEGIN + 2 * SPAN)
     parts = [directory / f"part-{i:02}.parquet" for i in range(SELLERS)]
-    diff.compare(created, parts, [], settled=later, oldest=0, doubtful=[], open_writes=[])
+    diff.compare(created, parts, [], columns=columns, settled=later, oldest=0, doubtful=[], open_writes=[])
     counts = diff.finish(own / "differences.parquet")
     diff.close()
     return sum(number for outcome, number in counts.items() if outcome.is_difference)

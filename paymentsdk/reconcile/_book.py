@@ -46,11 +46,11 @@ class _Type(NamedTuple):
     """What text has to look like."""
 
 
-_TEXT = _Type("VARCHAR", rf"VARCHAR|UUID|ENUM.*|{_WHOLE_NUMBER}", "must be text")
+_TEXT = _Type("VARCHAR", rf"VARCHAR|UUID|ENUM.*|{_WHOLE_NUMBER}", "must be a string or a whole number")
 _AMOUNT = _Type(
     f"DECIMAL({DIGITS},{DECIMALS})",
     rf"VARCHAR|DECIMAL\([0-9]+,([0-9]|1[0-8])\)|{_WHOLE_NUMBER}",
-    "must be decimals, whole numbers or text such as 24.90, with up to 18 places: floats are not exact",
+    "must be decimals, whole numbers or strings such as 24.90, with up to 18 places: floats are not exact",
     rf"-?[0-9]{{1,{DIGITS - DECIMALS}}}([.][0-9]{{1,{DECIMALS}}})?",
 )
 _MOMENT = _Type(
@@ -86,7 +86,7 @@ class Book:
 
     Its columns are `account, reference, order_id, currency, total, paid, refunded, status, created`; see `BookRow`.
     Only `reference` is needed, and `account` with a client of several sellers. A column that is not there, and a value
-    that is null, is not compared; further columns are ignored. Amounts are decimals, whole numbers or text such as
+    that is null, is not compared; further columns are ignored. Amounts are decimals, whole numbers or strings such as
     `24.90`, never floats. Moments have a time zone. Columns that are called otherwise are named with *names*:
     `Book.csv(path, names={"reference": "order_no"})`.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from importlib.resources import files
 from itertools import islice
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 #: What DuckDB keeps in memory; the rest is on disk.
 _MEMORY = "256MB"
 _BATCH = 10_000
+#: Orders of repeated references that are compared at once.
+_MOST_REPEATED = 200_000
+#: Columns that decide about an outcome.
+_COMPARED = ("currency", "total", "paid", "refunded", "status")
 
 
 def read_sql() -> dict[str, str]:
@@ -68,26 +72,30 @@ class Diff:
         parts: Sequence[Path],
         changes: Sequence[Path],
         *,
+        columns: Collection[str],
         settled: int,
         oldest: int,
         doubtful: Iterable[NotWhole],
         open_writes: Iterable[OpenWrite],
     ) -> int:
-        """Compare the book with the rows in *parts*, and return how many orders it has not found."""
+        """Compare the *columns* of the book with the rows in *parts*, and return how many orders it has not found."""
         moments = {"begin": created.begin, "end": created.end, "settled": settled, "oldest": oldest}
         for name, moment in moments.items():
             self._run(f'SET VARIABLE "{name}" = ?::TIMESTAMPTZ', moment_of(moment).isoformat())
         for name, paths in (("walked", parts), ("changed_rows", changes)):
             self._view(name, paths)
+        compared = ", ".join(["''", *(name for name in _COMPARED if name in columns)])
+        self._run(f"CREATE MACRO fingerprint({', '.join(_COMPARED)}) AS (hash({compared}) >> 1)::BIGINT")
         self._part("setup")
         for write in open_writes:
             self._run("INSERT INTO open_writes VALUES (?, ?, ?)", *write)
         for one in doubtful:
             begin, end = (moment.isoformat() for moment in one.window)
             self._run("INSERT INTO doubtful VALUES (?, ?, ?)", one.account or "", begin, end)
-        for name in ("pairs", "several", "look_up"):
-            self._part(name)
-        return int(str(self._run("SELECT count(*) FROM absent")[0][0]))
+        self._part("pairs")
+        self._several()
+        self._part("look_up")
+        return self._count("absent")
 
     def absent(self) -> Iterator[Absent]:
         """Yield the orders that were not found, of each account in turn."""
@@ -110,8 +118,10 @@ class Diff:
 
     def finish(self, path: Path) -> Counter[Outcome]:
         """Decide about all that was not found, write all differences to *path*, and return how many there are."""
-        for name in ("looked_up", "several", "decide", "differences"):
-            self._part(name)
+        self._part("looked_up")
+        self._several()
+        self._part("decide")
+        self._part("differences")
         unfinished = path.with_suffix(".unfinished")
         ordered = "SELECT * EXCLUDE n FROM differences ORDER BY account, reference, merchant_order_ids, order_id, n"
         target = str(unfinished).replace("'", "''")
@@ -119,6 +129,17 @@ class Diff:
         sync_file(unfinished)
         unfinished.replace(path)
         return Counter({Outcome(str(name)): int(str(number)) for name, number in self._part("counts") if number})
+
+    def _several(self) -> None:
+        """Compare the references that come more than once, as many at a time as memory has room for."""
+        steps = 1 + (self._count("ours_left") + self._count("theirs_left")) // _MOST_REPEATED
+        for step in range(steps):
+            self._run("SET VARIABLE steps = ?", steps)
+            self._run("SET VARIABLE step = ?", step)
+            self._part("several")
+
+    def _count(self, table: str) -> int:
+        return len(self.database.table(table))
 
     def _view(self, name: str, paths: Sequence[Path]) -> None:
         """Make a view of the rows in some files."""

@@ -1,5 +1,5 @@
 -- The comparison of a book with what a walk has seen. Run by `_diff.py`, part by part; a part begins at `-- @name`.
--- Variables: "begin", "end", settled, oldest (moments), parts, changes (files).
+-- Variables: "begin", "end", settled, oldest (moments), walked, changed_rows (files), steps, step (whole numbers).
 
 -- @setup
 
@@ -65,12 +65,30 @@ CREATE TABLE found (
 );
 
 -- @pairs
--- References that either side has more than once (and some others: what is compared is their hash).
+-- What agrees is told by hashes, and not looked at again: where as many orders of the platform as of the book have the
+-- reference, and the same in all columns that are compared, the sum is 0. All others are candidates, and some that agree.
+CREATE TABLE candidates AS
+    SELECT h FROM (
+        SELECT
+            hash(account, reference) AS h, fingerprint(currency, total, paid, refunded, state_of(status)) AS f
+        FROM book
+        UNION ALL
+        SELECT
+            hash(account, reference),
+            -fingerprint(currency, total, paid, refunded, state_in(order_status, status))
+        FROM theirs
+    ) GROUP BY h HAVING sum(f) <> 0;
+CREATE TABLE our_candidates AS SELECT *, hash(account, reference) AS h FROM book WHERE h IN (FROM candidates);
+CREATE TABLE their_candidates AS
+    SELECT * EXCLUDE (order_status, status), state_in(order_status, status) AS state, hash(account, reference) AS h
+    FROM theirs WHERE h IN (FROM candidates);
+
+-- References that either side has more than once (and some others, by their hash). An order without a reference is in
+-- nobody's book.
 CREATE TABLE repeated AS
-    SELECT h FROM (SELECT hash(account, reference) AS h FROM theirs WHERE reference IS NOT NULL)
-        GROUP BY h HAVING count(*) > 1
+    SELECT h FROM our_candidates GROUP BY h HAVING count(*) > 1
     UNION
-    SELECT h FROM (SELECT hash(account, reference) AS h FROM book) GROUP BY h HAVING count(*) > 1;
+    SELECT h FROM their_candidates WHERE reference IS NOT NULL GROUP BY h HAVING count(*) > 1;
 
 -- All others are compared in one join. What agrees is not kept: it is counted by what is left.
 INSERT INTO found
@@ -79,52 +97,42 @@ INSERT INTO found
             WHEN b.n IS NULL THEN if(t.created >= getvariable('settled'), 'too_recent', 'extra')
             WHEN t.id IS NULL THEN 'absent'
             ELSE judged(
-                b.currency, b.paid, b.refunded, b.total, b.status, t.currency, t.paid, t.refunded, t.total,
-                state_in(t.order_status, t.status)
+                b.currency, b.paid, b.refunded, b.total, b.status, t.currency, t.paid, t.refunded, t.total, t.state
             )
         END AS outcome,
-        b.n, t.account, t.reference, t.id, t.currency, t.total, t.paid, t.refunded,
-        state_in(t.order_status, t.status), t.created, t.read_at
-    FROM
-        (SELECT book.* FROM book ANTI JOIN repeated ON hash(account, reference) = h) AS b
-        FULL JOIN (
-            SELECT theirs.* FROM theirs ANTI JOIN repeated ON hash(account, reference) = h WHERE reference IS NOT NULL
-        ) AS t
+        b.n, t.account, t.reference, t.id, t.currency, t.total, t.paid, t.refunded, t.state, t.created, t.read_at
+    FROM (FROM our_candidates ANTI JOIN repeated USING (h)) AS b
+        FULL JOIN (FROM their_candidates ANTI JOIN repeated USING (h)) AS t
         ON b.account = t.account AND b.reference = t.reference
     WHERE outcome <> 'match' AND (t.id IS NOT NULL OR in_question(b.created));
 
--- An order without a reference is in nobody's book.
-INSERT INTO found
-    SELECT
-        if(created >= getvariable('settled'), 'too_recent', 'extra'), NULL, account, reference, id, currency, total,
-        paid, refunded, state_in(order_status, status), created, read_at
-    FROM theirs WHERE reference IS NULL;
-
-CREATE TABLE ours_left AS SELECT * FROM book WHERE hash(account, reference) IN (FROM repeated);
-CREATE TABLE theirs_left AS
-    SELECT * EXCLUDE (order_status, status), state_in(order_status, status) AS state
-    FROM theirs WHERE reference IS NOT NULL AND hash(account, reference) IN (FROM repeated);
+CREATE TABLE ours_left AS FROM our_candidates WHERE h IN (FROM repeated);
+CREATE TABLE theirs_left AS FROM their_candidates WHERE h IN (FROM repeated);
+DROP TABLE their_candidates;
 
 -- @several
 -- One by one, those of most money first: `ours_left` with `theirs_left`, of which unpaid orders stand for paid ones only
--- where there are no others. Paid orders that are left are doubles of the last.
+-- where there are no others. Paid orders that are left are doubles of the last. This takes memory: it is done in
+-- so many `steps`, by hash.
 INSERT INTO found
     WITH
         ours AS (
             SELECT *,
                 row_number() OVER (
                     PARTITION BY account, reference
-                    ORDER BY paid DESC NULLS LAST, refunded DESC NULLS LAST, currency, n
+                    ORDER BY
+                        is_paid(paid, state_of(status)) DESC NULLS LAST, paid DESC NULLS LAST,
+                        refunded DESC NULLS LAST, currency, total, state_of(status), n
                 ) AS place,
                 count(*) OVER (PARTITION BY account, reference) AS times
-            FROM ours_left
+            FROM ours_left WHERE h % getvariable('steps') = getvariable('step')
         ),
         ranked AS (
             SELECT *, is_paid(paid, state) AS got_paid, row_number() OVER (
                 PARTITION BY account, reference
-                ORDER BY is_paid(paid, state) DESC, paid DESC, refunded DESC, currency, created DESC, id
+                ORDER BY is_paid(paid, state) DESC, paid DESC, refunded DESC, currency, total, state, created DESC, id
             ) AS place
-            FROM theirs_left
+            FROM theirs_left WHERE h % getvariable('steps') = getvariable('step')
         ),
         known AS (SELECT DISTINCT account, reference, times FROM ours),
         -- What is beyond the places of the book goes to the last of them.
@@ -159,7 +167,8 @@ INSERT INTO found
 
 -- @look_up
 -- Those that the walk has not found, in order.
-CREATE TABLE absent AS SELECT book.* FROM book JOIN found USING (n) WHERE found.outcome = 'absent';
+CREATE TABLE absent AS
+    SELECT b.* FROM our_candidates AS b JOIN found USING (n) WHERE found.outcome = 'absent';
 DELETE FROM found WHERE outcome = 'absent';
 DROP TABLE ours_left;
 DROP TABLE theirs_left;
@@ -173,7 +182,8 @@ ORDER BY row_number() OVER (PARTITION BY account ORDER BY n), account;
 CREATE TABLE theirs_left AS
     WITH walked_too AS (SELECT DISTINCT account, id FROM theirs SEMI JOIN looked_up USING (account, id))
     SELECT DISTINCT ON (account, id)
-        account, id, reference, currency, total, paid, refunded, state_of(state) AS state, created, read_at
+        account, id, reference, currency, total, paid, refunded, state_of(state) AS state, created, read_at,
+        hash(account, reference) AS h
     FROM looked_up ANTI JOIN walked_too USING (account, id)
     WHERE id IS NOT NULL AND NOT by_id;
 CREATE TABLE ours_left AS SELECT * FROM absent;
@@ -223,7 +233,7 @@ CREATE VIEW differences AS
         f.ids AS merchant_order_ids, b.currency AS book_currency, f.currency, b.total AS book_total, f.total,
         b.paid AS book_paid, f.paid, b.refunded AS book_refunded, f.refunded, b.status AS book_status, f.state AS status,
         b.created AS book_created, f.created, f.read_at, b.n
-    FROM found AS f LEFT JOIN book AS b USING (n);
+    FROM found AS f LEFT JOIN our_candidates AS b USING (n);
 
 -- @counts
 SELECT outcome, count(*) FROM differences GROUP BY outcome

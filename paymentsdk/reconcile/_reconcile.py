@@ -80,6 +80,7 @@ class Reconciliation:
             self._plan.created,
             walked.parts,
             changes.files,
+            columns=self._columns,
             settled=settled_until(rules, begun),
             oldest=begun - rules.horizon,
             doubtful=walked.not_whole,

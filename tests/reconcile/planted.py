@@ -164,6 +164,14 @@ class World:
         for _ in range(2):
             self._agree(name, reference, created)
 
+    def plant_same_amount_twice(self, name: str, reference: str, created: int) -> None:
+        """Orders that only their totals tell apart, in another order on each side, beside one that differs."""
+        paid = Decimal("4.10")
+        for i, total in enumerate((Decimal(9), Decimal(5))):
+            self._book(name, reference, created, paid=paid, total=Decimal(14) - total)
+            self._show(name, reference, created - i, paid, total=total)
+        self.plant_paid_amount(name, reference, created)
+
     def plant_unpaid_besides(self, name: str, reference: str, created: int) -> None:
         """A checkout that was opened, and one that was paid."""
         self._agree(name, reference, created)
