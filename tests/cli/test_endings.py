@@ -18,6 +18,7 @@ from paymentsdk import OPERATIONS, PaymentsClient
 from paymentsdk.cli import main
 from paymentsdk.resources.orders import OrderRequest
 from paymentsdk.sandbox import FaultRule, Sandbox
+from tests.cli.terminal import read
 
 PROGRAM = "import sys; from paymentsdk.cli import main; sys.exit(main(sys.argv[1:]))"
 SEARCH = ("merchant-orders", "search", "--page-size", "1")
@@ -56,20 +57,6 @@ def in_terminal(sandbox: Sandbox, *arguments: str) -> Iterator[tuple[subprocess.
         finally:
             process.kill()
             os.close(ours)
-
-
-def read(terminal: int, until: bytes | None = None) -> bytes:
-    """Return what the terminal shows, to its end or to some words."""
-    shown = b""
-    while until is None or until not in shown:
-        try:
-            part = os.read(terminal, 65_536)
-        except OSError:  # Linux says so that nobody is at the other end any more.
-            break
-        if not part:
-            break
-        shown += part
-    return shown
 
 
 def test_an_interrupted_walk_says_where_to_go_on(sandbox):

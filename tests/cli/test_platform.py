@@ -23,6 +23,7 @@ from paymentsdk_foo.sandbox import FooSandbox
 from paymentsdk import OPERATIONS, PaymentsClient
 from paymentsdk.cli import main
 from paymentsdk.sandbox import FaultRule, Sandbox
+from tests.cli.terminal import read
 
 ORDER = msgspec.json.encode(OPERATIONS["orders.create"].example).decode()
 PROGRAM = "import sys; from paymentsdk.cli import main; sys.exit(main({arguments!r}))"
@@ -259,15 +260,7 @@ def in_terminal(*arguments: str, columns: int = 80) -> tuple[int, str]:
     program = [sys.executable, "-c", PROGRAM.format(arguments=list(arguments))]
     with subprocess.Popen(program, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
         os.close(theirs)
-        shown = b""
-        while True:
-            try:
-                read = os.read(ours, 65_536)
-            except OSError:  # Linux says so that nobody is at the other end any more.
-                break
-            if not read:
-                break
-            shown += read
+        shown = read(ours)
     os.close(ours)
     return process.returncode, shown.decode()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -154,21 +155,26 @@ async def test_a_pair_is_saved_before_its_client_is_closed(signed_in, issuer, un
     assert [("saved", 0)] == saved
 
 
-@pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken.drain", forgets)
-async def test_a_pair_that_is_on_its_way_is_saved_before_its_client_is_closed(signed_in, issuer, until) -> None:
-    """Once the platform was asked, the refresh token is spent: closing waits for the response as well."""
-    store, response = SlowStore(issuer), asyncio.Event()
-    client = signed_in(issuer.pair(expires_at=0.0), store=store)
+async def begin_refresh(client, issuer: Issuer, until, wait: Callable[[], Awaitable[object]]) -> None:
+    """Have the platform be asked for a pair by a call that then gives up, and respond after *wait*."""
     renew = issuer.renew
 
     async def slowly(refresh_token: str) -> Response:
-        await response.wait()
+        await wait()
         return renew(refresh_token)
 
     issuer.renew = slowly
     call = asyncio.create_task(client.orders.get("ORD1"))
     await until(lambda: issuer.asked)
     call.cancel()
+
+
+@pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken.drain", forgets)
+async def test_a_pair_that_is_on_its_way_is_saved_before_its_client_is_closed(signed_in, issuer, until) -> None:
+    """Once the platform was asked, the refresh token is spent: closing waits for the response as well."""
+    store, response = SlowStore(issuer), asyncio.Event()
+    client = signed_in(issuer.pair(expires_at=0.0), store=store)
+    await begin_refresh(client, issuer, until, response.wait)
 
     closing = asyncio.create_task(client.aclose())
     for _ in range(20):
@@ -192,24 +198,24 @@ class Abrupt(MemoryTransport):
         await super().aclose()
         self.cut.set()
 
+    def ensure_whole(self) -> None:
+        """Fail what is in flight once it is closed."""
+        if self.cut.is_set():
+            raise SendFailed("the transport was closed")
+
 
 @pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken.drain", forgets)
 async def test_a_refresh_ends_before_its_transport_is_closed(signed_in, issuer, until) -> None:
     """A transport that gives requests in flight no time does not lose the response with the only pair that works."""
-    store, transport, renew = MemoryTokenStore(), Abrupt(issuer), issuer.renew
+    store, transport = MemoryTokenStore(), Abrupt(issuer)
     client = signed_in(issuer.pair(expires_at=0.0), store=store, transport=transport)
 
-    async def slowly(refresh_token: str) -> Response:
+    async def a_while() -> None:
         for _ in range(50):
             await asyncio.sleep(0)
-        if transport.cut.is_set():
-            raise SendFailed("the transport was closed")
-        return renew(refresh_token)
+        transport.ensure_whole()
 
-    issuer.renew = slowly
-    call = asyncio.create_task(client.orders.get("ORD1"))
-    await until(lambda: issuer.asked)
-    call.cancel()
+    await begin_refresh(client, issuer, until, a_while)
 
     await client.aclose()
     await until(lambda: client._settings.auth._flight is None)
@@ -221,19 +227,14 @@ async def test_a_refresh_ends_before_its_transport_is_closed(signed_in, issuer, 
 @pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken.drain", forgets)
 async def test_a_refresh_ends_before_its_client_whoever_loses_patience(signed_in, issuer, until) -> None:
     """Closing that is cancelled, again and again as anyio does, ends as cancelled once the only pair is saved."""
-    store, transport, response, renew = MemoryTokenStore(), Abrupt(issuer), asyncio.Event(), issuer.renew
+    store, transport, response = MemoryTokenStore(), Abrupt(issuer), asyncio.Event()
     client = signed_in(issuer.pair(expires_at=0.0), store=store, transport=transport)
 
-    async def slowly(refresh_token: str) -> Response:
+    async def until_told() -> None:
         await response.wait()
-        if transport.cut.is_set():
-            raise SendFailed("the transport was closed")
-        return renew(refresh_token)
+        transport.ensure_whole()
 
-    issuer.renew = slowly
-    call = asyncio.create_task(client.orders.get("ORD1"))
-    await until(lambda: issuer.asked)
-    call.cancel()
+    await begin_refresh(client, issuer, until, until_told)
 
     closing = asyncio.create_task(client.aclose())
     for _ in range(20):
