@@ -32,7 +32,7 @@ class Secret(str):
         return repr(MASK)
 
     def __getitem__(self, place: SupportsIndex | slice) -> Self:
-        # Of a long text some of them print the beginning only: it is that of a credential, and hidden as well.
+        # Some of them print only the beginning of a long text: where that begins a credential, it is hidden as well.
         return type(self)(super().__getitem__(place))
 
     def __deepcopy__(self, memo: dict[int, object]) -> Self:

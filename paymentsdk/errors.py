@@ -90,7 +90,7 @@ class PaymentsError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         # Not by way of its `__init__`: somebody's subclass may have another one, and a walk raises copies.
         state = self.__getstate__()
-        if isinstance(state, tuple):  # Of a class that has slots. An exception takes one dict.
+        if isinstance(state, tuple):  # The class has slots. An exception takes one dict.
             state = {**(state[0] or {}), **state[1]}
         return _made, (type(self), self.args), state
 
@@ -187,7 +187,7 @@ class APIError(PaymentsError):
     codes: tuple[str, ...] = ()
     """Every code in the body, `code` first; at most 100 of each list in it."""
     settled: bool = False
-    """Of a write: no attempt at it has taken effect, neither of this call nor of an earlier one with the same key.
+    """For a write: no attempt at it has taken effect, neither of this call nor of an earlier one with the same key.
 
     Where it is `False`, this call was rejected, but an earlier one with the key that you gave may have taken effect:
     send it again with `first_sent_at=`, or look. So it is if a write without a key was answered with a conflict (409,
@@ -434,7 +434,7 @@ class NotWhole(PaymentsError):
     """Rows that the window has, as the platform says; ``None`` if it says nothing."""
 
     account: str | None = None
-    """Whose rows they are; ``None`` for a client of one seller."""
+    """The seller of the rows; ``None`` for a client of one seller."""
 
     reason: str
     """Why it was given up."""

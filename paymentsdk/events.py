@@ -140,7 +140,7 @@ class Throttled(CallEvent, frozen=True, kw_only=True):
     """An attempt had to wait for its turn: the platform limits the seller, or the client itself (`FlowControl`)."""
 
     number: int
-    """Of the attempt."""
+    """The number of the attempt."""
     waited: float
     """Seconds that it has waited."""
     admitted: bool

@@ -1,4 +1,4 @@
-"""Whose calls they are: a fixed token, or a source of tokens."""
+"""How calls are authenticated: a fixed token, a source of tokens, or signatures."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class StaticToken:
 
 
 class Seller:
-    """Whose calls they are, as far as a client can tell: those with one token, or with one source of tokens."""
+    """The seller, as far as a client can tell: one token, or one source of tokens, is one seller."""
 
     __slots__ = ("_identity",)
 

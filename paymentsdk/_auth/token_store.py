@@ -99,7 +99,7 @@ class _Mark(Struct, frozen=True):
 
     begun_at: float
     pair: str
-    """Of which pair: a fingerprint, which tells nobody the token."""
+    """The fingerprint of the pair, which tells nobody the token."""
 
 
 class MemoryTokenStore:

@@ -70,7 +70,7 @@ class Call(Struct, Generic[B, R], eq=False):
     state: ClientState
     settings: Settings
     seller: Hashable
-    """Whose budgets and permits it takes."""
+    """Has the budgets and permits that it takes."""
     credential: Credential
     operation: Operation[B, R]
     url: str
@@ -87,7 +87,7 @@ class Call(Struct, Generic[B, R], eq=False):
     history: History | None = None
     """`past`, once there is one; most calls have none."""
     may_send: MaySend | None = None
-    """Of a journaled call: awaited before each attempt with its seconds; says why there may be none."""
+    """The journal: asked before each attempt, with its seconds; says why there may be none."""
     number: int = 0
     """Another for each call of the process that is observed."""
     attempts: int = 0

@@ -151,7 +151,7 @@ class Credential(Struct, eq=False):
             return meaning(error) if isinstance(error, Exception) else None
         what = "token" if self.signer is None else "request" if doing == "signed" else "secret"
         reason = f"{deadline.ran_out} while the {what} was {doing}"
-        # Of a request that was rejected, "not sent" would be wrong.
+        # "Not sent" would be wrong of a request that was rejected.
         cause = RefreshFailed(reason) if self.refreshed else None
         begun = doing == "signed"
         return AttemptFailed(Failure.NOT_SENT, reason, cause=cause, timed_out=True, permanent=True, begun=begun)

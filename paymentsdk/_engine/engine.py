@@ -73,7 +73,7 @@ class Engine(ABC):
         """Call *method* of a resource, and return what it returns with all that is known about its call.
 
         ``result = await client.with_result(client.orders.create, order)``: the headers, the attempts, the anomalies
-        and the bytes, which `call` gives as well. Of a method that makes several calls they are those of the last one.
+        and the bytes, which `call` gives as well. If a method makes several calls, they are those of the last one.
 
         Args:
             method: The method, which may be one of your own.
@@ -124,10 +124,10 @@ class Engine(ABC):
             once: Names the business fact that a write states, such as ``"table-7/1"``: 1 to 200 printable characters.
                 Its record in the client's journal is durable before the first byte is sent; the same name later
                 returns what became of it, in every process. Excludes *idempotency_key*, which is derived from it.
-            not_after: Of a journaled write: the moment, or the time from now, after which nothing is sent any more,
+            not_after: For a journaled write: the moment, or the time from now, after which nothing is sent any more,
                 also by recovery; at most 23 hours. By default what the operation says: the expiration of an order, 15
                 minutes for a cancel, 23 hours for a refund, else the total timeout.
-            defer: Of a journaled write: leave to recovery what could not be sent, and raise `Deferred`.
+            defer: For a journaled write: leave to recovery what could not be sent, and raise `Deferred`.
             headers: Further header fields of this call.
             **path: The values of the placeholders in ``operation.path``.
 

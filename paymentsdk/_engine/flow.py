@@ -161,7 +161,7 @@ class Flow:
         if status == _TOO_MANY:
             limiter.limited(permit.sent_at, now, retry_after)
         elif status is not None:
-            limiter.answered(permit.sent_at, now, status)
+            limiter.responded(permit.sent_at, now, status)
         if limiter.interactive or limiter.batch or self._turns or self._batch_turns or not self._control.adaptive:
             self._go_on(limiter, now)
 

@@ -146,7 +146,7 @@ class Limiter:
                 self.served = measured(self.meter, self.pace, now)
         self.gate = close_gate(self.gate, sent_at, now, retry_after)
 
-    def answered(self, sent_at: float, now: float, status: int) -> None:
+    def responded(self, sent_at: float, now: float, status: int) -> None:
         """Note a response that is no 429."""
         if self.meter is not None:
             self.meter.add(now)

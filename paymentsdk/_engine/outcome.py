@@ -82,7 +82,7 @@ def _kind_of_error(
         last.cause.settled = operation.writes and not caller_supplied_key
     if isinstance(last.cause, OWN_ERRORS):
         return last.cause
-    # Of a read; "not sent" would be wrong if an earlier attempt was.
+    # Here it is a read; "not sent" would be wrong if an earlier attempt was.
     return (
         NotSent(last.reason)
         if last.kind is Failure.NOT_SENT and not history.ambiguous_attempts

@@ -122,7 +122,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     @property
     def seller(self) -> Hashable:
-        """Whose calls these are: the name of the account, or what identifies its auth scheme."""
+        """Whom the calls are for: the name of the account, or what identifies its auth scheme."""
         return Seller(self.auth) if self.account is None else self.account
 
 

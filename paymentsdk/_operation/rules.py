@@ -9,7 +9,7 @@ The rules for a write:
 - An attempt without a response, with one that cannot be trusted, a 5xx, a 408, or "in progress" on a keyed write leaves
   the write *in doubt*: it may have taken effect.
 - While nothing is in doubt, every 4xx is final, except a conflict of a keyed write that is "in progress": the same key
-  is safe to send again, and is, twice at most. Of a write with no key, such a conflict is told without `settled`.
+  is safe to send again, and is, twice at most. For a write with no key, such a conflict is told without `settled`.
 - Once a write is in doubt, a response is final only if it holds a code that settles with this status, and none that
   says "in progress". A gateway, a load balancer or an expired token knows nothing of an earlier attempt.
 """

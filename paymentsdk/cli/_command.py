@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from paymentsdk.cli._arguments import address
-from paymentsdk.cli._output import Answer, print_answer
+from paymentsdk.cli._output import Output, print_output
 from paymentsdk.cli._running import DEFAULT_HOST, DEFAULT_PORT, Running
 from paymentsdk.cli._words import sentence
 
@@ -19,7 +19,7 @@ __all__ = ["Command", "add_command", "ask"]
 
 
 #: Does what the options ask for with the sandbox.
-Command = Callable[[Running, "Namespace"], Answer]
+Command = Callable[[Running, "Namespace"], Output]
 
 
 def add_command(
@@ -63,8 +63,8 @@ def ask(options: Namespace) -> int:
         argparse.ArgumentTypeError: An option would do nothing here, or ``PAYMENTSDK_BASE_URL`` is no address.
     """
     _refuse_settings(options)
-    answer: Answer = options.command(Running(_said_place(options)), options)
-    print_answer(answer, as_json="json" in options)
+    output: Output = options.command(Running(_said_place(options)), options)
+    print_output(output, as_json="json" in options)
     return 0
 
 

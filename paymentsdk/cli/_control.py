@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from paymentsdk.cli._arguments import Choices, duration, order_name, pair, pairs
 from paymentsdk.cli._command import add_command
-from paymentsdk.cli._output import Answer
-from paymentsdk.cli._running import NotAnsweredError, Running, SandboxError
+from paymentsdk.cli._output import Output
+from paymentsdk.cli._running import NoResponseError, Running, SandboxError
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -110,32 +110,32 @@ def _payment_methods() -> Iterable[str]:
     return get_args(PaymentMethod)
 
 
-def _pay(running: Running, options: Namespace) -> Answer:
+def _pay(running: Running, options: Namespace) -> Output:
     name = options.what
     is_preference = bool(_PREFERENCE.match(name))
     noun = "preferences" if is_preference else "orders"
     how = {"payment_method": options.method} if options.method else {}
-    answer = running.ask(_Paid, "POST", f"{noun}/{quote(name, safe='')}/pay", {**how, "reject": options.reject})
-    paid = _payment(answer)
+    sale = running.ask(_Paid, "POST", f"{noun}/{quote(name, safe='')}/pay", {**how, "reject": options.reject})
+    paid = _payment(sale)
     amount = f"{paid.paid_amount} {paid.currency} paid"
     if options.reject:
         # What is sent costs more than what is sold.
-        due = answer.total_amount + answer.shipping_cost
+        due = sale.total_amount + sale.shipping_cost
         amount = f"the payment was rejected, {due:.2f} {paid.currency} to pay"
     what = f"preference {name}, merchant order {paid.id}" if is_preference else paid.id
-    return Answer(paid, [f"{what}: {paid.status}, {amount}"])
+    return Output(paid, [f"{what}: {paid.status}, {amount}"])
 
 
-def _payment(answer: _Paid) -> _Payment:
-    amount = answer.paid_amount
-    if answer.transactions:
-        amount = answer.transactions.payments[0].paid_amount
+def _payment(paid: _Paid) -> _Payment:
+    amount = paid.paid_amount
+    if paid.transactions:
+        amount = paid.transactions.payments[0].paid_amount
     return _Payment(
-        id=answer.id,
-        status=answer.status,
-        total_amount=f"{answer.total_amount:.2f}",
+        id=paid.id,
+        status=paid.status,
+        total_amount=f"{paid.total_amount:.2f}",
         paid_amount=f"{amount or 0:.2f}",
-        currency=answer.currency or next((item.currency_id for item in answer.items if item.currency_id), ""),
+        currency=paid.currency or next((item.currency_id for item in paid.items if item.currency_id), ""),
     )
 
 
@@ -151,10 +151,10 @@ class _Policy(Struct):
     description: str
 
 
-def _policies(running: Running, options: Namespace) -> Answer:
+def _policies(running: Running, options: Namespace) -> Output:
     changes = pairs(options.changes)
     listed = _changed(running, changes) if changes else _listed(running)
-    return Answer(listed, [line for one in listed for line in _described(one)])
+    return Output(listed, [line for one in listed for line in _described(one)])
 
 
 def _changed(running: Running, changes: dict[str, str]) -> list[_Policy]:
@@ -174,7 +174,7 @@ def _listed(running: Running) -> list[_Policy]:
     try:
         return running.ask(list[_Policy], "GET", "policies")
     except SandboxError as error:
-        if running.named or isinstance(error, NotAnsweredError):
+        if running.named or isinstance(error, NoResponseError):
             raise
     from paymentsdk.sandbox import describe_policies
 
@@ -207,7 +207,7 @@ class _Clock(Struct):
     happened: list[_Happened]
 
 
-def _advance(running: Running, options: Namespace) -> Answer:
+def _advance(running: Running, options: Namespace) -> Output:
     clock = running.ask(_Clock, "POST", "clock/advance", {"duration": options.duration})
     happened = [f"{one.at}  {one.kind}  {one.id}" for one in clock.happened]
-    return Answer(clock, [*happened, f"it is {clock.now}{', and the clock stands still' if clock.frozen else ''}"])
+    return Output(clock, [*happened, f"it is {clock.now}{', and the clock stands still' if clock.frozen else ''}"])

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from paymentsdk.cli._arguments import Choices, count, pair, pairs
 from paymentsdk.cli._command import add_command
-from paymentsdk.cli._output import Answer
+from paymentsdk.cli._output import Output
 from paymentsdk.cli._running import Running
 from paymentsdk.cli._words import counted, wrapped
 
@@ -95,21 +95,21 @@ class _Fault(Struct):
     rule: dict[str, object]
 
 
-def _list(running: Running, _: Namespace) -> Answer:
+def _list(running: Running, _: Namespace) -> Output:
     listed = running.ask(list[_Fault], "GET", "faults")
-    return Answer(listed, [_in_force(fault) for fault in listed] or ["no faults"])
+    return Output(listed, [_in_force(fault) for fault in listed] or ["no faults"])
 
 
-def _add(running: Running, options: Namespace) -> Answer:
+def _add(running: Running, options: Namespace) -> Output:
     added = running.ask(_Fault, "POST", "faults", _rule(options.effect, pairs(options.details)))
-    return Answer(added, [_in_force(added)])
+    return Output(added, [_in_force(added)])
 
 
-def _clear(running: Running, options: Namespace) -> Answer:
+def _clear(running: Running, options: Namespace) -> Output:
     if options.number is None:
-        return Answer(running.ask(list[_Fault], "DELETE", "faults"), ["no faults"])
+        return Output(running.ask(list[_Fault], "DELETE", "faults"), ["no faults"])
     gone = running.ask(_Fault, "DELETE", f"faults/{options.number}")
-    return Answer(gone, [f"gone: {_in_force(gone)}"])
+    return Output(gone, [f"gone: {_in_force(gone)}"])
 
 
 def _rule(effect: str, details: Mapping[str, str]) -> FaultRule:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from paymentsdk._postgres import is_dsn
 from paymentsdk.cli._arguments import Choices, count, file
-from paymentsdk.cli._output import Answer, Row, columns, fields, print_answer
+from paymentsdk.cli._output import Output, Row, columns, fields, print_output
 from paymentsdk.cli._words import counted, sentence
 from paymentsdk.errors import visible
 
@@ -41,7 +41,7 @@ examples:
   paymentsdk journal recover
 """
 #: Does what the options ask for with the journal; the exit code stands next to what it came to.
-_Command = Callable[["Journal", "Namespace"], Awaitable[tuple[int, Answer]]]
+_Command = Callable[["Journal", "Namespace"], Awaitable[tuple[int, Output]]]
 
 
 def add_journal(commands: SubParsers[argparse.ArgumentParser]) -> None:
@@ -93,12 +93,12 @@ def _run(options: Namespace) -> int:
     where = options.file or os.environ.get(_VARIABLE) or _DEFAULT_FILE
     if not is_dsn(where) and not Path(where).is_file():
         raise FileNotFoundError(f"there is no journal {where}; say where it is with --file")
-    code, answer = asyncio.run(_done(where, options))
-    print_answer(answer, as_json=options.json)
+    code, output = asyncio.run(_done(where, options))
+    print_output(output, as_json=options.json)
     return code
 
 
-async def _done(where: str, options: Namespace) -> tuple[int, Answer]:
+async def _done(where: str, options: Namespace) -> tuple[int, Output]:
     from paymentsdk.journal import PostgresJournal, SQLiteJournal
 
     journal = PostgresJournal(where) if is_dsn(where) else SQLiteJournal(where)
@@ -145,7 +145,7 @@ def _states() -> Iterable[str]:
     return [state.value for state in RecordState]
 
 
-async def _list(journal: Journal, options: Namespace) -> tuple[int, Answer]:
+async def _list(journal: Journal, options: Namespace) -> tuple[int, Output]:
     from paymentsdk.journal import RecordState
     from paymentsdk.journal._states import OPEN
 
@@ -156,7 +156,7 @@ async def _list(journal: Journal, options: Namespace) -> tuple[int, Answer]:
     if len(rows) > options.limit:
         print(f"the oldest {options.limit:,} are shown, there are more: see --limit", file=sys.stderr)
         del rows[options.limit :]
-    return 0, Answer([_shown(row) for row in rows], list(_table(rows)))
+    return 0, Output([_shown(row) for row in rows], list(_table(rows)))
 
 
 def _table(rows: Sequence[Record]) -> Iterator[str]:
@@ -173,11 +173,11 @@ def _table(rows: Sequence[Record]) -> Iterator[str]:
     )
 
 
-async def _show(journal: Journal, options: Namespace) -> tuple[int, Answer]:
+async def _show(journal: Journal, options: Namespace) -> tuple[int, Output]:
     found = [_shown(row) for row in await _found(journal, options.what)]
     told = [{name.replace("_", " "): value for name, value in one.items()} for one in found]
     lines = [line for one in told for line in ("", *fields(one))][1:]
-    return 0, Answer(found, lines)
+    return 0, Output(found, lines)
 
 
 async def _found(journal: Journal, what: str) -> list[Record]:
@@ -198,7 +198,7 @@ async def _found(journal: Journal, what: str) -> list[Record]:
 # --- recover ------------------------------------------------------------------------------------------------------
 
 
-async def _recover(journal: Journal, _options: Namespace) -> tuple[int, Answer]:
+async def _recover(journal: Journal, _options: Namespace) -> tuple[int, Output]:
     from paymentsdk import PaymentsClient
 
     # Whatever the program calls its accounts: a record is sent by a token of its seller's user id alone.
@@ -210,7 +210,7 @@ async def _recover(journal: Journal, _options: Namespace) -> tuple[int, Answer]:
         "left": [_shown(row) for row in summary.left],
         "problems": summary.problems,
     }
-    return 0 if summary.is_complete else 1, Answer(data, list(_outcome(summary)))
+    return 0 if summary.is_complete else 1, Output(data, list(_outcome(summary)))
 
 
 def _token(_account: str) -> str:
@@ -233,7 +233,7 @@ def _outcome(summary: RecoverySummary) -> Iterator[str]:
 # --- abandon ------------------------------------------------------------------------------------------------------
 
 
-async def _abandon(journal: Journal, options: Namespace) -> tuple[int, Answer]:
+async def _abandon(journal: Journal, options: Namespace) -> tuple[int, Output]:
     from paymentsdk.journal import RecordState, Resolution
 
     row = await journal.get(options.key)
@@ -241,11 +241,11 @@ async def _abandon(journal: Journal, options: Namespace) -> tuple[int, Answer]:
         raise ValueError(f"no record has the key {options.key!r}")
     _check_open(row)
     if not options.yes and not _agreed(row):
-        return 1, Answer(_shown(row), ["nothing was changed"])
+        return 1, Output(_shown(row), ["nothing was changed"])
     # A journal asks once more, in the transaction that writes: it may have got an owner meanwhile.
     resolution = Resolution(state=RecordState.ABANDONED, reason="abandoned by a person")
     _check_open(now := await journal.resolve(row.key, resolution, owner=""), but=RecordState.ABANDONED.value)
-    return 0, Answer(_shown(now), [f"{now.name} is abandoned: whoever names it once more gets OutcomeUnknown"])
+    return 0, Output(_shown(now), [f"{now.name} is abandoned: whoever names it once more gets OutcomeUnknown"])
 
 
 def _check_open(row: Record, but: str = "") -> None:

@@ -20,14 +20,14 @@ from paymentsdk.cli._words import in_terminal, wrapped
 from paymentsdk.errors import visible
 
 __all__ = [
-    "Answer",
+    "Output",
     "Row",
     "columns",
     "csv_writer",
     "discard_stdout",
     "fields",
-    "print_answer",
     "print_json",
+    "print_output",
     "print_table",
     "progress",
     "spoken",
@@ -42,19 +42,19 @@ _LONGEST = 40
 _FIRST = ("id", "status", "external_reference")
 
 
-class Answer(Struct, frozen=True):
+class Output(Struct, frozen=True):
     """What a command came to: as data, and for people."""
 
     data: object
     lines: Sequence[str]
 
 
-def print_answer(answer: Answer, *, as_json: bool) -> None:
+def print_output(output: Output, *, as_json: bool) -> None:
     """Print what a command came to."""
     if as_json:
-        print_json(answer.data)
+        print_json(output.data)
     else:
-        print("\n".join(wrapped(visible(line)) for line in answer.lines))
+        print("\n".join(wrapped(visible(line)) for line in output.lines))
 
 
 def discard_stdout() -> None:

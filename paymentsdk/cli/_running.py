@@ -15,7 +15,7 @@ from paymentsdk.cli._arguments import address
 if TYPE_CHECKING:
     from http.client import HTTPConnection
 
-__all__ = ["DEFAULT_HOST", "DEFAULT_PORT", "NotAnsweredError", "Running", "SandboxError"]
+__all__ = ["DEFAULT_HOST", "DEFAULT_PORT", "NoResponseError", "Running", "SandboxError"]
 
 T = TypeVar("T")
 
@@ -33,11 +33,11 @@ class SandboxError(OSError):
     """The sandbox could not be asked, or rejected."""
 
 
-class NotAnsweredError(SandboxError):
+class NoResponseError(SandboxError):
     """The sandbox was asked, and nobody knows what came of it."""
 
 
-class _Refusal(Struct):
+class _Rejection(Struct):
     """What the control API says when it rejects."""
 
     code: str
@@ -66,19 +66,19 @@ class Running:
         """Ask the control API, and return the response as *form*.
 
         Raises:
-            NotAnsweredError: It was asked, and has not responded.
+            NoResponseError: It was asked, and has not responded.
             SandboxError: Nobody is there, or it rejected.
         """
-        status, answer = self._answer(method, path, b"" if body is None else msgspec.json.encode(body))
+        status, told = self._request(method, path, b"" if body is None else msgspec.json.encode(body))
         try:
             if status == _OK:
-                return msgspec.json.decode(answer, type=form)
-            refusal = msgspec.json.decode(answer, type=_Refusal)
+                return msgspec.json.decode(told, type=form)
+            rejection = msgspec.json.decode(told, type=_Rejection)
         except ValueError:
             raise SandboxError(f"what responds at {self.url} is not a sandbox (status {status})") from None
-        raise SandboxError(f"{status} {refusal.code}: {refusal.message}")
+        raise SandboxError(f"{status} {rejection.code}: {rejection.message}")
 
-    def _answer(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+    def _request(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
         from http.client import HTTPException
 
         connection = self._connected()
@@ -89,10 +89,10 @@ class Running:
             return response.status, response.read()
         except TimeoutError:
             words = f"the sandbox at {self.url} has not responded within {_TO_ANSWER:.0f} s, and may still be at work"
-            raise NotAnsweredError(words) from None
+            raise NoResponseError(words) from None
         except OSError as error:
             words = f"the sandbox at {self.url} has gone without a response ({error}), and may have done what was asked"
-            raise NotAnsweredError(words) from None
+            raise NoResponseError(words) from None
         except HTTPException:
             raise SandboxError(f"what responds at {self.url} is not a sandbox") from None
         finally:

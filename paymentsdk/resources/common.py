@@ -225,11 +225,11 @@ class WriteOptions(TypedDict, total=False):
     """Names the business fact that the write states, such as `"table-7/1"`, in the client's journal: 1 to 200 printable
     characters. The record is durable before the first byte is sent; the same name later returns what became of it."""
     not_after: datetime | timedelta | None
-    """Of a journaled write: the moment, or the time from now, after which nothing is sent any more, at most 23 hours.
+    """For a journaled write: the moment, or the time from now, after which nothing is sent any more, at most 23 hours.
     By default what is left of the expiration of an order, 15 minutes for a cancel, 23 hours for a refund, else the
     total timeout."""
     defer: bool
-    """Of a journaled write: leave to recovery what could not be sent, and raise `Deferred`."""
+    """For a journaled write: leave to recovery what could not be sent, and raise `Deferred`."""
 
 
 class KeyedWriteOptions(WriteOptions, total=False):

@@ -44,7 +44,7 @@ def make_app(
         allowed_hosts: Names besides those of this machine that a browser may know the control API by.
         authenticate: Finds the token that a signature stands for.
     """
-    app = web.Application(client_max_size=MAX_BODY, middlewares=[timed, _always_answered])
+    app = web.Application(client_max_size=MAX_BODY, middlewares=[timed, _respond_always])
     app[PLATFORM] = platform
     app[ALLOWED_HOSTS] = allowed_hosts
     app[STOPPING] = asyncio.Event()
@@ -62,7 +62,7 @@ def make_app(
 
 
 @web.middleware
-async def _always_answered(request: web.Request, handler: Route) -> web.StreamResponse:
+async def _respond_always(request: web.Request, handler: Route) -> web.StreamResponse:
     """Answer whatever happens; what went wrong inside is for the log."""
     try:
         return await handler(request)

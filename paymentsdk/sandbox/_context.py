@@ -44,7 +44,7 @@ class Call(Generic[B]):
     drift: int = 0
     """Rows that appeared (or vanished, below zero) before the page that is asked for."""
     effects: tuple[str, ...] = ()
-    """Of the faults that hit the request: some happen to rows before they are read."""
+    """The faults that hit the request: some happen to rows before they are read."""
 
 
 @dataclass(frozen=True, kw_only=True)

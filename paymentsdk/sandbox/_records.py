@@ -93,7 +93,7 @@ class Grant(MaskedRepr, Struct, frozen=True, kw_only=True):
     revoked: bool = False
     """Whether it was ended before its time."""
     access_token: str | None = None
-    """Of a refresh token: the access token that it came with."""
+    """The access token that a refresh token came with."""
 
     __secrets__: ClassVar[frozenset[str]] = frozenset({"secret", "access_token"})
 

@@ -55,7 +55,7 @@ class SavedResponse(Struct, frozen=True, kw_only=True):
     place: str
     """Where the key was sent: the path."""
     fingerprint: str
-    """Of the request: operation, path and body."""
+    """What was asked: operation, path and body."""
     status: int
     body: bytes
     at: datetime

@@ -74,19 +74,19 @@ class MemoryTransport:
     def _next(self) -> Response:
         if not self._script:
             raise LookupError("the script is used up")
-        answer = self._script.popleft()
-        if isinstance(answer, BaseException):
-            raise answer
-        return Response(answer, {}, b"{}") if isinstance(answer, int) else answer
+        reply = self._script.popleft()
+        if isinstance(reply, BaseException):
+            raise reply
+        return Response(reply, {}, b"{}") if isinstance(reply, int) else reply
 
 
 async def _handled(handler: Handler, request: Request) -> Response:
-    answer = handler(request)
-    if inspect.isawaitable(answer):
-        answer = await answer
-    if not isinstance(answer, Response):
-        raise TypeError(f"it returned {type(answer).__name__}, not a Response")
-    return answer
+    reply = handler(request)
+    if inspect.isawaitable(reply):
+        reply = await reply
+    if not isinstance(reply, Response):
+        raise TypeError(f"it returned {type(reply).__name__}, not a Response")
+    return reply
 
 
 class FakeClock:

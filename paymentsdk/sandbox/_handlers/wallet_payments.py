@@ -66,7 +66,7 @@ def create(context: SellerContext, call: Call[WalletPaymentRequest]) -> WalletPa
     payment = WalletPayment(
         id=context.ids.number(10),
         payments=(part,),
-        # Of a discount the response shows what it was and no more (spec: Wallet payment).
+        # The response shows what a discount was, and no more (spec: Wallet payment).
         wallet_payment=echo(
             asked, WalletCharge, discount=discount and WalletDiscount(amount=discount.amount, code=discount.code)
         ),

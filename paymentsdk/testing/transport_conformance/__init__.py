@@ -23,10 +23,10 @@ Every case runs against servers on 127.0.0.1 that misbehave in every known way. 
 from __future__ import annotations
 
 from paymentsdk.testing.transport_conformance import (  # noqa: F401 - their rules enter CASES
-    _answers,
     _connections,
     _load,
     _requests,
+    _responses,
     _secrets,
     _shapes,
     _tls,

@@ -59,7 +59,7 @@ async def a_fresh_connection_is_new(make: MakeTransport) -> None:
 
 
 @case
-async def many_at_once_get_their_own_answers(make: MakeTransport) -> None:
+async def many_at_once_get_their_own_responses(make: MakeTransport) -> None:
     """64 requests at once all go out, and each gets its own response, however often the same was asked before."""
 
     async def script(peer: Peer) -> None:
@@ -92,7 +92,7 @@ async def nothing_is_sent_again(make: MakeTransport) -> None:
 
 
 @case
-async def a_stray_answer_does_no_lasting_harm(make: MakeTransport) -> None:
+async def a_stray_response_does_no_lasting_harm(make: MakeTransport) -> None:
     """An unrequested response is dropped, or taken for the one to the next request; the requests after are not harmed.
 
     No client can always tell, so the engine checks that a response belongs to its request. If the next request takes
@@ -185,7 +185,7 @@ async def waiting_for_a_place_takes_too_long(make: MakeTransport) -> None:
 
 
 @case
-async def an_answer_may_take_longer_than_a_connection(make: MakeTransport) -> None:
+async def a_response_may_take_longer_than_a_connection(make: MakeTransport) -> None:
     """``connect_timeout`` bounds only the wait for a connection: a later response is still a response."""
     within = 0.5
 
@@ -275,20 +275,20 @@ async def _ends_in_time(make: MakeTransport, *, before: bytes, drip: bytes = b""
 
 
 @case
-async def no_answer_at_all(make: MakeTransport) -> None:
+async def no_response_at_all(make: MakeTransport) -> None:
     """Cancelled while it waits for a response, a request ends at once and takes its connection with it."""
     await _ends_in_time(make, before=b"")
 
 
 @case
-async def an_answer_that_stops(make: MakeTransport) -> None:
+async def a_response_that_stops(make: MakeTransport) -> None:
     """Cancelled in the middle of a head or a body, a request ends at once and takes its connection with it."""
     await _ends_in_time(make, before=b"HTTP/1.1 200 OK\r\nContent-")
     await _ends_in_time(make, before=http(200, b'{"id"', length=100))
 
 
 @case
-async def an_answer_that_drips(make: MakeTransport) -> None:
+async def a_response_that_drips(make: MakeTransport) -> None:
     """A response that arrives byte by byte without end does not outlive the caller's time."""
     await _ends_in_time(make, before=http(200, b"", length=10**6), drip=b"x")
     await _ends_in_time(make, before=b"HTTP/1.1 200 OK\r\nX-Long: ", drip=b"x")

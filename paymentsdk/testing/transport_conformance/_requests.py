@@ -100,12 +100,12 @@ async def a_header_with_a_line_break_is_not_sent(make: MakeTransport) -> None:
 
 
 @case
-async def every_status_is_an_answer(make: MakeTransport) -> None:
+async def every_status_is_a_response(make: MakeTransport) -> None:
     """A rejection is a response like any other: status, header fields in any case, and body come back as they are."""
     async with opened(make) as transport:
         for status in (200, 201, 202, 400, 401, 403, 404, 409, 422, 429, 500, 502, 503, 504):
-            answer = http(status, b'{"code": "%d"}' % status, "X-Request-Id: r-1", "Retry-After: 7")
-            async with FaultServer(always(answer)) as server:
+            sent = http(status, b'{"code": "%d"}' % status, "X-Request-Id: r-1", "Retry-After: 7")
+            async with FaultServer(always(sent)) as server:
                 response = await send(transport, Request("GET", server.url()))
             expect(response.status == status, f"{status} became {response.status}")
             expect(response.body == b'{"code": "%d"}' % status, f"the body became {response.body!r}")
@@ -114,7 +114,7 @@ async def every_status_is_an_answer(make: MakeTransport) -> None:
 
 
 @case
-async def html_is_an_answer(make: MakeTransport) -> None:
+async def html_is_a_response(make: MakeTransport) -> None:
     """A page of HTML from a gateway, with a 502 or even a 200, comes back as it is: judging it is up to the engine."""
     page = b"<html><body>Bad Gateway \xe9</body></html>"
     async with opened(make) as transport:
@@ -140,7 +140,7 @@ async def redirects_are_not_followed(make: MakeTransport) -> None:
 
 
 @case
-async def an_empty_answer_is_an_answer(make: MakeTransport) -> None:
+async def an_empty_response_is_a_response(make: MakeTransport) -> None:
     """A 204, and a 200 of no bytes, come back with an empty body, and the connection goes on."""
     responses = [b"HTTP/1.1 204 No Content\r\n\r\n", http(200, b""), http()]
 
@@ -161,16 +161,16 @@ async def the_body_may_come_in_any_form(make: MakeTransport) -> None:
     chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks
     unbounded = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n0123456789"
 
-    async def in_pieces(peer: Peer, answer: bytes) -> None:
-        for i in range(len(answer)):
-            await peer.write(answer[i : i + 1])
+    async def in_pieces(peer: Peer, response: bytes) -> None:
+        for i in range(len(response)):
+            await peer.write(response[i : i + 1])
             await turns()
 
     async def script(peer: Peer) -> None:
         async for seen in peer.requests():
-            answer = {"/length": http(200, b"0123456789"), "/chunked": chunked, "/end": unbounded}[seen.target]
-            await in_pieces(peer, answer)
-            if answer is unbounded:
+            response = {"/length": http(200, b"0123456789"), "/chunked": chunked, "/end": unbounded}[seen.target]
+            await in_pieces(peer, response)
+            if response is unbounded:
                 return
 
     async with FaultServer(script) as server, opened(make) as transport:
@@ -180,7 +180,7 @@ async def the_body_may_come_in_any_form(make: MakeTransport) -> None:
 
 
 @case
-async def interim_answers_are_passed_over(make: MakeTransport) -> None:
+async def interim_responses_are_passed_over(make: MakeTransport) -> None:
     """A 100 or a 103 before the response is not the response."""
     interim = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"
     async with FaultServer(always(interim + http(201, b"made"))) as server, opened(make) as transport:

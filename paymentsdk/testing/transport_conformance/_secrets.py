@@ -11,8 +11,8 @@ from io import StringIO
 
 from paymentsdk.testing._expectation import expect
 from paymentsdk.testing._fault_server import FaultServer, Peer, http, refused_port
-from paymentsdk.testing.transport_conformance._answers import once
 from paymentsdk.testing.transport_conformance._case import MakeTransport, case, opened, send
+from paymentsdk.testing.transport_conformance._responses import once
 from paymentsdk.transports.base import Request, SendFailed
 
 _BEARER = "APP_USR-1-010203-canary-7"

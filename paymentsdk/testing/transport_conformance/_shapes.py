@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 
 from paymentsdk.testing._expectation import expect
 from paymentsdk.testing._fault_server import FaultServer, Peer, Script, always, http
-from paymentsdk.testing.transport_conformance._answers import fails, once
 from paymentsdk.testing.transport_conformance._case import CASES, Case, MakeTransport, case, opened, send, turns
+from paymentsdk.testing.transport_conformance._responses import fails, once
 from paymentsdk.transports.base import DiscardingTransport, Request, SendFailed
 
 #: Heads and bodies that break RFC 9112, by what is wrong with them.
@@ -90,7 +90,7 @@ def _no_response(name: str, data: bytes) -> Case:
     async def check(make: MakeTransport) -> None:
         await fails(make, once(data))
 
-    check.__name__ = f"{name}_is_no_answer"
+    check.__name__ = f"{name}_is_no_response"
     check.__doc__ = f"A response with {name.replace('_', ' ')} is malformed: a failure, sent once."
     return Case(check)
 
@@ -206,7 +206,7 @@ async def bytes_that_nobody_has_read_yet(make: MakeTransport) -> None:
 
 
 @case
-async def a_stray_answer_during_a_request(make: MakeTransport) -> None:
+async def a_stray_response_during_a_request(make: MakeTransport) -> None:
     """One that comes before the response passes for it. The response then is surplus, and no later request takes it."""
     async with FaultServer(_first_then(_STRAY + http(200, b"/first"))) as server, opened(make) as transport:
         for target in ("/first", "/second", "/third"):

@@ -47,13 +47,13 @@ async def fails(make: MakeTransport, script: Script) -> SendFailed:
 
 
 @case
-async def closed_before_the_answer(make: MakeTransport) -> None:
+async def closed_before_the_response(make: MakeTransport) -> None:
     """A connection that ends in place of a response is a failure, sent once."""
     await fails(make, once())
 
 
 @case
-async def reset_before_the_answer(make: MakeTransport) -> None:
+async def reset_before_the_response(make: MakeTransport) -> None:
     """A connection that breaks in place of a response is a failure, sent once."""
     await fails(make, once(reset=True))
 
@@ -109,7 +109,7 @@ async def cut_off_within_the_chunks(make: MakeTransport) -> None:
 
 
 @case
-async def garbage_is_no_answer(make: MakeTransport) -> None:
+async def garbage_is_no_response(make: MakeTransport) -> None:
     """Bytes that are not HTTP are no response; above all they are not the platform saying 400."""
     for garbage in (
         b"HTTP/1.1 abc OK\r\n\r\n",
@@ -120,7 +120,7 @@ async def garbage_is_no_answer(make: MakeTransport) -> None:
 
 
 @case
-async def broken_chunks_are_no_answer(make: MakeTransport) -> None:
+async def broken_chunks_are_no_response(make: MakeTransport) -> None:
     """A chunk whose size is not a number is no response."""
     await fails(make, once(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n"))
 
@@ -145,13 +145,13 @@ async def chunks_that_break_on_the_way(make: MakeTransport) -> None:
 
 
 @case
-async def two_lengths_are_no_answer(make: MakeTransport) -> None:
+async def two_lengths_are_no_response(make: MakeTransport) -> None:
     """A response with two different lengths has no end that can be trusted."""
     await fails(make, once(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 4\r\n\r\n{}{}"))
 
 
 @case
-async def another_protocol_is_no_answer(make: MakeTransport) -> None:
+async def another_protocol_is_no_response(make: MakeTransport) -> None:
     """A 101 that nobody asked for is no response, and its connection is not kept."""
     await fails(make, once(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"))
 
@@ -172,7 +172,7 @@ async def limited(transport: Transport, server: FaultServer, most: int) -> SendF
 
 
 @case
-async def an_answer_may_be_as_large_as_allowed(make: MakeTransport) -> None:
+async def a_response_may_be_as_large_as_allowed(make: MakeTransport) -> None:
     """A response of exactly ``max_response`` bytes comes back whole."""
     body = b"x" * 300 * KIB
     async with FaultServer(once(http(200, body))) as server, opened(make) as transport:
@@ -222,7 +222,7 @@ async def nothing_is_unpacked(make: MakeTransport) -> None:
 
 
 @case
-async def packed_and_cut_off_is_no_answer(make: MakeTransport) -> None:
+async def packed_and_cut_off_is_no_response(make: MakeTransport) -> None:
     """A compressed response that ends in the middle does not pass for a shorter one."""
     body = gzip.compress(b'{"results": [' + b"1," * 10_000 + b"1]}")[:-40]
     async with FaultServer(once(http(200, body, "Content-Encoding: gzip"))) as server, opened(make) as transport:
