@@ -42,11 +42,17 @@ class ResponseDecoder(Generic[R]):
     """Decodes the responses of one operation."""
 
     def __init__(
-        self, result: type[R], *, empty: bool = False, essential: Callable[[Anomaly], bool] | None = None
+        self,
+        result: type[R],
+        *,
+        empty: bool = False,
+        documented: bool = False,
+        essential: Callable[[Anomaly], bool] | None = None,
     ) -> None:
         self._type = result
         self._essential = essential
         self._empty = empty
+        self._documented = documented
         self._exact = msgspec.json.Decoder(result).decode
         self._unusable = amounts.compile_check(result)
 
@@ -120,7 +126,8 @@ class ResponseDecoder(Generic[R]):
     def _repair(self, body: bytes) -> tuple[R, tuple[Anomaly, ...]]:
         """Return what can be read of *body*, and report the rest."""
         if self._empty and body.strip() in _EMPTY:
-            return self._type(), (Anomaly("$", "", "the body is empty; every member is unset"),)
+            found = Anomaly("$", "", "the body is empty; every member is unset")
+            return self._type(), () if self._documented and not body else (found,)
         reports = Reports(self._essential)
         value = self._repaired(body, reports)
         return cast(R, value), reports.all()

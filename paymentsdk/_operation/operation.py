@@ -35,6 +35,7 @@ MIB = 1024 * KIB
 
 
 _JSON = "application/json"
+_NO_CONTENT = 204
 _SUCCESS = range(200, 300)
 _NOT_REPEATABLE = frozenset({RetryClass.UNKEYED, RetryClass.TOKEN_CODE, RetryClass.TOKEN_REFRESH})
 
@@ -153,7 +154,8 @@ class Operation(Generic[B, R]):
     in_doubt: str = OutcomeUnknown.in_doubt
     """What to do when nobody knows the outcome of a write without a key: the contract has no operation to find out."""
     empty_response: bool = False
-    """A 2xx without a body is a success."""
+    """A 2xx without a body is a success, also where `status` is not 204, which never has one. All members of the result
+    need a default then."""
     authenticated: bool = True
     """The call carries a bearer token."""
     page: PageShape | None = None
@@ -192,6 +194,12 @@ class Operation(Generic[B, R]):
         for status in (self.status, *self.other_statuses):
             if type(status) is not int or status not in _SUCCESS:
                 raise RequestInvalid(f"{self.name}.status", f"{status!r} is no status of a success, 200 to 299")
+        if self.may_be_empty:
+            try:
+                self.result()
+            except TypeError:
+                reason = "has members without a default, which a response without a body cannot have"
+                raise RequestInvalid(f"{self.name}.result", reason) from None
         check_name(self.key_header, f"{self.name}.key_header")
         if self.key_header.lower() in RESERVED - {KEY_HEADER.lower()}:
             raise RequestInvalid(
@@ -228,6 +236,11 @@ class Operation(Generic[B, R]):
             )
         except RequestInvalid as error:
             raise RequestInvalid(f"{self.name}.{error.path}", error.reason) from None
+
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether a response without a body is a success."""
+        return self.empty_response or self.status == _NO_CONTENT
 
     @cached_property
     def own_headers(self) -> Mapping[str, str]:
@@ -272,7 +285,9 @@ class Operation(Generic[B, R]):
         if self.result is bytes:
             return cast("ResponseDecoder[R]", RawDecoder())
         essential = self.identity.unreadable if self.identity else None
-        return ResponseDecoder(self.result, empty=self.empty_response, essential=essential)
+        return ResponseDecoder(
+            self.result, empty=self.may_be_empty, documented=self.status == _NO_CONTENT, essential=essential
+        )
 
     @cached_property
     def meanings(self) -> Mapping[str, str]:

@@ -10,11 +10,12 @@ from typing import ForwardRef
 import pytest
 from msgspec import convert
 
-from paymentsdk import Operation, RequestInvalid, RetryClass, resources
+from paymentsdk import Operation, PaymentsClient, RequestInvalid, Response, RetryClass, resources
 from paymentsdk.resources import OPERATIONS, oauth
-from paymentsdk.resources.common import OpenEnum
+from paymentsdk.resources.common import OpenEnum, ResponseStruct
 from paymentsdk.resources.merchant_orders import MerchantOrderState
 from paymentsdk.resources.orders import Order
+from paymentsdk.testing import MemoryTransport
 
 MIB = 1024 * 1024
 READ, KEYED, UNKEYED = RetryClass.READ, RetryClass.KEYED, RetryClass.UNKEYED
@@ -131,6 +132,54 @@ def test_a_declaration_that_would_send_the_token_astray_is_rejected(change: dict
         Operation(**{**declared, **change}, **more)
 
     assert place == rejected.value.path
+
+
+class Deleted(ResponseStruct):
+    """What is left of a thing."""
+
+    state: str | None = None
+
+
+class Named(ResponseStruct):
+    """A thing that has an id whenever it is told of."""
+
+    id: str
+
+
+def deletion(**declared: object) -> Operation[None, object]:
+    """Declare the deletion of a thing."""
+    return Operation(name="things.delete", method="DELETE", path="/things/{thing_id}", retry=RetryClass.REPEATABLE,
+                     **{"result": Deleted, **declared})  # fmt: skip
+
+
+@pytest.mark.parametrize("strict", [False, True])
+async def test_a_204_is_a_success_without_a_body(strict: bool) -> None:
+    """It is what the declaration says: no anomaly, and none for a strict client either."""
+    transport = MemoryTransport([Response(204, {}, b"")])
+    async with PaymentsClient("token", base_url="https://things.test", transport=transport, strict=strict) as client:
+        result = await client.call(deletion(status=204), thing_id="1")
+
+    assert (Deleted(), ()) == (result.value, result.anomalies)
+
+
+async def test_a_body_that_is_missing_where_the_contract_has_one_is_an_anomaly() -> None:
+    """Negative control of the above: `empty_response` accepts it, and says that it is another than the documented."""
+    transport = MemoryTransport([Response(200, {}, b"")])
+    async with PaymentsClient("token", base_url="https://things.test", transport=transport) as client:
+        result = await client.call(deletion(empty_response=True), thing_id="1")
+
+    assert ["$"] == [anomaly.path for anomaly in result.anomalies]
+
+
+@pytest.mark.parametrize("declared", [{"status": 204}, {"empty_response": True}])
+def test_a_response_without_a_body_has_no_id(declared: dict[str, object]) -> None:
+    """A result that cannot be made of nothing would make every success an unknown outcome: it cannot be declared."""
+    assert deletion(result=bytes, **declared).decode(b"") == (b"", ())
+
+    with pytest.raises(RequestInvalid, match="without a default") as rejected:
+        deletion(result=Named, **declared)
+
+    assert "things.delete.result" == rejected.value.path
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)
