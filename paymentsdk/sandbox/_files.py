@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import errno
 import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
 
-__all__ = ["SCHEMA", "check_file", "is_full", "unusable"]
+__all__ = ["SCHEMA", "check_file", "is_full", "naming", "read_kept"]
+
+T = TypeVar("T")
 
 #: Of the tables. A change of them, or of a document that older ones cannot be read as, is another schema.
 SCHEMA = 2
@@ -33,14 +38,31 @@ def check_file(connection: sqlite3.Connection) -> bool:
     return bool(names)
 
 
-def unusable(path: str | None, reason: object) -> OSError:
-    """Return the error that says why the file *path* cannot be used."""
-    # SQLite finds no room for the index of the log, and calls it a failure of the disk.
-    full = ": the disk may be full" if getattr(reason, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_IOERR else ""
-    error = OSError(f"cannot use {path!r} as the database of a sandbox: {reason}{full}")
-    if is_full(reason):
-        error.errno = errno.ENOSPC
-    return error
+def read_kept(stored: bytes, decode: Callable[[bytes], T]) -> T:
+    """Return what *decode* makes of what was *stored*.
+
+    Raises:
+        sqlite3.DatabaseError: It is damaged: SQLite knows nothing of what is in its rows.
+    """
+    try:
+        return decode(stored)
+    except (ValueError, TypeError) as error:
+        raise sqlite3.DatabaseError(f"it is damaged ({error}): start with another file") from None
+
+
+@contextmanager
+def naming(path: str | None) -> Iterator[None]:
+    """Raise what SQLite raises inside as an ``OSError`` that names the file *path*."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0)
+        reason = "another sandbox uses it" if code == sqlite3.SQLITE_BUSY else str(error)
+        if code & 0xFF == sqlite3.SQLITE_IOERR:  # So it calls it when there is no room for the index of the log.
+            reason += ": the disk may be full"
+        named = OSError(f"cannot use {path!r} as the database of a sandbox: {reason}")
+        named.errno = errno.ENOSPC if is_full(error) else None
+        raise named from None
 
 
 def is_full(error: object) -> bool:

@@ -22,6 +22,7 @@ from paymentsdk.sandbox._clock import Clock, ClockEvent, ClockState
 from paymentsdk.sandbox._context import Call, SellerContext
 from paymentsdk.sandbox._events import Changed, Event, Feed
 from paymentsdk.sandbox._faults import Faults, FaultState
+from paymentsdk.sandbox._files import read_kept
 from paymentsdk.sandbox._grants import make_grant
 from paymentsdk.sandbox._handlers import HANDLERS, JOBS, plans
 from paymentsdk.sandbox._handlers.plans import PlanRequest
@@ -97,6 +98,11 @@ class _Standing(Struct, frozen=True):
     faults: tuple[FaultState, ...]
 
 
+_CLOCK = msgspec.json.Decoder(ClockState).decode
+_POLICIES = msgspec.json.Decoder(dict[str, object]).decode
+_STANDING = msgspec.json.Decoder(_Standing).decode
+
+
 class Platform:
     """Everything that the sandbox does, in one process and from any thread.
 
@@ -134,12 +140,12 @@ class Platform:
         self.feed: Feed = Feed()
         self.faults: Faults = Faults(self.operations, changed=lambda: self._publish_change("faults"))
         self.store: Store = Store(TABLES, db)  # type: ignore[arg-type]  # each table is read with its own Struct
-        # What is asked for at a start wins over what was changed before it.
-        self.policies: Policies = asked.merged({**self._kept_policies(), **(policies or {})})
-        self.ids: Ids = Ids(self._seed(seed))
-        self.clock: Clock = Clock(
-            self._kept_clock(), changed=self._clock_moved, run_due=self.run_due, locked=self.store.locked
-        )
+        with self.store.opening():
+            # What is asked for at a start wins over what was changed before it.
+            self.policies: Policies = asked.merged({**self._kept_policies(), **(policies or {})})
+            self.ids: Ids = Ids(self._seed(seed))
+            kept = self._kept_clock()
+        self.clock: Clock = Clock(kept, changed=self._clock_moved, run_due=self.run_due, locked=self.store.locked)
         self._catching_up = asyncio.Lock()
 
     def close(self) -> None:
@@ -153,17 +159,17 @@ class Platform:
 
     def _seed(self, seed: int | None) -> str:
         """Return a new seed for every start: identifiers must not come again in a file that lives on."""
-        starts = int(self.store.setting("starts") or 0) + 1
+        starts = read_kept(self.store.setting("starts") or b"0", int) + 1
         self.store.keep_setting("starts", str(starts).encode())
         return f"{os.urandom(16).hex() if seed is None else seed}/{starts}"
 
     def _kept_clock(self) -> ClockState:
         kept = self.store.setting("clock")
-        return ClockState() if kept is None else msgspec.json.decode(kept, type=ClockState)
+        return ClockState() if kept is None else read_kept(kept, _CLOCK)
 
     def _kept_policies(self) -> Mapping[str, object]:
         kept = self.store.setting("policies")
-        return {} if kept is None else msgspec.json.decode(kept, type=dict[str, object])
+        return {} if kept is None else read_kept(kept, _POLICIES)
 
     def _clock_moved(self, state: ClockState) -> None:
         self.store.keep_setting("clock", msgspec.json.encode(state))
@@ -359,7 +365,7 @@ class Platform:
             self.clock.state = self._kept_clock()
             # A copy of the file that somebody made has none.
             if kept := self.store.setting("snapshot"):
-                standing = msgspec.json.decode(kept, type=_Standing)
+                standing = read_kept(kept, _STANDING)
                 self.policies = standing.policies
                 self.faults.restore(standing.faults)
             self._publish_change("everything")

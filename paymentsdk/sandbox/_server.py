@@ -125,11 +125,8 @@ class Sandbox:
         self.platform: Platform = Platform(db=db, seed=seed, policies=policies, handlers=handlers, jobs=jobs)
         self.platform.public_url = public_url and public_url.rstrip("/")
         if frozen or frozen_at is not None:
-            try:
+            with self.platform.store.opening():  # If it fails nobody will have it: its file must not stay locked.
                 self.platform.clock.freeze(frozen_at)
-            except BaseException:
-                self.platform.close()  # Nobody will have it: its file must not stay locked.
-                raise
         self._authenticate = authenticate
         self._runner: web.AppRunner | None = None
         self._listener: asyncio.Server | None = None
@@ -149,7 +146,8 @@ class Sandbox:
             await runner.setup()
             port = await self._listen(runner)
             self.platform.bind(f"http://{_in_url(self._host)}:{port}")
-            self._tenant = self.platform.default_tenant()
+            with self.platform.store.opening():
+                self._tenant = self.platform.default_tenant()
         except BaseException:
             await self._close(runner)
             raise

@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from paymentsdk import money
 from paymentsdk.sandbox._counts import Condition, Counts
-from paymentsdk.sandbox._files import SCHEMA, check_file, unusable
+from paymentsdk.sandbox._files import SCHEMA, check_file, naming, read_kept
 from paymentsdk.sandbox._table import EPOCH, MICROSECOND, Documents, Table, as_column, as_columns
 
 __all__ = ["Due", "Rows", "SavedResponse", "Store"]
@@ -109,7 +109,7 @@ class Store:
         """Where the links of documents lead, whatever the address was when they were kept."""
         if path == "":  # A variable that is not set, most likely: in memory, all would be lost without a word.
             raise OSError("cannot use '' as the database of a sandbox: it names no file")
-        try:
+        with naming(path):
             self._connection = sqlite3.connect(
                 path or ":memory:", isolation_level=None, check_same_thread=False, timeout=0.5
             )
@@ -128,9 +128,6 @@ class Store:
                 self._connection.executescript(f"BEGIN;{schema}PRAGMA user_version = {SCHEMA};COMMIT;")
             else:
                 self._connection.execute("BEGIN EXCLUSIVE").execute("COMMIT")  # Another sandbox is noticed here.
-        except sqlite3.Error as error:
-            taken = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
-            raise unusable(path, "another sandbox uses it" if taken else error) from None
 
     def close(self) -> None:
         """Let go of the file; whoever still asks is told so by a ``RuntimeError``."""
@@ -139,6 +136,16 @@ class Store:
                 self._snapshots.popitem()[1].close()
             self._close()
             self._connection = cast("sqlite3.Connection", _Closed())
+
+    @contextmanager
+    def opening(self) -> Iterator[None]:
+        """Let go of the file if what a start does inside fails, with an ``OSError`` if the file is the reason."""
+        try:
+            with naming(self._path):
+                yield
+        except BaseException:
+            self.close()
+            raise
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -187,7 +194,7 @@ class Store:
         return self._decoded(table, rows[0][0]) if rows and tenant in (None, rows[0][1]) else None
 
     def _decoded(self, table: Table[D], stored: bytes) -> D:
-        document = table.decode(stored)
+        document = read_kept(stored, table.decode)
         return table.rebase_links(document, self.links) if table.rebase_links else document
 
     def owner(self, table: Table[D], key: str) -> int | None:
@@ -406,13 +413,12 @@ class Store:
         try:
             if create:
                 made.unlink(missing_ok=True)
-            with closing(sqlite3.connect(made)) as connection:
+            with naming(str(path)), closing(sqlite3.connect(made)) as connection:
                 yield connection
             made.replace(path)
-        except sqlite3.Error as error:
+        finally:
             if create:
                 made.unlink(missing_ok=True)
-            raise unusable(str(path), error) from None
 
     def _rows(self, statement: str, values: Sequence[object]) -> list[Any]:
         """Run one statement, and return its rows; in another thread's transaction it has no part."""

@@ -192,6 +192,63 @@ async def test_a_snapshot_that_cannot_be_read_is_rejected(tmp_path, plain_to):
     assert (200, 1) == (plans.status, plans.json["paging"]["total"])
 
 
+@pytest.mark.parametrize("setting", ["starts", "policies", "clock"])
+async def test_a_setting_that_is_damaged_is_told_at_the_start(tmp_path, setting):
+    """SQLite does not know what is in its rows: a start that cannot read them says that the file is damaged."""
+    path = str(tmp_path / "sandbox.db")
+    async with Sandbox(db=path) as sandbox:
+        sandbox.platform.change_policies({"page_size": 7})
+        sandbox.clock.freeze()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE settings SET value = ? WHERE name = ?", (b'"\xb2', setting))
+
+    with pytest.raises(OSError, match=r"cannot use .* as the database of a sandbox: it is damaged"):
+        Sandbox(db=path)
+
+
+async def test_a_seller_who_is_damaged_is_told_at_the_start(tmp_path):
+    """Also what a start reads last."""
+    path = str(tmp_path / "sandbox.db")
+    async with Sandbox(db=path):
+        pass
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE tenants SET document = NULL")
+
+    with pytest.raises(OSError, match=r"cannot use .* as the database of a sandbox: it is damaged"):
+        await Sandbox(db=path).start()
+
+
+async def test_a_document_that_is_damaged_is_told(tmp_path, plain_to, capsys):
+    """To the client and on stderr; nothing else is lost with it."""
+    path = str(tmp_path / "sandbox.db")
+    async with Sandbox(db=path) as sandbox:
+        plan = sandbox.plan_id
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE plans SET document = ?", (b'{"plan": "\xb2',))
+    async with Sandbox(db=path) as sandbox:
+        found = [await plain_to(sandbox)("GET", f"/{one}") for one in (f"preapproval_plan/{plan}", "_sandbox/state")]
+
+    assert [500, 200] == [one.status for one in found]
+    assert "the database failed (it is damaged" in str(found[0].json)
+    assert "the database failed (it is damaged" in capsys.readouterr().err
+
+
+async def test_a_file_that_cannot_be_written_is_told_at_the_start(tmp_path, monkeypatch):
+    """Another user owns it, or its disk can only be read."""
+    path = str(tmp_path / "sandbox.db")
+    async with Sandbox(db=path):
+        pass
+    connect = sqlite3.connect
+
+    def read_only(*place: object, **options: object) -> sqlite3.Connection:
+        return connect(f"file:{place[0]}?mode=ro", uri=True, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", read_only)
+
+    with pytest.raises(OSError, match=r"cannot use .* as the database of a sandbox: attempt to write a readonly"):
+        Sandbox(db=path)
+
+
 def cramped(path: object, **options: object) -> sqlite3.Connection:
     """Open a database on a disk that has room for two pages."""
     connection = sqlite3.Connection(path, **options)
