@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import closing
 from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -18,14 +21,16 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+#: Seconds without a job after which a worker closes its client: the driver may have been killed.
+IDLE = 60.0
 
 
 class DaskExecutor:
     """Walks windows on the workers of a Dask cluster, for `walk(executor=)` and `reconcile(executor=)`.
 
     Needs the extra `dask`, on all machines the same versions, and `out` on storage that all of them have under the same
-    path. Each worker process has one event loop and one client for the whole run. If a worker dies, Dask has another do
-    what it was at: its files do not count.
+    path. Each worker process has one event loop and one client for the whole run; a minute without a job, as after the
+    death of the driver, ends them. If a worker dies, Dask has another do what it was at: its files do not count.
 
     Args:
         connect: Makes the client of a worker: a function that the workers can import, or one of the main module. It is
@@ -84,26 +89,52 @@ class DaskExecutor:
 class _Host:
     """The event loop of a worker process, in a thread of its own, with its client."""
 
-    def __init__(self, connect: Callable[[], PaymentsClient], in_flight: int) -> None:
+    def __init__(self, run: str, connect: Callable[[], PaymentsClient], in_flight: int) -> None:
         self._in_flight = in_flight
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, daemon=True, name="paymentsdk").start()
-        self._client, self._budget = self._await(self._open(connect))
+        threading.Thread(target=self._serve, daemon=True, name="paymentsdk").start()
+        try:
+            self._client, self._budget = self._submit(self._open(connect)).result()
+        except BaseException:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            raise
+        self._watch = self._submit(self._end_when_idle(run))
+        #: Under way, as `_turn` guards them.
+        self.jobs = 0
+        self.quiet_since = time.monotonic()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has had nothing to do for long."""
+        return not self.jobs and time.monotonic() - self.quiet_since >= IDLE
+
+    def do(self, job: Job) -> JobDone:
+        """Do *job*; called from any thread of the worker."""
+        return self._submit(do(job, self._client, self._in_flight, self._budget)).result()
+
+    def close(self) -> None:
+        """Close the client."""
+        self._watch.cancel()
+        self._submit(self._client.aclose()).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def _serve(self) -> None:
+        with closing(self._loop):
+            self._loop.run_forever()
 
     async def _open(self, connect: Callable[[], PaymentsClient]) -> tuple[PaymentsClient, asyncio.Semaphore]:
         return connect(), asyncio.Semaphore(self._in_flight)
 
-    def do(self, job: Job) -> JobDone:
-        """Do *job*; called from any thread of the worker."""
-        return self._await(do(job, self._client, self._in_flight, self._budget))
+    async def _end_when_idle(self, run: str) -> None:
+        is_over = False
+        while not is_over:
+            await asyncio.sleep(IDLE)
+            is_over = await asyncio.to_thread(_drop_idle, run)
+        await self._client.aclose()
+        self._loop.stop()
 
-    def close(self) -> None:
-        """Close the client."""
-        self._await(self._client.aclose())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-
-    def _await(self, work: Coroutine[None, None, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+    def _submit(self, work: Coroutine[None, None, T]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
 
 _hosts: dict[str, _Host] = {}
@@ -113,11 +144,27 @@ _turn = threading.Lock()
 def _do(job: Job, run: str, connect: Callable[[], PaymentsClient], in_flight: int) -> JobDone:
     with _turn:
         if run not in _hosts:
-            _hosts[run] = _Host(connect, in_flight)
-    return _hosts[run].do(job)
+            _hosts[run] = _Host(run, connect, in_flight)
+        host = _hosts[run]
+        host.jobs += 1
+    try:
+        return host.do(job)
+    finally:
+        with _turn:
+            host.jobs -= 1
+            host.quiet_since = time.monotonic()
+
+
+def _drop_idle(run: str) -> bool:
+    """Let the next job of *run* make a client of its own, if this one is idle; tell whether it is not needed."""
+    with _turn:
+        if run in _hosts and _hosts[run].is_idle:
+            del _hosts[run]
+        return run not in _hosts
 
 
 def _close(run: str) -> None:
-    host = _hosts.pop(run, None)
+    with _turn:
+        host = _hosts.pop(run, None)
     if host is not None:
         host.close()

@@ -5,14 +5,28 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from paymentsdk import PaymentsClient, RequestInvalid
-from paymentsdk.reconcile import Book, DaskExecutor, Executor, Outcome, ProcessExecutor, WalkReport, reconcile, walk
-from tests.reconcile.planted import CREATED
+from paymentsdk.reconcile import (
+    Book,
+    DaskExecutor,
+    Executor,
+    Outcome,
+    ProcessExecutor,
+    WalkReport,
+    _dask,
+    reconcile,
+    walk,
+)
+from paymentsdk.reconcile._job import Job
+from paymentsdk.reconcile._windows import Rules, Window
+from paymentsdk.testing import MemoryTransport
+from tests.reconcile.planted import BEGIN, CREATED, END
 from tests.reconcile.served import written
 from tests.reconcile.workers import ROWS, connecting, fails, world
 
@@ -117,6 +131,32 @@ async def test_a_reconciliation_on_workers(tmp_path: Path) -> None:
         )
 
     assert {Outcome.MATCH: ROWS - 1, Outcome.PAID_AMOUNT: 1} == report.counts
+
+
+def test_a_worker_closes_the_client_of_a_driver_that_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody tells the worker: it ends by itself after a while without a job, and the next has a client of its own."""
+    monkeypatch.setattr(_dask, "IDLE", 0.02)
+    job = Job(directory=str(tmp_path), account="shop-0", window=Window(BEGIN, END), rules=Rules(max_window=10**6))
+    closed = [threading.Event(), threading.Event()]
+    left = iter(closed)
+
+    class Marked(MemoryTransport):
+        mark = threading.Event()
+
+        async def aclose(self) -> None:
+            self.mark.set()
+
+    def connect() -> PaymentsClient:
+        transport = Marked(world())
+        transport.mark = next(left)
+        return PaymentsClient(base_url="https://x", accounts="TEST-{}-123".format, transport=transport)
+
+    for event in closed:
+        done = _dask._do(job, "killed", connect, 8)
+        assert event.wait(10)
+        assert ROWS // 2 == sum(entry.rows for entry in done.entries)
 
 
 async def test_a_worker_without_a_client_ends_the_walk(tmp_path: Path) -> None:
