@@ -171,7 +171,8 @@ def _run(options: Namespace) -> int:
         _complain(options, str(error))
         return IN_DOUBT
     except PaymentsError as error:
-        _complain(options, f"{error}{_further(error.resume_point)}")
+        begun = options.resume_point is not None  # Else no page has come: there is nothing to go on from.
+        _complain(options, f"{error}{_further(error.resume_point if begun else None)}")
         return FAILED
 
 
@@ -346,7 +347,7 @@ async def _search(
     printed = _Printed(operation, found[2] if found else operation.result, options)
     how: dict[str, Any] = {"page_size": options.page_size, "start": options.start, **query}
     pager: Pager[object] = Pager(client, operation, **how)
-    rows, most = 0, sys.maxsize if options.limit is None else options.limit
+    rows, most, ended = 0, sys.maxsize if options.limit is None else options.limit, False
     walk = pager.pages()
     try:
         with progress(operation.name, shown=options.format == "table" or not in_terminal(sys.stdout)) as tell:
@@ -357,9 +358,11 @@ async def _search(
                 tell(rows, page.total)
                 if rows >= most:
                     break
+        ended = True
     finally:
         await walk.aclose()
-        printed.end()
+        if ended or rows:  # "0 rows" would say that there are none.
+            printed.end()
 
 
 def _print_one(printed: _Printed, value: object, options: Namespace) -> None:

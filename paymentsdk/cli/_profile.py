@@ -45,7 +45,8 @@ def connect(name: str | None) -> PaymentsClient:
         return PaymentsClient.from_env()
     found = profiles()
     if name not in found:
-        raise RequestInvalid(str(_file()), f"has no profile {name!r}; it has {', '.join(found) or 'none'}")
+        reason = f"has no profile {name!r}; it has {', '.join(found) or 'none'}"
+        raise RequestInvalid(str(_file()), reason if _file().exists() else f"is not there, to have a profile {name!r}")
     try:
         profile = msgspec.convert(found[name], _Profile)
     except msgspec.ValidationError as error:
@@ -71,6 +72,8 @@ def profiles() -> dict[str, object]:
         raise RequestInvalid(str(file), error.strerror or str(error)) from None
     except tomllib.TOMLDecodeError as error:
         raise RequestInvalid(str(file), f"is not TOML: {error}") from None
+    except UnicodeDecodeError:
+        raise RequestInvalid(str(file), "is not TOML: it is not in UTF-8") from None
 
 
 def _at_once(path: str, flags: int) -> int:

@@ -151,7 +151,7 @@ def test_help_says_what_the_filters_mean(run):
         (["merchant-orders", "search", "--start", "-1"], "--start: "),
         (["merchant-orders", "search", "--columns", "id,colour"], "--columns: there is no colour; there are id, "),
         (["orders", "get", "../secrets"], "ORDER_ID: an id has only letters"),
-        (["orders", "get", "ORD1", "--profile", "shop"], "profiles.toml: has no profile 'shop'; it has none"),
+        (["orders", "get", "ORD1", "--profile", "shop"], "profiles.toml: is not there, to have a profile 'shop'"),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, list) else "",
 )
@@ -250,6 +250,20 @@ def test_a_search_that_breaks_off_says_where_to_go_on(run, sold, sandbox):
     assert 2 == len(run("merchant-orders", "search", "--csv", "--start", "2")[1].splitlines())
 
 
+@pytest.mark.parametrize("form", ["--table", "--csv", "--json"])
+def test_a_search_that_fails_at_once_says_nothing_of_rows(run, sold, sandbox, form: str):
+    """Nobody knows how many there are, and there is no row to go on from."""
+    with sandbox.faults.add(
+        FaultRule(effect="refuse", status=403, code="forbidden", operation="merchant_orders.search")
+    ):
+        code, _, err = run("merchant-orders", "search", form)
+
+    assert (1, 1) == (code, len(err.splitlines()))
+    assert "403 forbidden" in err
+    assert "--start" not in err
+    assert "rows" not in err
+
+
 # --- in a terminal -----------------------------------------------------------------------------------------------
 
 
@@ -282,7 +296,11 @@ def test_a_table_in_a_terminal(run, sold):
 def profile(sandbox: Sandbox, text: str = "", mode: int = 0o600) -> Path:
     """Write the file of profiles."""
     file = Path(os.environ["PAYMENTSDK_PROFILES"])
-    file.write_text(text or f'[shop]\nbase_url = "{sandbox.base_url}"\naccess_token = "{sandbox.access_token}"\n')
+    file.write_text(
+        text or f'[shop]\nbase_url = "{sandbox.base_url}"\naccess_token = "{sandbox.access_token}"\n',
+        encoding="utf-8",
+        errors="surrogateescape",
+    )
     file.chmod(mode)
     return file
 
@@ -320,6 +338,9 @@ def test_a_profile_that_others_can_read_is_rejected(run, sandbox, mode: int):
         ("[shop\naccess_token = 'canary-secret'", "is not TOML"),
         ("shop = 'canary-secret'", "Expected `object`, got `str`"),
         ('[shop]\nbase_url = "http://127.0.0.1:1"\n', "missing required field `access_token`"),
+        ("[other]\n", "has no profile 'shop'; it has other"),
+        ("# no table", "has no profile 'shop'; it has none"),
+        ("canary = '\udcff'", "profiles.toml: is not TOML: it is not in UTF-8"),
     ],
 )
 def test_a_profile_that_is_none(run, sandbox, text: str, complaint: str):
