@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Hashable
 from contextlib import suppress
 from itertools import count
-from typing import TYPE_CHECKING, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Never, Protocol, TypedDict, TypeVar
 
 from paymentsdk._auth.refresh import RefreshingToken
 from paymentsdk._engine import events
@@ -21,21 +21,18 @@ if TYPE_CHECKING:
     from paymentsdk._engine.settings import Settings
     from paymentsdk._operation.operation import Operation
 
-B = TypeVar("B")
-R = TypeVar("R")
 T = TypeVar("T")
 
 _NUMBERS = count(1)
 
 
-class ObservedCall(Protocol[B, R]):
+class ObservedCall(Protocol):
     """What of a `Call` its observers learn."""
 
     state: ClientState
     settings: Settings
     deadline: Deadline
     seller: Hashable
-    operation: Operation[B, R]
     url: str
     key: str | None
     started: float
@@ -44,6 +41,9 @@ class ObservedCall(Protocol[B, R]):
     attempts: int
     queued: float
     queued_before: float
+
+    @property
+    def operation(self) -> Operation[Never, object]: ...
 
 
 class About(TypedDict):
@@ -57,7 +57,7 @@ class About(TypedDict):
     idempotency_key: str | None
 
 
-def about(call: ObservedCall[B, R]) -> About:
+def about(call: ObservedCall) -> About:
     """Return what each event of *call* has in common."""
     return {
         "account": call.settings.account,
@@ -69,12 +69,12 @@ def about(call: ObservedCall[B, R]) -> About:
     }
 
 
-def tell(call: ObservedCall[B, R], kind: Callable[..., CallEvent], **what: object) -> None:
+def tell(call: ObservedCall, kind: Callable[..., CallEvent], **what: object) -> None:
     """Tell the observers of an event of *call*."""
     events.tell(kind(**about(call), **what), call.settings.observers)
 
 
-async def observed(call: ObservedCall[B, R], made: Coroutine[object, object, T]) -> T:
+async def observed(call: ObservedCall, made: Coroutine[object, object, T]) -> T:
     """Await what *call* has *made*, and tell the observers when it begins and ends."""
     call.number = next(_NUMBERS)
     # Members are named one by one here and below, not by `about`: that would take longer than all the rest.
@@ -103,7 +103,7 @@ async def observed(call: ObservedCall[B, R], made: Coroutine[object, object, T])
     return result
 
 
-def _tell_end(call: ObservedCall[B, R], error: BaseException | None, status: int | None = None) -> None:
+def _tell_end(call: ObservedCall, error: BaseException | None, status: int | None = None) -> None:
     ended = CallEnded(
         account=call.settings.account,
         call=call.number,
@@ -122,7 +122,7 @@ def _tell_end(call: ObservedCall[B, R], error: BaseException | None, status: int
     events.tell(ended, call.settings.observers)
 
 
-def report(call: ObservedCall[B, R], response: Response | None, failure: AttemptFailed | None = None) -> None:
+def report(call: ObservedCall, response: Response | None, failure: AttemptFailed | None = None) -> None:
     """Tell the observers and the log that an attempt brought *response*, or what its *failure* was."""
     number = call.attempts if failure is None or failure.begun else 0
     why = None if failure is None else failure.reason
@@ -130,13 +130,13 @@ def report(call: ObservedCall[B, R], response: Response | None, failure: Attempt
     events.attempt_ended(event, call.settings.observers)
 
 
-def warn_outcome_unknown(call: ObservedCall[B, R], why: str) -> None:
+def warn_outcome_unknown(call: ObservedCall, why: str) -> None:
     """Warn that *call* is a write which was sent, and that nobody can say whether it took effect."""
     events.outcome_unknown(_attempt_ended(call, None, None, number=call.attempts, why=why, since=call.started))
 
 
 def _attempt_ended(
-    call: ObservedCall[B, R],
+    call: ObservedCall,
     response: Response | None,
     failure: AttemptFailed | None,
     *,
@@ -162,7 +162,7 @@ def _attempt_ended(
     )
 
 
-def added_headers(call: ObservedCall[B, R]) -> dict[str, str]:
+def added_headers(call: ObservedCall) -> dict[str, str]:
     """Tell the observers that a request is about to be sent, and return the headers that they want to add."""
     given: dict[str, str] = {}
     started = AttemptStarted(
@@ -190,13 +190,13 @@ def added_headers(call: ObservedCall[B, R]) -> dict[str, str]:
     return added
 
 
-def tell_if_revoked(call: ObservedCall[B, R]) -> None:
+def tell_if_revoked(call: ObservedCall) -> None:
     """Tell the observers if the token cannot be refreshed any more."""
     auth = call.settings.auth
     if call.settings.observers and isinstance(auth, RefreshingToken) and auth.revoked:
         tell(call, ReauthorizationDue, expires_at=auth.expires_at)
 
 
-def _address(call: ObservedCall[B, R]) -> str:
+def _address(call: ObservedCall) -> str:
     """Return the URL without its query, which may hold a payer's data."""
     return call.url.partition("?")[0]

@@ -153,76 +153,51 @@ GROUP: Mapping[RetryClass, RetryGroup] = MappingProxyType(
 )
 
 
-class RetryBudget:
-    """Keeps retries from multiplying an outage: one for each seller and group of operations.
+class RetryBudgets:
+    """Keep retries from multiplying an outage: a budget for each seller and group of operations.
 
     A retry costs 5 tokens, one after a timeout 10, one after a 429 none. A success gives back what its own retry cost,
     or 1 if it took none, up to 500. While fewer than a third of the attempts fail nobody notices; when all fail,
-    retries soon stop.
-    """
-
-    __slots__ = ("tokens",)
-
-    FULL = 500
-    COST = 5
-    COST_OF_TIMEOUT = 10
-
-    def __init__(self) -> None:
-        self.tokens: int = self.FULL
-
-    def give_back(self, tokens: int) -> None:
-        """Note a success: at the first attempt, or after a retry that cost *tokens*."""
-        if self.tokens < self.FULL:
-            self.tokens = min(self.FULL, self.tokens + tokens)
-
-    def take(self, failure: AttemptFailed) -> int | None:
-        """Pay for a retry after *failure*, and return its cost; `None` if the budget is used up."""
-        if failure.kind is Failure.RATE_LIMITED:
-            return 0
-        cost = self.COST_OF_TIMEOUT if failure.timed_out else self.COST
-        if self.tokens < cost:
-            return None
-        self.tokens -= cost
-        return cost
-
-
-class RetryBudgets:
-    """The budgets of a client, by seller and group. A budget that is full is not kept, nor more than 4,096 others.
-
-    Beyond that number the budget that was spent from longest ago is forgotten, and is full again.
+    retries soon stop. A budget that is full is not kept, nor more than 4,096 others: beyond that number the budget that
+    was spent from longest ago is forgotten, and is full again.
     """
 
     __slots__ = ("spent",)
 
+    FULL = 500
+    COST = 5
+    COST_OF_TIMEOUT = 10
     MOST = 4096
 
     def __init__(self) -> None:
-        self.spent: dict[tuple[object, RetryGroup], RetryBudget] = {}
+        #: The tokens that are left of each budget that is not full.
+        self.spent: dict[tuple[object, RetryGroup], int] = {}
 
     def take(self, seller: object, rule: RetryClass, failure: AttemptFailed) -> int | None:
-        """Pay for a retry; see `RetryBudget.take`."""
-        place = seller, GROUP[rule]
-        budget = self.spent.pop(place, None) or RetryBudget()
-        cost = budget.take(failure)
-        if budget.tokens < budget.FULL:
-            self.spent[place] = budget
-            if len(self.spent) > self.MOST:
-                del self.spent[next(iter(self.spent))]
-        return cost
+        """Pay for a retry after *failure*, and return its cost; `None` if the budget is used up."""
+        if failure.kind is Failure.RATE_LIMITED:
+            return 0
+        cost = self.COST_OF_TIMEOUT if failure.timed_out else self.COST
+        budget = seller, GROUP[rule]
+        left = self.spent.pop(budget, self.FULL)
+        self.spent[budget] = left - cost if left >= cost else left
+        if len(self.spent) > self.MOST:
+            del self.spent[next(iter(self.spent))]
+        return cost if left >= cost else None
 
     def left(self, seller: object, rule: RetryClass) -> float:
         """Return what is left of a budget: 1.0 for all of it."""
-        budget = self.spent.get((seller, GROUP[rule]))
-        return 1.0 if budget is None else budget.tokens / budget.FULL
+        return self.spent.get((seller, GROUP[rule]), self.FULL) / self.FULL
 
     def give_back(self, seller: object, rule: RetryClass, tokens: int = 1) -> None:
-        """Note a success; see `RetryBudget.give_back`."""
-        place = seller, GROUP[rule]
-        budget = self.spent.get(place)
-        if budget is not None:
-            budget.give_back(tokens)
-            if budget.tokens >= budget.FULL:
-                del self.spent[place]
+        """Note a success: at the first attempt, or after a retry that cost *tokens*."""
+        budget = seller, GROUP[rule]
+        if (left := self.spent.get(budget)) is None:
+            return
+        if left + tokens < self.FULL:
+            self.spent[budget] = left + tokens
+        else:
+            del self.spent[budget]
 
 
 class Retries(Struct, eq=False):

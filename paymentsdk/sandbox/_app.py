@@ -78,7 +78,7 @@ async def _respond_always(request: web.Request, handler: Route) -> web.StreamRes
     except Exception as error:  # noqa: BLE001 - nothing that went wrong inside may reach the client
         _log.exception("the sandbox failed at %s %s", request.method, request.path)
         return _said(request, request.app[_PIPELINE].log_failure(request, error))
-    request.app[_PIPELINE].log_unrouted(request, response.status)
+    request.app[_PIPELINE].log(request, response.status)
     return response
 
 

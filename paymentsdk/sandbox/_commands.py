@@ -294,27 +294,30 @@ def _tenant(platform: Platform, user_id: int | None) -> Tenant:
 
 Method = Literal["GET", "POST", "PATCH", "DELETE"]
 
-COMMANDS: Mapping[tuple[Method, str], Command] = {
-    ("GET", "state"): state,
+_LISTS: Mapping[tuple[Method, str], Command] = {
     ("GET", "orders"): listing(ORDERS),
+    ("GET", "merchant_orders"): listing(MERCHANT_ORDERS),
+    ("GET", "plans"): listing(PLANS),
+    ("GET", "subscriptions"): listing(SUBSCRIPTIONS),
+    ("GET", "invoices"): listing(INVOICES),
+}
+COMMANDS: Mapping[tuple[Method, str], Command] = {
+    **_LISTS,
+    ("GET", "state"): state,
     ("POST", "orders/{id}/pay"): pay_order,
     ("POST", "provision"): provision,
     ("POST", "scan"): scan,
     ("POST", "preferences/{id}/open"): open_checkout,
     ("POST", "preferences/{id}/pay"): pay_preference,
-    ("GET", "merchant_orders"): listing(MERCHANT_ORDERS),
     ("POST", "merchant_orders/{id}/refund"): refund_merchant_order,
     ("GET", "tenants"): tenants,
     ("POST", "tenants"): create_tenant,
     ("POST", "tenants/{id}/authorize"): authorize,
     ("POST", "tenants/{id}/discounts"): promise_discount,
     ("POST", "tokens/revoke"): revoke,
-    ("GET", "plans"): listing(PLANS),
     ("POST", "plans"): create_plan,
-    ("GET", "subscriptions"): listing(SUBSCRIPTIONS),
     ("POST", "subscriptions"): subscribe,
     ("POST", "subscriptions/{id}/cancel"): unsubscribe,
-    ("GET", "invoices"): listing(INVOICES),
     ("POST", "invoices/{id}/payment"): change_invoice_payment,
     ("GET", "clock"): clock,
     ("POST", "clock/freeze"): freeze,
@@ -333,11 +336,7 @@ COMMANDS: Mapping[tuple[Method, str], Command] = {
 }
 #: What can be asked behind a question mark. Nothing else is taken there: a misspelt ``tenant`` would stand for all.
 PARAMETERS: Mapping[tuple[Method, str], tuple[str, ...]] = {
-    ("GET", "orders"): ("tenant", "limit"),
-    ("GET", "merchant_orders"): ("tenant", "limit"),
-    ("GET", "plans"): ("tenant", "limit"),
-    ("GET", "subscriptions"): ("tenant", "limit"),
-    ("GET", "invoices"): ("tenant", "limit"),
+    **dict.fromkeys(_LISTS, ("tenant", "limit")),
     ("DELETE", "faults"): ("tenant",),
     ("GET", "ledger"): ("tenant",),
 }

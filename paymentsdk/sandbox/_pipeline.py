@@ -128,10 +128,10 @@ class Pipeline:
             except Rejected as rejected:
                 response = self._error_response(exchange, rejected)
             except _ConnectionLostError:
-                self._log(request, None, exchange)
+                self.log(request, None, exchange)
                 return reset_connection(request)
             sent = apply_faults(response, exchange.hit)
-            self._log(request, sent.status if sent else None, exchange, sent)
+            self.log(request, sent.status if sent else None, exchange, sent)
             return await send(request, sent, exchange.hit, self._stopping)
 
         return handle
@@ -217,21 +217,20 @@ class Pipeline:
         rejected = Rejected(500, "generic", f"internal error of the sandbox: {cause or 'see its stderr'}")
         exchange = request.get(_EXCHANGE)
         response = self._error_response(exchange, rejected) if exchange else None
-        self._log(request, rejected.status, exchange, response)
+        self.log(request, rejected.status, exchange, response)
         return rejected
 
-    def log_unrouted(self, request: web.Request, status: int) -> None:
-        """Log a request that no operation handled: most likely its program has a wrong address."""
-        self._log(request, status)
-
-    def _log(
+    def log(
         self,
         request: web.Request,
         status: int | None,
         exchange: _Exchange | None = None,
         response: Response | None = None,
     ) -> None:
-        """Log the request for those who watch, with what is known of it and of the response."""
+        """Log the request for those who watch, with what is known of it and of the response.
+
+        Without an *exchange*, no operation has handled it: most likely its program has a wrong address.
+        """
         line = RequestLine(
             at=self._platform.clock.now(),
             operation=None,

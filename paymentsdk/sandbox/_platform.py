@@ -38,9 +38,9 @@ from paymentsdk.sandbox._tenants import TenantRequest, new_tenant, with_first_pl
 __all__ = ["Job", "OwnHandlers", "Platform", "SandboxInfo"]
 
 D = TypeVar("D", bound=Struct)
-#: Operations of another program, and what handles each.
 #: What happens to the thing of an id when its moment has come; says what it did, or `None` for nothing.
 Job: TypeAlias = Callable[[SellerContext, str], str | None]
+#: Operations of another program, and what handles each.
 OwnHandlers: TypeAlias = Mapping[Operation[Never, object], Callable[[SellerContext, Call[Never]], object]]
 
 #: What a dashboard may see; the other documents are credentials.

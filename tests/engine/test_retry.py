@@ -275,7 +275,7 @@ async def calls(client, call, count: int) -> int:
     return failed
 
 
-@pytest.mark.control("paymentsdk._engine.retry.RetryBudget.take", lambda self, failure: 5)
+@pytest.mark.control("paymentsdk._engine.retry.RetryBudgets.take", lambda self, seller, rule, failure: 5)
 async def test_an_outage_is_not_multiplied(make_client, jobs) -> None:
     """When everything fails, the budget pays for 100 retries; after that each call is one request."""
     transport = MemoryTransport(lambda request: Response(503))
@@ -286,7 +286,7 @@ async def test_an_outage_is_not_multiplied(make_client, jobs) -> None:
     assert 200 + 100 == len(transport.requests)
 
 
-@pytest.mark.control("paymentsdk._engine.retry.RetryBudget.give_back", lambda self, tokens: None)
+@pytest.mark.control("paymentsdk._engine.retry.RetryBudgets.give_back", lambda self, seller, rule, tokens=1: None)
 async def test_the_budget_is_not_noticed_at_30_percent(make_client, jobs) -> None:
     """With three of ten attempts failing, for ever, every retry is made that the policy allows."""
     dice = random.Random(3)
@@ -327,7 +327,7 @@ async def test_a_success_gives_back_what_it_took(make_client, jobs) -> None:
     assert 500 + 8 + 2 + 2 == len(transport.requests)
 
 
-@pytest.mark.control("paymentsdk._engine.retry.RetryBudget.COST_OF_TIMEOUT", 5)
+@pytest.mark.control("paymentsdk._engine.retry.RetryBudgets.COST_OF_TIMEOUT", 5)
 @pytest.mark.parametrize("ending", [asyncio.CancelledError, SendFailed("given up"), OSError("given up")])
 async def test_what_our_deadline_ended_is_a_timeout(make_client, clock, jobs, ending: object) -> None:
     """Whatever a transport makes of an expiry, the retry after it costs twice: the budget pays for 50, not 100."""

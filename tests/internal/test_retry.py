@@ -13,9 +13,10 @@ from paymentsdk import (
     RetryPolicy,
 )
 from paymentsdk._engine import retry
-from paymentsdk._engine.retry import AttemptFailed, Failure, History, RetryBudget, delay
+from paymentsdk._engine.retry import AttemptFailed, Failure, History, RetryBudgets, delay
 from paymentsdk._operation.error_response import retry_after
 from paymentsdk._operation.rules import TABLE as VERDICTS
+from paymentsdk._operation.rules import RetryClass
 from paymentsdk.errors import ServerError
 
 DATE = "Fri, 31 Jan 2026 12:00:00 GMT"
@@ -93,13 +94,15 @@ def test_no_retry_after_is_too_odd(headers: dict[str, str]) -> None:
 
 def test_a_timeout_costs_twice() -> None:
     """A retry after a timeout costs 10, any other 5, and none is made on credit."""
-    budget = RetryBudget()
-    late = AttemptFailed(Failure.NO_TRUSTED_RESPONSE, "", timed_out=True)
+    budgets, read = RetryBudgets(), RetryClass.READ
+    late, failed = AttemptFailed(Failure.NO_TRUSTED_RESPONSE, "", timed_out=True), AttemptFailed(Failure.SERVER, "")
 
-    assert (10, 5) == (budget.take(late), budget.take(AttemptFailed(Failure.SERVER, "")))
-    budget.tokens = 9
-    assert budget.take(late) is None
-    assert 9 == budget.tokens
+    assert (10, 5) == (budgets.take("shop-1", read, late), budgets.take("shop-1", read, failed))
+    while budgets.left("shop-1", read) > 5 / 500:
+        budgets.take("shop-1", read, failed)
+    assert budgets.take("shop-1", read, late) is None
+    assert 5 / 500 == budgets.left("shop-1", read)
+    assert 1.0 == budgets.left("shop-2", read) == budgets.left("shop-1", RetryClass.KEYED)
 
 
 def test_a_foreign_exception_is_not_retried() -> None:
