@@ -57,7 +57,7 @@ examples:
   paymentsdk sandbox --db shop.db --policy cancel_from=any
   paymentsdk sandbox pay POS001
   paymentsdk sandbox advance PT20M
-  paymentsdk sandbox faults add lose_response_after_commit operation=orders.create times=1
+  paymentsdk sandbox faults add reset operation=orders.create times=1
 """
 
 

@@ -46,7 +46,7 @@ _Command = Callable[["Journal", "Namespace"], Awaitable[tuple[int, Output]]]
 
 def add_journal(commands: SubParsers[argparse.ArgumentParser]) -> None:
     """Add ``journal`` and its commands."""
-    summary = "the records of named writes: list them, carry out what is open, close what nobody can tell"
+    summary = "list the records of named writes, carry out what is open, or close it"
     journal = commands.add_parser(
         "journal",
         help=summary,

@@ -46,13 +46,14 @@ SAME, DIFFERENT, MISUSED, TOKEN, PLATFORM, NOT_WHOLE, INTERRUPTED = 0, 1, 2, 3, 
 _EPILOG = """\
 examples:
   paymentsdk reconcile book.parquet --out run-2026-11-22 --from 2026-11-22
-  paymentsdk reconcile book.csv --out run --accounts tokens.json --html report.html --csv report.csv
-  paymentsdk reconcile shop.db --query "SELECT * FROM orders" --column reference=order_no --out run
+  paymentsdk reconcile book.csv --out run --accounts tokens.json --csv rows.csv
+  paymentsdk reconcile shop.db --out run --query "SELECT * FROM orders"
   paymentsdk reconcile journal:payments.db --out run
 
-The exit code is 0 if nothing differs, 1 if something does, 2 for a command or a book that makes no sense, 3 if the
-platform takes no token, 4 if it cannot be asked, 5 if not all orders could be seen, and 130 for an interruption: the
-same command goes on where it was.
+The exit code is 0 if nothing differs, 1 if something does, 2 for a command or a
+book that makes no sense, 3 if the platform takes no token, 4 if it cannot be
+asked, 5 if not all orders could be seen, and 130 for an interruption: the same
+command goes on where it was.
 """
 #: Seconds between two lines where there is no terminal.
 _QUIET = 5.0

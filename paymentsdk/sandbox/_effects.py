@@ -64,10 +64,10 @@ EFFECTS: Mapping[Effect, EffectInfo] = {
 
 #: The members of a rule that every effect listens to: which requests it hits.
 COMMON: Mapping[str, str] = {
-    "operation": "the name of the operation; * stands for anything (orders.*)",
+    "operation": "its name, such as orders.create; or orders.*",
     "tenant": "only the seller with this user id",
     "nth": "only the request with this number",
     "times": "how many are hit before the fault is spent",
-    "probability": "the share of them that is hit, at random, from 0 to 1",
-    "seed": "a number; with the same one, the same requests are hit",
+    "probability": "the share of them that is hit, from 0 to 1",
+    "seed": "a number that always hits the same requests",
 }

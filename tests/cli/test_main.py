@@ -179,6 +179,21 @@ def test_help_lists_every_effect(capsys, command: list[str]):
     assert "drip The response comes byte by byte (seconds=1)" in lines
 
 
+HELPED = ["", "demo", "completion", "journal", "journal recover", "reconcile", "sandbox", "sandbox pay",
+          "sandbox policies", "sandbox faults", "sandbox faults add", "sandbox faults clear", "sandbox advance",
+          "orders create", "orders get", "merchant-orders search"]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", HELPED)
+def test_help_fits_a_terminal(monkeypatch, capsys, command: str):
+    """Examples and tables too, which nobody wraps: no line is above the 80 columns of most of them."""
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main([*command.split(), "--help"])
+
+    assert [] == [line for line in capsys.readouterr().out.splitlines() if len(line) > 80]
+
+
 def test_help_is_cheap():
     """Help imports neither aiohttp nor the sandbox: people ask for it all the time."""
     done = run("--help", before="import atexit; atexit.register(lambda: print(sorted(sys.modules)));")
