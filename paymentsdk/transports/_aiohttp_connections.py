@@ -94,10 +94,6 @@ class Wire(asyncio.Protocol):
         self.large = False
         self.gate = gate
         self.host = host
-        #: The body that is being read. It must not wait for a connection that is gone.
-        self.content: aiohttp.StreamReader | None = None
-        #: Whether the connection ended otherwise than by being closed.
-        self.broken = False
         self.handler = handler
         self.transport = transport
         self.reference = weakref.ref(self)
@@ -129,11 +125,8 @@ class Wire(asyncio.Protocol):
         self.handler.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.broken = exc is not None
         self.gate.connections -= 1
         self.handler.connection_lost(exc)
-        if self.content is not None:
-            _cut_off(self.content)
 
     def pause_writing(self) -> None:
         self.handler.pause_writing()
@@ -287,23 +280,12 @@ class Connector(aiohttp.TCPConnector):
 
 
 @contextlib.contextmanager
-def ending_with_its_connection(response: aiohttp.ClientResponse, wire: Wire | None) -> Iterator[Callable[[], bool]]:
+def ending_with_its_connection(response: aiohttp.ClientResponse) -> Iterator[Callable[[], bool]]:
     """Have the body fail if its connection ends before it does; yield what says whether the connection broke."""
-    content = response.content
-    if wire is not None:
-        wire.content = content
-        if wire.transport.is_closing():
-            _cut_off(content)
-        try:
-            yield lambda: wire.broken
-        finally:
-            wire.content = None
-        return
-    # A session of the caller's. Once its connection is back in the pool there is nothing to watch.
-    connection = response.connection
+    content, connection = response.content, response.connection
     protocol = None if connection is None else connection.protocol
     closed = None if protocol is None else protocol.closed
-    if protocol is None or closed is None:
+    if protocol is None or closed is None:  # Once its connection is back in the pool there is nothing to watch.
         _cut_off(content)
         yield lambda: False
         return

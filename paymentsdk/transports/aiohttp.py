@@ -135,14 +135,14 @@ def _read_at_once(response: aiohttp.ClientResponse, most: int) -> bytes | None:
     return body
 
 
-async def _read(response: aiohttp.ClientResponse, most: int, wire: Wire | None) -> bytes:
+async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
     """Return the body, if it is whole, and has at most *most* bytes.
 
     Raises:
         SendFailed: It is not; or aiohttp's error for one that is cut off.
     """
     headers, content = response.headers, response.content
-    with ending_with_its_connection(response, wire) as broken:
+    with ending_with_its_connection(response) as broken:
         chunks, size = [], 0
         # Bounded whatever the header says, unlike `response.read()`.
         while chunk := await content.readany():
@@ -372,7 +372,7 @@ class AiohttpTransport:
             try:
                 content = _read_at_once(response, request.max_response)
                 if content is None:
-                    content = await _read(response, request.max_response, attempt.wire)
+                    content = await _read(response, request.max_response)
             except BaseException:
                 response.close()
                 raise

@@ -173,24 +173,24 @@ def nothing_at_once(response: aiohttp.ClientResponse, most: int) -> None:
     """Leave the whole body, and what the head says of it, to what reads the rest."""
 
 
-async def read_all(response: aiohttp.ClientResponse, most: int, wire: object) -> bytes:
+async def read_all(response: aiohttp.ClientResponse, most: int) -> bytes:
     """Read a body as most programs do."""
     return await response.content.read()
 
 
-async def read_unpacked(response: aiohttp.ClientResponse, most: int, wire: object) -> bytes:
+async def read_unpacked(response: aiohttp.ClientResponse, most: int) -> bytes:
     """Read a body as most programs do, which is what aiohttp does unless it is asked not to."""
     import zlib
 
     return zlib.decompressobj(31).decompress(await response.content.read())
 
 
-async def read_too_little(response: aiohttp.ClientResponse, most: int, wire: object, read=default._read) -> bytes:
+async def read_too_little(response: aiohttp.ClientResponse, most: int, read=default._read) -> bytes:
     """Be off by one."""
-    return await read(response, most - 1, wire)
+    return await read(response, most - 1)
 
 
-async def read_much(response: aiohttp.ClientResponse, most: int, wire: object) -> bytes:
+async def read_much(response: aiohttp.ClientResponse, most: int) -> bytes:
     """Have a limit, but one's own."""
     size = 0
     while size < 2**24 and (chunk := await response.content.readany()):
@@ -198,7 +198,7 @@ async def read_much(response: aiohttp.ClientResponse, most: int, wire: object) -
     return b"x" * size
 
 
-async def read_what_comes(response: aiohttp.ClientResponse, most: int, wire: object) -> bytes:
+async def read_what_comes(response: aiohttp.ClientResponse, most: int) -> bytes:
     """Take what came for the whole."""
     body = b""
     with contextlib.suppress(aiohttp.ClientPayloadError):
@@ -208,7 +208,7 @@ async def read_what_comes(response: aiohttp.ClientResponse, most: int, wire: obj
 
 
 @contextlib.contextmanager
-def ending_some_day(response: aiohttp.ClientResponse, wire: object) -> Iterator[Callable[[], bool]]:
+def ending_some_day(response: aiohttp.ClientResponse) -> Iterator[Callable[[], bool]]:
     """Leave it to aiohttp to see that a body cannot go on."""
     yield lambda: False
 
