@@ -506,6 +506,39 @@ async def test_a_rule_that_could_not_do_what_it_says_is_rejected(plain, sandbox,
     assert () == sandbox.faults.list()
 
 
+@pytest.mark.parametrize(("rule", "takes"), [
+    ({"effect": "reset", "seconds": 5}, "reset does not take seconds; of the details it takes none"),
+    ({"effect": "refuse", "rows": 5}, "refuse does not take rows; of the details it takes status, code"),
+])  # fmt: skip
+async def test_a_detail_that_an_effect_does_not_take_is_named(plain, rule, takes):
+    """With those that it takes."""
+    assert takes in (await plain("POST", "/_sandbox/faults", rule)).json["message"]
+
+
+def test_a_detail_that_is_not_given_has_a_default():
+    """Those that the reference names."""
+    rule = FaultRule(effect="hang")
+
+    assert (1, 1, -1, 0) == (rule.seconds, rule.retry_after, rule.rows, rule.seed)
+
+
+async def test_no_fault_takes_the_place_of_a_restored_one(tmp_path, start):
+    """In a later start too, those of a snapshot keep their numbers, which begin with 1; a new one comes behind."""
+    path = str(tmp_path / "sandbox.db")
+    async with Sandbox(db=path) as sandbox:
+        with sandbox.faults.add(FaultRule(effect="hang")) as first, sandbox.faults.add(FaultRule(effect="reset")):
+            first.remove()
+            sandbox.platform.snapshot()
+    sandbox = await start(db=path)
+    sandbox.platform.restore()
+    sandbox.faults.add(FaultRule(effect="html"))
+    sandbox.faults.add(FaultRule(effect="drip"))
+
+    assert [(2, "reset"), (3, "html"), (4, "drip")] == [
+        (added.id, added.rule.effect) for added in sandbox.faults.list()
+    ]
+
+
 def test_every_effect_says_what_it_takes():
     """The table has a line for each, and each detail is one of a rule."""
     assert set(EFFECTS) == set(get_args(get_type_hints(FaultRule)["effect"]))
