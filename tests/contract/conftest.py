@@ -8,8 +8,7 @@ from datetime import timedelta
 import pytest
 
 from paymentsdk import PaymentsClient, RetryPolicy
-from paymentsdk.sandbox import Sandbox
-from paymentsdk.sandbox._policies import describe
+from paymentsdk.sandbox import Sandbox, describe_policies
 
 #: What the spec gives twice, at the value that is not the default.
 TWICE = {
@@ -23,7 +22,7 @@ STRICTER = {"customer_required", "test_emails", "discount_promise", "sponsors", 
 #: Every other policy at its last value: readings of what the spec does not show.
 REST = {
     policy.name: next(value for value in reversed(policy.allowed) if value != policy.value)
-    for policy in describe()
+    for policy in describe_policies()
     # Rows of one moment in no fixed order: no walk by offset is whole then.
     if policy.allowed and policy.name not in {*STRICTER, "equal_moments"}
 }

@@ -19,10 +19,9 @@ from contextlib import closing, nullcontext
 from pathlib import Path
 
 from paymentsdk.resources import orders
-from paymentsdk.sandbox._buyer import Buyer
+from paymentsdk.sandbox import Buyer, Platform
 from paymentsdk.sandbox._faults import Hit
 from paymentsdk.sandbox._pipeline import Incoming, authenticate, execute
-from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._records import MERCHANT_ORDERS, ORDERS
 
 BODY = json.dumps(orders.CREATE.example).encode()

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from paymentsdk.sandbox import Sandbox, _clock, _platform
-from paymentsdk.sandbox._clock import Clock, ClockState
+from paymentsdk.sandbox import Clock, Sandbox, _clock, _platform
+from paymentsdk.sandbox._clock import ClockState
 from paymentsdk.sandbox._records import ORDERS
 
 
