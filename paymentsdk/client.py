@@ -19,7 +19,7 @@ from paymentsdk._clock import Clock, SystemClock
 from paymentsdk._engine.address import check_base_url
 from paymentsdk._engine.client_state import ClientState
 from paymentsdk._engine.engine import Engine
-from paymentsdk._engine.events import check_observers, tell
+from paymentsdk._engine.events import check_observers, notify
 from paymentsdk._engine.flow import FlowControl
 from paymentsdk._engine.retry import RetryPolicy
 from paymentsdk._engine.settings import (
@@ -542,7 +542,8 @@ class PaymentsClient(Engine):
         pair = (await client.oauth.refresh(refresh_token)).pair(self._state.clock.now())
         if self._settings.observers:
             elapsed = self._state.clock.monotonic() - started
-            tell(TokenRefreshed(account=account, elapsed=elapsed, expires_at=pair.expires_at), self._settings.observers)
+            event = TokenRefreshed(account=account, elapsed=elapsed, expires_at=pair.expires_at)
+            notify(event, self._settings.observers)
         return pair if pair.refresh_token else structs.replace(pair, refresh_token=str(refresh_token))
 
     # A program imports the resources that it uses: all of them together take longer than the engine.

@@ -22,8 +22,8 @@ from paymentsdk._engine.deadline import cancelled_again
 from paymentsdk._engine.failures import (
     AttemptFailed,
     client_closed,
-    cut_off,
     error_response,
+    interrupted,
     no_response,
     no_token,
     unreadable,
@@ -218,7 +218,7 @@ class Call(Struct, Generic[B, R], eq=False):
             permit, why = None, f"{self.deadline.ran_out} while it waited for its turn"
         if self.settings.observers:
             waited = self.state.clock.monotonic() - since
-            observed.tell(self, Throttled, number=self.attempts + 1, waited=waited, admitted=permit is not None)
+            observed.notify(self, Throttled, number=self.attempts + 1, waited=waited, admitted=permit is not None)
         if permit is None or self.state.closed:
             flow.release(permit or NO_PERMIT)
             self._ensure_open()
@@ -268,7 +268,7 @@ class Call(Struct, Generic[B, R], eq=False):
         try:
             failure = await self.credential.refresh(self.deadline, state.clock.now(), rejected)
         finally:
-            observed.tell_if_revoked(self)
+            observed.notify_if_revoked(self)
         if failure is None:
             self.sending = state.clock.monotonic()  # The attempt has what is left of its time.
         return failure
@@ -279,7 +279,7 @@ class Call(Struct, Generic[B, R], eq=False):
         try:
             return await self.credential.sign(request, signer, self.deadline, now, self.operation.key_header)
         except BaseException as error:
-            self._failed(error if isinstance(error, AttemptFailed) else cut_off(Failure.NOT_SENT, error))
+            self._failed(error if isinstance(error, AttemptFailed) else interrupted(Failure.NOT_SENT, error))
             self.attempts -= 1
             raise
 
@@ -339,7 +339,7 @@ class Call(Struct, Generic[B, R], eq=False):
                     why = f"the response breaks the contract at {anomalies[0].path}: {anomalies[0].reason}"
             if why is None:
                 if compared.listed and self.key is not None:
-                    state.additions.tell(self.url, compared.listed, self.key)
+                    state.additions.remember(self.url, compared.listed, self.key)
                 return self._result(response, value, anomalies)
             # With `strict`, the next response would break the contract in the same way.
             failure = AttemptFailed(Failure.NO_TRUSTED_RESPONSE, why, permanent=bool(anomalies) and strict)
@@ -354,7 +354,7 @@ class Call(Struct, Generic[B, R], eq=False):
         try:
             return await self.operation.decoder.decode_in_turns(response.body)
         except asyncio.CancelledError as error:
-            observed.report(self, response, cut_off(Failure.NO_TRUSTED_RESPONSE, error))
+            observed.report(self, response, interrupted(Failure.NO_TRUSTED_RESPONSE, error))
             raise
 
     def _result(self, response: Response, value: R, anomalies: tuple[Anomaly, ...]) -> Result[R]:
@@ -379,7 +379,7 @@ class Call(Struct, Generic[B, R], eq=False):
         ran_out = self.deadline.ran_out if self.deadline.uncancel() else None
         failure = no_response(error, self.state.transport, ran_out)
         if failure is None:
-            ended = cut_off(Failure.NO_TRUSTED_RESPONSE, error)
+            ended = interrupted(Failure.NO_TRUSTED_RESPONSE, error)
             self.past.record(ended)
             observed.report(self, None, ended)
         return failure

@@ -34,7 +34,7 @@ def logs_successes() -> bool:
     return logger.isEnabledFor(logging.DEBUG)
 
 
-def tell(event: Event, observers: Iterable[Observer]) -> None:
+def notify(event: Event, observers: Iterable[Observer]) -> None:
     """Call *observers* with *event*: whatever one of them raises, the call goes on, and the others are called."""
     for observer in observers:
         try:
@@ -50,7 +50,7 @@ def attempt_ended(attempt: AttemptEnded, observers: Iterable[Observer]) -> None:
     if logger.isEnabledFor(level):
         what = f"attempt {attempt.number}" if attempt.number else "no request"
         _log(level, f"{what}: {attempt.failure or 'success'}", attempt)
-    tell(attempt, observers)
+    notify(attempt, observers)
 
 
 def outcome_of(error: BaseException | None) -> CallOutcome:

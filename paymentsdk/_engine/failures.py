@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from paymentsdk._codec.anomaly import DecodingError
 from paymentsdk._operation.error_response import parse_error_response
-from paymentsdk._operation.rules import Failure, is_in_progress, kind_of, settles
+from paymentsdk._operation.rules import Failure, failure_of, is_in_progress, settles
 from paymentsdk.errors import (
     APIError,
     ClientClosed,
@@ -97,7 +97,7 @@ def not_signed(error: Exception) -> AttemptFailed:
     return AttemptFailed(Failure.NOT_SENT, reason, cause=cause, permanent=True)
 
 
-def cut_off(kind: Failure, error: BaseException) -> AttemptFailed:
+def interrupted(kind: Failure, error: BaseException) -> AttemptFailed:
     """The caller has cancelled the attempt, or the program ends."""
     return AttemptFailed(kind, "cancelled" if isinstance(error, asyncio.CancelledError) else type(error).__name__)
 
@@ -150,7 +150,7 @@ def error_response(
         error = parse_error_response(operation, response, secrets)
     except Exception as defect:  # noqa: BLE001 - a transport of one's own may return a body that is no bytes
         return unreadable(response, defect)
-    kind = kind_of(operation.errors, response.status, error.code, error.codes)
+    kind = failure_of(operation.errors, response.status, error.code, error.codes)
     settled = operation.writes and settles(operation.errors, response.status, error.codes, random_key=random_key)
     in_progress = operation.keyed and not settled and is_in_progress(kind, error.codes)
     return AttemptFailed(kind, str(error), error=error, response=response, settled=settled, in_progress=in_progress)

@@ -163,7 +163,7 @@ class Flow:
         elif status is not None:
             limiter.responded(permit.sent_at, now, status)
         if limiter.interactive or limiter.batch or self._turns or self._batch_turns or not self._control.adaptive:
-            self._go_on(limiter, now)
+            self._dispatch(limiter, now)
 
     def moved(self) -> Flow:
         """Return a flow for another event loop, now that this one's is closed: with all that is known of the sellers.
@@ -220,7 +220,7 @@ class Flow:
         line[waiter] = (now + self._control.max_wait, now)
         if self._closed:
             limiter.expire(inf)
-        self._go_on(limiter, now)
+        self._dispatch(limiter, now)
         try:
             return await waiter
         except asyncio.CancelledError:
@@ -252,7 +252,7 @@ class Flow:
 
     # --- letting go ---------------------------------------------------------------------------------------------------
 
-    def _go_on(self, limiter: Limiter, now: float) -> None:
+    def _dispatch(self, limiter: Limiter, now: float) -> None:
         """Let go whom a change at *limiter* has made ready, there or elsewhere."""
         if not limiter.is_idle:
             self._queue(limiter)
@@ -298,7 +298,7 @@ class Flow:
     async def _wake(self, limiter: Limiter, seconds: float) -> None:
         await self._sleep(seconds)
         limiter.waking, limiter.waking_at = None, inf
-        self._go_on(limiter, self._now())
+        self._dispatch(limiter, self._now())
 
     def _expire_at(self, limiter: Limiter, when: float) -> None:
         """Turn away, at *when*, who has waited too long; too early does no harm."""
@@ -311,7 +311,7 @@ class Flow:
         limiter.expiry, limiter.expiry_at = None, inf
         now = self._now()
         limiter.expire(now)
-        self._go_on(limiter, now)
+        self._dispatch(limiter, now)
 
     def _stop(self, limiter: Limiter) -> None:
         """Leave nothing behind: nobody waits for *limiter* any more."""

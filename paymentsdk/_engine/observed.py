@@ -69,9 +69,9 @@ def about(call: ObservedCall) -> About:
     }
 
 
-def tell(call: ObservedCall, kind: Callable[..., CallEvent], **what: object) -> None:
+def notify(call: ObservedCall, kind: Callable[..., CallEvent], **what: object) -> None:
     """Tell the observers of an event of *call*."""
-    events.tell(kind(**about(call), **what), call.settings.observers)
+    events.notify(kind(**about(call), **what), call.settings.observers)
 
 
 async def observed(call: ObservedCall, made: Coroutine[object, object, T]) -> T:
@@ -88,7 +88,7 @@ async def observed(call: ObservedCall, made: Coroutine[object, object, T]) -> T:
         url=_address(call),
     )
     try:
-        events.tell(started, call.settings.observers)
+        events.notify(started, call.settings.observers)
     except BaseException:
         # The program is to end. The call has not begun, and its deadline would cancel whatever the task does next.
         made.close()
@@ -97,13 +97,13 @@ async def observed(call: ObservedCall, made: Coroutine[object, object, T]) -> T:
     try:
         result = await made
     except BaseException as error:
-        _tell_end(call, error)
+        _notify_end(call, error)
         raise
-    _tell_end(call, None, getattr(result, "status", None))
+    _notify_end(call, None, getattr(result, "status", None))
     return result
 
 
-def _tell_end(call: ObservedCall, error: BaseException | None, status: int | None = None) -> None:
+def _notify_end(call: ObservedCall, error: BaseException | None, status: int | None = None) -> None:
     ended = CallEnded(
         account=call.settings.account,
         call=call.number,
@@ -119,7 +119,7 @@ def _tell_end(call: ObservedCall, error: BaseException | None, status: int | Non
         queued=call.queued_before + call.queued,
         retry_budget=call.state.budgets.left(call.seller, call.operation.retry),
     )
-    events.tell(ended, call.settings.observers)
+    events.notify(ended, call.settings.observers)
 
 
 def report(call: ObservedCall, response: Response | None, failure: AttemptFailed | None = None) -> None:
@@ -177,7 +177,7 @@ def added_headers(call: ObservedCall) -> dict[str, str]:
         queued=call.queued,
         headers=given,
     )
-    events.tell(started, call.settings.observers)
+    events.notify(started, call.settings.observers)
     reserved = call.operation.reserved_headers
     with suppress(RequestInvalid):
         return check_headers(given, reserved=reserved) if given else given
@@ -190,11 +190,11 @@ def added_headers(call: ObservedCall) -> dict[str, str]:
     return added
 
 
-def tell_if_revoked(call: ObservedCall) -> None:
+def notify_if_revoked(call: ObservedCall) -> None:
     """Tell the observers if the token cannot be refreshed any more."""
     auth = call.settings.auth
     if call.settings.observers and isinstance(auth, RefreshingToken) and auth.revoked:
-        tell(call, ReauthorizationDue, expires_at=auth.expires_at)
+        notify(call, ReauthorizationDue, expires_at=auth.expires_at)
 
 
 def _address(call: ObservedCall) -> str:

@@ -100,11 +100,11 @@ async def call_once(
     async with journaling.turn(key) as later:
         told = await driver(call, journaling, later, defer=defer).run(record, attempts.send)
     if told.own:
-        tell_resolved(call, journaling, told, recovered=False)
+        notify_resolved(call, journaling, told, recovered=False)
     return attempts.told(told)
 
 
-def tell_resolved(call: Call[B, R], journaling: Journaling, told: Told, *, recovered: bool) -> None:
+def notify_resolved(call: Call[B, R], journaling: Journaling, told: Told, *, recovered: bool) -> None:
     """Tell the observers what has become of the record that *call* was about."""
     row = told.record
     if call.settings.observers:
@@ -117,7 +117,7 @@ def tell_resolved(call: Call[B, R], journaling: Journaling, told: Told, *, recov
             age=max(0.0, (journaling.platform_clock.now() or row.begun) - row.begun),
             recovered=recovered,
         )
-        events.tell(event, call.settings.observers)
+        events.notify(event, call.settings.observers)
 
 
 def _not_after(call: Call[B, R], begun: float, given: datetime | timedelta | None) -> float:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import Struct, structs
 
 from paymentsdk._engine import events
-from paymentsdk._engine.once import LEASE, Attempts, driver, tell_resolved
+from paymentsdk._engine.once import LEASE, Attempts, driver, notify_resolved
 from paymentsdk.errors import InProgress, JournalUnavailable, PaymentsError, RequestInvalid, describe
 from paymentsdk.journal._events import RecordsOpen
 from paymentsdk.journal._states import NO_LIMIT, OPEN, Record, RecordState, Resolution, StoredResponse, Timing, timing
@@ -118,7 +118,7 @@ class Recovery:
             if progress is not None:
                 progress(self._summary)
         still_open = await self._open()
-        self._tell_open(still_open)
+        self._notify_open(still_open)
         left = [row for row in still_open if row.key not in self._told]
         self._summary = structs.replace(self._summary, left=tuple(left))
         if progress is not None:
@@ -154,11 +154,13 @@ class Recovery:
     async def _open(self) -> list[Record]:
         return await self._journaling.journal.records(OPEN, limit=NO_LIMIT)
 
-    def _tell_open(self, rows: Sequence[Record]) -> None:
+    def _notify_open(self, rows: Sequence[Record]) -> None:
         """Tell the observers what is open."""
         now = self._journaling.platform_clock.now()
         oldest = max(0.0, now - min(row.begun for row in rows)) if rows and now is not None else None
-        events.tell(RecordsOpen(account=None, count=Counter(row.state for row in rows), oldest=oldest), self._observers)
+        events.notify(
+            RecordsOpen(account=None, count=Counter(row.state for row in rows), oldest=oldest), self._observers
+        )
 
     async def _finish(self, record: Record, since: Moment) -> None:
         sender = self._senders[record.seller]
@@ -175,7 +177,7 @@ class Recovery:
         self._told.add(record.key)
         if self._backoff is not None and told.state in OPEN:
             self._backoff.stayed_open(record, self._journaling.platform_clock.now())
-        tell_resolved(call, self._journaling, told, recovered=True)
+        notify_resolved(call, self._journaling, told, recovered=True)
         logger.info("recovery: %s %s is %s", record.operation, record.name, told.state.value)
         resolved = dict(self._summary.resolved)
         resolved[told.state] = resolved.get(told.state, 0) + 1

@@ -228,7 +228,7 @@ class Additions:
         owners = [self._keys.get((url, one), key) for one in added]
         return None if key in owners or not owners else owners[-1]
 
-    def tell(self, url: str, listed: Collection[str], key: str) -> None:
+    def remember(self, url: str, listed: Collection[str], key: str) -> None:
         """Remember that the call with *key* was told of all that is *listed*."""
         for one in listed:
             self._keys.setdefault((url, one), key)

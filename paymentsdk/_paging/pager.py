@@ -264,12 +264,12 @@ class Pages(AsyncIterator[Page[T]]):
                 error.resume_point = walk.resume_point
             # Whoever asks next must not take it for the end.
             self._failure = copy(error)
-            self._drop_ahead()
+            self._cancel_prefetch()
             await _gone(self._left)
             raise
         except BaseException:
             # Cancelled, or worse: the fetches ahead must not outlive the walk.
-            self._drop_ahead()
+            self._cancel_prefetch()
             raise
 
     async def aclose(self) -> None:
@@ -278,7 +278,7 @@ class Pages(AsyncIterator[Page[T]]):
             # Another task may read it as well, and must not take this for its end, now or when it next asks.
             self._failure = _closed(self.operation)
             self._failure.resume_point = self._walk.resume_point
-        self._drop_ahead()
+        self._cancel_prefetch()
         await _gone(self._left)
 
     def __del__(self) -> None:
@@ -287,11 +287,11 @@ class Pages(AsyncIterator[Page[T]]):
         with suppress(RuntimeError):
             loop = self._ahead[0][1].get_loop() if self._ahead else None
             if loop is None or loop.is_closed() or loop is _running_loop():
-                self._drop_ahead()
+                self._cancel_prefetch()
             else:
-                loop.call_soon_threadsafe(self._drop_ahead)
+                loop.call_soon_threadsafe(self._cancel_prefetch)
 
-    def _drop_ahead(self) -> None:
+    def _cancel_prefetch(self) -> None:
         tasks = [task for _, task in self._ahead]
         self._ahead.clear()
         for task in tasks:
@@ -305,12 +305,12 @@ class Pages(AsyncIterator[Page[T]]):
     async def _take(self, walk: Cursor) -> Result[object]:
         """Return the page where *walk* stands, which may have been asked for already, and ask for those behind it."""
         if self._ahead and self._ahead[0][0] != walk.offset:
-            self._drop_ahead()
+            self._cancel_prefetch()
         if self._prefetch == 1 or not walk.size:
             result = await self._fetch(walk.offset)
             self._check_open()
             return result
-        self._ask_ahead(walk)
+        self._prefetch_pages(walk)
         task = self._ahead[0][1]
         await asyncio.wait((task,))
         self._check_open()
@@ -323,7 +323,7 @@ class Pages(AsyncIterator[Page[T]]):
         if self._failure is not None:
             raise copy(self._failure)
 
-    def _ask_ahead(self, walk: Cursor) -> None:
+    def _prefetch_pages(self, walk: Cursor) -> None:
         """Keep ``prefetch`` pages in flight or waiting, none of them beyond the total."""
         stride = max(1, walk.size - walk.overlap)
         end = walk.total or 0
@@ -352,7 +352,7 @@ class Pages(AsyncIterator[Page[T]]):
         if following is None or following.size != walk.size:
             # Pages ahead begin where those of the old size would have ended, or behind the last one. Whoever asks next
             # waits until they are gone: here, a cancellation of the wait would take the page along.
-            self._drop_ahead()
+            self._cancel_prefetch()
         # Nothing can fail from here on: the page is taken.
         self._seen.remember([row_id for _, row_id in fresh])
         self._returned += len(fresh)

@@ -110,7 +110,7 @@ async def walks(table, way: str) -> None:
         await walk.collect(40)
 
 
-@pytest.mark.control("paymentsdk._paging.pager.Pages._drop_ahead", lambda self: [])
+@pytest.mark.control("paymentsdk._paging.pager.Pages._cancel_prefetch", lambda self: [])
 @pytest.mark.parametrize("way", ["break", "error", "cancel", "aclose", "collect"])
 async def test_leaving_a_walk_leaves_no_task(tables, way: str) -> None:
     """However a walk is left, the pages that were under way are given up, with or without `aclose`."""
@@ -247,7 +247,7 @@ async def begun(tables) -> AsyncIterator[Page[object]]:
 
 def drops_here(self) -> None:
     """Cancel in whatever thread it is."""
-    self._drop_ahead()
+    self._cancel_prefetch()
 
 
 @pytest.mark.control("paymentsdk._paging.pager.Pages.__del__", drops_here)

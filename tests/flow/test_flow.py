@@ -262,7 +262,7 @@ async def leak(self, seller, priority):
     """Wait without giving back what was granted at the moment of the cancellation."""
     limiter, turn = self._limiter(seller), asyncio.get_running_loop().create_future()
     limiter.line(priority)[turn] = (1e9, self._now())
-    self._go_on(limiter, self._now())
+    self._dispatch(limiter, self._now())
     return await turn
 
 
