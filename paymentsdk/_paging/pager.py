@@ -239,7 +239,7 @@ class Pages(AsyncIterator[Page[T]]):
         self._prefetch = prefetch
         self._certificate = certificate
         #: Where it stands; ``None`` after the last page.
-        self._walk: Cursor | None = Cursor.begin(start, overlap)
+        self._cursor: Cursor | None = Cursor.begin(start, overlap)
         self._seen = _Seen(REMEMBERED)
         #: How many rows it has returned.
         self._returned = 0
@@ -252,16 +252,16 @@ class Pages(AsyncIterator[Page[T]]):
 
     async def _next(self) -> Page[T]:
         self._check_open()
-        walk = self._walk
-        if walk is None:
+        cursor = self._cursor
+        if cursor is None:
             await _gone(self._left)
             raise StopAsyncIteration
         try:
-            return self._accept(walk, await self._take(walk))
+            return self._accept(cursor, await self._take(cursor))
         except PaymentsError as error:
             error.operation = self.operation
             if error.resume_point is None:
-                error.resume_point = walk.resume_point
+                error.resume_point = cursor.resume_point
             # Whoever asks next must not take it for the end.
             self._failure = copy(error)
             self._cancel_prefetch()
@@ -274,10 +274,10 @@ class Pages(AsyncIterator[Page[T]]):
 
     async def aclose(self) -> None:
         """End the walk, and wait until the fetches ahead are gone. Closing twice is allowed."""
-        if self._walk is not None and self._failure is None:
+        if self._cursor is not None and self._failure is None:
             # Another task may read it as well, and must not take this for its end, now or when it next asks.
             self._failure = _closed(self.operation)
-            self._failure.resume_point = self._walk.resume_point
+            self._failure.resume_point = self._cursor.resume_point
         self._cancel_prefetch()
         await _gone(self._left)
 
@@ -302,15 +302,15 @@ class Pages(AsyncIterator[Page[T]]):
                 task.add_done_callback(_retrieve_exception)
         self._left = [task for task in (*self._left, *tasks) if not task.done()]
 
-    async def _take(self, walk: Cursor) -> Result[object]:
-        """Return the page where *walk* stands, which may have been asked for already, and ask for those behind it."""
-        if self._ahead and self._ahead[0][0] != walk.offset:
+    async def _take(self, cursor: Cursor) -> Result[object]:
+        """Return the page where *cursor* stands, which may have been asked for already, and ask for those behind it."""
+        if self._ahead and self._ahead[0][0] != cursor.offset:
             self._cancel_prefetch()
-        if self._prefetch == 1 or not walk.size:
-            result = await self._fetch(walk.offset)
+        if self._prefetch == 1 or not cursor.size:
+            result = await self._fetch(cursor.offset)
             self._check_open()
             return result
-        self._prefetch_pages(walk)
+        self._prefetch_pages(cursor)
         task = self._ahead[0][1]
         await asyncio.wait((task,))
         self._check_open()
@@ -323,17 +323,17 @@ class Pages(AsyncIterator[Page[T]]):
         if self._failure is not None:
             raise copy(self._failure)
 
-    def _prefetch_pages(self, walk: Cursor) -> None:
+    def _prefetch_pages(self, cursor: Cursor) -> None:
         """Keep ``prefetch`` pages in flight or waiting, none of them beyond the total."""
-        stride = max(1, walk.size - walk.overlap)
-        end = walk.total or 0
-        following = self._ahead[-1][0] + stride if self._ahead else walk.offset
-        while len(self._ahead) < self._prefetch and (following < end or following == walk.offset):
+        stride = max(1, cursor.size - cursor.overlap)
+        end = cursor.total or 0
+        following = self._ahead[-1][0] + stride if self._ahead else cursor.offset
+        while len(self._ahead) < self._prefetch and (following < end or following == cursor.offset):
             task = asyncio.ensure_future(self._fetch(following))
             self._ahead.append((following, task))
             following += stride
 
-    def _accept(self, walk: Cursor, result: Result[object]) -> Page[T]:
+    def _accept(self, cursor: Cursor, result: Result[object]) -> Page[T]:
         """Take a page into the walk."""
         items, total, _, proposed = self._shape.read(result.value)
         rows = cast("tuple[T, ...]", tuple(items or ()))
@@ -342,26 +342,26 @@ class Pages(AsyncIterator[Page[T]]):
         anomalies = result.anomalies
         dropped = _dropped(anomalies, self._shape.places(result.value)[0]) if anomalies else ()
         summary = PageSummary(ids=ids, dropped=dropped, total=total, proposed=proposed, has_new_rows=bool(fresh))
-        following = self._advance(walk, summary, result.headers)
-        missing = summary.missing(walk.offset, walk.total)
+        following = self._advance(cursor, summary, result.headers)
+        missing = summary.missing(cursor.offset, cursor.total)
         if self._certificate is None and following is None and missing is not None:
-            raise Incomplete(self._returned, missing, ResumePoint(walk.offset, missing))
-        if what := summary.contradiction(walk.offset):
-            anomalies += (Anomaly("$", total, f"{what} at offset {walk.offset}, though the total is {total}"),)
-            logger.warning("%s: %s at offset %d of %d", self.operation, what, walk.offset, total)
-        if following is None or following.size != walk.size:
+            raise Incomplete(self._returned, missing, ResumePoint(cursor.offset, missing))
+        if what := summary.contradiction(cursor.offset):
+            anomalies += (Anomaly("$", total, f"{what} at offset {cursor.offset}, though the total is {total}"),)
+            logger.warning("%s: %s at offset %d of %d", self.operation, what, cursor.offset, total)
+        if following is None or following.size != cursor.size:
             # Pages ahead begin where those of the old size would have ended, or behind the last one. Whoever asks next
             # waits until they are gone: here, a cancellation of the wait would take the page along.
             self._cancel_prefetch()
         # Nothing can fail from here on: the page is taken.
         self._seen.remember([row_id for _, row_id in fresh])
         self._returned += len(fresh)
-        self._walk = following
+        self._cursor = following
         news = tuple([row for row, _ in fresh])
         point = None if following is None else following.resume_point
-        return Page(items=news, total=total, offset=walk.offset, resume_point=point, anomalies=anomalies)
+        return Page(items=news, total=total, offset=cursor.offset, resume_point=point, anomalies=anomalies)
 
-    def _advance(self, walk: Cursor, page: PageSummary, headers: Mapping[str, str]) -> Cursor | None:
+    def _advance(self, cursor: Cursor, page: PageSummary, headers: Mapping[str, str]) -> Cursor | None:
         """Return where the walk stands after *page*.
 
         Raises:
@@ -369,10 +369,10 @@ class Pages(AsyncIterator[Page[T]]):
         """
         certificate = self._certificate
         if certificate is None:
-            return walk.advance(page, looks_ahead=bool(self._ahead))
-        certificate.add(walk.offset, page.ids, page.received, page.total, headers)
+            return cursor.advance(page, looks_ahead=bool(self._ahead))
+        certificate.add(cursor.offset, page.ids, page.received, page.total, headers)
         try:
-            following = walk.advance(page, looks_ahead=bool(self._ahead))
+            following = cursor.advance(page, looks_ahead=bool(self._ahead))
         except PaginationStalled as error:
             following, certificate.rejection = None, str(error)
         if following is None:
