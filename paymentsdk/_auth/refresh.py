@@ -312,7 +312,7 @@ class RefreshingToken:
     async def _persist(self, new: TokenPair, now: float) -> TokenPair:
         """Save the *new* pair, then let it be used. If the store fails, the next call tries to save it again."""
         await _awaited(self._store.save(new))
-        self._state = Active(new)
+        self._state = Active(new, left=self._state.pair, kept=True)
         if new.expires_at is not None:
             # Not before the half of its life: it may be shorter than `early`.
             self._early_from = (now + new.expires_at) / 2

@@ -36,7 +36,9 @@ class Active(Struct, frozen=True):
     former: TokenPair = NO_PAIR
     """The one that gave way to it, as the last resort: who knows which of them is later?"""
     left: TokenPair = NO_PAIR
-    """The one that the store had, and that was not adopted."""
+    """The one that the store had before, or that was not adopted."""
+    kept: bool = False
+    """Whether the store has had it: then another one there came after it, whatever the clocks of their makers say."""
 
 
 class PendingSave(Struct, frozen=True):
@@ -64,19 +66,22 @@ def after_reading(grant: TokenState, stored: TokenPair, rejected: str | None) ->
     One that has ended is taken over all the same: its refresh token may be good.
     """
     match grant:
-        case Active(pair, former):
-            # One that ends before it is a left-over: to use its spent refresh token would end the grant.
-            better = stored.access_token not in (rejected, pair.access_token) and _later(stored, pair)
-            return Active(stored, pair) if better else Active(pair, former, stored)
+        case Active(pair, former, left, kept):
+            if stored.access_token == pair.access_token:
+                return Active(pair, former, left, kept=True)
+            # Else one that ends before it is a left-over: to use its spent refresh token would end the grant.
+            moved_on = kept and stored.access_token not in (former.access_token, left.access_token)
+            better = stored.access_token != rejected and (moved_on or _later(stored, pair))
+            return Active(stored, pair, kept=True) if better else Active(pair, former, stored, kept)
         case PendingSave(pair, new, left):
             # A store that failed may have saved the new pair all the same, and another process may have gone on from
             # there: then that pair is spent, and must not take the place of what came after it.
             came_after = stored != left and stored.refresh_token not in (pair.refresh_token, new.refresh_token)
-            return Active(stored, new) if came_after else grant
+            return Active(stored, new, kept=True) if came_after else grant
         case Revoked(pair):
             # Any other is better, whenever it ends.
             better = stored.access_token not in (rejected, pair.access_token)
-            return Active(stored, pair) if better else grant
+            return Active(stored, pair, kept=True) if better else grant
 
 
 def without(grant: TokenState, rejected: str | None) -> TokenState:

@@ -5,8 +5,20 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
-from paymentsdk import FileTokenStore, RefreshFailed, RefreshingToken, Response, SendFailed, TokenPair
+from paymentsdk import (
+    FileTokenStore,
+    MemoryTokenStore,
+    RefreshFailed,
+    RefreshingToken,
+    Response,
+    SendFailed,
+    TokenPair,
+)
+from paymentsdk._auth import token_state
+from paymentsdk._auth.token_state import Active, TokenState
+from paymentsdk.testing import FakeClock
 from tests.auth.platform import DAY, START, Platform
 
 HALF_YEAR = 180 * DAY
@@ -41,6 +53,46 @@ async def test_the_next_pair_says_when_it_was_issued(make_client, platform: Plat
     client = make_client(store=store)
     for _ in range(2):
         await client.orders.get("ORD1")
+
+    assert ["TG-refresh-1", "TG-refresh-2"] == platform.refreshes
+
+
+def by_their_ends_alone(grant: TokenState, stored: TokenPair, rejected: str | None) -> TokenState:
+    """Take for later what ends later, also of pairs that the store has had."""
+    grant = replace(grant, kept=False) if isinstance(grant, Active) else grant
+    return token_state.after_reading(grant, stored, rejected)
+
+
+@pytest.mark.control("paymentsdk._auth.refresh.after_reading", by_their_ends_alone)
+async def test_a_pair_that_took_the_place_of_another_came_after_it(make_client, platform: Platform, clock) -> None:
+    """A machine whose clock is two days behind refreshes: the other does not take the new pair for older.
+
+    It ends earlier by its maker's clock, and is adopted without a further request to the platform.
+    """
+    pair = platform.pair(expires_at=START + HALF_YEAR - DAY, issued_at=START - DAY)
+    store = MemoryTokenStore(pair)
+    ahead = make_client(store=store)
+    await ahead.orders.get("ORD1")
+    behind = make_client(store=store, clock=FakeClock(START - 2 * DAY))
+
+    platform.accepts_only = 2
+    await behind.orders.get("ORD1")
+    await ahead.orders.get("ORD1")
+
+    assert (await store.load()).expires_at < pair.expires_at
+    assert ["TG-refresh-1"] == platform.refreshes
+
+
+async def test_an_older_pair_that_comes_back_is_not_taken_for_a_new_one(make_client, platform: Platform, clock) -> None:
+    """A backup of the store was restored under a process that has gone on: its spent refresh token is not sent."""
+    old = platform.pair(expires_at=START + 40 * DAY, issued_at=START - 140 * DAY)
+    store = MemoryTokenStore(old)
+    client = make_client(store=store)
+    await client.orders.get("ORD1")
+    for day in (20, 150):
+        clock.advance(day * DAY)
+        await client.orders.get("ORD1")
+        await store.save(old)
 
     assert ["TG-refresh-1", "TG-refresh-2"] == platform.refreshes
 
