@@ -34,6 +34,10 @@ _RULES = {
     "refreshed": "broken: a second new token for one that was rejected",
     "asked": "broken: more refreshes than rejected tokens and deaths explain",
 }
+#: How tokens have ended.
+_ENDED = ("rejected", "ending", "refreshed")
+#: What callers are told, of what is shown.
+_TOLD = {"done": "done", "refused": "rejected", "NotSent": "`NotSent`", "OutcomeUnknown": "`OutcomeUnknown`"}
 #: Seconds of one seed.
 RUN = 90.0
 
@@ -46,28 +50,33 @@ def table(outcomes: Sequence[Outcome], seeds: Sequence[int], minutes: float, dou
     names = list(dict.fromkeys(name for counted in kills.values() for name in counted))
     lines = [("", stores), ("---", ["--:"] * len(stores))]
     lines += [(f"killed: {name}", [f"{kills[store][name]:,}" for store in stores]) for name in names]
-    lines += [("attempts", [f"{sum(found.attempts for found in of[store]):,}" for store in stores])]
-    lines += [("effects", [f"{sum(found.effects for found in of[store]):,}" for store in stores])]
-    for rule in outcomes[0].broken:
-        lines += [
-            (
-                _RULES.get(rule, f"broken: {rule}"),
-                [f"{sum(found.broken[rule] for found in of[store]):,}" for store in stores],
-            )
-        ]
+    counts = [
+        (f"tokens: {name}", [sum(found.ended[name] for found in of[store]) for store in stores]) for name in _ENDED
+    ]
+    counts += [
+        (f"callers told: {word}", [sum(found.told[name] for found in of[store]) for store in stores])
+        for name, word in _TOLD.items()
+    ]
+    counts += [("attempts", [sum(found.attempts for found in of[store]) for store in stores])]
+    counts += [("effects", [sum(found.effects for found in of[store]) for store in stores])]
+    counts += [
+        (_RULES.get(rule, f"broken: {rule}"), [sum(found.broken[rule] for found in of[store]) for store in stores])
+        for rule in outcomes[0].broken
+    ]
+    lines += [(name, [f"{count:,}" for count in row]) for name, row in counts]
     rows = "\n".join(f"| {' | '.join([name, *cells])} |" for name, cells in lines)
     runs = f"{len(seeds)} run{'s' * (len(seeds) > 1)} from seed {seeds[0]} on, {minutes:.0f} minutes"
     return f"\n{rows}\n\n{runs}. The control, clients without the journal, made {doubles:,} orders twice.\n\n"
 
 
-async def run(seed: int, minutes: float) -> tuple[list[Outcome], str]:
+async def run(seed: int, minutes: float, sellers: int) -> tuple[list[Outcome], str]:
     """Run until the time is over, or until a rule is broken; return what happened, and the table."""
     began, outcomes, seeds, doubles = time.monotonic(), list[Outcome](), list[int](), 0
     while not seeds or time.monotonic() < began + minutes * 60:
         seeds.append(seed + len(seeds))
         say(f"seed {seeds[-1]}")
         with tempfile.TemporaryDirectory() as folder:
-            found = await on_both(seeds[-1], RUN, Path(folder))
+            found = await on_both(seeds[-1], RUN, Path(folder), count=sellers)
             doubles += await without_a_journal(seeds[-1], RUN / 6, Path(folder))
         outcomes += found
         if any(one.problems for one in found):
@@ -80,9 +89,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.chaos", description=__doc__)
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(3), "big"))
     parser.add_argument("--minutes", type=float, default=30.0, help="begin no further run after this (default: 30)")
+    parser.add_argument("--sellers", type=int, default=200, help="one of them under two local names (default: 200)")
     parser.add_argument("--write", action="store_true", help="put the table into the page")
     options = parser.parse_args()
-    outcomes, shown = asyncio.run(run(options.seed, options.minutes))
+    outcomes, shown = asyncio.run(run(options.seed, options.minutes, options.sellers))
     say(shown)
     problems = [problem for found in outcomes for problem in found.problems]
     for problem in problems:

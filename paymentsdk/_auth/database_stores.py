@@ -16,6 +16,7 @@ import msgspec
 
 from paymentsdk._auth.token_store import LONGEST_LOCK, TokenPair, check_pair, file_lock, fingerprint
 from paymentsdk._postgres import Connection, Line, Postgres, is_error, schema
+from paymentsdk._private_file import make_private
 from paymentsdk._secrets import masked
 from paymentsdk._validate import Seal, check_seals
 from paymentsdk.errors import RequestInvalid
@@ -147,8 +148,7 @@ class _File:
             yield
 
     def _run(self, statement: str, values: dict[str, object]) -> Sequence[Row]:
-        # Made here, since SQLite would make it as the umask allows.
-        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+        make_private(self._path)
         with closing(sqlite3.connect(self._path, timeout=_BUSY, isolation_level=None)) as database:
             database.execute("PRAGMA synchronous = FULL")
             database.execute("PRAGMA secure_delete = ON").fetchall()

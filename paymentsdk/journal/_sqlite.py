@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
+from paymentsdk._private_file import make_private
 from paymentsdk._validate import Seal
 from paymentsdk.errors import JournalUnavailable
 from paymentsdk.journal import _states as states
@@ -283,8 +284,7 @@ class SQLiteJournal:
         return jobs, True
 
     def _open(self) -> sqlite3.Connection:
-        # Made here, since SQLite would make it as the umask allows; its WAL gets the mode of the file.
-        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+        make_private(self._path)  # Its WAL gets its mode.
         database = sqlite3.connect(self._path, timeout=self._busy_timeout, isolation_level=None)
         try:
             self._write_ahead(database)

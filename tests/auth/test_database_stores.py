@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sqlite3
 import stat
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -135,6 +137,29 @@ async def test_only_the_owner_reads_the_file(tmp_path: Path) -> None:
 
     assert {0o600, 0o700} == set(modes.values())
     assert 3 == len(modes)
+
+
+def opening(path: Path) -> None:
+    """Make a file by opening it, whether it is there or not."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+
+
+@pytest.mark.control("paymentsdk._auth.database_stores.make_private", opening)
+async def test_who_reads_a_pair_takes_no_lock_from_who_writes_another(tmp_path: Path) -> None:
+    """Two sellers of one process, one of which is being saved: no other process may write meanwhile.
+
+    It would take what is half written for left behind by a crash, and roll it back.
+    """
+    path = tmp_path / "tokens.db"
+    await SQLiteTokenStore(path, "shop-1").save(pair(1))
+    with closing(sqlite3.connect(path, isolation_level=None)) as saving:
+        saving.execute("BEGIN IMMEDIATE")
+        await SQLiteTokenStore(path, "shop-2").load()
+        begin = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('BEGIN IMMEDIATE')"
+        command = [sys.executable, "-c", begin, str(path)]
+        other = await asyncio.to_thread(subprocess.run, command, check=False, timeout=50, capture_output=True)
+
+    assert b"database is locked" in other.stderr
 
 
 async def test_a_server_that_is_away_is_an_error(tmp_path: Path) -> None:

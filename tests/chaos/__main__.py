@@ -39,10 +39,13 @@ from tests.chaos.worker import Plan, journal_at
 from tests.postgres import Server
 
 PROCESSES = 3
+SELLERS = 3
 #: By this much the leases of the dead are ended between two rounds.
 LEASES = 150.0
 #: Seconds in which a client has called something, unless the sandbox or the database is away.
 LONGEST_START = 8.0
+#: Seconds for which the sandbox is down: longer than all attempts of a call take where each is refused.
+DOWN = 1.5
 #: Recoveries after the first two, at most: what is open after them is stuck.
 MOST_RECOVERIES = 4
 TWO_DAYS = 48 * 3600.0
@@ -186,12 +189,12 @@ async def every_step(plan: Plan, users: list[int], kills: Counter[str]) -> Plan:
         "steps of a call with a refresh": structs.replace(plan, round=-2, refreshes=True),
         "steps of a recovery": structs.replace(plan, round=-3, recover_only=True),
     }
-    ahead = plan.leases_ahead
+    ahead, few = plan.leases_ahead, plan.sellers[:SELLERS]
     for name, of in series.items():
         ahead += LEASES
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tests.chaos.steps"),
-            *(encoded(structs.replace(of, leases_ahead=ahead)), json.dumps(users)),
+            *(encoded(structs.replace(of, sellers=few, leases_ahead=ahead)), json.dumps(users)),
             stdout=asyncio.subprocess.PIPE,
         )
         out, _ = await process.communicate()
@@ -202,8 +205,9 @@ async def every_step(plan: Plan, users: list[int], kills: Counter[str]) -> Plan:
 
 
 async def restart(platform: Platform) -> None:
-    """Kill the sandbox under load, and start it on its file."""
+    """Kill the sandbox under load, and start it on its file after a while in which nobody can connect."""
     await platform.kill()
+    await asyncio.sleep(DOWN)
     await platform.start()
     await platform.fail()
 
@@ -239,6 +243,7 @@ async def evidence(plan: Plan, platform: Platform, ids: list[int], kills: Mappin
         refreshed=[entry for entry in ledger if (entry["kind"], entry["order_id"]) == ("token_created", "refresh")],
         refreshes=[line for line in noted if "refresh" in line],
         rejected={(line["user"], line["rejected"]) for line in noted if "rejected" in line},
+        ending={(line["user"], line["ending"]) for line in noted if "ending" in line},
         # The sandbox takes with it what each client has under way, and the database the locks of each.
         kills=sum(PROCESSES * 3 if name in {"sandbox", "database"} else count for name, count in kills.items()),
         rows=await rows_of(plan),
@@ -247,15 +252,21 @@ async def evidence(plan: Plan, platform: Platform, ids: list[int], kills: Mappin
 
 
 async def run(
-    folder: Path, seed: int, seconds: float, *, server: Server | None = None, control: bool = False
+    folder: Path,
+    seed: int,
+    seconds: float,
+    *,
+    server: Server | None = None,
+    control: bool = False,
+    count: int = SELLERS,
 ) -> tuple[Evidence, Counter[str]]:
     """Run clients, kill them, recover twice at once, and return what there is to see."""
     platform, kills = Platform(folder, seed), Counter[str]()
     await platform.start()
     try:
-        made = await sellers(platform, 3)
+        made = await sellers(platform, count)
         # Two local names of the first seller: its records are the same under both.
-        names = [["main", "also-main"], ["north"], ["south"]]
+        names = [["main", "also-main"], *([f"shop-{place}"] for place in range(1, count))]
         users = [seller["user_id"] for seller in made]
         plan = Plan(
             base_url=platform.base_url,
@@ -301,11 +312,14 @@ async def recover(plan: Plan) -> None:
     """
     plan = structs.replace(plan, recover_only=True)
     codes = await asyncio.gather(*(life(structs.replace(plan, wall_ahead=ahead), None) for ahead in (0.0, TWO_DAYS)))
-    for _ in range(MOST_RECOVERIES):
+    for number in range(1, MOST_RECOVERIES + 1):
+        left = left_open(await rows_of(plan), time.time())
+        why = Counter(f"{row.state.value}: {row.reason or 'held by one that recovers'}" for row in left)
+        say(f"  recovery {number} of {MOST_RECOVERIES} after the first two finds open: {dict(why)}")
+        if not left:
+            break
         plan = structs.replace(plan, leases_ahead=plan.leases_ahead + LEASES)
         codes.append(await life(plan, None))
-        if not left_open(await rows_of(plan), time.time()):
-            break
     if any(codes):
         raise SystemExit(f"a recovery failed: {codes}")
 
@@ -333,6 +347,10 @@ class Outcome(Struct, frozen=True):
     attempts: int
     effects: int
     records: Counter[str]
+    told: Counter[str]
+    """What callers were told."""
+    ended: dict[str, int]
+    """How many tokens the platform has rejected, how many were about to end, and how many refreshes there were."""
     broken: dict[str, int]
     """How often each rule was broken."""
     problems: list[str]
@@ -349,6 +367,8 @@ def outcome(store: str, seen: Evidence, kills: Counter[str]) -> Outcome:
         len(seen.sent),
         len(seen.ledger),
         Counter(row.state.value for row in seen.rows),
+        Counter(line["told"] for line in seen.told if "told" in line),
+        {"rejected": len(seen.rejected), "ending": len(seen.ending), "refreshed": len(seen.refreshed)},
         {rule: len(broken) for rule, broken in verdict.items()},
         [*problems, *(f"{store}: the control of {rule!r} did not fire" for rule in silent)],
     )
@@ -357,15 +377,16 @@ def outcome(store: str, seen: Evidence, kills: Counter[str]) -> Outcome:
 def report(found: Outcome) -> None:
     """Print what happened."""
     say(f"{found.store}: killed {dict(found.kills)}; attempts: {found.attempts}; effects: {found.effects}")
-    say(f"  records: {dict(found.records)}")
+    say(f"  records: {dict(found.records)}; callers were told: {dict(found.told)}")
+    say(f"  tokens: {found.ended}")
     say("  " + ", ".join(f"{number} {rule}" for rule, number in found.broken.items()))
 
 
-async def on_both(seed: int, seconds: float, folder: Path) -> list[Outcome]:
+async def on_both(seed: int, seconds: float, folder: Path, *, count: int = SELLERS) -> list[Outcome]:
     """Run on a file, and on a server where PostgreSQL is installed."""
     found = []
     (folder / "file").mkdir()
-    found.append(outcome("SQLite", *await run(folder / "file", seed, seconds / 2)))
+    found.append(outcome("SQLite", *await run(folder / "file", seed, seconds / 2, count=count)))
     report(found[-1])
     if postgres.BIN is None:
         say("PostgreSQL is not installed here: its part is left out")
@@ -374,7 +395,8 @@ async def on_both(seed: int, seconds: float, folder: Path) -> list[Outcome]:
         return found
     (folder / "server").mkdir()
     with postgres.running() as server:
-        found.append(outcome("PostgreSQL", *await run(folder / "server", seed, seconds / 2, server=server)))
+        seen = await run(folder / "server", seed, seconds / 2, server=server, count=count)
+    found.append(outcome("PostgreSQL", *seen))
     report(found[-1])
     return found
 

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 import urllib.request
+from hashlib import sha256
 from http.client import HTTPException
 from random import Random
 from typing import Any
 
+from msgspec.structs import replace
+
 from paymentsdk import PaymentsClient, PaymentsError, PostgresTokenStore, SQLiteTokenStore
-from tests.chaos.worker import MUST_AUTHORISE, Plan, place_of, store_at
+from tests.chaos.worker import MUST_AUTHORISE, Diary, Plan, place_of, store_at
 
 #: Seconds between two looks at the tokens.
 EVERY = 0.5
+#: How often a seller gets a pair that ends within seconds by its own end; else the platform ends the one it has.
+ENDING = 0.3
 
 
 def control(base_url: str, method: str, path: str, body: object = None) -> bytes:
@@ -39,15 +45,23 @@ class Tokens:
         """Where the pair of a seller is."""
         return store_at(self._plan, place)
 
-    async def authorise(self, place: int) -> None:
-        """Have the seller authorise again, and keep the new pair: no token of it was ever rejected."""
+    async def authorise(self, place: int, *, lives: float | None = None) -> None:
+        """Have the seller authorise again, and keep the new pair: no token of it was ever rejected.
+
+        Its end is that of the platform, or else *lives* so many seconds away.
+        """
         sellers = json.loads(await self._control("GET", "tenants"))
         [seller] = [seller for seller in sellers if seller["user_id"] == self._users[place]]
         async with PaymentsClient(
             base_url=self._plan.base_url, client_id=self._plan.client_id, client_secret=self._plan.client_secret
         ) as client:
             token = await client.oauth.exchange_code(seller["authorization_code"])
-        await self.store(place).save(token.pair())
+        pair = token.pair()
+        if lives is not None:
+            pair = replace(pair, expires_at=time.time() + lives)
+            ending = sha256(f"Bearer {pair.access_token}".encode()).hexdigest()
+            Diary(self._plan.folder / "sent").write(user=self._users[place], ending=ending)
+        await self.store(place).save(pair)
 
     async def expire(self, place: int) -> None:
         """End the token that the seller has now, unless it has ended already."""
@@ -66,7 +80,11 @@ class Tokens:
             try:
                 for place in self._lost():
                     await self.authorise(place)
-                await self.expire(self._random.randrange(len(self._users)))
+                for place in self._random.sample(range(len(self._users)), 1 + len(self._users) // 20):
+                    if self._random.random() < ENDING:
+                        await self.authorise(place, lives=self._random.uniform(1.0, 8.0))
+                    else:
+                        await self.expire(place)
             except (OSError, HTTPException, PaymentsError):
                 pass  # The sandbox or the database is away.
             await asyncio.sleep(EVERY)

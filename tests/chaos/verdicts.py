@@ -36,8 +36,15 @@ class Evidence(Struct, frozen=True, kw_only=True):
     """What asked it to."""
     rejected: Collection[tuple[int, str]]
     """The access tokens that the platform has rejected, each with its user."""
+    ending: Collection[tuple[int, str]]
+    """Those that were to end within seconds."""
     kills: int
     """Deaths that may have cost a refresh each."""
+
+    @property
+    def ended(self) -> Collection[tuple[int, str]]:
+        """The tokens that have to be refreshed, each once."""
+        return {*self.rejected, *self.ending}
 
     @property
     def effects(self) -> Mapping[str, Sequence[Line]]:
@@ -112,15 +119,15 @@ def _stuck(seen: Evidence) -> list[str]:
 
 
 def _refreshed(seen: Evidence) -> list[str]:
-    """More than one new pair for each token that was rejected."""
-    rejected = Counter(user for user, _ in seen.rejected)
+    """More than one new pair for each token that was rejected or had an end."""
+    ended = Counter(user for user, _ in seen.ended)
     issued = Counter(entry["tenant"] for entry in seen.refreshed)
-    return [f"{user}: {count} for {rejected[user]}" for user, count in issued.items() if count > rejected[user]]
+    return [f"{user}: {count} for {ended[user]}" for user, count in issued.items() if count > ended[user]]
 
 
 def _asked(seen: Evidence) -> list[str]:
-    """More than one attempt for each token that was rejected, and one more for each death."""
-    allowed = len(seen.rejected) + seen.kills
+    """More than one attempt for each token that was rejected or had an end, and one more for each death."""
+    allowed = len(seen.ended) + seen.kills
     return [f"{len(seen.refreshes)} of {allowed}"] if len(seen.refreshes) > allowed else []
 
 
@@ -158,6 +165,6 @@ def controls(seen: Evidence) -> Mapping[str, Evidence]:
         "bytes": structs.replace(seen, sent=[*seen.sent, {**sent, "digest": "other"}]),
         "unkept": structs.replace(seen, rows=rows),
         "stuck": with_row(RecordState.UNKNOWN),
-        "refreshed": structs.replace(seen, rejected=set()),
-        "asked": structs.replace(seen, refreshes=[*seen.refreshes, *[{}] * (len(seen.rejected) + seen.kills)]),
+        "refreshed": structs.replace(seen, rejected=set(), ending=set()),
+        "asked": structs.replace(seen, refreshes=[*seen.refreshes, *[{}] * (len(seen.ended) + seen.kills)]),
     }

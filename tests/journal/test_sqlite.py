@@ -125,6 +125,32 @@ async def test_a_backup_sends_the_same_key(path: Path, record: Callable[..., Rec
     assert (Action.SEND, first.key, first.body) == (action, second.key, second.body)
 
 
+def opening(path: Path) -> None:
+    """Make a file by opening it, whether it is there or not."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+
+
+@pytest.mark.control("paymentsdk.journal._sqlite.make_private", opening, raises=(JournalUnavailable, AssertionError))
+async def test_two_journals_of_one_process_outlive_another_process(path: Path, record: Callable[..., Record]) -> None:
+    """The second takes no locks from the first: else whoever closes the file removes a log that is still written to.
+
+    A record that was kept there after that would be gone.
+    """
+    journals = [SQLiteJournal(path) for _ in range(2)]
+    for number, journal in enumerate(journals):
+        await journal.begin(record(f"{number}"), lease=60)
+    passing = "import sqlite3, sys; file = sqlite3.connect(sys.argv[1]); list(file.execute('SELECT 1 FROM record'))"
+    command = [sys.executable, "-c", f"{passing}; file.close()", str(path)]
+    await asyncio.to_thread(subprocess.run, command, check=True, timeout=50)
+
+    await journals[0].begin(record("last"), lease=60)
+    journals.append(SQLiteJournal(path))
+    rows = [await journal.get(record("last").key) for journal in journals]
+    await asyncio.gather(*(journal.aclose() for journal in journals))
+
+    assert ["last"] * 3 == [row and row.name for row in rows]
+
+
 # --- durable, together ------------------------------------------------------------------------------------------------
 
 
