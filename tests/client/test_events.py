@@ -219,6 +219,7 @@ async def test_a_wait_for_a_turn_is_told() -> None:
     answers = [Response(429, {"Retry-After": "5"}, b"{}"), ORDER]
     once = RetryPolicy(attempts=1)
     client = make(seen, MemoryTransport(answers), clock=clock, retry=once, flow=FlowControl())
+    clock.advance(1000.0)
 
     with pytest.raises(RateLimited):
         await client.orders.get("ORD1")
@@ -226,7 +227,7 @@ async def test_a_wait_for_a_turn_is_told() -> None:
 
     [throttled] = seen.of(Throttled)
     last, end = seen.of(AttemptEnded)[-1], seen.of(CallEnded)[-1]
-    assert throttled.admitted
+    assert (1, True) == (throttled.number, throttled.admitted)
     assert throttled.waited == pytest.approx(0.1)
     assert (last.queued, end.queued) == pytest.approx((0.1, 0.1))
     assert (0.0, 0.1) == (last.elapsed, pytest.approx(end.elapsed))
@@ -243,6 +244,18 @@ async def test_a_budget_that_is_spent_shows() -> None:
 
     [end] = seen.of(CallEnded)
     assert 0.97 == end.retry_budget
+
+
+async def test_a_budget_that_nobody_has_spent_from_is_full() -> None:
+    """That of another seller, or of writes where reads have failed."""
+    seen = Seen()
+    client = make(seen, MemoryTransport([*[SendFailed("reset")] * 4, ORDER]))
+
+    with pytest.raises(NoAnswer):
+        await client.orders.get("ORD1")
+    await client.orders.cancel("ORD1")
+
+    assert [0.97, 1.0] == [end.retry_budget for end in seen.of(CallEnded)]
 
 
 def token(number: int) -> Response:

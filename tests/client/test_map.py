@@ -234,6 +234,27 @@ async def test_a_function_that_is_not_async_is_a_defect(client) -> None:
         [_ async for _ in client.map(lambda item: item, [1])]
 
 
+async def test_leaving_early_closes_a_generator_that_nobody_waits_for(client) -> None:
+    """At once, and not when Python collects it."""
+    closed = []
+
+    async def numbers() -> AsyncIterator[int]:
+        try:
+            for number in range(9):
+                yield number
+        finally:
+            closed.append(True)
+
+    async def double(number: int) -> int:
+        return 2 * number
+
+    source = numbers()
+    async with aclosing(client.map(double, source, concurrency=1)) as outcomes:
+        first = await anext(outcomes)
+
+    assert (0, [True]) == (first.value, closed)
+
+
 @pytest.mark.parametrize("how", ["cancel", "close"])
 async def test_leaving_early_ends_the_calls(client, how: str) -> None:
     """Whether its task is cancelled or the iterator closed, no call and no iterator goes on by itself."""

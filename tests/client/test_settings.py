@@ -13,6 +13,7 @@ from paymentsdk import (
     NotSent,
     OutcomeUnknown,
     PaymentsClient,
+    RateLimited,
     Request,
     RequestInvalid,
     Response,
@@ -22,6 +23,7 @@ from paymentsdk import (
 )
 from paymentsdk.journal import SQLiteJournal
 from paymentsdk.testing import FakeClock, MemoryTransport
+from tests.journal.platform import Platform, order
 
 MAKES: dict[str, Callable[..., object]] = {"timeout": Timeout, "retry": RetryPolicy, "flow": FlowControl}
 #: The least and the most that each takes, and what is just beyond.
@@ -157,6 +159,74 @@ async def test_a_signed_client_without_an_account_has_no_records(tmp_path) -> No
             await client.orders.cancel("ORD1", once="table-7/1")
 
     assert ("account", []) == (rejected.value.path, transport.requests)
+
+
+async def test_a_signed_write_has_the_platforms_time_before_its_record(tmp_path) -> None:
+    """What a record says of its end is in that time: where no response has told it yet, a read asks first, once."""
+
+    class Signer:
+        def sign(self, request: Request, now: float) -> dict[str, str]:
+            return {"X-Signature": "s"}
+
+    clock = FakeClock()
+    platform = Platform(clock)
+    transport = MemoryTransport(platform)
+    async with PaymentsClient(
+        accounts={"shop-1": Signer()},
+        base_url="https://platform.test",
+        transport=transport,
+        journal=SQLiteJournal(tmp_path / "payments.db"),
+        clock=clock,
+    ) as client:
+        orders = client.account("shop-1").orders
+        for number in (1, 2):
+            await orders.create(order(), once=f"table-7/{number}")
+
+    assert ["GET", "POST", "POST"] == [request.method for request in transport.requests]
+
+
+async def test_a_write_that_was_not_sent_says_so_each_time(tmp_path) -> None:
+    """Who names the record once more learns the operation, the key and the reason, as the first did."""
+
+    def answer(request: Request) -> Response:
+        if request.method == "POST":
+            raise SendFailed("connection refused", sent=False)
+        return Response(200, {"Date": "Tue, 14 Nov 2023 22:13:20 GMT"}, b'{"paging":{"total":0},"results":[]}')
+
+    journal = SQLiteJournal(tmp_path / "payments.db")
+    client, _ = connect(transport=MemoryTransport(answer), journal=journal)
+    errors = []
+    async with client:
+        for _ in range(2):
+            with pytest.raises(NotSent, match="connection refused") as raised:
+                await client.orders.cancel("ORD1", once="table-7/1")
+            errors.append(raised.value)
+
+    assert {("orders.cancel", errors[0].idempotency_key)} == {(one.operation, one.idempotency_key) for one in errors}
+    assert errors[0].idempotency_key is not None
+
+
+@pytest.mark.parametrize("address", [5, None, b"https://platform.test", "platform.test", ""])
+def test_an_address_is_a_url(address: object) -> None:
+    """Anything else is rejected by its name."""
+    with pytest.raises(RequestInvalid) as rejected:
+        PaymentsClient("APP_USR-1-2-3-77", base_url=address, transport=MemoryTransport())
+
+    assert "base_url" == rejected.value.path
+
+
+async def test_a_pause_of_just_the_longest_is_kept() -> None:
+    """`max_retry_after` is the longest pause that is kept, and not the first that is not."""
+    clock = FakeClock()
+    script = [Response(429, {"Retry-After": "30"}), Response(429, {"Retry-After": "31"})]
+    transport = MemoryTransport(script)
+    client, _ = connect(clock=clock, transport=transport, retry=RetryPolicy(base_delay=0), timeout=Timeout(total=None))
+    async with client:
+        with pytest.raises(RateLimited) as raised:
+            await client.orders.get("ORD1")
+
+    assert (31.0, 2) == (raised.value.retry_after, len(transport.requests))
+    assert clock.slept == [30.0]
 
 
 async def test_a_deferred_write_says_why_it_was_not_sent(tmp_path) -> None:

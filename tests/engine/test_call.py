@@ -289,6 +289,7 @@ async def test_the_log_tells_of_every_attempt(make_client, caplog) -> None:
         for record in caplog.records
     ]
     assert {"orders.cancel"} == {record.payments_operation for record in caplog.records}
+    assert ["server_error", None, "no_trusted_response", None] == [record.payments_kind for record in caplog.records]
     assert all(record.payments_elapsed >= 0 for record in caplog.records)
 
 
