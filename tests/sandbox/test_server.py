@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from datetime import UTC, datetime
 
 import msgspec
 import pytest
@@ -309,6 +310,16 @@ async def test_every_response_has_a_request_id(plain, sandbox, data):
     ids = [answer.headers["X-Request-Id"] for answer in responses]
 
     assert len(ids) == len(set(ids))
+
+
+async def test_every_response_is_dated_by_the_clock(plain, sandbox, data):
+    """In GMT, as HTTP has it: clients count the age of their keys by it, and this clock forgets them."""
+    sandbox.clock.freeze(datetime(2026, 1, 31, 23, 59, 30, tzinfo=UTC))
+    dates = [(await plain("POST", "/v1/orders", data(), key="k")).headers["Date"]]
+    sandbox.clock.advance("PT1M")
+    dates += [(await plain("GET", path)).headers["Date"] for path in ("/nothing", "/_sandbox/clock")]
+
+    assert ["Sat, 31 Jan 2026 23:59:30 GMT", *["Sun, 01 Feb 2026 00:00:30 GMT"] * 2] == dates
 
 
 async def test_every_path_takes_a_trailing_slash(plain, sandbox, data):
