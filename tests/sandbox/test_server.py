@@ -403,7 +403,20 @@ async def test_a_body_must_not_say_that_it_is_something_else(plain, data, conten
     assert status == 201 or "property_type" == answer.code
 
 
-@pytest.mark.parametrize("name", [name for name, operation in OPERATIONS.items() if operation.body])
+@pytest.mark.parametrize("name", [name for name, operation in OPERATIONS.items() if operation.body or operation.keyed])
+async def test_no_operation_takes_a_body_that_says_it_is_something_else(plain, name):
+    """With a key and without one; a read has no body, whatever a client says of it."""
+    operation, headers = OPERATIONS[name], {"Content-Type": "text/plain"}
+    path = operation.path.format(order_id="ORD" + "0" * 26)
+
+    rejected = await plain(operation.method, path, b"{}", key="k", headers=headers)
+    read = await plain("GET", "/merchant_orders/search", b"{}", headers=headers)
+
+    assert (400, True) == (rejected.status, b"the content type is 'text/plain'" in rejected.raw)
+    assert 200 == read.status
+
+
+@pytest.mark.parametrize("name", [name for name, operation in OPERATIONS.items() if operation.body or operation.keyed])
 async def test_bodies_are_bounded(plain, sandbox, name):
     """One MiB and no more; said in the shape of the operation, not by a page of the server's."""
     operation = OPERATIONS[name]
