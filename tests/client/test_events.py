@@ -98,6 +98,7 @@ async def test_a_call_begins_and_ends_and_so_do_its_attempts() -> None:
     )
     [end] = seen.of(CallEnded)
     assert (CallOutcome.SUCCEEDED, None, 200, 2) == (end.outcome, end.error, end.status, end.attempts)
+    assert (0.0, 0.0, 0.0) == (first.queued, second.queued, end.queued)
     assert end.elapsed == pytest.approx(2.5 + sum(clock.slept))
     assert clock.slept
 
@@ -232,6 +233,21 @@ async def test_a_wait_for_a_turn_is_told() -> None:
     assert (last.queued, end.queued) == pytest.approx((0.1, 0.1))
     assert (0.0, 0.1) == (last.elapsed, pytest.approx(end.elapsed))
     assert Failure.RATE_LIMITED is seen.of(AttemptEnded)[0].kind
+
+
+async def test_the_waits_of_all_attempts_are_told_at_the_end() -> None:
+    """Each attempt has its own wait for its turn, and the call has the sum of them."""
+    seen, clock = Seen(), FakeClock()
+    answers = [Response(429, {"Retry-After": "1"}, b"{}"), Response(503), ORDER]
+    client = make(seen, MemoryTransport(answers), clock=clock, flow=FlowControl())
+    with pytest.raises(RateLimited):
+        await client.with_options(retry=RetryPolicy(attempts=1)).orders.get("ORD1")
+
+    await client.orders.get("ORD1")
+
+    waits = [attempt.queued for attempt in seen.of(AttemptEnded)]
+    assert waits[1] == pytest.approx(0.1)
+    assert seen.of(CallEnded)[-1].queued == pytest.approx(sum(waits))
 
 
 async def test_a_budget_that_is_spent_shows() -> None:
