@@ -10,7 +10,7 @@ from importlib import resources
 
 import pytest
 
-#: What a program pays for only when it opens a connection, retries, or meets a crooked response.
+#: What a program pays for only when it opens a connection, retries, or meets a malformed response.
 DEFERRED = {"aiohttp", "http.server", "sqlite3", "tenacity", "yarl"}
 
 REPORT = """

@@ -1,4 +1,4 @@
-"""A large page, however crooked: decoded in slices, told in a bounded report, and the same as row by row."""
+"""A large page, however malformed: decoded in slices, told in a bounded report, and the same as row by row."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def large(rows: list[object], size: int) -> bytes:
     return page(rows * (size // len(page(rows)) + 1))
 
 
-def crooked(number: int) -> dict[str, object]:
+def malformed(number: int) -> dict[str, object]:
     """A row with four members that do not follow the contract."""
     texts = {"external_reference": "x" * 200, "notification_url": "https://example.com"}
     return {"id": number, **texts, "total_amount": "abc", "date_created": "", "payments": 7, "site_id": 5}
@@ -142,7 +142,7 @@ def test_a_row_is_repaired_by_its_members(different: Callable[[int], object], co
 
 def test_rows_that_are_no_rows_are_named_each() -> None:
     """A walk counts the entries that are missing, as the platform does: however many, none is only counted."""
-    rows = [row for number in range(300) for row in (crooked(number), None)]
+    rows = [row for number in range(300) for row in (malformed(number), None)]
 
     value, anomalies = SEARCH.decode(page(rows))
 
@@ -153,7 +153,7 @@ def test_rows_that_are_no_rows_are_named_each() -> None:
 
 async def test_a_walk_over_such_pages_loses_no_row() -> None:
     """Beyond a hundred anomalies, entries that are no rows still take their places."""
-    rows = [row for number in range(1, 301) for row in (crooked(number), None)]
+    rows = [row for number in range(1, 301) for row in (malformed(number), None)]
 
     def response(request) -> Response:
         offset = int(request.url.rpartition("offset=")[2])
@@ -169,7 +169,7 @@ async def test_a_walk_over_such_pages_loses_no_row() -> None:
 @pytest.mark.control("paymentsdk._codec.anomaly.MOST_REPORTS", 10**9)
 def test_a_report_is_bounded(size: int) -> None:
     """At most a hundred are told, and one more tells how many there are besides."""
-    body = large([crooked(1)], size)
+    body = large([malformed(1)], size)
     count = len(json.loads(body)["elements"])
 
     value, anomalies = SEARCH.decode(body)
@@ -211,7 +211,7 @@ async def turns_during(body: bytes) -> int:
 
 
 @pytest.mark.control("paymentsdk._engine.call.LARGE", 10**9)
-@pytest.mark.parametrize("row", [crooked(1), {"id": 1, "external_reference": "x" * 300}], ids=["crooked", "sound"])
+@pytest.mark.parametrize("row", [malformed(1), {"id": 1, "external_reference": "x" * 300}], ids=["malformed", "sound"])
 async def test_the_loop_goes_on_while_a_large_page_is_decoded(row: dict[str, object]) -> None:
     """Every other task has a turn at least once in 64 KiB, and with twice the page twice as often."""
     once, twice = [await turns_during(large([row], size)) for size in (2_000_000, 4_000_000)]
@@ -223,7 +223,7 @@ async def test_the_loop_goes_on_while_a_large_page_is_decoded(row: dict[str, obj
 async def test_a_deadline_does_not_end_a_decoding() -> None:
     """The response is complete: time that passes while it is decoded is no time without a response."""
     clock = FakeClock()
-    body = large([crooked(1)], 1_000_000)
+    body = large([malformed(1)], 1_000_000)
 
     async def hurry() -> None:
         for _ in range(1_000):
@@ -243,7 +243,7 @@ async def test_a_deadline_does_not_end_a_decoding() -> None:
 
 async def test_a_cancelled_decoding_ends() -> None:
     """A caller that goes away takes the decoding along."""
-    call = asyncio.create_task(client(large([crooked(1)], 1_000_000)).call(SEARCH))
+    call = asyncio.create_task(client(large([malformed(1)], 1_000_000)).call(SEARCH))
     for _ in range(5):
         await asyncio.sleep(0)
     call.cancel()

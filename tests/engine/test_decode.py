@@ -1,4 +1,4 @@
-"""Responses that do not follow the contract: exactly what is crooked is repaired or dropped, and nothing else."""
+"""Responses that do not follow the contract: exactly what is malformed is repaired or dropped, and nothing else."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_any_member_may_be_missing_or_null(name: str) -> None:
         ("customers.create", {"cards": [{}], "addresses": [{"id": 1}]}, "cards", ({},)),
     ],
 )
-def test_what_needs_no_mending(name: str, members: dict[str, object], path: str, value: object) -> None:
+def test_what_needs_no_repair(name: str, members: dict[str, object], path: str, value: object) -> None:
     """Members nobody knows, values nobody listed, and every ordinary form of a date are no anomalies."""
     operation = OPERATIONS[name]
 
@@ -271,9 +271,9 @@ def test_what_is_right_stays_beside_what_is_repaired() -> None:
     }
     exact, nothing = OPERATIONS["orders.get"].decode(body(**members))
 
-    mended, anomalies = OPERATIONS["orders.get"].decode(body(**members, description=[5]))
+    repaired, anomalies = OPERATIONS["orders.get"].decode(body(**members, description=[5]))
 
-    assert exact == mended
+    assert exact == repaired
     assert ((), ["$.description"]) == (nothing, [anomaly.path for anomaly in anomalies])
 
 
@@ -312,8 +312,8 @@ def test_anomalies_name_their_places() -> None:
     assert (3, 4) == (page.paging.total, len(page.results))
 
 
-def test_one_crooked_member_costs_nothing_else() -> None:
-    """Of a page with a crooked row all other rows, and all other members of that row, are as they came."""
+def test_one_malformed_member_costs_nothing_else() -> None:
+    """Of a page with a malformed row all other rows, and all other members of that row, are as they came."""
     rows = [{"id": i, "status": "processed", "transaction_amount": 24.9, "reason": f"row {i}"} for i in range(50)]
     clean, nothing = OPERATIONS["invoices.search"].decode(json.dumps({"results": rows}).encode())
     rows[25]["debit_date"] = {"day": 31}
@@ -340,7 +340,7 @@ def test_a_page_of_days_without_a_time_is_not_repaired(monkeypatch: pytest.Monke
     )
 
 
-def test_a_day_without_a_time_beside_a_crooked_member() -> None:
+def test_a_day_without_a_time_beside_a_malformed_member() -> None:
     """Neither hides the other."""
     body = b'{"results":[{"id":1,"debit_date":"2026-02-01"},{"id":2,"debit_date":"2026-02-31","retry_attempt":"3"}]}'
 
@@ -457,10 +457,10 @@ def test_numbers_of_free_form_data_are_those_of_the_exact_way() -> None:
     response = b'{"id":"c1","email":%b,"metadata":{"a":[1.5,2,"x",null,true,{"b":1e5}],"c":12345678901234567890123}}'
     decoder = OPERATIONS["customers.create"]
 
-    exact, mended = decoder.decode(response % b'"5"'), decoder.decode(response % b"5")
+    exact, repaired = decoder.decode(response % b'"5"'), decoder.decode(response % b"5")
 
-    assert exact[0] == mended[0]
-    assert repr(exact[0].metadata) == repr(mended[0].metadata)
+    assert exact[0] == repaired[0]
+    assert repr(exact[0].metadata) == repr(repaired[0].metadata)
 
 
 # --- the cost of a response that is right ----------------------------------------------------------------------
@@ -506,12 +506,12 @@ async def test_anomalies_are_on_the_result_and_in_the_log(make_client, caplog) -
     assert "77" not in caplog.text
 
 
-async def test_strict_clients_mend_nothing(play, jobs) -> None:
-    """With `strict` a crooked response is no response. It is not asked for again: the next would be as crooked."""
-    crooked = Response(200, {}, b'{"id":"ORD1","external_reference":77}')
+async def test_strict_clients_repair_nothing(play, jobs) -> None:
+    """With `strict` a malformed response is no response. It is not asked for again: the next would be as malformed."""
+    malformed = Response(200, {}, b'{"id":"ORD1","external_reference":77}')
 
-    read = await play("orders.get", crooked, strict=True)
-    write = await play("orders.cancel", crooked, strict=True)
+    read = await play("orders.get", malformed, strict=True)
+    write = await play("orders.cancel", malformed, strict=True)
     clean = await play("orders.get", jobs["orders.get"].response, strict=True)
 
     assert (1, NoAnswer) == (len(read.requests), type(read.error))
@@ -523,9 +523,9 @@ async def test_strict_clients_mend_nothing(play, jobs) -> None:
 @pytest.mark.parametrize("name", ["oauth.exchange_code", "oauth.refresh"])
 async def test_a_strict_client_takes_a_token_all_the_same(play, name: str) -> None:
     """The grant that it was made of is spent: with the response that breaks the contract, the token would be lost."""
-    crooked = Response(200, {}, b'{"access_token":"APP_USR-new-access","expires_in":"3600"}')
+    malformed = Response(200, {}, b'{"access_token":"APP_USR-new-access","expires_in":"3600"}')
 
-    taken = await play(name, crooked, strict=True)
+    taken = await play(name, malformed, strict=True)
 
     assert ("APP_USR-new-access", 1) == (taken.value.access_token, len(taken.requests))
 

@@ -66,12 +66,12 @@ def test_long_amounts_beside_a_member_that_is_repaired(amount: str) -> None:
     """What another member has wrong costs no amount its digits."""
     clean, _ = decoder_of("orders.get").decode(f'{{"id":"X1","total_amount":{amount}}}'.encode())
 
-    mended, [anomaly] = decoder_of("orders.get").decode(
+    repaired, [anomaly] = decoder_of("orders.get").decode(
         f'{{"id":"X1","total_amount":{amount},"created_date":"soon"}}'.encode()
     )
 
     assert "$.created_date" == anomaly.path
-    assert Decimal(amount.strip('"')) == clean.total_amount == mended.total_amount
+    assert Decimal(amount.strip('"')) == clean.total_amount == repaired.total_amount
 
 
 class Lists(Struct):

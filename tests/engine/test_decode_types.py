@@ -103,8 +103,8 @@ def test_a_response_may_be_generic() -> None:
     price = Priced(amount=Decimal("1.50"))
 
     assert (Holder(id="1", one=price), ()) == decoder.decode(body(id="1", one={"amount": 1.5}))
-    mended, _ = decoder.decode(body(id=1, rows=[{"amount": "1.50"}, {"amount": [1]}]))
-    assert Holder(id="1", rows=[price, Priced()]) == mended
+    repaired, _ = decoder.decode(body(id=1, rows=[{"amount": "1.50"}, {"amount": [1]}]))
+    assert Holder(id="1", rows=[price, Priced()]) == repaired
     unusable, anomalies = decoder.decode(body(id="1", one={"amount": "NaN"}))
     assert (Holder(id="1", one=Priced()), ["$.one.amount"]) == (unusable, [anomaly.path for anomaly in anomalies])
 
@@ -148,14 +148,14 @@ class Noted(ResponseStruct):
 
 @pytest.mark.control("paymentsdk._codec.repair._may_be_null", lambda info: False, raises=ValueError)
 def test_null_is_read_where_it_may_stand() -> None:
-    """A null that the type allows is None, and no anomaly, also in a response in which something else is crooked."""
+    """A null that the type allows is None, and no anomaly, also in a response in which something else is malformed."""
     decoder = declared(result=Noted)
     nulls = dict.fromkeys(("note", "told", "free", "nothing"))
     whole, _ = decoder.decode(body(id="1", **nulls, rows=[{"id": "2", **nulls}]))
 
-    mended, anomalies = decoder.decode(body(id="1", **nulls, rows=[{"id": 2, **nulls}]))
+    repaired, anomalies = decoder.decode(body(id="1", **nulls, rows=[{"id": 2, **nulls}]))
 
-    assert whole == mended
+    assert whole == repaired
     assert ["$.rows[0].id"] == [anomaly.path for anomaly in anomalies]
     for name in nulls:
         with pytest.raises(ValueError, match=f"no usable '{name}'"):
@@ -178,12 +178,12 @@ def test_a_response_may_hold_itself() -> None:
     leaf, inner = {"id": "3", "amount": 1.5}, {"id": "2"}
 
     clean, none = decoder.decode(body(id="1", branches=[{**inner, "branches": [leaf]}]))
-    mended, anomalies = decoder.decode(body(id="1", branches=[{**inner, "branches": [{**leaf, "amount": "NaN"}]}]))
+    repaired, anomalies = decoder.decode(body(id="1", branches=[{**inner, "branches": [{**leaf, "amount": "NaN"}]}]))
     dated, _ = decoder.decode(body(id="1", branches=[{**inner, "day": "2026-01-31"}]))
 
     assert (Decimal("1.5"), ()) == (clean.branches[0].branches[0].amount, none)
     assert (None, ["$.branches[0].branches[0].amount"]) == (
-        mended.branches[0].branches[0].amount,
+        repaired.branches[0].branches[0].amount,
         [anomaly.path for anomaly in anomalies],
     )
     assert datetime(2026, 1, 31, tzinfo=UTC) == dated.branches[0].day

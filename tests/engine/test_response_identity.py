@@ -108,7 +108,7 @@ async def test_an_end_may_have_no_total(play, following: str, *, is_page: bool) 
         ("invoices.search", b'{"results":null,"paging":{"offset":0,"total":0,"limit":"many"}}'),
         ("merchant_orders.search", b'{"elements":null,"next_offset":0,"total":"0"}'),
     ],
-    ids=["null", "odd-below", "mended-beside"],
+    ids=["null", "odd-below", "repaired-beside"],
 )
 async def test_an_end_may_have_no_rows(play, name: str, body: bytes) -> None:
     """A search that finds nothing may say so with null for its rows, whatever is odd elsewhere in the response."""
@@ -119,7 +119,7 @@ async def test_an_end_may_have_no_rows(play, name: str, body: bytes) -> None:
 
 @pytest.mark.parametrize(("status", "strict", "requests"), [("", False, 2), ("created", True, 2), ("", True, 1)])
 async def test_a_foreign_response_is_asked_for_again(play, jobs, *, status: str, strict: bool, requests: int) -> None:
-    """What belongs to another request is asked for again, be it crooked or not; only `strict` gives up on crooked."""
+    """What belongs to another request is asked for again; only `strict` gives up on a response for being malformed."""
     foreign = f'{{"id":"ORD2","external_reference":"shop-2","status":"{status}"}}'
 
     played = await play(

@@ -322,10 +322,10 @@ async def test_a_failed_request_is_not_remembered(plain, sandbox, data, rule):
     sandbox.faults.add(rule)
 
     failed = await plain("POST", "/v1/orders", data("49.00"), key="k")
-    mended = await plain("POST", "/v1/orders", data(), key="k")
+    repaired = await plain("POST", "/v1/orders", data(), key="k")
 
     assert failed.status >= 400
-    assert 201 == mended.status
+    assert 201 == repaired.status
 
 
 async def test_a_rejected_request_is_not_remembered(plain, data):

@@ -304,7 +304,7 @@ async def test_a_bad_search_is_rejected(plain, query):
 
 
 @pytest.mark.parametrize("query", ["", "?", "?status=", "?colour=red", "?colour=%00", "?status=closed&status=opened"])
-async def test_an_odd_query_is_taken(plain, paid, query):
+async def test_an_unusual_query_is_taken(plain, paid, query):
     """Empty, empty values, unknown names, a name twice (the first counts)."""
     await paid("one")
     response = await plain("GET", f"/merchant_orders/search{query}")

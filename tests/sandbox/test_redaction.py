@@ -127,7 +127,7 @@ async def test_a_credential_in_a_form_is_masked(plain, name):
     "form",
     ["token={}&", "a=5&&token={}", "a&token={}", "a=two words&token={}", 'token="{}"&a=5', "a=5\ntoken={}"],
 )
-def test_a_credential_in_an_odd_form_is_masked(form):
+def test_a_credential_in_a_malformed_form_is_masked(form):
     """A form that a program puts together by itself is no better a place for a token to be shown."""
     masked = redact_body(form.format("SECRET").encode(), grant=False)
 

@@ -1,4 +1,4 @@
-"""What comes back: every member of the contract, and every crooked form that real traffic has."""
+"""What comes back: every member of the contract, and every malformed form that real traffic has."""
 
 from __future__ import annotations
 
@@ -201,16 +201,16 @@ def test_a_lost_member_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_an_odd_member_costs_no_other(name: str) -> None:
+def test_a_malformed_member_costs_no_other(name: str) -> None:
     """Whatever stands in the place of one member, the response is read, and every other member is as it was."""
     operation, whole = OPERATIONS[name], _read(WHOLE[name])
     for place in _places(whole):
         for odd in ODD:
-            crooked = copy.deepcopy(whole)
-            holder = _parent(crooked, place)
+            malformed = copy.deepcopy(whole)
+            holder = _parent(malformed, place)
             holder[place[-1]] = odd
             try:
-                value, _ = operation.decode(json.dumps(crooked, default=float).encode())
+                value, _ = operation.decode(json.dumps(malformed, default=float).encode())
             except ValueError:
                 assert place in {("id",), ("access_token",)}, (place, odd)  # Without these there is no response.
                 continue
@@ -266,7 +266,7 @@ def test_a_minimal_response_is_a_response(name: str, body: bytes) -> None:
 
 WEST = timezone(timedelta(hours=-4))
 #: An operation, what came, where to look, what is read there, and the places of the anomalies.
-CROOKED = [
+MALFORMED = [
     # Ids: text or number for the same member, and beyond what a double can hold.
     ("invoices.search", '{"results": [{"id": "61"}]}', "results.0.id", "61", []),
     ("invoices.search", '{"results": [{"id": 9007199254740993}]}', "results.0.id", 2**53 + 1, []),
@@ -370,20 +370,20 @@ CROOKED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "body", "path", "expected", "crooked"), CROOKED)
+@pytest.mark.parametrize(("name", "body", "path", "expected", "malformed"), MALFORMED)
 def test_what_real_traffic_sends_is_read(
-    name: str, body: str, path: str, expected: object, crooked: list[str] | None
+    name: str, body: str, path: str, expected: object, malformed: list[str] | None
 ) -> None:
     """Every form of real traffic is read for what it means, and each repair is reported at its place."""
     value, anomalies = OPERATIONS[name].decode(body.encode())
 
     assert expected == _at(value, path)
-    if crooked is not None:
-        assert crooked == [anomaly.path for anomaly in anomalies]
+    if malformed is not None:
+        assert malformed == [anomaly.path for anomaly in anomalies]
 
 
-@pytest.mark.parametrize(("name", "body"), [(name, body) for name, body, _, _, crooked in CROOKED if crooked])
-def test_without_the_repair_the_crooked_responses_are_lost(name: str, body: str) -> None:
+@pytest.mark.parametrize(("name", "body"), [(name, body) for name, body, _, _, malformed in MALFORMED if malformed])
+def test_without_the_repair_malformed_responses_are_lost(name: str, body: str) -> None:
     """The control: what is reported as repaired does not decode by itself, or decodes to an amount that is none."""
     decoder = OPERATIONS[name].decoder
     with suppress(ValidationError, DecodeError):
