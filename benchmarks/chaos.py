@@ -31,8 +31,9 @@ _RULES = {
     "bytes": "broken: a key sent with other bytes",
     "unkept": "broken: sent without a record",
     "stuck": "broken: open, although recovery could settle it",
-    "refreshed": "broken: a second new token for one that was rejected",
-    "asked": "broken: more refreshes than rejected tokens and deaths explain",
+    "refreshed": "broken: a second new token for one that has ended",
+    "asked": "broken: more refreshes than ended tokens and deaths explain",
+    "surprised": "broken: an error that none of these calls can come to",
 }
 #: How tokens have ended.
 _ENDED = ("rejected", "ending", "refreshed")

@@ -195,7 +195,7 @@ class Engine(ABC):
         """Return the platform's id of the seller whose token is sent, with the platform's time known.
 
         Raises:
-            NotSent: The platform's time is not known, and cannot be read.
+            NotSent: The platform's time is not known, and cannot be read, or each token has ended meanwhile.
             RequestInvalid: The token names no user.
         """
         if self._signer is not None:
@@ -205,11 +205,15 @@ class Engine(ABC):
                 await self._read_platform_time()
             return self._settings.account
         token, journaling = self._bearer.token(self._state.clock.now()), self._state.journaling
-        if token is None or journaling is None or not journaling.platform_clock.is_known:
+        for _ in range(2):  # A token may end while it is read; the next call gets another.
+            if token is not None and journaling is not None and journaling.platform_clock.is_known:
+                break
             await self._read_platform_time()
             token = self._bearer.token(self._state.clock.now())
             if journaling is None or not journaling.platform_clock.is_known:
                 raise NotSent("the platform's time is not known: its responses have no Date")
+        if token is None:
+            raise NotSent("there is no token: whenever the platform had been asked for its time, it has ended")
         seller = user_id(token)
         if seller is None:
             raise RequestInvalid("access_token", "does not end with the seller's user id, which `once` stands on")

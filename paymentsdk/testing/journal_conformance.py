@@ -136,6 +136,42 @@ async def _a_record_is_kept_whole(processes: Processes) -> None:
 
 
 @_case
+async def _nothing_of_a_record_is_rounded(processes: Processes) -> None:
+    """An empty body, which recovery can send, is not a missing one; times have fractions, names any letters."""
+    record = structs.replace(
+        _record("Tisch 7 \u2013 caf\u00e9 \u2615", body=b""),
+        account=None,
+        headers={},
+        begun=1_700_000_000.123456,
+        not_after=1_700_000_600.654321,
+    )
+    await processes.journal().begin(record, lease=_LEASE)
+
+    kept = await processes.journal().get(record.key)
+
+    expect(kept is not None, "the row is gone")
+    for name in () if kept is None else ("name", "account", "headers", "body", "begun", "not_after"):
+        found, expected = getattr(kept, name), getattr(record, name)
+        expect(found == expected, f"kept {found!r} as the {name}, in place of {expected!r}")
+
+
+@_case
+async def _credentials_of_a_payer_are_not_kept_for_ever(processes: Processes) -> None:
+    """The body of a `sensitive` record is gone once that is closed; recovery leaves one alone that has no body."""
+    journal = processes.journal()
+    secret = structs.replace(_record("secret"), sensitive=True)
+    await journal.begin(secret, lease=_LEASE)
+    await journal.begin(structs.replace(_record("without its bytes"), sensitive=True, body=None), lease=_LEASE)
+    await journal.resolve(secret.key, _done(), owner="a/1")
+    processes.time += _LEASE
+
+    kept = await processes.journal().get(secret.key)
+    expect(kept is not None and kept.body is None, "the body of a closed sensitive record is still there")
+    claimed = await processes.journal().claim(["77"], owner="b/1", lease=_LEASE)
+    expect(claimed == [], f"claimed {claimed}, which nobody can send: its body is not there")
+
+
+@_case
 async def _a_record_is_begun_once(processes: Processes) -> None:
     """Of many processes that begin one record at the same time, one is told to send."""
     journals = [processes.journal() for _ in range(4)]
@@ -165,7 +201,9 @@ async def _other_bytes_are_a_conflict(processes: Processes) -> None:
 @_case
 async def _a_finished_record_returns_its_response(processes: Processes) -> None:
     """Who names a finished record once more gets its state, reason and response."""
-    rejected = Resolution(state=RecordState.REFUSED, reason="no funds", response=StoredResponse(402, {}, b"{}"))
+    rejected = Resolution(
+        state=RecordState.REFUSED, reason="no funds", response=StoredResponse(402, {}, b"\x00\xff no text")
+    )
     expired = Resolution(state=RecordState.EXPIRED, reason="too late")
     abandoned = Resolution(state=RecordState.ABANDONED, reason="by Ann")
     cases = (

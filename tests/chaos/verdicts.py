@@ -131,6 +131,11 @@ def _asked(seen: Evidence) -> list[str]:
     return [f"{len(seen.refreshes)} of {allowed}"] if len(seen.refreshes) > allowed else []
 
 
+def _surprised(seen: Evidence) -> list[str]:
+    """A caller that was told what none of these calls can come to, such as a mistake of its own."""
+    return [f"{line['name']}: {line['told']}, {line['why']}" for line in seen.told if "other" in line.get("told", "")]
+
+
 RULES = {
     "double": _double,
     "lost": _lost,
@@ -142,6 +147,7 @@ RULES = {
     "stuck": _stuck,
     "refreshed": _refreshed,
     "asked": _asked,
+    "surprised": _surprised,
 }
 
 
@@ -167,4 +173,7 @@ def controls(seen: Evidence) -> Mapping[str, Evidence]:
         "stuck": with_row(RecordState.UNKNOWN),
         "refreshed": structs.replace(seen, rejected=set(), ending=set()),
         "asked": structs.replace(seen, refreshes=[*seen.refreshes, *[{}] * (len(seen.ended) + seen.kills)]),
+        "surprised": structs.replace(
+            seen, told=[*seen.told, {"name": done.name, "told": "other: RequestInvalid", "why": "no"}]
+        ),
     }

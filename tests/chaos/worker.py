@@ -36,6 +36,7 @@ from paymentsdk import (
     PaymentsError,
     PostgresTokenStore,
     ReauthorizationRequired,
+    RefreshFailed,
     RefreshingToken,
     Request,
     Response,
@@ -179,7 +180,7 @@ def word(error: PaymentsError) -> str:
             return MUST_AUTHORISE
         case APIError() if error.settled:
             return "refused"
-        case NotSent() | Deferred() | InProgress() | JournalUnavailable() | OutcomeUnknown():
+        case NotSent() | Deferred() | InProgress() | JournalUnavailable() | OutcomeUnknown() | RefreshFailed():
             return type(error).__name__
         case _:
             return f"other: {type(error).__name__}"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable
+from contextlib import nullcontext
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -56,6 +58,41 @@ async def test_the_same_name_returns_the_finished_order(start, platform: Platfor
 
     assert first == await start().orders.create(order(), once="table-7/1")
     assert 1 == len(platform.posts)
+
+
+class Fleeting:
+    """Tokens that live a few seconds each; the last for ever."""
+
+    def __init__(self, *lives: float) -> None:
+        self.lives, self.ends = list(lives), 0.0
+
+    def token(self, now: float) -> str | None:
+        """See `Auth`."""
+        return TOKEN if now < self.ends else None
+
+    async def renew(self, rejected: str | None, exchange: object, now: float) -> str | None:
+        """See `Auth`."""
+        self.ends = now + (self.lives.pop(0) if self.lives else math.inf)
+        return TOKEN
+
+
+@pytest.mark.parametrize(("lives", "made"), [([3.0], True), ([3.0, 3.0], False)], ids=["once", "always"])
+async def test_a_token_that_ends_as_it_is_found_is_no_mistake_of_the_caller(
+    start, platform: Platform, clock: FakeClock, lives: list[float], made: bool
+) -> None:
+    """It ends while the platform's time is read: the next one is used, and without one nothing was sent."""
+
+    def slow(request: Request) -> Response:
+        if request.method == "GET":
+            clock.advance(4.0)
+        return platform(request)
+
+    client = start(None, auth=Fleeting(*lives), transport=MemoryTransport(slow))
+
+    with nullcontext() if made else pytest.raises(NotSent, match="it has ended"):
+        await client.orders.create(order(), once="table-7/1")
+
+    assert made == len(platform.posts)
 
 
 async def test_the_name_may_be_used_again_at_once(start, platform: Platform) -> None:

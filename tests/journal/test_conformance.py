@@ -83,7 +83,7 @@ class MemoryJournal:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 async def test_a_journal_in_memory_conforms(case: Case) -> None:
-    """The tables of states, and nothing else, make a journal that conforms."""
+    """The tables of states, and nothing else, make a journal that conforms: a case raises where one does not."""
     rows: dict[str, Record] = {}
 
     await case.run(lambda now: MemoryJournal(rows, now))
@@ -92,7 +92,7 @@ async def test_a_journal_in_memory_conforms(case: Case) -> None:
 @pytest.mark.parametrize("sealed", [False, True])
 @pytest.mark.parametrize("case", CASES, ids=str)
 async def test_sqlite_conforms(case: Case, sealed: bool, tmp_path: Path) -> None:
-    """`SQLiteJournal` keeps every rule, with several journals on one file."""
+    """`SQLiteJournal` keeps every rule, with several journals on one file: a case raises where it does not."""
     seals = {"seal": lambda body: body[::-1], "unseal": lambda body: body[::-1]} if sealed else {}
 
     await case.run(lambda now: SQLiteJournal(tmp_path / "journal.db", now=now, **seals))
@@ -101,7 +101,7 @@ async def test_sqlite_conforms(case: Case, sealed: bool, tmp_path: Path) -> None
 @pytest.mark.parametrize("sealed", [False, True])
 @pytest.mark.parametrize("case", CASES, ids=str)
 async def test_postgres_conforms(case: Case, sealed: bool, dsn: str) -> None:
-    """`PostgresJournal` keeps every rule, with several journals on one table."""
+    """`PostgresJournal` keeps every rule, with several journals on one table: a case raises where it does not."""
     seals = {"seal": lambda body: body[::-1], "unseal": lambda body: body[::-1]} if sealed else {}
 
     await case.run(lambda now: PostgresJournal(dsn, now=now, **seals))
@@ -116,6 +116,34 @@ def breaking(name: str) -> Callable[[Callable[..., object]], type[MemoryJournal]
 async def changes_bytes(self, record: Record, *, lease: float) -> tuple[Action, Record]:
     """Keeps other bytes."""
     return await MemoryJournal.begin(self, structs.replace(record, body=record.body.strip(b"\n")), lease=lease)
+
+
+@breaking("begin")
+async def takes_empty_for_missing(self, record: Record, *, lease: float) -> tuple[Action, Record]:
+    """Keeps an empty body as none."""
+    return await MemoryJournal.begin(self, structs.replace(record, body=record.body or None), lease=lease)
+
+
+@breaking("begin")
+async def keeps_whole_seconds(self, record: Record, *, lease: float) -> tuple[Action, Record]:
+    """Keeps times in a column of integers."""
+    rounded = structs.replace(record, begun=float(int(record.begun)))
+    return await MemoryJournal.begin(self, rounded, lease=lease)
+
+
+@breaking("resolve")
+async def writes_the_state_alone(self, key: str, resolution: Resolution, *, owner: str) -> Record:
+    """Leaves the body where it is."""
+    body = self.rows[key].body if key in self.rows else None
+    now = await MemoryJournal.resolve(self, key, resolution, owner=owner)
+    self.rows[key] = structs.replace(now, body=body)
+    return self.rows[key]
+
+
+@breaking("is_claimable")
+def claims_without_a_body(self, row: Record) -> bool:
+    """Asks for no body."""
+    return _states.is_claimable(structs.replace(row, body=b""), self.now())
 
 
 @breaking("begin")
@@ -257,6 +285,10 @@ async def stays_open(self) -> None:
     ("name", "broken"),
     [
         ("a record is kept whole", changes_bytes),
+        ("nothing of a record is rounded", takes_empty_for_missing),
+        ("nothing of a record is rounded", keeps_whole_seconds),
+        ("credentials of a payer are not kept for ever", writes_the_state_alone),
+        ("credentials of a payer are not kept for ever", claims_without_a_body),
         ("a record is begun once", always_sends),
         ("other bytes are a conflict", compares_no_bytes),
         ("a finished record returns its response", forgets_responses),
@@ -283,7 +315,7 @@ async def test_a_journal_that_breaks_a_rule_is_found_out(name: str, broken: type
     (case,) = (case for case in CASES if case.name == name)
     rows: dict[str, Record] = {}
 
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match=r"\w+ .*\w"):  # In words.
         await case.run(lambda now: broken(rows, now))
 
 

@@ -90,7 +90,10 @@ def explore(seeds: Collection[int], moves: Sequence[str], faults: Faults, promis
 
 
 def test_no_random_walk_breaks_a_promise() -> None:
-    """With all rules on, random moves find no counterexample either: those that find one for each rule below."""
+    """With all rules on, random moves find no counterexample either: those that find one for each rule below.
+
+    `World.check`, after each move, raises `BrokenPromiseError` where one is broken.
+    """
     # Time goes on in half of the moves, so that a walk gets somewhere.
     moves = [*MOVES, *["go_on", "hurry", "call"] * 5]
 
@@ -185,7 +188,7 @@ def test_each_rule_is_needed(name: str, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("name", CONTROLS)
 def test_no_promise_is_broken_by_these_moves_alone(name: str) -> None:
-    """The moves of a control break nothing while its rule is on."""
+    """The moves of a control break nothing while its rule is on: `World.check` would raise `BrokenPromiseError`."""
     moves = [*EVERYWHERE.split(), *CONTROLS[name].needs.split()]
 
     explore(range(300), moves, Faults(), "", ("refund",))
