@@ -158,7 +158,8 @@ class SQLiteJournal:
     """Keeps records in one SQLite file (WAL, mode 0600), durable before they are sent.
 
     One thread writes; whatever waits for it is committed together. Several processes on one machine may use one file,
-    not over a network file system. The leases count on the machine's clock.
+    not over a network file system. The leases count on the machine's clock. Where the file is removed or replaced while
+    it is in use, what waits fails with `JournalUnavailable`, and what comes next goes to the file that is there then.
 
     Args:
         path: The file; it is made if it is missing.
@@ -250,13 +251,15 @@ class SQLiteJournal:
     def _write(self) -> None:
         """Do what is waiting, together, until the journal is closed."""
         database: sqlite3.Connection | None = None
-        rows, last = _Transaction(self._codec, self._now), False
+        rows, last, opened = _Transaction(self._codec, self._now), False, None
         while not last:
             jobs, last = self._waiting()
             if jobs:
                 try:
                     if database is None:
-                        database = rows.database = self._open()
+                        database, opened = self._open(), identity(self._path)
+                        rows.database = database
+                    check_in_place(self._path, opened)
                     transact(rows, jobs)
                 except JournalUnavailable as error:
                     for job in jobs:
@@ -329,6 +332,25 @@ class SQLiteJournal:
             raise JournalUnavailable(f"{self._path} is the database of another program")
         if version != SCHEMA:
             raise JournalUnavailable(f"{self._path} has schema {version}, this version of paymentsdk reads {SCHEMA}")
+
+
+def identity(path: Path) -> tuple[int, int] | None:
+    """Return what tells the file at *path* from another that takes its place; ``None`` if none is there."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def check_in_place(path: Path, opened: tuple[int, int] | None) -> None:
+    """Reject a file that is not the one that was *opened*: nobody would find what is written to that.
+
+    Raises:
+        FileNotFoundError: It was removed, or another has taken its place.
+    """
+    if identity(path) != opened:
+        raise FileNotFoundError("it was removed or replaced while it was in use")
 
 
 def commit(database: sqlite3.Connection) -> None:

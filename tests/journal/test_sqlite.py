@@ -304,6 +304,40 @@ async def test_a_defect_leaves_nobody_waiting(
     await journal.aclose()
 
 
+def remove(path: Path) -> None:
+    """Remove a journal, with its log."""
+    for file in path.parent.glob(f"{path.name}*"):
+        file.unlink()
+
+
+@pytest.mark.control("paymentsdk.journal._sqlite.check_in_place", lambda path, opened: None)
+@pytest.mark.parametrize("restored", [False, True], ids=["removed", "restored"])
+async def test_a_file_that_is_gone_is_not_written_to(
+    path: Path, tmp_path: Path, record: Callable[..., Record], restored: bool
+) -> None:
+    """Removed, or replaced by a backup, under a process: what it keeps there nobody would find any more."""
+    backup, journal = SQLiteJournal(tmp_path / "backup.db"), SQLiteJournal(path)
+    await backup.begin(record("old"), lease=60)
+    await backup.aclose()
+    await journal.begin(record("new"), lease=60)
+    remove(path)
+    if restored:
+        (tmp_path / "backup.db").rename(path)
+
+    unavailable = []
+    for name in ("first", "second"):
+        try:
+            await journal.begin(record(name), lease=60)
+        except JournalUnavailable as error:
+            unavailable.append(error.reason)
+    other = SQLiteJournal(path)
+    names = [row.name for row in await other.records(tuple(RecordState))]
+    await asyncio.gather(journal.aclose(), other.aclose())
+
+    assert [f"{path}: it was removed or replaced while it was in use"] == unavailable
+    assert [*["old"] * restored, "second"] == names
+
+
 async def test_a_folder_that_is_missing_sends_nothing(tmp_path: Path, record: Callable[..., Record]) -> None:
     """Where no file can be made, the error names it."""
     journal = SQLiteJournal(tmp_path / "nowhere" / "journal.db")
