@@ -251,6 +251,7 @@ async def test_leaving_early_closes_a_generator_that_nobody_waits_for(client) ->
     source = numbers()
     async with aclosing(client.map(double, source, concurrency=1)) as outcomes:
         first = await anext(outcomes)
+        await turns()
 
     assert (0, [True]) == (first.value, closed)
 

@@ -29,7 +29,7 @@ from paymentsdk import (
     SendFailed,
     Timeout,
 )
-from paymentsdk.journal import Record, RecordState, Resolution, SQLiteJournal, derive_key
+from paymentsdk.journal import Record, RecordResolved, RecordState, Resolution, SQLiteJournal, derive_key
 from paymentsdk.journal._states import digest
 from paymentsdk.resources.wallet_payments import WalletChargeRequest, WalletPayerRequest, WalletPaymentRequest
 from paymentsdk.testing import FakeClock, MemoryTransport
@@ -311,6 +311,25 @@ async def test_a_record_may_end_at_a_moment(journal, connect, platform: Platform
             await client.orders.create(order(), once="table-7/2", not_after=moment.replace(tzinfo=None))
 
     assert (moment.timestamp(), "not_after", 1) == (ends, rejected.value.path, len(platform.posts))
+
+
+async def test_observers_learn_how_old_a_record_has_become(journal, connect, platform: Platform, clock) -> None:
+    """From its beginning to its end, in the platform's time, which responses tell to the second."""
+    seen: list[RecordResolved] = []
+
+    def slow(request: Request) -> Response:
+        clock.advance(30.0 if request.method == "POST" else 0.0)
+        return platform(request)
+
+    def observe(event: object) -> None:
+        if isinstance(event, RecordResolved):
+            seen.append(event)
+
+    async with connect(journal(), slow, observers=[observe], timeout=Timeout(attempt=60.0)) as client:
+        await client.orders.create(order(), once="table-7/1")
+
+    [resolved] = seen
+    assert 29.0 <= resolved.age <= 32.0
 
 
 async def test_recovery_sends_the_headers_of_the_call(journal, connect, platform: Platform, clock) -> None:
