@@ -105,7 +105,7 @@ class AttemptEnded(CallEvent, frozen=True, kw_only=True):
     kind: Failure | None
     """What kind of failure it was; its `value` is a text for a label. `None` for a success."""
     failure: str | None
-    """The same in words; `None` for a success."""
+    """The same in words; `None` for a success, `"cancelled"` where the task of the call was cancelled meanwhile."""
     elapsed: float
     """Seconds since the attempt began, without its wait in the queue; since the call began if there was no request."""
     queued: float

@@ -24,6 +24,7 @@ try:
 except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(f"{_error.msg}: install the extra `otel` of paymentsdk", name=_error.name) from None
 
+from paymentsdk._operation.rules import CANCELLED
 from paymentsdk._version import __version__
 from paymentsdk.events import (
     AttemptEnded,
@@ -215,7 +216,10 @@ class OpenTelemetryObserver:
         found: _Attributes = {}
         if event.status is not None:
             found["http.response.status_code"] = event.status
-        if event.kind is not None:
+        cancelled = event.failure == CANCELLED  # By whoever has made the call: no fault of the platform.
+        if cancelled:
+            found["error.type"] = "CancelledError"
+        elif event.kind is not None:
             rejected = event.status is not None and event.status >= _ERROR
             found["error.type"] = str(event.status) if rejected else event.kind.value
         self._requests.record(event.elapsed, {**request, **found})
@@ -225,7 +229,7 @@ class OpenTelemetryObserver:
             if event.request_id is not None:
                 found["paymentsdk.request_id"] = event.request_id
             span.set_attributes(found)
-            if event.kind is not None:
+            if event.kind is not None and not cancelled:
                 # With a status code, that says it all.
                 span.set_status(Status(StatusCode.ERROR, event.failure if event.status is None else None))
         span.end()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from paymentsdk._codec.anomaly import DecodingError
 from paymentsdk._operation.error_response import parse_error_response
-from paymentsdk._operation.rules import Failure, failure_of, is_in_progress, settles
+from paymentsdk._operation.rules import CANCELLED, Failure, failure_of, is_in_progress, settles
 from paymentsdk.errors import (
     APIError,
     ClientClosed,
@@ -99,7 +99,7 @@ def not_signed(error: Exception) -> AttemptFailed:
 
 def interrupted(kind: Failure, error: BaseException) -> AttemptFailed:
     """The caller has cancelled the attempt, or the program ends."""
-    return AttemptFailed(kind, "cancelled" if isinstance(error, asyncio.CancelledError) else type(error).__name__)
+    return AttemptFailed(kind, CANCELLED if isinstance(error, asyncio.CancelledError) else type(error).__name__)
 
 
 def _own(error: PaymentsError) -> PaymentsError:

@@ -69,6 +69,10 @@ class Failure(Enum):
     """Every other 4xx."""
 
 
+#: What is said of an attempt whose call was cancelled meanwhile.
+CANCELLED = "cancelled"
+
+
 class Verdict(Enum):
     """What may follow a failure."""
 

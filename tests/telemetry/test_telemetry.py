@@ -165,6 +165,29 @@ async def test_a_failure_is_an_error_of_its_kind(exported: Exported, response, e
     assert call.attributes["paymentsdk.idempotency_key"]
 
 
+async def test_a_cancelled_call_is_no_error_of_the_platform(exported: Exported) -> None:
+    """A buyer who closes the page cancels the call: neither its spans are errors, nor is it counted as one of them."""
+    sent = asyncio.Event()
+
+    async def hang(_: Request) -> Response:
+        sent.set()
+        await asyncio.Event().wait()
+        raise AssertionError("nobody ends this wait")
+
+    client = make(exported.observer(), MemoryTransport(hang))
+    call = asyncio.create_task(client.orders.get("ORD1"))
+    await sent.wait()
+    call.cancel()
+    await asyncio.wait([call])
+
+    assert [(StatusCode.UNSET, "CancelledError")] * 2 == [
+        (span.status.status_code, span.attributes["error.type"]) for span in exported.spans
+    ]
+    assert ["CancelledError"] == [
+        point.labels["error.type"] for point in exported.metrics()["http.client.request.duration"]
+    ]
+
+
 async def test_metrics_of_calls(exported: Exported) -> None:
     """Durations, retries, and what is left of a budget; nothing is under way in the end."""
     clock = FakeClock()
