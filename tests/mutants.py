@@ -26,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from importlib.machinery import SourceFileLoader
 from itertools import accumulate, pairwise
@@ -70,7 +71,7 @@ SLOWER, PATIENCE = 20, 10
 UNMUTATED = 900
 #: Seconds that the tests of one mutant may take together, as measured without any: on a line that all of them run, a
 #: survivor would keep the whole suite busy. Nobody knows which tests need a constant or a default: those get more.
-LONGEST, LONGEST_ELSEWHERE = 8.0, 40.0
+LONGEST, LONGEST_ELSEWHERE = 20.0, 40.0
 #: Without rewritten assertions, the loader of pytest leaves the package alone, and a mutated file can be imported.
 OPTIONS = [
     *("-q", "-s", "--assert=plain", "-p", "no:cacheprovider", "-o", "timeout=0"),
@@ -241,6 +242,8 @@ class Trial:
         self.seconds: dict[str, float] = {}
         self.now: Path | None = None
         """Where a fork that learns says which test it is at."""
+        self.breadth: Counter[str] = Counter()
+        """How many lines of the files each test runs."""
         self.runners: dict[str, dict[int, list[str]]] = {}
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
@@ -312,6 +315,7 @@ class Trial:
                 for path, lines in runners.items():
                     for line, tests in lines.items():
                         self.runners[path].setdefault(line, []).extend(tests)
+        self.breadth = Counter(test for lines in self.runners.values() for tests in lines.values() for test in tests)
         for test in sorted(self.failed):
             print("left out, since it fails without any mutant:", test)
 
@@ -342,11 +346,14 @@ class Trial:
         return found or {test for line in mutant.around for test in runners.get(line, ())}
 
     def chosen(self, tests: set[str], mutant: Mutant) -> list[str]:
-        """Return those of *tests* that there is time for: the quickest of each file, then the second of each."""
+        """Return those of *tests* that there is time for: of each file the one that runs least else, then the second.
+
+        What is about the line fails of it: the quickest tests of a file are often about anything else.
+        """
         longest = LONGEST if mutant.function else LONGEST_ELSEWHERE
         by_file: dict[str, int] = {}
         ranked = []
-        for test in sorted(tests, key=lambda test: (self.seconds[test], test)):
+        for test in sorted(tests, key=lambda test: (self.breadth[test] * self.seconds[test], test)):
             file = test.partition("::")[0]
             by_file[file] = rank = by_file.get(file, 0) + 1
             ranked.append((rank, test))
