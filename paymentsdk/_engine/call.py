@@ -377,7 +377,7 @@ class Call(Struct, Generic[B, R], eq=False):
     def _no_response(self, error: BaseException) -> AttemptFailed | None:
         """Find out what it means that no response came; ``None`` if *error* has nothing to do with the request."""
         ran_out = self.deadline.ran_out if self.deadline.uncancel() else None
-        failure = no_response(error, self.state.transport, ran_out)
+        failure = no_response(error, ran_out)
         if failure is None:
             ended = interrupted(Failure.NO_TRUSTED_RESPONSE, error)
             self.past.record(ended)

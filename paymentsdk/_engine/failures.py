@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from paymentsdk._operation.operation import Operation
-    from paymentsdk.transports.base import Transport
 
 B = TypeVar("B")
 R = TypeVar("R")
@@ -110,7 +109,7 @@ def _own(error: PaymentsError) -> PaymentsError:
     return own
 
 
-def no_response(error: BaseException, transport: Transport, ran_out: str | None) -> AttemptFailed | None:
+def no_response(error: BaseException, ran_out: str | None) -> AttemptFailed | None:
     """Say what it means that `send` raised *error*; `None` if it has nothing to do with the request.
 
     *ran_out* says which bound of time it was that ended the wait, if one did.
@@ -125,10 +124,6 @@ def no_response(error: BaseException, transport: Transport, ran_out: str | None)
             return AttemptFailed(Failure.NO_TRUSTED_RESPONSE, ran_out, timed_out=True)
         case ClientClosed():
             return client_closed(error)
-        case TypeError() | AttributeError() if error.__traceback__ and error.__traceback__.tb_next is None:
-            # It was raised by the wait itself, or by what came of it, and would be again: sent once is enough.
-            reason = f"{type(transport).__name__}.send must be async, take a Request, and return a Response"
-            return AttemptFailed(Failure.NO_TRUSTED_RESPONSE, reason, permanent=True)
         case Exception():
             reason = f"the transport raised {describe(error)}"
             return AttemptFailed(Failure.NO_TRUSTED_RESPONSE, reason, timed_out=expired)
