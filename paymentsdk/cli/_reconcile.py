@@ -51,9 +51,9 @@ examples:
   paymentsdk reconcile journal:payments.db --out run
 
 The exit code is 0 if nothing differs, 1 if something does, 2 for a command or a
-book that makes no sense, 3 if the platform takes no token, 4 if it cannot be
-asked, 5 if not all orders could be seen, and 130 for an interruption: the same
-command goes on where it was.
+book that makes no sense or files that cannot be written, 3 if the platform takes
+no token, 4 if it cannot be asked, 5 if not all orders could be seen, and 130 for
+an interruption: the same command goes on where it was.
 """
 #: Seconds between two lines where there is no terminal.
 _QUIET = 5.0
@@ -100,22 +100,22 @@ def _run(options: Namespace) -> int:
     """Reconcile, print what it came to, and return the exit code."""
     try:
         report = asyncio.run(_reconciled(options))
+        for path, write in ((options.csv, report.write_csv), (options.html, report.write_html)):
+            if path:
+                write(path)
     except KeyboardInterrupt:
         print("interrupted: the same command goes on from here", file=sys.stderr)
         return INTERRUPTED
-    except (PaymentsError, ImportError) as error:
+    except (PaymentsError, ImportError, OSError) as error:
         print(visible(f"paymentsdk: {error}"), file=sys.stderr)
         return _code_of(error)
-    for path, write in ((options.csv, report.write_csv), (options.html, report.write_html)):
-        if path:
-            write(path)
     print(msgspec.json.encode(_data(report)).decode() if options.json else "\n".join(_lines(report)))
     return NOT_WHOLE if report.not_whole else SAME if report.is_same else DIFFERENT
 
 
 def _code_of(error: Exception) -> int:
     match error:
-        case RequestInvalid() | ImportError():
+        case RequestInvalid() | ImportError() | OSError():
             return MISUSED
         case AuthenticationFailed() | PermissionDenied() | ReauthorizationRequired() | RefreshFailed():
             return TOKEN

@@ -51,6 +51,9 @@ __all__ = [
     "walk",
 ]
 
+#: In which there may be orders: there are milliseconds before and after each moment of them.
+_YEARS = range(1970, 9999)
+
 
 async def reconcile(
     book: Book,
@@ -91,7 +94,8 @@ async def reconcile(
 
     Raises:
         RequestInvalid: An argument makes no sense, a row of the book cannot be, *out* holds the run of another
-            question, or another process works on it.
+            question or files of others, or another process works on it.
+        OSError: Files cannot be written, as on a full disk. Make room, and call again.
         NotWhole: The date filter finds no order by its date, so nothing can be said at all. Single windows that are not
             whole are in the report.
         ImportError: The extra `reconcile` is not installed.
@@ -100,9 +104,12 @@ async def reconcile(
     check_installed()
     check_within("in_flight", in_flight, 1, MOST_IN_FLIGHT)
     window, rules = _window(created), _rules(lag, max_window)
+    if not isinstance(book, Book):
+        raise RequestInvalid("book", "must be a Book, such as Book.csv(path)")
+    more = _checked(accounts or ())
     async with AsyncExitStack() as stack:
         diff, columns = await stack.enter_async_context(loaded(book, Path(out)))
-        names = sorted({*diff.accounts(), *(accounts or ())})
+        names = sorted({*diff.accounts(), *more})
         if "" in names and len(names) > 1:
             raise RequestInvalid("book.account", "is needed in every row where there are several accounts")
         plan = Plan(created=window, accounts=_clients(client, names or [""]), rules=rules, in_flight=in_flight)
@@ -154,15 +161,16 @@ async def walk(
     Raises:
         NotWhole: Windows could not be certified. This is the first; its notes name the others. Everything else is
             written. Call again to walk these windows again.
-        RequestInvalid: An argument makes no sense, *out* holds the run of another question, or another process works
-            on it.
+        RequestInvalid: An argument makes no sense, *out* holds the run of another question or files of others, or
+            another process works on it.
+        OSError: Files cannot be written, as on a full disk. Make room, and call again.
         ImportError: The extra `reconcile` is not installed.
         PaymentsError: A call failed, as `client.call` says. What was done by then is kept.
     """
     check_installed()
     check_within("in_flight", in_flight, 1, MOST_IN_FLIGHT)
     window, rules = _window(created), _rules(lag, max_window)
-    names = [""] if accounts is None else sorted({*accounts})
+    names = [""] if accounts is None else sorted({*_checked(accounts)})
     if not names:
         raise RequestInvalid("accounts", "is empty")
     plan = Plan(created=window, accounts=_clients(client, names), rules=rules, in_flight=in_flight)
@@ -180,7 +188,19 @@ async def walk(
     return report
 
 
+def _checked(accounts: Iterable[str]) -> list[str]:
+    names = [] if isinstance(accounts, str) else list(accounts)
+    if isinstance(accounts, str) or not all(isinstance(name, str) and name for name in names):
+        raise RequestInvalid("accounts", "must be several strings, each the name of an account")
+    return names
+
+
 def _window(created: tuple[datetime, datetime]) -> Window:
+    match created:
+        case (datetime(), datetime()) if all(moment.year in _YEARS for moment in created):
+            pass
+        case _:
+            raise RequestInvalid("created", "must be two datetimes, from 1970 on")
     for moment in created:
         if moment.tzinfo is None or moment.utcoffset() is None:
             raise RequestInvalid("created", f"needs a time zone: {moment}")
@@ -196,6 +216,6 @@ def _clients(client: PaymentsClient, names: Iterable[str]) -> dict[str, Payments
 
 
 def _rules(lag: timedelta, max_window: int) -> Rules:
-    if not timedelta(0) <= lag <= timedelta(days=1):
+    if not isinstance(lag, timedelta) or not timedelta(0) <= lag <= timedelta(days=1):
         raise RequestInvalid("lag", "must be a timedelta, 0 to 1 day")
     return Rules(lag=lag // MILLISECOND, max_window=check_within("max_window", max_window, 2, 100_000))

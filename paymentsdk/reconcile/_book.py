@@ -55,7 +55,7 @@ _AMOUNT = _Type(
 )
 _MOMENT = _Type(
     "TIMESTAMP WITH TIME ZONE",
-    "VARCHAR|TIMESTAMP WITH TIME ZONE",
+    "VARCHAR|TIMESTAMP WITH TIME ZONE|TIMESTAMPTZ_NS",
     "must be moments with a time zone such as 2026-11-22T18:00:00Z",
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?(Z|[+-][0-9]{2}(:?[0-9]{2})?)",
 )
@@ -183,6 +183,8 @@ def _write(rows: Iterable[tuple[int, Mapping[str, object]]], path: Path) -> None
 
 def _texts(i: int, row: Mapping[str, object]) -> dict[str, str]:
     texts = {}
+    if not isinstance(row, Mapping):
+        raise RequestInvalid(f"book[{i}]", "must be a dict with the columns of a BookRow")
     for name, value in row.items():
         if name not in COLUMNS:
             raise RequestInvalid(f"book[{i}].{name}", f"is no column of a book: {', '.join(COLUMNS)}")
@@ -213,6 +215,8 @@ def _selected(
         with closing(sqlite3.connect(uri, uri=True)) as file:
             found = file.execute(query)
             columns = [own.get(one[0], one[0]) for one in found.description or ()]
+            for name in {name for name in columns if columns.count(name) > 1} & COLUMNS.keys():
+                raise RequestInvalid(f"book.{name}", "comes more than once among the columns of the query")
             for i, row in enumerate(found):
                 yield i, {name: value for name, value in zip(columns, row, strict=True) if name in COLUMNS}
     except sqlite3.Error as error:
@@ -228,7 +232,8 @@ def _load(database: DuckDBPyConnection, source: _Source) -> tuple[str, ...]:
     for name, own in names.items():
         if own not in found and (name in source.names or name == "reference"):
             raise RequestInvalid(f"book.{name}", f"has no column {own}; there are {', '.join(found)}")
-        if own in found and not re.fullmatch(COLUMNS[name].accepts, found[own]):
+        # Without any value, a column of a data frame has no other type.
+        if own in found and not re.fullmatch(f'{COLUMNS[name].accepts}|"NULL"', found[own]):
             raise RequestInvalid(f"book.{name}", f"{COLUMNS[name].rule}, and is {found[own]}")
     columns = [_column(name, own, found.get(own)) for name, own in names.items()]
     numbered = ("FROM (SELECT *, row_number() OVER () - 1 AS n_ FROM", source.function, ")")

@@ -154,7 +154,11 @@ class Diff:
         return self._run(self._parts[name])
 
     def _run(self, statement: str, *values: object) -> list[tuple[object, ...]]:
-        return self.database.execute(statement, list(values)).fetchall()
+        engine = duckdb()
+        try:
+            return self.database.execute(statement, list(values)).fetchall()
+        except (engine.IOException, engine.OutOfMemoryException) as error:
+            raise OSError(f"the comparison needs room or files that are not there: {error}") from None
 
 
 _MONEY = f"DECIMAL({DIGITS}, {DECIMALS})"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,15 +66,20 @@ class Ledger:
         question: What the run is about, as text.
 
     Raises:
-        RequestInvalid: The directory holds the run of another question, or another process works on it.
-        OSError: The directory cannot be made.
+        RequestInvalid: The directory holds the run of another question or something else, or another process works on
+            it.
+        OSError: The directory cannot be made. Methods raise it where the file cannot be written, as on a full disk.
     """
 
     def __init__(self, directory: Path, question: str) -> None:
         self.parts = directory / "parts"
         self.parts.mkdir(parents=True, exist_ok=True)
+        path = directory / "ledger.sqlite"
+        # A run deletes what it does not know in these directories: they must be its own.
+        if not path.exists() and (any(self.parts.iterdir()) or (directory / "changes").exists()):
+            raise RequestInvalid("out", f"{directory} has `parts` or `changes` of no run: use another directory")
         # The flushes of the driver come from threads, one after the other.
-        self._file = sqlite3.connect(directory / "ledger.sqlite", timeout=0, check_same_thread=False)
+        self._file = sqlite3.connect(path, timeout=0, check_same_thread=False)
         try:
             self._open(question)
         except BaseException:
@@ -86,17 +92,25 @@ class Ledger:
             self._file.execute("PRAGMA locking_mode = EXCLUSIVE")
             self._file.execute("PRAGMA synchronous = FULL")
             self._file.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} COMMIT;")
-        except sqlite3.OperationalError as error:
+        except sqlite3.DatabaseError as error:
             raise RequestInvalid("out", f"cannot be used: {error}") from None
         known = self._file.execute("SELECT question FROM run").fetchone()
         if known is not None and known[0] != question:
             raise RequestInvalid("out", f"holds the run of another question: {known[0]}")
-        with self._file:
+        with self._transaction():
             if known is None:
                 self._file.execute("INSERT INTO run VALUES (?, NULL)", (question,))
             self._file.execute("DELETE FROM windows WHERE NOT kept")
             self._file.execute("DELETE FROM parts WHERE NOT kept")
         self._drop_orphans()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        try:
+            with self._file:
+                yield
+        except sqlite3.OperationalError as error:
+            raise OSError(f"the ledger cannot be written: {error}") from None
 
     def _drop_orphans(self) -> None:
         """Delete the files that no entry speaks of: written by a process that was killed, or discarded."""
@@ -113,12 +127,12 @@ class Ledger:
 
     @grain.setter
     def grain(self, grain: int) -> None:
-        with self._file:
+        with self._transaction():
             self._file.execute("UPDATE run SET grain = ?", (grain,))
 
     def commit(self, entries: Iterable[Entry], parts: Sequence[tuple[str, bool]]) -> None:
         """Add windows, and the files with their rows, which are there already."""
-        with self._file:
+        with self._transaction():
             self._file.executemany("INSERT INTO parts VALUES (?, ?)", parts)
             self._file.executemany("INSERT INTO windows VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", entries)
 
@@ -156,12 +170,12 @@ class Ledger:
 
     def add_look_ups(self, found: Iterable[tuple[str, str, str, bytes]]) -> None:
         """Keep what look-ups have found: a run that goes on does not make them again."""
-        with self._file:
+        with self._transaction():
             self._file.executemany("INSERT OR REPLACE INTO look_ups VALUES (?, ?, ?, ?)", found)
 
     def drop_look_ups(self) -> None:
         """Forget them: the run is over, and the next one asks anew."""
-        with self._file:
+        with self._transaction():
             self._file.execute("DELETE FROM look_ups")
 
     def close(self) -> None:

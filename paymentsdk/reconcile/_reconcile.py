@@ -27,8 +27,8 @@ from paymentsdk.reconcile._windows import Rules, moment_of, settled_until
 if TYPE_CHECKING:
     from paymentsdk.journal import Journal
 
-#: Databases of comparisons.
-_PREFIX = "comparison-"
+#: Databases of comparisons: what has such a name is deleted by the next run.
+_PREFIX = "paymentsdk-comparison-"
 Phase = Literal["walk", "changes", "look-ups", "comparison"]
 
 

@@ -119,6 +119,8 @@ async def test_exit_codes_say_what_went_wrong(shop: Shop) -> None:
     assert (2, "paymentsdk: book: cannot be read") == (wrong.code, wrong.err[:32])
     assert 2 == (await shop.run("book.txt")).code
     assert 2 == (await shop.run("--rate", "0")).code
+    nowhere = await shop.run("--csv", "nowhere/report.csv")
+    assert (2, "No such file") == (nowhere.code, nowhere.err[nowhere.err.index("No such") :][:12])
 
     token = await shop.run(environment={"PAYMENTSDK_ACCESS_TOKEN": "TEST-1-2-secret-3"})
     assert 3 == token.code
@@ -126,7 +128,7 @@ async def test_exit_codes_say_what_went_wrong(shop: Shop) -> None:
 
     nobody = await shop.run(environment={"PAYMENTSDK_BASE_URL": "http://127.0.0.1:9"})
     assert 4 == nobody.code
-    assert "Traceback" not in wrong.err + token.err + nobody.err
+    assert "Traceback" not in wrong.err + token.err + nobody.err + nowhere.err
 
 
 async def test_orders_that_cannot_all_be_seen_have_an_exit_code(shop: Shop) -> None:

@@ -15,7 +15,7 @@ import pytest
 from pyarrow import parquet
 
 from paymentsdk import PaymentsClient, RequestInvalid
-from paymentsdk.reconcile import Book, BookRow, Report, reconcile
+from paymentsdk.reconcile import Book, BookRow, Outcome, Report, reconcile
 from paymentsdk.testing import MemoryTransport
 from tests.reconcile.planted import CREATED, World
 from tests.reconcile.test_reconcile import found, left_behind, reconciled
@@ -59,13 +59,13 @@ def as_parquet(rows: list[BookRow], path: Path) -> Book:
     return Book.parquet(path / "*.parquet", names=NAMES)
 
 
-def as_sqlite(rows: list[BookRow], path: Path) -> Book:
+def as_sqlite(rows: list[BookRow], path: Path, query: str = "SELECT * FROM o") -> Book:
     """A table in which everything is text."""
     with closing(sqlite3.connect(path)) as file, file:
         file.execute(f"CREATE TABLE o ({', '.join(f'{name} TEXT' for name in COLUMNS)})")
         marks = ", ".join("?" * len(COLUMNS))
         file.executemany(f"INSERT INTO o VALUES ({marks})", [[text(row, name) for name in COLUMNS] for row in rows])
-    return Book.sqlite(path, "SELECT * FROM o", names=NAMES)
+    return Book.sqlite(path, query, names=NAMES)
 
 
 @pytest.mark.parametrize("make", [as_csv, as_parquet, as_sqlite], ids=lambda make: make.__name__)
@@ -92,6 +92,25 @@ async def test_what_the_book_does_not_say_is_not_compared(tmp_path: Path) -> Non
     assert {"reference", "account"} <= {*report.columns}
 
 
+async def test_columns_as_data_frames_write_them(tmp_path: Path) -> None:
+    """Moments to the nanosecond; a column without any value, which has no type; strings by their number."""
+    world = World(60, grain=10**9)
+    world.plant_other_day("shop-0", "order-999", 0)
+    world.freeze()
+    columns = {
+        "account": pa.array([row["account"] for row in world.book]).dictionary_encode(),
+        "reference": pa.array([row["reference"] for row in world.book]),
+        "order_id": pa.nulls(len(world.book)),
+        "paid": pa.array([row["paid"] for row in world.book]),
+        "created": pa.array([row["created"] for row in world.book], pa.timestamp("ns", "UTC")),
+    }
+    parquet.write_table(pa.table(columns), tmp_path / "book.parquet")
+
+    report = await reconciled(world, tmp_path / "out", Book.parquet(tmp_path / "book.parquet"))
+
+    assert {Outcome.MATCH: 60} == report.counts
+
+
 WRONG = {
     "a float": (BookRow(reference="a", paid=1.5), r"book\[1\].paid: .*floats are not exact"),
     "an exponent": (BookRow(reference="a", paid="1e3"), r"book\[1\].paid: .* is '1e3'"),
@@ -106,6 +125,7 @@ WRONG = {
     "no reference": (BookRow(paid=1), r"book\[1\].reference"),
     "an empty reference": (BookRow(reference=""), r"book\[1\].reference"),
     "a status": (BookRow(reference="a", status="done"), r"book\[1\].status: must be one of .* is 'done'"),
+    "no dict": (["a", 1], r"book\[1\]: must be a dict"),
     "another name": ({"reference": "a", "paied": 1}, r"book\[1\].paied: is no column of a book"),
     "a second seller": (BookRow(reference="a", account="shop-1"), r"book.account: is needed in every row"),
 }
@@ -156,5 +176,9 @@ async def test_a_file_that_cannot_be_a_book_is_rejected(tmp_path: Path) -> None:
         await nothing_sent(Book.csv(tmp_path / "none.csv"), tmp_path)
     with pytest.raises(RequestInvalid, match="book: cannot be read"):
         await nothing_sent(Book.sqlite(tmp_path / "none.db", "SELECT 1"), tmp_path)
+    with pytest.raises(RequestInvalid, match=r"book.paid: comes more than once"):
+        await nothing_sent(as_sqlite([], tmp_path / "o.db", "SELECT order_no, paid, total AS paid FROM o"), tmp_path)
+    with pytest.raises(RequestInvalid, match="book: must be a Book"):
+        await nothing_sent(str(path), tmp_path)
     with pytest.raises(RequestInvalid, match="is no column of a book"):
         Book.csv(path, names={"ref": "a"})

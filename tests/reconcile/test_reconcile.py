@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import re
+from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
 from itertools import pairwise
@@ -11,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from paymentsdk import NoAnswer, OutcomeUnknown, PaymentsClient, RetryPolicy
+from paymentsdk import NoAnswer, OutcomeUnknown, PaymentsClient, RequestInvalid, RetryPolicy
 from paymentsdk.journal import SQLiteJournal
-from paymentsdk.reconcile import Book, Outcome, Progress, Report, _changes, _diff, reconcile
+from paymentsdk.reconcile import Book, Outcome, Progress, Report, _changes, _diff, _ledger, reconcile
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.reconcile.planted import BEGIN, CREATED, World
@@ -50,7 +52,7 @@ def order_request(reference: str) -> OrderRequest:
 
 def left_behind(out: Path) -> list[Path]:
     """Databases of comparisons that are over."""
-    return [*out.glob("comparison-*")]
+    return [*out.glob("paymentsdk-comparison-*")]
 
 
 def found(report: Report) -> dict[tuple[str, str | None], Outcome]:
@@ -251,6 +253,66 @@ async def test_a_failed_reconciliation_goes_on(tmp_path: Path, share: float) -> 
 
     assert world.expected == found(report)
     assert report.calls < whole
+
+
+@contextlib.contextmanager
+def no_room() -> Iterator[None]:
+    """Have no file become larger than a few pages."""
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (14_000, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+async def test_a_full_disk_is_an_oserror_and_loses_nothing(tmp_path: Path) -> None:
+    """With room again, the same call goes on."""
+    world = World(600, grain=4)
+    with no_room(), pytest.raises(OSError, match="too large"):
+        await reconciled(world, tmp_path)
+
+    report = await reconciled(world, tmp_path)
+
+    assert world.counts == report.counts
+
+
+def test_a_ledger_that_cannot_be_written_is_an_oserror(tmp_path: Path) -> None:
+    """Not an error of the database that it happens to be."""
+    ledger = _ledger.Ledger(tmp_path, "mine")
+    found = [("shop", str(i), "", b"found") for i in range(1_000)]
+
+    with no_room(), pytest.raises(OSError, match="the ledger cannot be written"):
+        ledger.add_look_ups(found)
+
+    ledger.add_look_ups(found)
+    assert b"found" == ledger.look_up("shop", "999", "")
+    ledger.close()
+
+
+async def test_rows_that_are_gone_are_not_taken_for_none(tmp_path: Path) -> None:
+    """Somebody has deleted files of the run: nothing is compared without them."""
+    world, settled = World(60, grain=10**9), (CREATED[0], CREATED[1] - timedelta(hours=1))
+    await reconciled(world, tmp_path, created=settled)
+    for path in (tmp_path / "parts").iterdir():
+        path.unlink()
+
+    with pytest.raises(OSError, match="files that are not there"):
+        await reconciled(world, tmp_path, created=settled)
+
+
+@pytest.mark.parametrize("name", ["parts/mine.txt", "changes/mine.txt", "comparison-2026/mine.txt"])
+async def test_files_of_others_are_not_deleted(tmp_path: Path, name: str) -> None:
+    """A run deletes what it has left itself: a directory that has such names for something else is not taken."""
+    path = tmp_path / name
+    path.parent.mkdir()
+    path.write_text("mine")
+
+    with contextlib.suppress(RequestInvalid):
+        await reconciled(World(9), tmp_path)
+
+    assert path.read_text() == "mine"
 
 
 async def test_progress_names_the_phase(tmp_path: Path) -> None:

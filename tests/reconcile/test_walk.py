@@ -284,6 +284,12 @@ async def test_two_processes_cannot_share_a_directory(tmp_path: Path) -> None:
     [
         {"created": (datetime(2026, 1, 1), WEEK[1])},  # noqa: DTZ001 - that is what is rejected
         {"created": (WEEK[1], WEEK[0])},
+        {"created": (WEEK[0].date(), WEEK[1].date())},
+        {"created": (WEEK[0], datetime.max.replace(tzinfo=WEEK[0].tzinfo))},
+        {"created": WEEK[:1]},
+        {"lag": 900},
+        {"accounts": "shop-1"},
+        {"accounts": [""]},
         {"lag": timedelta(days=2)},
         {"max_window": 1},
         {"in_flight": 0},
