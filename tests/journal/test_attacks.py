@@ -8,6 +8,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -338,6 +339,26 @@ async def test_what_stays_open_is_tried_less_and_less_often(world: World, until)
     assert 50 <= await turns_in(world, 3000.0, until) <= 60
     world.clock.advance(3600.0)
     assert 1 <= await turns_in(world, 18_000.0, until) <= 14
+
+
+async def test_each_pause_of_a_record_that_stays_open_is_twice_the_last(world: World, until) -> None:
+    """From the interval of recovery on, until a minute lies between two tries."""
+    times: list[float] = []
+
+    def down(_: object) -> Response:
+        times.append(world.clock.monotonic())
+        return Response(503)
+
+    world.platform.fail = down
+    async with world.connect() as client:
+        hurried = client.with_options(retry=ONCE)
+        with pytest.raises(OutcomeUnknown):
+            await hurried.orders.cancel("ORD1", once="table-7/1", not_after=timedelta(hours=1))
+        times.clear()
+        async with hurried.recovery(every=5):
+            await until(lambda: len(times) >= 7)
+
+    assert [5, 10, 20, 40, 60, 60] == [round(after - before) for before, after in pairwise(times)][:6]
 
 
 async def test_a_defect_does_not_end_the_recovery(world: World, until, monkeypatch, caplog) -> None:
