@@ -9,7 +9,7 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from paymentsdk.errors import describe
+from paymentsdk.errors import PaymentsError, describe
 from paymentsdk.journal._time import PlatformClock
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Turn:
     def _write(self, write: Callable[[], Awaitable[object]]) -> None:
         try:
             written = asyncio.ensure_future(write())
-        except Exception as error:  # noqa: BLE001 - the caller has gone on
+        except PaymentsError as error:
             _warn(error)
             return
         self._left += 1

@@ -156,8 +156,8 @@ class JournaledCall:
         asked, lease = self._clock.moment(), max(self._lease, 2 * seconds)
         try:
             now = await self._journal.renew(row.key, owner=row.owner, lease=lease)
-        except JournalUnavailable as error:
-            return f"its lease could not be renewed: {error.reason}"
+        except (JournalUnavailable, LookupError) as error:
+            return f"its lease could not be renewed: {_why(error)}"
         if now.owner != row.owner:
             return "another process has taken it over"
         self._held_since, self._held = asked, lease
@@ -191,15 +191,20 @@ class JournaledCall:
             return Told(RecordState.DONE, row, own=True)
         try:
             now = await self._resolve(row, resolution)
-        except JournalUnavailable as error:
+        except (JournalUnavailable, LookupError) as error:
             state = states.told(resolution.state, durable=False)
-            return Told(state, row, own=state is resolution.state, reason=f"{resolution.reason}; {error.reason}")
+            return Told(state, row, own=state is resolution.state, reason=f"{resolution.reason}; {_why(error)}")
         if now.state in states.HELD:
             raise _about(InProgress(row.name), now)
         return Told(now.state, now, own=now.state is resolution.state, reason=now.reason)
 
     def _resolve(self, row: Record, resolution: Resolution) -> Awaitable[Record]:
         return self._journal.resolve(row.key, resolution, owner=row.owner)
+
+
+def _why(error: JournalUnavailable | LookupError) -> str:
+    """Say why a row could not be written; it may be gone, since a backup without it was restored."""
+    return error.reason if isinstance(error, JournalUnavailable) else "its record is gone from the journal"
 
 
 def _about(error: RecordConflict | InProgress, record: Record) -> RecordConflict | InProgress:

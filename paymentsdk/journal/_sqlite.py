@@ -179,7 +179,7 @@ class SQLiteJournal:
         busy_timeout: float = 5.0,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._path = Path(path)
+        self._path = Path(path).absolute()  # The process may change its folder.
         self._busy_timeout = busy_timeout
         self._codec = Codec(seal, unseal)
         self._now = now

@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -30,6 +31,7 @@ from paymentsdk.journal import Action, Record, RecordState, Resolution, SQLiteJo
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.journal.platform import ONCE, TOKEN, URL, Platform, order
 
+REJECTION = b'{"errors":[{"code":"property_value","message":"no"}]}'
 #: Longer than a lease, and shorter than the life of an order.
 LATER = 100.0
 
@@ -214,6 +216,32 @@ async def test_a_journal_that_is_closed_under_a_call_takes_nothing_from_its_call
     async with world.connect() as client:
         assert made == await client.orders.create(order(), once="table-7/1")
     assert [1] == list(world.effects().values())
+
+
+@pytest.mark.parametrize("settled", ["done", "rejected", "sent twice"])
+async def test_a_record_that_is_gone_under_a_call_is_not_the_callers_error(world: World, settled: str) -> None:
+    """A backup without it was restored: what was done is told, and of what was rejected nobody can be sure any more."""
+
+    def answer(request: Request) -> Response:
+        response = world.platform(request)
+        if request.method != "POST":
+            return response
+        with closing(sqlite3.connect(world.path)) as file, file:
+            file.execute("DELETE FROM record")
+        if settled == "sent twice":
+            world.clock.advance(59)  # The next attempt needs a longer lease.
+            return Response(503, dict(response.headers))
+        return response if settled == "done" else Response(400, dict(response.headers), REJECTION)
+
+    async with world.connect(answer) as client:
+        made = client.orders.create(order(), once="table-7/1", not_after=timedelta(hours=1))
+        if settled == "done":
+            assert "ORD0" == (await made).id
+        else:
+            with pytest.raises(OutcomeUnknown):
+                await made
+
+    assert 1 == len(world.platform.posts)
 
 
 async def test_many_calls_of_one_name_are_one_order(world: World) -> None:

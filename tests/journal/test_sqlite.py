@@ -304,6 +304,23 @@ async def test_a_defect_leaves_nobody_waiting(
     await journal.aclose()
 
 
+async def test_a_process_that_changes_its_folder_keeps_its_journal(
+    tmp_path: Path, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A path counts from where the journal was made."""
+    monkeypatch.chdir(tmp_path)
+    journal = SQLiteJournal("journal.db")
+    await journal.begin(record("before"), lease=60)
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(elsewhere)
+    await journal.begin(record("after"), lease=60)
+    rows = await journal.records([RecordState.PENDING])
+    await journal.aclose()
+
+    assert ["before", "after"] == [row.name for row in rows]
+    assert [] == list(elsewhere.iterdir())
+
+
 def remove(path: Path) -> None:
     """Remove a journal, with its log."""
     for file in path.parent.glob(f"{path.name}*"):
