@@ -1,6 +1,6 @@
 """The whole life of a call, top to bottom.
 
-    for each attempt: sign, permit, send, judge the response -> decode -> `Result`, or one error that tells the truth
+    for each attempt: token, permit, sign, send, judge the response -> decode -> `Result`, or the one error that is true
 
 `Engine.call` has encoded the body and chosen the key before. Read `Call.run` first; every method below is a step of it.
 """
@@ -133,7 +133,7 @@ class Call(Struct, Generic[B, R], eq=False):
     # --- for each attempt ----------------------------------------------------------------------------------------
 
     async def _attempt(self) -> Result[R]:
-        """Sign, get a permit, send, judge the response; once more with a refreshed token if the first is rejected."""
+        """Get a permit, sign, send, judge the response; once more with a refreshed token if the first is rejected."""
         state, operation, credential = self.state, self.operation, self.credential
         if operation.authenticated and credential.signer is None and not self._take_token():
             await self._wait_for_token()
