@@ -39,6 +39,24 @@ async def test_nesting_has_a_bottom(plain):
     assert (True, False) == (within, beyond)
 
 
+@pytest.mark.parametrize(("escape", "is_taken"), [
+    ("d7ff", True), ("d800", False), ("dbff", False), ("dc00", False), ("dfff", False), ("e000", True),
+    ("0000", False), ("0001", True),
+])  # fmt: skip
+@pytest.mark.parametrize("place", ['{"%s":1}', '{"a":["%s"]}', '{"a":{"%s":[]}}'], ids=["name", "entry", "name below"])
+async def test_a_string_has_whole_characters(plain, place, escape, is_taken):
+    """Half a character cannot be kept, nor can NUL: as a value or as a name, the first of them and the last."""
+    assert is_taken == await taken(plain, place % f"\\u{escape}")
+
+
+@pytest.mark.parametrize("levels", [MAX_DEPTH - 2, MAX_DEPTH - 1])
+async def test_lists_are_levels_too(plain, levels):
+    """As objects are."""
+    nest = '{"a":' + "[" * (levels - 1) + "1" + "]" * (levels - 1) + "}"
+
+    assert (levels < MAX_DEPTH - 1) == await taken(plain, nest)
+
+
 @pytest.mark.control("paymentsdk.sandbox._parsing.LARGEST_OFFSET", LARGEST_OFFSET - 1)
 @pytest.mark.control("paymentsdk.sandbox._parsing.LARGEST_OFFSET", LARGEST_OFFSET + 1)
 async def test_a_position_has_an_end(plain):
