@@ -145,7 +145,7 @@ def test_bottomless_nesting_is_rejected(served, levels, monkeypatch, caplog):
     assert 400 == ask(served, "POST", "/v1/customers", deep(levels))[0]
     if levels == 900 and sys.version_info < (3, 12):  # Later ones count the stack of C apart: nothing runs out of it.
         monkeypatch.setattr(_parsing, "MAX_DEPTH", 10**6)
-        assert 500 == max(ask(served, "POST", "/v1/customers", deep(depth))[0] for depth in range(300, 1000, 50))
+        assert any(500 == ask(served, "POST", "/v1/customers", deep(depth))[0] for depth in range(300, 1000, 50))
         assert caplog.records
 
 
