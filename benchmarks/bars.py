@@ -224,6 +224,14 @@ _RECONCILE = (
     ),
     _reconcile("two Dask workers over one", "_executors", "rows_s", _DASK[1], to=_DASK[0], least=1.8),
     _reconcile(
+        "two workers over one, in round trips alone",
+        "_executors",
+        "rows_s",
+        {"executor": "2 waiting"},
+        to={"executor": "1 waiting"},
+        least=1.8,
+    ),
+    _reconcile(
         "an event loop over one Dask worker", "_executors", "rows_s", {"executor": "event loop"}, to=_DASK[0], most=1.25
     ),
 )

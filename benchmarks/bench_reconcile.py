@@ -7,7 +7,7 @@ Calls are held against full pages alone. *waiting* is on an event loop where wai
 no time, so that only round trips count. *model* runs the model of
 tests/reconcile a thousand times; *diff* compares a book with what a walk has written, *read* only reads both files;
 *loaded* has dlt load the same orders from the same server; *executors* walk one seller with latency, and count rows per
-second from the first commit on.
+second from the first commit on; those that are *waiting* do so in virtual time, on no processes.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Self
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
@@ -40,6 +41,8 @@ from benchmarks.harness import Options, Result, Row
 from benchmarks.virtual_time import LoopClock, VirtualLoop
 from paymentsdk import OPERATIONS, FlowControl, PaymentsClient, Request, Response
 from paymentsdk.reconcile import DaskExecutor, Executor, ProcessExecutor, walk
+from paymentsdk.reconcile._job import Job, JobDone, do
+from paymentsdk.reconcile._processes import JOBS_PER_WORKER
 from paymentsdk.reconcile._rows import OrderPage, Rows, write
 from paymentsdk.reconcile._walker import MOST_PENDING
 from paymentsdk.reconcile._windows import EPOCH, MILLISECOND
@@ -351,7 +354,7 @@ def comparing(options: Options) -> Result:
 def sharing(options: Options) -> Result:
     """Walk one seller with latency: on one event loop, and on one and two worker processes of each kind."""
     # So slow that it is the latency that counts, also on a machine that does other things.
-    count, latency = 3_000 if options.quick else 30_000, 0.25
+    count, latency = 3_000 if options.quick else 100_000, 0.25
     make = partial(connect, count, latency)
     table = []
     server = import_module("benchmarks.reconcile_server")
@@ -366,12 +369,48 @@ def sharing(options: Options) -> Result:
         for name, executor in executors.items():
             rate = asyncio.run(_rate(make, executor))
             table.append(Row({"executor": name}, {"rows_s": [rate]}))
+    for workers in (1, 2, 4):
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            rate = runner.run(_rate(make, Waiting(make, workers)))
+        table.append(Row({"executor": f"{workers} waiting"}, {"rows_s": [rate]}))
     return harness.result("bench_reconcile_executors", table, options, baseline={"executor": "event loop"})
+
+
+class Waiting:
+    """Workers that only wait: each has a client and calls in flight of its own, on one event loop of virtual time."""
+
+    def __init__(self, make: Callable[[], PaymentsClient], workers: int, in_flight: int = 8) -> None:
+        self._make = make
+        self._in_flight = in_flight
+        self._budgets = [asyncio.Semaphore(in_flight) for _ in range(workers)]
+        self._clients: list[PaymentsClient] = []
+        self._load = [0] * workers
+
+    @property
+    def slots(self) -> int:
+        return JOBS_PER_WORKER * len(self._load)
+
+    async def run(self, job: Job) -> JobDone:
+        i = self._load.index(min(self._load))
+        self._load[i] += 1
+        try:
+            return await do(job, self._clients[i], self._in_flight, self._budgets[i])
+        finally:
+            self._load[i] -= 1
+
+    async def __aenter__(self) -> Self:
+        self._clients = [self._make() for _ in self._load]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for client in self._clients:
+            await client.aclose()
 
 
 async def _rate(make: Callable[[], PaymentsClient], executor: Executor | None) -> float:
     """Return the rows per second of a walk, from its first commit on: without what processes need to start."""
     told: list[tuple[float, int]] = []
+    loop = asyncio.get_running_loop()
     with tempfile.TemporaryDirectory() as out:
         async with make() as client:
             await walk(
@@ -380,7 +419,7 @@ async def _rate(make: Callable[[], PaymentsClient], executor: Executor | None) -
                 accounts=["s0"],
                 out=out,
                 executor=executor,
-                progress=lambda progress: told.append((time.perf_counter(), progress.rows)),
+                progress=lambda progress: told.append((loop.time(), progress.rows)),
             )
     (begun, before), (ended, rows) = told[0], told[-1]
     return (rows - before) / max(ended - begun, 0.001)

@@ -58,6 +58,8 @@ an interruption: the same command goes on where it was.
 #: Seconds between two lines where there is no terminal.
 _QUIET = 5.0
 _FASTEST = 1e6
+#: In which there may be orders.
+_YEARS = range(1970, 9999)
 
 
 def add_reconcile(commands: SubParsers[argparse.ArgumentParser]) -> None:
@@ -162,12 +164,15 @@ def _connect(accounts: str | None, rate: float | None, out: str) -> PaymentsClie
 def _tokens(path: str) -> dict[str, str]:
     """Return the tokens in a file, by account."""
     try:
-        return msgspec.json.decode(Path(path).read_bytes(), type=dict[str, str])
+        tokens = msgspec.json.decode(Path(path).read_bytes(), type=dict[str, str])
     except msgspec.MsgspecError:
         # Not its text: it has tokens.
         raise RequestInvalid("--accounts", f'{path} is no JSON object such as {{"shop-1": "TEST-..."}}') from None
     except OSError as error:
         raise RequestInvalid("--accounts", f"cannot be read: {error}") from None
+    if not tokens:
+        raise RequestInvalid("--accounts", f"{path} has no account")
+    return tokens
 
 
 @asynccontextmanager
@@ -178,13 +183,18 @@ async def _opened_book(options: Namespace) -> AsyncIterator[Book]:
     names = pairs(options.column)
     kind, _, journal = options.book.partition(":")
     if kind == "journal":
+        if names or options.query:
+            raise RequestInvalid("BOOK", "is a journal: it takes neither --column nor --query")
         opened = SQLiteJournal(_existing(journal))
         try:
             yield Book.journal(opened)
         finally:
             await opened.aclose()
         return
-    match Path(options.book).suffix:
+    suffix = Path(options.book).suffix.lower()
+    if options.query and suffix in (".parquet", ".csv"):
+        raise RequestInvalid("--query", f"is for a SQLite database, and not for a {suffix} file")
+    match suffix:
         case ".parquet":
             yield Book.parquet(options.book, names=names)
         case ".csv":
@@ -211,7 +221,9 @@ def _moment(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no day such as 2026-11-22") from None
+        moment = None
+    if moment is None or moment.year not in _YEARS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no day such as 2026-11-22")
     if len(text) == len("2026-11-22"):
         return moment.replace(tzinfo=UTC)
     if moment.tzinfo is None:

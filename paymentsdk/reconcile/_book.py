@@ -249,10 +249,15 @@ def _run(database: DuckDBPyConnection, statement: str, source: _Source) -> list[
         # What `_column` has put there: the row, the column, and the value.
         row, name, value = (*str(error).rpartition("book#")[2].split("#", 2), "", "")[:3]
         if name not in COLUMNS:
-            raise RequestInvalid("book", f"cannot be read: {error}") from None
+            raise _unreadable(error) from None
         raise RequestInvalid(f"book[{row}].{name}", f"{COLUMNS[name].rule}, and is {value[:80]!r}") from None
     except engine.Error as error:
-        raise RequestInvalid("book", f"cannot be read: {error}") from None
+        raise _unreadable(error) from None
+
+
+def _unreadable(error: Exception) -> RequestInvalid:
+    # Without the part of the statement, which is ours.
+    return RequestInvalid("book", f"cannot be read: {str(error).partition('LINE 1:')[0].strip()}")
 
 
 def _column(name: str, own: str, kind: str | None) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from uuid import uuid4
 
 from paymentsdk._validate import check_within
+from paymentsdk.errors import RequestInvalid
 from paymentsdk.reconcile._job import MOST_PER_WORKER, Job, JobDone, do
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class DaskExecutor:
         in_flight: Calls in flight of each worker process, 1 to 1,000.
 
     Raises:
-        RequestInvalid: *in_flight* is out of range.
+        RequestInvalid: *in_flight* is out of range; at the begin of a walk, *address* is none.
     """
 
     def __init__(self, connect: Callable[[], PaymentsClient], address: str, *, in_flight: int = 16) -> None:
@@ -60,17 +61,26 @@ class DaskExecutor:
 
         Raises:
             PaymentsError: A call failed.
-            distributed.KilledWorker: Too many workers have died with it, as Dask is configured.
+            ChildProcessError: Too many workers have died with it, as Dask is configured.
         """
         future = self._cluster.submit(_do, job, self._run, self._connect, self._in_flight, pure=False)
         try:
             done: JobDone = await future
+        except import_module("distributed").KilledWorker as error:
+            raise ChildProcessError(str(error)) from None
         finally:
             future.release()
         return done
 
     async def __aenter__(self) -> Self:
-        self._cluster = await import_module("distributed").Client(self._address, asynchronous=True)
+        self._cluster = import_module("distributed").Client(self._address, asynchronous=True)
+        try:
+            await self._cluster
+        except BaseException as error:
+            await self._cluster.close()
+            if isinstance(error, ValueError):
+                raise RequestInvalid("address", str(error)) from None
+            raise
         self._threads = sum((await self._cluster.nthreads()).values())
         return self
 

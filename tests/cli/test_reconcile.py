@@ -122,6 +122,17 @@ async def test_exit_codes_say_what_went_wrong(shop: Shop) -> None:
     nowhere = await shop.run("--csv", "nowhere/report.csv")
     assert (2, "No such file") == (nowhere.code, nowhere.err[nowhere.err.index("No such") :][:12])
 
+    (shop.directory / "none.json").write_text("{}", encoding="utf-8")
+    for wrong_too in (
+        ("--query", "SELECT 1"),
+        ("--accounts", "none.json"),
+        ("--executor", "dask:nonsense"),
+        ("--from", "9999-12-31"),
+    ):
+        done = await shop.run(*wrong_too)
+        assert 2 == done.code, done.err
+        assert "Traceback" not in done.err
+
     token = await shop.run(environment={"PAYMENTSDK_ACCESS_TOKEN": "TEST-1-2-secret-3"})
     assert 3 == token.code
     assert "secret" not in token.err

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -157,6 +159,39 @@ def test_a_worker_closes_the_client_of_a_driver_that_was_killed(
         done = _dask._do(job, "killed", connect, 8)
         assert event.wait(10)
         assert ROWS // 2 == sum(entry.rows for entry in done.entries)
+
+
+async def test_too_many_deaths_end_the_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dask gives a job up by an error of its own; the caller need not know it."""
+    distributed = pytest.importorskip("distributed")
+
+    class Cluster:
+        """A cluster whose workers die with every job."""
+
+        def __init__(self, *_: object, **options: object) -> None: ...
+
+        def __await__(self) -> Iterator[None]:
+            return asyncio.sleep(0).__await__()
+
+        async def nthreads(self) -> dict[str, int]:
+            return {"worker": 1}
+
+        async def run(self, *_: object, **options: object) -> None: ...
+
+        async def close(self) -> None: ...
+
+        def submit(self, *_: object, **options: object) -> asyncio.Future[None]:
+            future = Future()
+            future.set_exception(distributed.KilledWorker("job", SimpleNamespace(address="tcp://w:1"), 3))
+            return future
+
+    class Future(asyncio.Future):
+        def release(self) -> None: ...
+
+    monkeypatch.setattr(distributed, "Client", Cluster)
+
+    with pytest.raises(ChildProcessError, match="tcp://w:1"):
+        await walked(tmp_path / "out", DaskExecutor(connecting(tmp_path), "tcp://127.0.0.1:1"))
 
 
 async def test_a_worker_without_a_client_ends_the_walk(tmp_path: Path) -> None:
