@@ -249,6 +249,24 @@ async def test_a_file_that_cannot_be_written_is_told_at_the_start(tmp_path, monk
         Sandbox(db=path)
 
 
+@pytest.mark.parametrize(
+    ("code", "is_hinted"), [(sqlite3.SQLITE_IOERR_SHMSIZE, True), (sqlite3.SQLITE_CANTOPEN, False)]
+)
+def test_a_start_on_a_full_disk_is_told(tmp_path, monkeypatch, code, is_hinted):
+    """SQLite finds no room for the index of its log, and calls that a failure of the disk."""
+
+    def fail(*_: object, **__: object) -> sqlite3.Connection:
+        error = sqlite3.OperationalError("what SQLite says")
+        error.sqlite_errorcode = code
+        raise error
+
+    monkeypatch.setattr(sqlite3, "connect", fail)
+    with pytest.raises(OSError, match="what SQLite says") as failed:
+        Sandbox(db=str(tmp_path / "sandbox.db"))
+
+    assert is_hinted == str(failed.value).endswith(": the disk may be full")
+
+
 def cramped(path: object, **options: object) -> sqlite3.Connection:
     """Open a database on a disk that has room for two pages."""
     connection = sqlite3.Connection(path, **options)
