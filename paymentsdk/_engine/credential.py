@@ -92,7 +92,7 @@ class Credential(Struct, eq=False):
         return "Credential(***)"
 
     def __rich_repr__(self) -> list[tuple[str, object]]:
-        return [("signer", self.signer)]
+        return []
 
     def secrets(self, body: object) -> list[str]:
         """Return what nothing may show of a request with *body*."""
