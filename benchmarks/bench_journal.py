@@ -23,11 +23,12 @@ import sqlite3
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from email.utils import formatdate
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 from unittest.mock import patch
 
 from benchmarks import harness, payloads
@@ -43,6 +44,8 @@ CALLS = {1: 150, 16: 2_000, 128: 3_000}
 _REQUEST = payloads.order_request()
 #: Values of a row that is settled.
 _SETTLED = 6
+#: Rows to write in one transaction, and what is told when they are.
+_Batch: TypeAlias = tuple[Sequence[_sqlite.Job], asyncio.Future[None]]
 
 
 def forced_write(folder: Path, times: int = 20) -> float:
@@ -99,30 +102,30 @@ def _to_bar(found: dict[str, float], in_flight: int, promised: Mapping[int, floa
     return {**found, "calls_to_bar": found["calls_s"] / promised[in_flight]} if in_flight in promised else found
 
 
-def _keep(path: Path, waiting: queue.SimpleQueue[tuple[Sequence[_sqlite.Job], Callable[[], None]] | None]) -> None:
+def _keep(path: Path, waiting: queue.SimpleQueue[_Batch | None]) -> None:
     """Write what is *waiting*, each batch in a transaction, and say so."""
     database = sqlite3.connect(path, isolation_level=None)
     for statement in ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL", _sqlite.TABLE, _sqlite.INDEX):
         database.execute(statement)
     while (batch := waiting.get()) is not None:
-        jobs, done = batch
+        jobs, written = batch
         database.execute("BEGIN IMMEDIATE")
         for statement in (_sqlite.SETTLE, _sqlite.INSERT):
             database.executemany(statement, [job.values for job in jobs if job.statement is statement])
         database.execute("COMMIT")
-        done()
+        written.get_loop().call_soon_threadsafe(written.set_result, None)
     database.close()
 
 
 async def _sqlite3_by_hand(path: Path, batches: Iterable[Sequence[_sqlite.Job]], calls: int) -> float:
     """Return the CPU time per call of what a journal wrote, by the standard library alone, in microseconds."""
-    waiting: queue.SimpleQueue[tuple[Sequence[_sqlite.Job], Callable[[], None]] | None] = queue.SimpleQueue()
-    writing, loop = threading.Thread(target=_keep, args=(path, waiting)), asyncio.get_running_loop()
+    waiting: queue.SimpleQueue[_Batch | None] = queue.SimpleQueue()
+    writing = threading.Thread(target=_keep, args=(path, waiting))
     writing.start()
     cpu = time.process_time()
     for jobs in batches:
-        written = loop.create_future()
-        waiting.put((jobs, partial(loop.call_soon_threadsafe, written.set_result, None)))
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting.put((jobs, written))
         await written
     cpu = time.process_time() - cpu
     waiting.put(None)
