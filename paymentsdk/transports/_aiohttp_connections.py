@@ -82,7 +82,7 @@ class NoCookies(aiohttp.DummyCookieJar):
         return self._none
 
 
-class Wire(asyncio.Protocol):
+class Wire(asyncio.BufferedProtocol):
     """Stands between a connection and aiohttp's protocol, and knows whether a request is on the connection.
 
     Bytes that arrive while there is none belong to nobody: aiohttp would take them for the response to the next
@@ -90,6 +90,7 @@ class Wire(asyncio.Protocol):
     """
 
     def __init__(self, handler: ResponseHandler, transport: asyncio.Transport, gate: Gate, host: Host) -> None:
+        self.buffer = gate.buffer
         self.busy = False
         self.large = False
         self.gate = gate
@@ -114,6 +115,13 @@ class Wire(asyncio.Protocol):
     def discard(self) -> None:
         """Have no further request start on the connection, and fail one that has started."""
         self.transport.abort()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        del sizehint  # There is one for all connections, see `Gate.buffer`.
+        return self.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(bytes(self.buffer[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
         if self.busy:

@@ -89,7 +89,7 @@ class ConnectionResponse(Response, frozen=True):
     connection: Connection | None = None
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """One connection, which carries one request at a time. It holds a place in its pool until it is closed.
 
     Args:
@@ -273,6 +273,15 @@ class Connection(asyncio.Protocol):
             self._drained.set_result(None)
 
     # --- the response --------------------------------------------------------------------------------------------
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Lend the buffer of the pool, of any size: what was read is taken out before another connection reads."""
+        del sizehint
+        return self._pool.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take out what was read."""
+        self.data_received(bytes(self._pool.buffer[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
         """Read a part of the response."""
