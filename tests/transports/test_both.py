@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import subprocess
 import sys
 import traceback
+import tracemalloc
 
 import pytest
 
@@ -92,6 +94,35 @@ def test_a_transport_belongs_to_its_process(kind) -> None:
     first, of_the_child, after = parent.stdout.splitlines()
     assert ("200", "0 200") == (first, after), parent.stderr
     assert "belong to another process" in of_the_child
+
+
+def respond_twice(listening: socket.socket) -> None:
+    """Give two requests on one connection a small response each, without a memory of one's own."""
+    with listening.accept()[0] as peer:
+        for _ in range(2):
+            peer.recv(4096)
+            peer.sendall(http())
+
+
+@both
+async def test_reading_takes_no_memory_from_the_system(kind) -> None:
+    """A kept connection reads into a buffer that is there: by itself asyncio takes 256 KiB for each response."""
+    transport = kind()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        serving = asyncio.get_running_loop().run_in_executor(None, respond_twice, listening)
+        request = Request("GET", f"http://127.0.0.1:{listening.getsockname()[1]}/")
+        await transport.send(request)
+        tracemalloc.start()
+        try:
+            before, _ = tracemalloc.get_traced_memory()
+            assert 200 == (await transport.send(request)).status
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        await serving
+    await transport.aclose()
+
+    assert most - before < 64 * 1024
 
 
 @both
