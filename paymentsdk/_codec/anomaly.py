@@ -11,6 +11,8 @@ from msgspec import DecodeError, Struct
 MALFORMED = (DecodeError, UnicodeDecodeError, RecursionError)
 #: Reports that one response may have: a page can have some in each of a hundred thousand rows.
 MOST_REPORTS = 100
+#: Entries of lists that one response may lose. Each is reported, and takes fifty times the room of its two bytes.
+MOST_MISSING = 10_000
 
 
 class DecodingError(ValueError):
@@ -22,7 +24,7 @@ class Anomaly(Struct, frozen=True):
 
     A response has at most 100 of them, and one more that counts the rest: its `value` is their number. Never among the
     rest are entries of lists that are missing from the result, and the first member that the response to a write was to
-    be identified by.
+    be identified by. A response with more than 10,000 missing entries is rejected.
     """
 
     path: str
@@ -87,6 +89,8 @@ class Reports:
         elif isinstance(place[-1], int):
             # A walk counts them, since the platform does.
             self._missed.append(found)
+            if len(self._kept) + len(self._missed) > MOST_MISSING:
+                raise DecodingError(f"more than {MOST_MISSING:,} entries of its lists are none")
         elif self._essential is not None and self._essential(found):
             self._missed.append(found)
             self._essential = None

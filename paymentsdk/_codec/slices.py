@@ -17,6 +17,8 @@ from paymentsdk._codec.relaxed import RelaxedRows
 
 #: Bytes of rows that are decoded in one piece: a few hundred microseconds, and a few milliseconds if all are malformed.
 SLICE = 32_768
+#: Entries of which a piece has no more, however short they are: what is no row is still told.
+MOST_ENTRIES = 1_000
 
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
 _entries = msgspec.json.Decoder(list[Raw]).decode
@@ -66,10 +68,10 @@ class Rows(Struct, frozen=True):
 
 
 def _pieces(entries: list[Raw]) -> Iterator[tuple[int, list[Raw]]]:
-    """Yield *entries* in pieces of some `SLICE` bytes, each with the number of its first."""
+    """Yield *entries* in pieces of some `SLICE` bytes or fewer, each with the number of its first."""
     first = size = 0
     for i, entry in enumerate(entries, 1):
         size += len(memoryview(entry))
-        if size >= SLICE or i == len(entries):
+        if size >= SLICE or i - first == MOST_ENTRIES or i == len(entries):
             yield first, entries[first:i]
             first, size = i, 0

@@ -151,6 +151,17 @@ def test_rows_that_are_no_rows_are_named_each() -> None:
     assert 300 == len(value.elements)
 
 
+@pytest.mark.control("paymentsdk._codec.anomaly.MOST_MISSING", 10**9)
+@pytest.mark.parametrize("entry", [None, [], "text", 5], ids=str)
+def test_a_page_of_nothing_but_missing_rows_is_rejected(entry: object) -> None:
+    """Each is reported, so that millions of them in a few megabytes would fill the memory."""
+    value, anomalies = SEARCH.decode(page([entry] * 10_000))
+    with pytest.raises(ValueError, match="more than 10,000 entries of its lists are none"):
+        SEARCH.decode(page([entry] * 10_001))
+
+    assert (0, 10_000) == (len(value.elements), len(anomalies))
+
+
 async def test_a_walk_over_such_pages_loses_no_row() -> None:
     """Beyond a hundred anomalies, entries that are no rows still take their places."""
     rows = [row for number in range(1, 301) for row in (malformed(number), None)]
