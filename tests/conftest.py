@@ -73,6 +73,13 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def old_objects() -> None:
+    """Spare it what the tests of other files have left, too: those that call it would pay for all of that."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Fail a test that is skipped for what is not installed, where PAYMENTSDK_TESTS_NEED_ALL is set.
