@@ -136,6 +136,7 @@ class Diff:
         for step in range(steps):
             self._run("SET VARIABLE steps = ?", steps)
             self._run("SET VARIABLE step = ?", step)
+            self._part("agreeing")
             self._part("several")
 
     def _count(self, table: str) -> int:

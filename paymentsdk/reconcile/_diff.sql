@@ -110,10 +110,34 @@ CREATE TABLE ours_left AS FROM our_candidates WHERE h IN (FROM repeated);
 CREATE TABLE theirs_left AS FROM their_candidates WHERE h IN (FROM repeated);
 DROP TABLE their_candidates;
 
+-- @agreeing
+-- Of references for which the platform has no more orders than the book, those that agree: ranked with the others, one
+-- that differs would shift all after it. Done in so many `steps`, by hash.
+CREATE TABLE agreed AS
+    WITH
+        ours AS (
+            SELECT *, fingerprint(currency, total, paid, refunded, state_of(status)) AS f,
+                row_number() OVER (PARTITION BY account, reference, f ORDER BY n) AS place,
+                count(*) OVER (PARTITION BY account, reference) AS times
+            FROM ours_left WHERE h % getvariable('steps') = getvariable('step')
+        ),
+        ranked AS (
+            SELECT *, fingerprint(currency, total, paid, refunded, state) AS f,
+                row_number() OVER (PARTITION BY account, reference, f ORDER BY id) AS place,
+                count(*) OVER (PARTITION BY account, reference) AS times
+            FROM theirs_left WHERE h % getvariable('steps') = getvariable('step')
+        )
+    SELECT b.n, b.account, t.id
+    FROM ours AS b JOIN ranked AS t
+        ON b.account = t.account AND b.reference = t.reference AND b.f = t.f AND b.place = t.place
+    WHERE t.times <= b.times;
+DELETE FROM ours_left WHERE n IN (SELECT n FROM agreed);
+DELETE FROM theirs_left WHERE (account, id) IN (SELECT (account, id) FROM agreed);
+DROP TABLE agreed;
+
 -- @several
 -- One by one, those of most money first: `ours_left` with `theirs_left`, of which unpaid orders stand for paid ones only
--- where there are no others. Paid orders that are left are doubles of the last. This takes memory: it is done in
--- so many `steps`, by hash.
+-- where there are no others. Paid orders that are left are doubles of the last.
 INSERT INTO found
     WITH
         ours AS (

@@ -165,12 +165,14 @@ class World:
             self._agree(name, reference, created)
 
     def plant_same_amount_twice(self, name: str, reference: str, created: int) -> None:
-        """Orders that only their totals tell apart, in another order on each side, beside one that differs."""
+        """Orders that only their totals tell apart, in another order on each side, and one that differs by a cent."""
         paid = Decimal("4.10")
         for i, total in enumerate((Decimal(9), Decimal(5))):
             self._book(name, reference, created, paid=paid, total=Decimal(14) - total)
             self._show(name, reference, created - i, paid, total=total)
-        self.plant_paid_amount(name, reference, created)
+        self._book(name, reference, created, paid=paid, total=Decimal(20))
+        self._show(name, reference, created, paid + Decimal("0.01"), total=Decimal(20))
+        self._differs(name, reference, Outcome.PAID_AMOUNT)
 
     def plant_unpaid_besides(self, name: str, reference: str, created: int) -> None:
         """A checkout that was opened, and one that was paid."""
