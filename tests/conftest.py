@@ -80,6 +80,11 @@ def old_objects() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Give all of it back: at the end an extension may look for what it has left."""
+    gc.unfreeze()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Fail a test that is skipped for what is not installed, where PAYMENTSDK_TESTS_NEED_ALL is set.
