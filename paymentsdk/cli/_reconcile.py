@@ -50,10 +50,10 @@ examples:
   paymentsdk reconcile shop.db --out run --query "SELECT * FROM orders"
   paymentsdk reconcile journal:payments.db --out run
 
-The exit code is 0 if nothing differs, 1 if something does, 2 for a command or a
-book that makes no sense or files that cannot be written, 3 if the platform takes
-no token, 4 if it cannot be asked, 5 if not all orders could be seen, and 130 for
-an interruption: the same command goes on where it was.
+The exit code is 0 if nothing differs, 1 if something does, 2 for a command or
+a book that makes no sense or files that cannot be written, 3 if the platform
+takes no token, 4 if it cannot be asked, 5 if not all orders could be seen,
+and 130 for an interruption: the same command goes on where it was.
 """
 #: Seconds between two lines where there is no terminal.
 _QUIET = 5.0
