@@ -171,7 +171,7 @@ def run(benches: Sequence[str], *, quick: bool, folder: Path) -> None:
 def main() -> None:
     """Run if asked to, print the bars, write the page if asked to."""
     line = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    line.add_argument("--run", action="store_true", help="run the benches first, for a quarter of an hour")
+    line.add_argument("--run", action="store_true", help="run the benches first, for twenty minutes")
     line.add_argument("--quick", action="store_true", help="with --run: a few calls each, which measure nothing")
     line.add_argument("--only", nargs="*", default=[], choices=BENCHES, metavar="BENCH", help="run only these")
     line.add_argument("--results", type=Path, default=RESULTS, help="where the JSON is (%(default)s)")

@@ -32,10 +32,6 @@ TOLERANCE = 60.0
 class RecordState(Enum):
     """What is known of a record."""
 
-    __hash__ = (
-        object.__hash__
-    )  # Each is itself alone; the one of `Enum` is a call in Python, at each look into a table.
-
     #: Its owner is about to send it, or has sent it: only the living owner can tell.
     PENDING = "pending"
     #: An owner works on it, and an earlier attempt may have taken effect.
@@ -135,8 +131,6 @@ class Found(Enum):
 
 class Action(Enum):
     """What a call does with the record that it found."""
-
-    __hash__ = object.__hash__
 
     SEND = "send"
     WAIT = "wait for the call that is under way"
