@@ -173,7 +173,8 @@ def test_counts_follow_what_is_written_and_the_lower_bound(edge):
                 expected.append(len(store.find(things, tenant, [*conditions, since])))
 
     store.close()
-    assert expected == counted
+    # Not the lists themselves: to explain how they differ takes pytest a minute where CI is set.
+    assert [] == [pair for pair in zip(expected, counted, strict=True) if pair[0] != pair[1]][:3]
     assert len({*expected}) > 5
 
 
