@@ -36,6 +36,8 @@ __all__ = [
 #: A row, by the names of its columns.
 Row = Mapping[str, object]
 _WIDTH = 80
+#: What a terminal is told to show its cursor.
+_SHOW_CURSOR = b"\x1b[?25h"
 _GAP = "  "
 #: A cell of a table that chooses its columns by itself has at most so many characters.
 _LONGEST = 40
@@ -130,7 +132,7 @@ def progress(what: str, *, shown: bool = True) -> Iterator[Callable[[int, int | 
 
             columns = (SpinnerColumn(), TextColumn("{task.description}"), MofNCompleteColumn())
             console = Console(stderr=True)
-            with _shown_again(console.show_cursor), Progress(*columns, console=console, transient=True) as bar:
+            with _shown_again(), Progress(*columns, console=console, transient=True) as bar:
                 task = bar.add_task(what, total=None)
                 yield lambda done, total: bar.update(task, completed=done, total=total)
             return
@@ -138,11 +140,11 @@ def progress(what: str, *, shown: bool = True) -> Iterator[Callable[[int, int | 
 
 
 @contextmanager
-def _shown_again(show_cursor: Callable[[], object]) -> Iterator[None]:
+def _shown_again() -> Iterator[None]:
     """Let SIGTERM end the program as ever, but not leave a terminal without its cursor."""
 
     def end(number: int, _: object) -> None:
-        show_cursor()
+        os.write(sys.stderr.fileno(), _SHOW_CURSOR)  # Past rich, which may be amid a write of its own.
         signal.signal(number, before)
         signal.raise_signal(number)
 

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -31,9 +32,10 @@ def connect(directory: Path, *, dies_at: int = 0, rate: float = 0.0) -> Payments
         calls += 1
         with (directory / "calls").open("a") as file:
             file.write(f"{os.getpid()} {time.monotonic()}\n")
-        if calls == dies_at and (directory / "dies").exists():
-            (directory / "dies").unlink()
-            os.kill(os.getpid(), signal.SIGKILL)
+        if calls == dies_at:
+            with suppress(FileNotFoundError):  # Another worker was first, and dies.
+                (directory / "dies").unlink()
+                os.kill(os.getpid(), signal.SIGKILL)
         return await handler(request)
 
     flow = FlowControl(share=RateShare(directory / "rate.db", rate)) if rate else FlowControl()
