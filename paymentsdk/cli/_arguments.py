@@ -7,8 +7,6 @@ from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Iterator
 from urllib.parse import urlsplit
 
-__all__ = ["Choices", "address", "count", "duration", "file", "order_name", "pair", "pairs", "port"]
-
 _LARGEST_PORT = 65_535
 #: How people write a duration who do not know ISO 8601: `20m`, `2 days`. Months are none of these, nor is `1.5 h`.
 _SPOKEN = re.compile(

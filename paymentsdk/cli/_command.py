@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from argparse import _SubParsersAction as SubParsers
 
-__all__ = ["Command", "add_command", "ask"]
-
 
 #: Does what the options ask for with the sandbox.
 Command = Callable[[Running, "Namespace"], Output]

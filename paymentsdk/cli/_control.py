@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from argparse import _SubParsersAction as SubParsers
 
-__all__ = ["add_advance", "add_pay", "add_policies"]
-
 _PREFERENCE = re.compile(r"[0-9]+-[0-9a-f-]{36}\Z")
 
 

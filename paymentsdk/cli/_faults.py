@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from paymentsdk.sandbox import FaultRule
 
-__all__ = ["add_faults"]
-
 
 def add_faults(commands: SubParsers[argparse.ArgumentParser]) -> None:
     """Add ``faults``, with commands of its own."""

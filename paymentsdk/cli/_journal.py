@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from paymentsdk.journal import Journal, Record, RecoverySummary
 
-__all__ = ["add_journal"]
-
 _DEFAULT_FILE = "payments.db"
 #: Names the journal, also with the password of a database: arguments are seen by everybody on the machine.
 _VARIABLE = "PAYMENTSDK_JOURNAL"

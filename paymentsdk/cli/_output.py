@@ -19,20 +19,6 @@ from msgspec import Struct
 from paymentsdk.cli._words import in_terminal, wrapped
 from paymentsdk.errors import visible
 
-__all__ = [
-    "Output",
-    "Row",
-    "columns",
-    "csv_writer",
-    "discard_stdout",
-    "fields",
-    "print_json",
-    "print_output",
-    "print_table",
-    "progress",
-    "spoken",
-]
-
 #: A row, by the names of its columns.
 Row = Mapping[str, object]
 _WIDTH = 80

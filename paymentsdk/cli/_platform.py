@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     AnyOperation = Operation[object, object]
 
-__all__ = ["Connect", "add_operations"]
-
 #: Makes the client, of the profile that is named.
 Connect = Callable[[str | None], "PaymentsClient"]
 

@@ -16,8 +16,6 @@ from paymentsdk.errors import RequestInvalid
 if TYPE_CHECKING:
     from paymentsdk.client import PaymentsClient
 
-__all__ = ["connect", "profiles"]
-
 _HINT = "say where the platform is: PAYMENTSDK_BASE_URL and PAYMENTSDK_ACCESS_TOKEN, or a profile in {file}"
 
 

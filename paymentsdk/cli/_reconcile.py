@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from paymentsdk.client import PaymentsClient
     from paymentsdk.reconcile import Book, Executor, Progress, Report
 
-__all__ = ["add_reconcile"]
-
 SAME, DIFFERENT, MISUSED, TOKEN, PLATFORM, NOT_WHOLE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 _EPILOG = """\
 examples:

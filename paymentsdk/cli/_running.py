@@ -15,8 +15,6 @@ from paymentsdk.cli._arguments import address
 if TYPE_CHECKING:
     from http.client import HTTPConnection
 
-__all__ = ["DEFAULT_HOST", "DEFAULT_PORT", "NoResponseError", "Running", "SandboxError"]
-
 T = TypeVar("T")
 
 DEFAULT_HOST = "127.0.0.1"

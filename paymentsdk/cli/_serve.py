@@ -19,8 +19,6 @@ from paymentsdk.sandbox import Clock, Sandbox, SandboxInfo
 if TYPE_CHECKING:
     from argparse import Namespace
 
-__all__ = ["serve"]
-
 #: What the sandbox calls its arguments, where that is not what they are called here.
 _OPTIONS = {"`public`": "--public", "public_url": "--public-url"}
 

@@ -7,8 +7,6 @@ import sys
 import textwrap
 from typing import TextIO
 
-__all__ = ["counted", "in_terminal", "sentence", "wrapped"]
-
 
 def counted(number: int, one: str, many: str | None = None) -> str:
     """Return *number* with its noun: ``1 order``, ``2,000 orders``; *many* is of those that add no ``s``."""

@@ -21,8 +21,6 @@ from paymentsdk.sandbox._pipeline import CLIENT_GONE, Authenticate, Pipeline
 from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._responses import SHAPES, Rejected, cause
 
-__all__ = ["make_app"]
-
 _PIPELINE = web.AppKey("pipeline", Pipeline)
 #: As a rule somebody has put a path into the base URL.
 _NOTHING_HERE = "nothing is at this path; the base URL of the sandbox has none of its own"

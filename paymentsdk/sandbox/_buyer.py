@@ -30,8 +30,6 @@ from paymentsdk.sandbox._records import (
 from paymentsdk.sandbox._responses import Rejected
 from paymentsdk.sandbox._table import Table
 
-__all__ = ["Buyer", "Outcome", "PaymentMethod"]
-
 D = TypeVar("D", bound=Struct)
 
 Outcome = Literal["approved", "rejected", "in_review"]

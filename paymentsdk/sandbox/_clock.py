@@ -11,8 +11,6 @@ from msgspec import Struct
 
 from paymentsdk.resources.common import parse_duration
 
-__all__ = ["Clock", "ClockEvent", "ClockState"]
-
 _NOTHING = timedelta(0)
 #: Far enough for every rule, and near enough that what falls due meanwhile can be counted.
 LONGEST_ADVANCE = timedelta(days=3660)

@@ -12,8 +12,6 @@ from paymentsdk.sandbox import _magic_values
 from paymentsdk.sandbox._handlers import HANDLERS, noun_of
 from paymentsdk.sandbox._responses import Rejected
 
-__all__ = ["CAUSES", "cause_of", "general", "magic_value", "reject", "ways"]
-
 B = TypeVar("B")
 _SERVER_ERRORS = 500
 

@@ -36,8 +36,6 @@ from paymentsdk.sandbox._responses import Rejected
 from paymentsdk.sandbox._table import Table
 from paymentsdk.sandbox._tenants import TenantRequest
 
-__all__ = ["COMMANDS", "PARAMETERS", "Command"]
-
 S = TypeVar("S", bound=Struct)
 
 #: Rows that a list holds unless `limit` asks for others, newest first.

@@ -21,8 +21,6 @@ from paymentsdk.sandbox._table import Documents, Table
 if TYPE_CHECKING:
     from paymentsdk.sandbox._ids import Ids
 
-__all__ = ["Call", "SellerContext"]
-
 D = TypeVar("D", bound=Struct)
 B = TypeVar("B", covariant=True)
 

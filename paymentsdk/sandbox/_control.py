@@ -19,8 +19,6 @@ from paymentsdk.sandbox._keys import ALLOWED_HOSTS, PLATFORM, PREFIX, STOPPING, 
 from paymentsdk.sandbox._parsing import TOO_LARGE
 from paymentsdk.sandbox._responses import Rejected
 
-__all__ = ["ALLOWED_HOSTS", "PREFIX", "add_routes", "guarded"]
-
 #: Seconds between two looks at the clock while someone watches, and between signs of life on a quiet stream.
 _TICK = 1.0
 

@@ -8,8 +8,6 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-__all__ = ["Comparison", "Condition", "Counts"]
-
 Comparison: TypeAlias = Literal["=", "<>", "<", "<=", ">", ">=", "holds"]
 #: A column, how it is compared, and with what; ``holds`` looks for a text within the column's.
 Condition: TypeAlias = tuple[str, Comparison, object]

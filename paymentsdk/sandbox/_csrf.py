@@ -12,8 +12,6 @@ from urllib.parse import SplitResult, urlsplit
 
 from paymentsdk.sandbox._responses import Rejected
 
-__all__ = ["check_origin"]
-
 #: Over http only a page on this machine is told apart by ``Sec-Fetch-Site``, and a GET has no ``Origin``.
 _BROWSER = ("Origin", "Sec-Fetch-Site", "Accept-Language")
 _OWN_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})

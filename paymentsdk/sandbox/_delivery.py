@@ -15,8 +15,6 @@ from msgspec.structs import replace
 from paymentsdk.sandbox._faults import Hit
 from paymentsdk.sandbox._responses import phrase
 
-__all__ = ["Response", "apply_faults", "hang", "pause", "read", "reset_connection", "send"]
-
 _HTML = "<!doctype html>\n<html><head><title>{0}</title></head><body><h1>{0}</h1></body></html>\n"
 #: Seconds for a body to arrive.
 READ_TIMEOUT = 30.0

@@ -7,8 +7,6 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-__all__ = ["COMMON", "EFFECTS", "Effect", "EffectInfo"]
-
 Effect: TypeAlias = Literal[
     "fail_before_commit",
     "lose_response_after_commit",

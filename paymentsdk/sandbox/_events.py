@@ -15,8 +15,6 @@ from msgspec.structs import replace
 
 from paymentsdk._operation.operation import MIB
 
-__all__ = ["Changed", "Event", "Feed", "Queue", "RequestLine"]
-
 #: Requests that are kept, and events that a watcher may be behind before it is told to look at everything anew.
 KEPT_REQUESTS = 200
 MOST_BEHIND = 1_000

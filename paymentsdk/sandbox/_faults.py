@@ -20,8 +20,6 @@ from msgspec.structs import astuple, fields
 from paymentsdk.sandbox._effects import EFFECTS, Effect
 from paymentsdk.sandbox._ids import SeededRandom
 
-__all__ = ["AddedFault", "FaultRule", "Faults", "Hit"]
-
 #: The details that say how an effect comes about; a rule has no others than its own effect takes.
 _DETAILS = frozenset(name for effect in EFFECTS.values() for name in effect.members)
 

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-__all__ = ["SCHEMA", "check_file", "is_full", "naming", "read_kept"]
-
 T = TypeVar("T")
 
 #: Of the tables. A change of them, or of a document that older ones cannot be read as, is another schema.

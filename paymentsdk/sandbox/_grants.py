@@ -9,8 +9,6 @@ from paymentsdk.resources.oauth import DEFAULT_LIFETIME
 from paymentsdk.sandbox._context import SellerContext
 from paymentsdk.sandbox._records import GRANTS, Grant
 
-__all__ = ["SCOPES", "GrantKind", "make_grant", "usable"]
-
 GrantKind: TypeAlias = Literal["access", "refresh", "code"]
 
 SCOPES = "offline_access read write"

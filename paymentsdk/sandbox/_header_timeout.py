@@ -12,8 +12,6 @@ from aiohttp import web
 
 from paymentsdk.sandbox._keys import Route
 
-__all__ = ["HeaderTimeout", "timed"]
-
 #: Seconds for the headers of a request to arrive.
 HEADER_TIMEOUT = 30.0
 

@@ -24,8 +24,6 @@ from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._responses import Rejected
 from paymentsdk.sandbox._store import SavedResponse
 
-__all__ = ["InFlight", "checked_key", "claim_of", "fingerprint", "forgotten", "place_of", "replay"]
-
 #: What one request at a time may hold: a seller, a key, and the place where the key holds (empty for everywhere).
 Claim: TypeAlias = tuple[int, str, str]
 

@@ -6,8 +6,6 @@ from datetime import datetime
 from random import Random
 from uuid import UUID
 
-__all__ = ["Ids", "SeededRandom"]
-
 #: Crockford's alphabet: no letters that look like digits.
 _BASE32 = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _TIME_LENGTH, _CHANCE_LENGTH = 10, 16

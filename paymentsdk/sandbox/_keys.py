@@ -14,8 +14,6 @@ from paymentsdk.sandbox._platform import Platform
 if not hasattr(web, "RequestKey"):  # The client alone may run with an older one.
     raise ImportError(f"the sandbox needs aiohttp 3.14 or later, and {aiohttp.__version__} is installed")
 
-__all__ = ["ALLOWED_HOSTS", "PLATFORM", "PREFIX", "STOPPING", "Route"]
-
 Route: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 PLATFORM = web.AppKey("platform", Platform)

@@ -18,8 +18,6 @@ from paymentsdk._operation.operation import Operation
 from paymentsdk._operation.rules import ErrorCode
 from paymentsdk.sandbox._responses import Rejected
 
-__all__ = ["MagicValue", "requested_error", "value_for"]
-
 B = TypeVar("B")
 
 _DEMAND = re.compile(r"refuse-(?P<slug>[A-Za-z0-9_-]+?)(?:@.*)?\Z", re.DOTALL)

@@ -17,8 +17,6 @@ from paymentsdk.sandbox._magic_values import MagicValue
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._responses import Shape, cause, structs_in
 
-__all__ = ["Handler", "Noun"]
-
 B = TypeVar("B")
 R = TypeVar("R")
 

@@ -22,8 +22,6 @@ from paymentsdk.sandbox._parsing import TOO_LARGE, AnyOperation
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._responses import media_type, structs_in
 
-__all__ = ["document"]
-
 #: What JSON may hold. Here it is what msgspec makes and this module writes down: nobody has to look at it first.
 JSON: TypeAlias = Any
 Schema: TypeAlias = dict[str, JSON]

@@ -12,8 +12,6 @@ from paymentsdk.sandbox._counts import Condition
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._table import Documents
 
-__all__ = ["Rows", "Window", "page_of", "window"]
-
 D = TypeVar("D", bound=Struct)
 
 

@@ -25,17 +25,6 @@ from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.common import KeywordOnlyMeta
 from paymentsdk.sandbox._policies import Policies
 
-__all__ = [
-    "MAX_BODY",
-    "TOO_LARGE",
-    "AnyOperation",
-    "ControlStruct",
-    "check_amounts",
-    "read_body",
-    "read_query",
-    "unstorable",
-]
-
 AnyOperation = Operation[object, object]
 
 #: Bytes of the longest body that is read, and what is said to a longer one.

@@ -43,8 +43,6 @@ from paymentsdk.sandbox._responses import SHAPES, Rejected
 from paymentsdk.sandbox._store import SavedResponse
 from paymentsdk.transports.base import Headers, Request
 
-__all__ = ["CLIENT_GONE", "Authenticate", "Incoming", "Pipeline", "Principal", "authenticate", "check_token", "execute"]
-
 #: Takes a request as it came; returns the access token that its signature stands for, or `None` if it has none.
 Authenticate: TypeAlias = Callable[[Request], str | None]
 #: The header of a response that was given before.

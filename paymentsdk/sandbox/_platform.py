@@ -35,8 +35,6 @@ from paymentsdk.sandbox._store import Store
 from paymentsdk.sandbox._table import Table
 from paymentsdk.sandbox._tenants import TenantRequest, new_tenant, with_first_plan, with_valid_grants
 
-__all__ = ["Job", "OwnHandlers", "Platform", "SandboxInfo"]
-
 D = TypeVar("D", bound=Struct)
 #: What happens to the thing of an id when its moment has come; says what it did, or `None` for nothing.
 Job: TypeAlias = Callable[[SellerContext, str], str | None]

@@ -18,8 +18,6 @@ from paymentsdk._texts import texts
 from paymentsdk.resources.common import parse_duration
 from paymentsdk.sandbox._values import describe_mismatch
 
-__all__ = ["Policies", "Policy"]
-
 # The ends keep moments within the calendar, and offsets within what a database counts.
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 Seconds = Annotated[int, Meta(ge=0, le=1_000_000_000)]

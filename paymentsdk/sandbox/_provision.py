@@ -21,8 +21,6 @@ from paymentsdk.sandbox._records import MERCHANT_ORDERS, ORDERS
 from paymentsdk.sandbox._responses import wire_form
 from paymentsdk.sandbox._table import as_column
 
-__all__ = ["ProvisionRequest", "provision"]
-
 _MILLISECOND = timedelta(milliseconds=1)
 #: Orders that are made and committed in one piece: some milliseconds.
 _PIECE = 100

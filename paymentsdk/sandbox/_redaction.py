@@ -17,8 +17,6 @@ from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox._records import Tenant
 from paymentsdk.sandbox._responses import structs_in
 
-__all__ = ["redact_body", "redact_parameters", "secrets_of"]
-
 #: A credential only in a request for a token: elsewhere a ``code`` is that of a rejection.
 _OF_GRANT = frozenset({"code"})
 #: A credential only under this very name, or as a part of one (``payer[token]``). Other parameters are known by how

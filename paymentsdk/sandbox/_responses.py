@@ -16,22 +16,6 @@ from msgspec.structs import fields
 from paymentsdk._codec.type_walk import alternatives, walk
 from paymentsdk._operation.operation import Operation
 
-__all__ = [
-    "SHAPES",
-    "Rejected",
-    "Shape",
-    "cause",
-    "dates_as_sent",
-    "echo",
-    "encode",
-    "errors",
-    "media_type",
-    "phrase",
-    "rejection",
-    "structs_in",
-    "wire_form",
-]
-
 A = TypeVar("A", bound=Struct)
 
 _ENCODE_NUMBERS = msgspec.json.Encoder(decimal_format="number").encode

@@ -33,8 +33,6 @@ from paymentsdk.sandbox._provision import ProvisionRequest
 from paymentsdk.sandbox._records import Entry, Tenant
 from paymentsdk.sandbox._tenants import TenantOptions, TenantRequest
 
-__all__ = ["Sandbox", "SandboxThread"]
-
 #: Seconds that requests have to end when the server stops; hangs and drips are told to end before.
 _GRACE = 0.5
 #: What clients do wrong below HTTP is heard by whoever listens, and is no news on the terminal.

@@ -25,8 +25,6 @@ from paymentsdk.sandbox._counts import Condition, Counts
 from paymentsdk.sandbox._files import SCHEMA, check_file, naming, read_kept
 from paymentsdk.sandbox._table import EPOCH, MICROSECOND, Documents, Table, as_column, as_columns
 
-__all__ = ["Due", "Rows", "SavedResponse", "Store"]
-
 D = TypeVar("D", bound=Struct)
 
 #: What a snapshot may be called: it is a part of the name of a file.

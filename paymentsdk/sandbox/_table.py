@@ -14,8 +14,6 @@ from msgspec import Struct
 
 from paymentsdk.sandbox._counts import Condition
 
-__all__ = ["EPOCH", "MICROSECOND", "Documents", "Table", "as_column", "as_columns"]
-
 D = TypeVar("D", bound=Struct)
 
 _WORD = re.compile(r"[a-z][a-z0-9_]{0,40}")

@@ -17,8 +17,6 @@ from paymentsdk.sandbox._parsing import ControlStruct
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import CURRENCIES, OTHER_CURRENCY, TENANTS, Tenant
 
-__all__ = ["TenantOptions", "TenantRequest", "new_tenant", "with_first_plan", "with_valid_grants"]
-
 _FIRST_PLAN = PlanRequest(
     reason="Monthly subscription", auto_recurring=RecurringRequest(transaction_amount=Decimal("99.90"))
 )

@@ -8,8 +8,6 @@ from typing import get_type_hints
 import msgspec
 from msgspec import Struct, inspect
 
-__all__ = ["describe_mismatch"]
-
 #: Characters of a value that are repeated to whoever gave it.
 _LONGEST_SHOWN = 40
 

@@ -16,8 +16,6 @@ from typing import Self, TypeAlias
 
 from msgspec import Struct
 
-__all__ = ["FaultServer", "Peer", "Script", "Seen", "always", "http", "refused_port", "unanswered_port"]
-
 #: How long a head a script takes; far more than any client sends.
 _LONGEST_HEAD = 2**20
 

@@ -15,8 +15,6 @@ from paymentsdk.errors import PaymentsError
 from paymentsdk.resources.orders import Order
 from paymentsdk.sandbox._pages.codes import INSTALL
 
-__all__ = ["demonstrate"]
-
 
 def demonstrate(*, orders: int, concurrency: int, as_json: bool) -> int:
     """Run the job, print what it came to, and return the exit code: 0 only if all books agree.

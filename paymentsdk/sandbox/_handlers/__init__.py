@@ -22,8 +22,6 @@ from paymentsdk.sandbox._handlers import (
 from paymentsdk.sandbox._noun import Handler, Noun
 from paymentsdk.sandbox._policies import Policies
 
-__all__ = ["HANDLERS", "JOBS", "NOUNS", "SCHEMAS", "noun_of", "required"]
-
 NOUNS: Mapping[str, Noun] = {
     noun.name: noun
     for noun in (

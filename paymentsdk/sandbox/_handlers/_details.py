@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["DETAILS"]
-
 #: The ``status_detail`` that goes with a status.
 DETAILS: Mapping[str, str] = {
     "approved": "accredited",

@@ -6,8 +6,6 @@ from io import BytesIO
 
 from paymentsdk.sandbox._responses import Rejected
 
-__all__ = ["INSTALL", "svg"]
-
 #: How to get what draws the codes; in quotes, since a shell may read brackets itself.
 INSTALL = "install the extra qr of paymentsdk"
 

@@ -13,8 +13,6 @@ from msgspec import Struct
 
 from paymentsdk._secrets import MASK
 
-__all__ = ["WIDTH", "Expression", "Group", "Writer", "laid_out", "quoted"]
-
 #: Columns of a line.
 WIDTH = 100
 

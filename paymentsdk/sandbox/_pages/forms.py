@@ -16,8 +16,6 @@ from paymentsdk.sandbox import _delivery
 from paymentsdk.sandbox._buyer import Outcome, PaymentMethod
 from paymentsdk.sandbox._responses import Rejected
 
-__all__ = ["FormKey", "PaymentForm", "read"]
-
 
 class FormKey:
     """Makes and checks the tokens of forms. They end with the process, as the key does."""

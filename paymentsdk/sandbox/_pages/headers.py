@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-__all__ = ["FORM", "SCRIPT"]
-
 _COMMON = {
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",

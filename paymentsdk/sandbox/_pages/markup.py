@@ -8,8 +8,6 @@ from functools import cache
 from html import escape
 from importlib import resources
 
-__all__ = ["PAGES", "Markup", "breakable", "join", "render"]
-
 #: The files of this package.
 PAGES = resources.files("paymentsdk.sandbox._pages")
 

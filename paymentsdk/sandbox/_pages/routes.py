@@ -30,8 +30,6 @@ from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._records import MERCHANT_ORDERS, ORDERS, PLANS, PREFERENCES, SUBSCRIPTIONS, TENANTS
 from paymentsdk.sandbox._responses import Rejected
 
-__all__ = ["add_routes", "rejection_page"]
-
 _FORM_KEY = web.AppKey("form_key", FormKey)
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _SNIPPETS = {"curl": snippets.curl, "python": snippets.python}

@@ -19,8 +19,6 @@ from paymentsdk.sandbox._handlers.orders import METHODS, discounted_total, payme
 from paymentsdk.sandbox._handlers.preferences import default_installments, most_installments, offered
 from paymentsdk.sandbox._records import MerchantOrderRecord, OrderRecord, PreferenceRecord
 
-__all__ = ["Line", "Method", "Outcome", "Sale", "from_order", "from_preference", "money", "shop_address"]
-
 #: The colour of a state; its word says the same.
 Tone: TypeAlias = Literal["good", "wait", "bad", "still"]
 

@@ -21,8 +21,6 @@ from paymentsdk.sandbox._events import RequestLine
 from paymentsdk.sandbox._pages.expressions import WIDTH, Expression, Group, Writer, laid_out, quoted
 from paymentsdk.sandbox._parsing import AnyOperation
 
-__all__ = ["curl", "python"]
-
 #: Operations whose method takes other arguments than the body and the path; ``client.call`` takes these.
 _OTHER_ARGUMENTS = frozenset({"oauth.token", "orders.refund"})
 #: What the methods call the position of a page.

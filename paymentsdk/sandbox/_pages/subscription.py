@@ -10,8 +10,6 @@ from paymentsdk.sandbox._pages.sale import money, shop_address
 from paymentsdk.sandbox._pages.views import Way, framed, message
 from paymentsdk.sandbox._records import AUTHORIZED, CANCELED, FINISHED, Subscription
 
-__all__ = ["offer", "subscribed"]
-
 
 def offer(plan: Plan, *, action: str, token: str) -> Markup:
     """Return the page with the form: what the plan is for, and what it costs."""

@@ -11,8 +11,6 @@ from paymentsdk.sandbox._effects import EFFECTS
 from paymentsdk.sandbox._pages.markup import Markup, breakable, join, render
 from paymentsdk.sandbox._pages.sale import Line, Method, Outcome, Sale, money
 
-__all__ = ["RETURN_SECONDS", "Way", "checkout", "dashboard", "framed", "message", "outcome"]
-
 _NONE = Markup()
 _CHECKED = Markup(" checked")
 _SELECTED = Markup(" selected")
