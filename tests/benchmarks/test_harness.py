@@ -220,7 +220,7 @@ def test_the_server_ends_with_its_bench() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not end a child with its parent")
 @pytest.mark.parametrize("kind", ["nginx_or_asyncio()", "pages(latency=0, total=1)"])
 @pytest.mark.control("benchmarks.server._die_with_parent", lambda: None)
-def test_a_killed_bench_leaves_no_server(kind: str, defence: object) -> None:
+def test_a_killed_bench_leaves_no_server(kind: str, patience: float) -> None:
     """The server ends with a bench that was killed, and could clean up nothing."""
     code = f"""
 import os, sys
@@ -238,7 +238,7 @@ with server.{kind} as running:
         try:
             bench.kill()
             bench.wait()
-            ended, _, _ = select.select([left], [], [], 5)
+            ended, _, _ = select.select([left], [], [], patience)
             assert ended
         finally:
             with contextlib.suppress(ProcessLookupError):

@@ -45,6 +45,19 @@ _FLAGS = (
     "--remote-debugging-port=0",
     "about:blank",
 )
+#: Says where an element is, and keeps the next press of the mouse from any other.
+_AIM = """(element) => {
+  element.scrollIntoView({ block: "center" });
+  window.missed = undefined;
+  addEventListener("click", (event) => {
+    window.missed = !element.contains(event.target);
+    if (window.missed) {
+      event.preventDefault();
+      event.stopImmediatePropagation();
+    }
+  }, { capture: true, once: true });
+  return JSON.stringify(element.getBoundingClientRect());
+}"""
 
 
 class Tab:
@@ -135,15 +148,19 @@ class Tab:
             await asyncio.sleep(TURN)
 
     async def click(self, selector: str) -> None:
-        """Press the mouse on the first element that *selector* finds: where it is, as a person would."""
+        """Press the mouse on the first element that *selector* finds: where it is, as a person would.
+
+        Like a person, do so again if it has moved away meanwhile, as it does while a page is loading.
+        """
         query = f"document.querySelector({json.dumps(selector)})"
-        await self.until(f"{query} !== null")
-        await self.run(f"{query}.scrollIntoView({{block: 'center'}})")
-        box = await self.run(f"JSON.stringify({query}.getBoundingClientRect())")
-        place = json.loads(box)
-        x, y = place["x"] + place["width"] / 2, place["y"] + place["height"] / 2
-        for kind in ("mousePressed", "mouseReleased"):
-            await self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+        missed = True
+        while missed:
+            await self.until(f"{query} !== null")
+            place = json.loads(await self.run(f"({_AIM})({query})"))
+            x, y = place["x"] + place["width"] / 2, place["y"] + place["height"] / 2
+            for kind in ("mousePressed", "mouseReleased"):
+                await self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+            missed = await self.run("window.missed === true")
 
     async def press(self, key: str) -> None:
         """Press a key of the keyboard: ``Tab``, ``Enter``, a space."""

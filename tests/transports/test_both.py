@@ -54,14 +54,14 @@ transport = getattr(importlib.import_module(sys.argv[1]), sys.argv[2])()
 loop = asyncio.new_event_loop()
 
 
-def send(url):
-    async def answer():
+def send(url, within=10):
+    async def respond():
         try:
-            return (await transport.send(Request("GET", url, timeout=5.0))).status
+            return (await transport.send(Request("GET", url))).status
         except (ClientClosed, SendFailed) as error:
             return error
 
-    return loop.run_until_complete(asyncio.wait_for(answer(), 10))
+    return loop.run_until_complete(asyncio.wait_for(respond(), within))
 
 
 with Sandbox().in_thread() as sandbox:
@@ -75,7 +75,7 @@ with Sandbox().in_thread() as sandbox:
         del transport
         gc.collect()
         os._exit(0)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), send(url))
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), send(url, float(sys.argv[3])))
     loop.run_until_complete(transport.aclose())
 """
 
@@ -87,7 +87,7 @@ def test_a_transport_belongs_to_its_process(kind) -> None:
 
     It does so neither by closing the transport nor by dropping it.
     """
-    command = [sys.executable, "-c", FORKING, kind.__module__, kind.__name__]
+    command = [sys.executable, "-c", FORKING, kind.__module__, kind.__name__, "10"]
 
     parent = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
 
