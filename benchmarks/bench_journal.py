@@ -2,8 +2,8 @@
 
 The engine is included, and so is what the caller does not wait for: that the record is done. *steps* counts per call
 what is forced to the disk (SQLite) or sent to the server (PostgreSQL, a round trip each). The server is started here,
-and forces each commit to the disk; without PostgreSQL on the machine, its rows are missing. *cpu_us* is that of this
-whole process; the server's is not in it.
+and forces each commit to the disk, but for those that only say that records are done; without PostgreSQL on the
+machine, its rows are missing. *cpu_us* is that of this whole process; the server's is not in it.
 
 *engine* is the same call without a journal, in the same round. *by hand* is what the database takes without us for the
 same statements with the same values in the same transactions: the standard library's sqlite3 in a thread, which wakes
@@ -154,8 +154,11 @@ async def _asyncpg_by_hand(server: postgres.Server, batches: Iterable[Sequence[V
     connection = await _postgres.Postgres(await server.new(), timeout=30.0).connect(journal_postgres.prepare)
     cpu = time.process_time()
     for rows in batches:
-        statement = journal_postgres.SETTLE if len(rows[0]) == _SETTLED else journal_postgres.INSERT
-        await connection.fetch(statement, None, *zip(*rows, strict=True))
+        if len(rows[0]) == _SETTLED:
+            done = [None, True, *zip(*rows, strict=True)]
+            await connection.fetch(journal_postgres.SETTLE, *done)
+        else:
+            await connection.fetch(journal_postgres.INSERT, None, rows)
     cpu = time.process_time() - cpu
     await connection.close()
     return cpu / calls * harness.MICRO
@@ -163,14 +166,14 @@ async def _asyncpg_by_hand(server: postgres.Server, batches: Iterable[Sequence[V
 
 def on_postgres(server: postgres.Server, in_flight: int, calls: int) -> Mapping[str, float]:
     """Make so many calls, so many at a time, on a table of their own."""
-    steps, run, arrays, sent = list[None](), _postgres.Line.run, journal_postgres.arrays, list[Sequence[Values]]()
+    steps, run, in_order, sent = list[None](), _postgres.Line.run, journal_postgres.in_order, list[Sequence[Values]]()
 
     async def measured() -> Mapping[str, float]:
         return await _calls(PostgresJournal(await server.new()), in_flight, calls, steps)
 
     with (
         patch.object(_postgres.Line, "run", lambda line, work: (steps.append(None), run(line, work))[1]),
-        patch.object(journal_postgres, "arrays", lambda rows: sent.append(rows) or arrays(rows)),
+        patch.object(journal_postgres, "in_order", lambda rows: sent.append(rows) or in_order(rows)),
     ):
         found = asyncio.run(measured())
     by_hand_us = asyncio.run(_asyncpg_by_hand(server, sent, calls))

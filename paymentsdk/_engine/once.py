@@ -6,6 +6,7 @@ an error.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -15,7 +16,6 @@ from paymentsdk._engine.credential import user_id
 from paymentsdk._engine.observed import observed
 from paymentsdk._engine.result import Result
 from paymentsdk._engine.retry import History
-from paymentsdk._engine.settings import end_of_attempt
 from paymentsdk._operation.error_response import parse_error_response
 from paymentsdk._secrets import secrets_in
 from paymentsdk.errors import (
@@ -157,9 +157,7 @@ class Attempts(Generic[B, R]):
             call.key, call.caller_supplied_key = row.key, True
         if row.state is RecordState.SENT:
             call.history = History(ambiguous_attempts=1, first_ambiguity="it may have been sent before this call")
-        call.sending = state.clock.monotonic()
-        timeout, total = call.deadline.timeout, call.deadline.total
-        call.deadline = state.deadlines.add(end_of_attempt(timeout, call.sending, total), total, timeout)
+        call.sending = state.deadlines.restart(call.deadline)
         try:
             self._result = result = await (observed(call, call.run()) if self._observing else call.run())
         except PaymentsError as error:
@@ -168,7 +166,7 @@ class Attempts(Generic[B, R]):
         finally:
             # It leads back to this call: what thousands of calls leave behind would wait for the garbage collector.
             call.may_send = None
-        return Resolution(state=RecordState.DONE, response=_stored(Response(result.status, result.headers, result.raw)))
+        return Resolution(state=RecordState.DONE, response=_stored(result.status, result.headers, result.raw))
 
     def told(self, told: Told) -> Result[R]:
         """Return the result that the record stands for.
@@ -222,16 +220,16 @@ class Attempts(Generic[B, R]):
 def _resolution(error: PaymentsError, call: Call[B, R]) -> Resolution:
     """Say what the end of a call means for its record."""
     if isinstance(error, APIError) and error.settled:
-        response = None if call.last_response is None else _stored(call.last_response)
+        response = None if (last := call.last_response) is None else _stored(last.status, last.headers, last.body)
         return Resolution(state=RecordState.REFUSED, reason=str(error), response=response)
     if not isinstance(error, OutcomeUnknown) and (call.attempts == 0 or not isinstance(error, APIError)):
         return Resolution(state=RecordState.NOT_SENT, reason=str(error))
     return Resolution(state=RecordState.UNKNOWN, reason=getattr(error, "reason", str(error)))
 
 
-def _stored(response: Response) -> StoredResponse:
-    headers = {name: value for name, value in response.headers.items() if name.lower() in _KEPT_HEADERS}
-    return StoredResponse(response.status, headers, bytes(response.body))
+def _stored(status: int, headers: Mapping[str, str], body: bytes) -> StoredResponse:
+    kept = {name: value for name, value in headers.items() if name.lower() in _KEPT_HEADERS}
+    return StoredResponse(status, kept, bytes(body))
 
 
 def _response(stored: StoredResponse) -> Response:

@@ -139,13 +139,14 @@ class JournaledCall:
 
     async def _may_send(self, seconds: float) -> str | None:
         """Say why no attempt of up to *seconds* may begin now, or ``None``."""
-        row = self._row
-        if not self._covers(seconds) and (why := await self._renew(row, seconds)):
-            return why
-        # After the wait: the machine may have slept, and the token may be another's.
+        row, moment = self._row, self._clock.moment()
+        if not self._covers(seconds, moment):
+            if why := await self._renew(row, seconds):
+                return why
+            moment = self._clock.moment()  # After the wait: the machine may have slept, and the token be another's.
         if not states.is_of_seller(row, self._seller()):
             return "it belongs to another seller than the token"
-        self._timing = states.timing(row, self._clock.now())
+        self._timing = states.timing(row, self._clock.now(moment))
         if self._timing is Timing.IN_TIME:
             self._attempts += 1
             return None
@@ -161,10 +162,10 @@ class JournaledCall:
         if now.owner != row.owner:
             return "another process has taken it over"
         self._held_since, self._held = asked, lease
-        return None if self._covers(seconds) else "renewing its lease took too long"
+        return None if self._covers(seconds, self._clock.moment()) else "renewing its lease took too long"
 
-    def _covers(self, seconds: float) -> bool:
-        return states.lease_covers(self._held - self._clock.since(self._held_since), seconds)
+    def _covers(self, seconds: float, moment: Moment) -> bool:
+        return states.lease_covers(self._held - self._clock.since(self._held_since, moment), seconds)
 
     async def _judge(self, row: Record, heard: Resolution) -> Resolution:
         """Return what *heard* means for *row*."""

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar, cast
+
+from msgspec import structs
 
 from paymentsdk._postgres import Connection, Lane, Line, Postgres, Values, schema
 from paymentsdk._validate import Seal
 from paymentsdk.errors import JournalUnavailable
 from paymentsdk.journal import _states as states
-from paymentsdk.journal._states import Action, Record, RecordState, Resolution
+from paymentsdk.journal._states import Record, RecordState
 from paymentsdk.journal._table import (
     CODES,
     SCHEMA,
     Codec,
     Columns,
-    Table,
+    TableJournal,
     Work,
     id_of,
     response_column,
@@ -38,22 +40,25 @@ CREATE TABLE paymentsdk_record (
 INDEX = "CREATE INDEX paymentsdk_record_open ON paymentsdk_record (seller, begun) WHERE state < 4"
 #: The store time: that of the database, unless the journal was given a clock.
 _NOW = "SELECT coalesce($1::float8, extract(epoch FROM clock_timestamp())::float8)"
-#: Both by a number of rows at once.
+#: Of new rows, each with its lease in place of its end.
 INSERT = """
 INSERT INTO paymentsdk_record
-SELECT id, key, seller, state, owner, now + lease, begun, now, digest, fixed, headers, body, sealed, reason, response
-FROM (SELECT coalesce($1::float8, extract(epoch FROM clock_timestamp())::float8) AS now) AS clock, unnest(
-    $2::bigint[], $3::text[], $4::text[], $5::smallint[], $6::text[], $7::float8[], $8::float8[], $9::bytea[],
-    $10::bytea[], $11::bytea[], $12::bytea[], $13::smallint[], $14::text[], $15::bytea[]
-) AS new (id, key, seller, state, owner, lease, begun, digest, fixed, headers, body, sealed, reason, response)
+SELECT id, key, seller, state, owner, now + lease_until, begun, now, digest, fixed, headers, body, sealed, reason,
+    response
+FROM (SELECT coalesce($1::float8, extract(epoch FROM clock_timestamp())::float8) AS now) AS clock,
+    unnest($2::paymentsdk_record[])
 ON CONFLICT (id) DO NOTHING RETURNING id, updated
 """
+#: Of rows that are held. That all of them are done may wait for the disk: its loss costs a replay, and those who begin
+#: wait for no flush but their own.
 SETTLE = """
 UPDATE paymentsdk_record AS row
 SET state = new.state, owner = '', lease_until = 0, updated = now, reason = new.reason, response = new.response
-FROM (SELECT coalesce($1::float8, extract(epoch FROM clock_timestamp())::float8) AS now) AS clock, unnest(
-    $2::bigint[], $3::text[], $4::smallint[], $5::smallint[], $6::text[], $7::bytea[]
-) AS new (id, owner, before, state, reason, response)
+FROM (
+    SELECT coalesce($1::float8, extract(epoch FROM clock_timestamp())::float8) AS now,
+    CASE WHEN $2 THEN set_config('synchronous_commit', 'off', true) END
+) AS clock, unnest($3::bigint[], $4::text[], $5::smallint[], $6::smallint[], $7::text[], $8::bytea[])
+AS new (id, owner, before, state, reason, response)
 WHERE row.id = new.id AND row.owner = new.owner AND row.state = new.before RETURNING row.id, new.owner, updated
 """
 #: With the store time, as a last column.
@@ -124,7 +129,7 @@ def _record(codec: Codec, row: Values) -> Record:
 class _New(NamedTuple):
     """A row to insert."""
 
-    values: Values
+    values: Columns
     record: Record
     lease: float
 
@@ -133,8 +138,7 @@ class _Settled(NamedTuple):
     """What becomes of a row that is held."""
 
     values: Values
-    held: Record
-    resolution: Resolution
+    row: Record
     otherwise: Work[Record]
 
 
@@ -147,20 +151,26 @@ class _Rows:
         self._inserts = Lane(Line(server, prepare), self._insert, _unavailable)
         self._settles = Lane(Line(server, prepare), self._settle, _unavailable)
         self._works = Lane(Line(server, prepare), self._work, _unavailable, most=1)
+        self._process = os.getpid()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
 
     def insert(self, record: Record, lease: float) -> Awaitable[Record | None]:
         """See `Rows`."""
-        columns = self._codec.columns(record)
-        return self._inserts.do(_New((*columns[:5], lease, columns.begun, *columns[8:]), record, lease))
+        self._check()
+        columns = self._codec.columns(structs.replace(record, lease_until=lease))
+        return self._inserts.do(_New(columns, record, lease))
 
-    def settle(self, held: Record, resolution: Resolution, otherwise: Work[Record]) -> Awaitable[Record]:
+    def settle(self, held: Record, row: Record, otherwise: Work[Record]) -> Awaitable[Record]:
         """See `Rows`."""
-        number, state, response = id_of(held.key), CODES[resolution.state], response_column(resolution.response)
-        values = (number, held.owner, CODES[held.state], state, resolution.reason, response)
-        return self._settles.do(_Settled(values, held, resolution, otherwise))
+        self._check()
+        state, response = CODES[row.state], response_column(row.response)
+        values = (id_of(row.key), held.owner, CODES[held.state], state, row.reason, response)
+        return self._settles.do(_Settled(values, row, otherwise))
 
     def read(self, key: str) -> Awaitable[tuple[Record | None, float]]:
         """See `Rows`."""
+        self._check()
 
         async def found(connection: Connection) -> tuple[Record | None, float]:
             for *columns, now in await connection.fetch(_READ, id_of(key), self._time()):
@@ -171,35 +181,54 @@ class _Rows:
 
     def transact(self, work: Work[T]) -> Awaitable[T]:
         """See `Rows`."""
+        self._check()
         return self._works.do(partial(self._transacted, work))
 
     async def aclose(self) -> None:
         """Wait for what is being written, and close the connections."""
-        for lane in (self._inserts, self._settles, self._works):
-            await lane.aclose()
+        self._closed = True
+        if self._process == os.getpid() and self._loop is asyncio.get_running_loop():
+            for lane in (self._inserts, self._settles, self._works):
+                await lane.aclose()
+
+    def _check(self) -> None:
+        """Look whether the connections may be used here.
+
+        Raises:
+            JournalUnavailable: The journal is closed, or belongs to another process or event loop.
+        """
+        if self._closed:
+            raise JournalUnavailable("it is closed")
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        if self._process != os.getpid() or self._loop is not loop:
+            raise JournalUnavailable("it belongs to another process or event loop: open one in each")
 
     async def _transacted(self, work: Work[T], connection: Connection) -> T:
         async with connection.transaction():
             return await work(_Transaction(connection, self._codec, self._time()))
 
     async def _insert(self, connection: Connection, news: Sequence[_New]) -> list[Record | None]:
-        found = await connection.fetch(INSERT, self._time(), *arrays([new.values for new in news]))
+        found = await connection.fetch(INSERT, self._time(), in_order([new.values for new in news]))
         kept = dict(cast("list[tuple[int, float]]", found))
         # Of two with one key the first was kept.
-        times = [kept.pop(cast("int", new.values[0]), None) for new in news]
+        times = [kept.pop(new.values.id, None) for new in news]
         return [
             None if now is None else states.begin_record(None, new.record, now=now, lease=new.lease)[1]
             for new, now in zip(news, times, strict=True)
         ]
 
     async def _settle(self, connection: Connection, those: Sequence[_Settled]) -> list[Record | Exception]:
-        found = await connection.fetch(SETTLE, self._time(), *arrays([one.values for one in those]))
+        rows = in_order([one.values for one in those])
+        lazy = all(one.row.state is RecordState.DONE for one in those)
+        found = await connection.fetch(SETTLE, self._time(), lazy, *zip(*rows, strict=True))
         times = {(number, owner): cast("float", now) for number, owner, now in found}
         return [await self._settled(connection, one, times.get((one.values[0], one.values[1]))) for one in those]
 
     async def _settled(self, connection: Connection, one: _Settled, now: float | None) -> Record | Exception:
         if now is not None:
-            return states.resolve_record(one.held, one.resolution, owner=one.held.owner, now=now)
+            return structs.replace(one.row, updated=now)
         try:
             return await self._transacted(one.otherwise, connection)
         except (LookupError, JournalUnavailable) as error:
@@ -216,9 +245,9 @@ def _unavailable(why: str) -> JournalUnavailable:
     return JournalUnavailable(f"PostgreSQL: {why}")
 
 
-def arrays(rows: Sequence[Values]) -> list[tuple[object, ...]]:
-    """Return *rows* as columns; all processes lock rows in one order, so that none waits for another in a circle."""
-    return list(zip(*sorted(rows, key=itemgetter(0)), strict=True))
+def in_order(rows: Sequence[Values]) -> list[Values]:
+    """Return *rows* by their numbers: all processes lock them in one order, so that none waits in a circle."""
+    return sorted(rows, key=itemgetter(0))
 
 
 async def prepare(connection: Connection) -> None:
@@ -226,7 +255,7 @@ async def prepare(connection: Connection) -> None:
         raise JournalUnavailable(why)
 
 
-class PostgresJournal:
+class PostgresJournal(TableJournal):
     """Keeps records in PostgreSQL, durable before they are sent; it needs the extra ``postgres``.
 
     Any number of processes on any number of machines may use one database. It makes its table, ``paymentsdk_record``,
@@ -235,7 +264,8 @@ class PostgresJournal:
 
     A connection that is lost is made anew, and what may have been committed is read back. Records are as durable as
     the server's commits: they outlive the loss of its machine only if a standby confirms each (synchronous
-    replication). Connect to the server itself, or to a pooler by session.
+    replication). That a record is done may reach the disk up to a second later: a server that crashes before has it
+    sent once more, with the same key. Connect to the server itself, or to a pooler by session.
 
     Args:
         dsn: ``postgresql://user:password@host:port/database``. It is never shown.
@@ -259,65 +289,9 @@ class PostgresJournal:
         timeout: float = 5.0,
         now: Callable[[], float] | None = None,
     ) -> None:
-        self._rows = _Rows(Postgres(dsn, timeout=timeout), Codec(seal, unseal), now)
-        self._table = Table(self._rows)
-        self._process = os.getpid()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._closed = False
-
-    async def begin(self, record: Record, *, lease: float) -> tuple[Action, Record]:
-        """See `Journal.begin`."""
-        return await self._open().begin(record, lease)
-
-    async def get(self, key: str) -> Record | None:
-        """See `Journal.get`."""
-        return await self._open().get(key)
-
-    async def renew(self, key: str, *, owner: str, lease: float) -> Record:
-        """See `Journal.renew`."""
-        return await self._open().renew(key, owner, lease)
-
-    def resolve(self, key: str, resolution: Resolution, *, owner: str) -> Awaitable[Record]:
-        """See `Journal.resolve`."""
-        return self._open().resolve(key, resolution, owner)
-
-    async def claim(
-        self,
-        sellers: Collection[str],
-        *,
-        owner: str,
-        lease: float,
-        limit: int = 100,
-        keys: Collection[str] | None = None,
-    ) -> list[Record]:
-        """See `Journal.claim`."""
-        return await self._open().claim(sellers, owner, lease, limit, keys)
-
-    async def records(self, among: Collection[RecordState], *, limit: int = 1000) -> list[Record]:
-        """See `Journal.records`."""
-        return await self._open().records(among, limit)
-
-    async def purge(self, before: float) -> int:
-        """See `Journal.purge`."""
-        return await self._open().purge(before)
+        self._server_rows = _Rows(Postgres(dsn, timeout=timeout), Codec(seal, unseal), now)
+        super().__init__(self._server_rows)
 
     async def aclose(self) -> None:
         """See `Journal.aclose`."""
-        self._closed = True
-        if self._process == os.getpid() and self._loop is asyncio.get_running_loop():
-            await self._rows.aclose()
-
-    def _open(self) -> Table:
-        """Return the table, if it may be used here.
-
-        Raises:
-            JournalUnavailable: The journal is closed, or belongs to another process or event loop.
-        """
-        if self._closed:
-            raise JournalUnavailable("it is closed")
-        loop = asyncio.get_running_loop()
-        if self._loop is None:
-            self._loop = loop
-        if self._process != os.getpid() or self._loop is not loop:
-            raise JournalUnavailable("it belongs to another process or event loop: open one in each")
-        return self._table
+        await self._server_rows.aclose()

@@ -12,6 +12,7 @@ class Journal(Protocol):
     """Keeps records of writes beyond the life of a process. ``paymentsdk.testing.journal_conformance`` checks one.
 
     Every method but ``get`` reads a row, decides, writes the row in one transaction, and returns once that is durable.
+    That a row is done may become durable a moment later: to lose it costs one replay.
     Several processes may use one journal. What it decides is not the journal's: ``begin_record``, ``renew_lease``,
     ``resolve_record``, ``is_claimable``, ``take_over`` and ``tombstone`` return each row as it has to be kept.
 

@@ -8,17 +8,29 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
+
+from msgspec import structs
 
 from paymentsdk._private_file import make_private
 from paymentsdk._validate import Seal
 from paymentsdk.errors import JournalUnavailable
 from paymentsdk.journal import _states as states
-from paymentsdk.journal._states import Action, Record, RecordState, Resolution
-from paymentsdk.journal._table import CODES, SCHEMA, Codec, Columns, Table, Transaction, Work, id_of, response_column
+from paymentsdk.journal._states import Record
+from paymentsdk.journal._table import (
+    CODES,
+    SCHEMA,
+    Codec,
+    Columns,
+    TableJournal,
+    Transaction,
+    Work,
+    id_of,
+    response_column,
+)
 
 T = TypeVar("T")
 Values: TypeAlias = Sequence[str | float | bytes | None]
@@ -130,9 +142,9 @@ class _Rows:
         _, row = states.begin_record(None, record, now=self._now(), lease=lease)
         return self._done(Job(INSERT, self._codec.columns(row), result=row))
 
-    def settle(self, held: Record, resolution: Resolution, otherwise: Work[Record]) -> Awaitable[Record]:
+    def settle(self, held: Record, row: Record, otherwise: Work[Record]) -> Awaitable[Record]:
         """See `Rows`."""
-        row = states.resolve_record(held, resolution, owner=held.owner, now=self._now())
+        row = structs.replace(row, updated=self._now())
         changed = (CODES[row.state], row.updated, row.reason, response_column(row.response))
         found = (id_of(row.key), held.owner, CODES[held.state])
         return self._done(Job(SETTLE, (*changed, *found), result=row, work=otherwise))
@@ -154,7 +166,7 @@ class _Rows:
         return job.future
 
 
-class SQLiteJournal:
+class SQLiteJournal(TableJournal):
     """Keeps records in one SQLite file (WAL, mode 0600), durable before they are sent.
 
     One thread writes; whatever waits for it is committed together. Several processes on one machine may use one file,
@@ -179,53 +191,16 @@ class SQLiteJournal:
         busy_timeout: float = 5.0,
         now: Callable[[], float] = time.time,
     ) -> None:
+        codec = Codec(seal, unseal)
+        super().__init__(_Rows(self._do, codec, now))
+        self._codec = codec
         self._path = Path(path).absolute()  # The process may change its folder.
         self._busy_timeout = busy_timeout
-        self._codec = Codec(seal, unseal)
         self._now = now
-        self._table = Table(_Rows(self._do, self._codec, now))
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._process = os.getpid()
         self._closed = False
-
-    # --- the methods of a journal -------------------------------------------------------------------------------------
-
-    async def begin(self, record: Record, *, lease: float) -> tuple[Action, Record]:
-        """See `Journal.begin`."""
-        return await self._table.begin(record, lease)
-
-    async def get(self, key: str) -> Record | None:
-        """See `Journal.get`."""
-        return await self._table.get(key)
-
-    async def renew(self, key: str, *, owner: str, lease: float) -> Record:
-        """See `Journal.renew`."""
-        return await self._table.renew(key, owner, lease)
-
-    def resolve(self, key: str, resolution: Resolution, *, owner: str) -> Awaitable[Record]:
-        """See `Journal.resolve`."""
-        return self._table.resolve(key, resolution, owner)
-
-    async def claim(
-        self,
-        sellers: Collection[str],
-        *,
-        owner: str,
-        lease: float,
-        limit: int = 100,
-        keys: Collection[str] | None = None,
-    ) -> list[Record]:
-        """See `Journal.claim`."""
-        return await self._table.claim(sellers, owner, lease, limit, keys)
-
-    async def records(self, among: Collection[RecordState], *, limit: int = 1000) -> list[Record]:
-        """See `Journal.records`."""
-        return await self._table.records(among, limit)
-
-    async def purge(self, before: float) -> int:
-        """See `Journal.purge`."""
-        return await self._table.purge(before)
 
     async def aclose(self) -> None:
         """See `Journal.aclose`."""

@@ -15,7 +15,7 @@ says whether a lease has ended.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum
+from enum import Enum, StrEnum
 from hashlib import sha256
 from types import MappingProxyType
 
@@ -29,7 +29,7 @@ NO_LIMIT = 2**31 - 1
 TOLERANCE = 60.0
 
 
-class RecordState(Enum):
+class RecordState(StrEnum):
     """What is known of a record."""
 
     #: Its owner is about to send it, or has sent it: only the living owner can tell.
@@ -129,7 +129,7 @@ class Found(Enum):
     ABANDONED = "abandoned"
 
 
-class Action(Enum):
+class Action(StrEnum):
     """What a call does with the record that it found."""
 
     SEND = "send"

@@ -187,10 +187,11 @@ class Rows(Protocol):
         """Keep a new row for *lease* seconds, and return it; return `None` and keep nothing if its key is known."""
         ...
 
-    def settle(self, held: Record, resolution: Resolution, otherwise: Work[Record]) -> Awaitable[Record]:
-        """Write *resolution* into the row that its owner holds, and return it.
+    def settle(self, held: Record, row: Record, otherwise: Work[Record]) -> Awaitable[Record]:
+        """Write what *row* says has become of the row *held* by its owner, and return it.
 
-        If owner and state are not those of *held* any more, do what is to be done *otherwise*, as by `transact`.
+        If owner and state are not those of *held* any more, do what is to be done *otherwise*, as by `transact`. That a
+        record is done may become durable later: to lose it costs one replay.
         """
         ...
 
@@ -206,15 +207,15 @@ class Rows(Protocol):
         ...
 
 
-class Table:
+class TableJournal:
     """The methods of a journal, on a database."""
 
     def __init__(self, rows: Rows) -> None:
-        self._rows = rows
+        self._rows: Rows = rows
         #: Rows that this process holds, so that settling one needs no read.
         self._held: dict[str, Record] = {}
 
-    async def begin(self, record: Record, lease: float) -> tuple[Action, Record]:
+    async def begin(self, record: Record, *, lease: float) -> tuple[Action, Record]:
         """See `Journal.begin`."""
         new = await self._rows.insert(record, lease)
         action, row = (Action.SEND, new) if new is not None else await self._begin_again(record, lease)
@@ -233,7 +234,7 @@ class Table:
         """See `Journal.get`."""
         return _checked((await self._rows.read(key))[0], key)
 
-    async def renew(self, key: str, owner: str, lease: float) -> Record:
+    async def renew(self, key: str, *, owner: str, lease: float) -> Record:
         """See `Journal.renew`."""
 
         def renewed(row: Record, now: float) -> Record:
@@ -241,7 +242,7 @@ class Table:
 
         return await self._rows.transact(lambda rows: _change(rows, key, renewed))
 
-    def resolve(self, key: str, resolution: Resolution, owner: str) -> Awaitable[Record]:
+    def resolve(self, key: str, resolution: Resolution, *, owner: str) -> Awaitable[Record]:
         """See `Journal.resolve`: a row that this process holds by a compare-and-set without a read."""
 
         def resolved(row: Record, now: float) -> Record:
@@ -253,12 +254,17 @@ class Table:
         held = self._held.pop(key, None)
         if held is None or held.owner != owner or held.sensitive:
             return self._rows.transact(work)
-        if not states.may_replace(held, resolution.state, owner=owner, now=held.updated):
-            return self._rows.transact(work)
-        return self._rows.settle(held, resolution, work)
+        row = resolved(held, held.updated)
+        return self._rows.transact(work) if row is held else self._rows.settle(held, row, work)
 
     async def claim(
-        self, sellers: Collection[str], owner: str, lease: float, limit: int, keys: Collection[str] | None
+        self,
+        sellers: Collection[str],
+        *,
+        owner: str,
+        lease: float,
+        limit: int = 100,
+        keys: Collection[str] | None = None,
     ) -> list[Record]:
         """See `Journal.claim`."""
         among = None if keys is None else frozenset(keys)
@@ -269,7 +275,7 @@ class Table:
             self._hold(row)
         return taken
 
-    async def records(self, among: Collection[RecordState], limit: int) -> list[Record]:
+    async def records(self, among: Collection[RecordState], *, limit: int = 1000) -> list[Record]:
         """See `Journal.records`."""
         codes = [CODES[state] for state in among]
         return _oldest(await self._rows.transact(lambda rows: rows.by_state(codes, limit)))[:limit]

@@ -44,10 +44,10 @@ class PlatformClock:
         """Return this moment."""
         return Moment(self._clock.monotonic(), self._clock.now())
 
-    def since(self, moment: Moment) -> float:
+    def since(self, moment: Moment, now: Moment | None = None) -> float:
         """Return the most seconds that can have passed since *moment*: one of both clocks may have stood still."""
-        monotonic, wall = moment
-        return max(self._clock.monotonic() - monotonic, self._clock.now() - wall)
+        monotonic, wall = now or self.moment()
+        return max(monotonic - moment[0], wall - moment[1])
 
     @property
     def is_known(self) -> bool:
@@ -66,17 +66,17 @@ class PlatformClock:
         """Take *shown* as the platform's time of this moment, in seconds since the epoch."""
         self._shown, self._date, self._seen = shown, None, self.moment()
 
-    def now(self) -> float | None:
-        """Return the latest that it can be on the platform, in seconds since the epoch.
+    def now(self, moment: Moment | None = None) -> float | None:
+        """Return the latest that it can be on the platform, now or at *moment*, in seconds since the epoch.
 
         ``None`` before the first response. An age that is counted to here is never too small: a ``Date`` leaves out the
         fraction of its second.
         """
-        return None if self._shown is None else self._shown + self.GRANULARITY + self.since(self._seen)
+        return None if self._shown is None else self._shown + self.GRANULARITY + self.since(self._seen, moment)
 
     def earliest(self) -> float | None:
         """Return the earliest that it can be on the platform: a deadline counted from it is never too late."""
         if self._shown is None:
             return None
-        monotonic, wall = self._seen
-        return self._shown + max(0.0, min(self._clock.monotonic() - monotonic, self._clock.now() - wall))
+        seen, now = self._seen, self.moment()
+        return self._shown + max(0.0, min(now[0] - seen[0], now[1] - seen[1]))

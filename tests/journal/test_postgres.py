@@ -14,7 +14,7 @@ import pytest
 from msgspec import structs
 
 from paymentsdk import JournalUnavailable, RequestInvalid
-from paymentsdk.journal import Action, PostgresJournal, Record, RecordState, Resolution, StoredResponse
+from paymentsdk.journal import Action, PostgresJournal, Record, RecordState, Resolution, StoredResponse, _postgres
 from tests.postgres import Server, Wire, free_port, running, wire_to
 
 ROOT = Path(__file__).parents[2]
@@ -333,6 +333,44 @@ async def test_a_commit_is_on_the_disk(dsn: str, record: Callable[..., Record]) 
     await journal.aclose()
 
     assert ["on"] == told
+
+
+#: Notes with what promise each change of a row is committed.
+NOTE_PROMISES = (
+    "CREATE TABLE promised (state smallint, promise text)",
+    """CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        INSERT INTO promised VALUES (NEW.state, current_setting('synchronous_commit')); RETURN NULL;
+    END $$""",
+    "CREATE TRIGGER note AFTER INSERT OR UPDATE ON paymentsdk_record FOR EACH ROW EXECUTE FUNCTION note()",
+)
+
+
+@pytest.mark.control(
+    "paymentsdk.journal._postgres.SETTLE", _postgres.SETTLE.replace("CASE WHEN $2 THEN", "CASE WHEN $2 OR true THEN")
+)
+@pytest.mark.control(
+    "paymentsdk.journal._postgres.SETTLE", _postgres.SETTLE.replace("CASE WHEN $2 THEN", "CASE WHEN NOT $2 THEN")
+)
+async def test_only_that_a_record_is_done_may_wait_for_the_disk(dsn: str, record: Callable[..., Record]) -> None:
+    """Who loses a rejection is told wrong; who loses what is done sends it once more with the same key."""
+    journal = PostgresJournal(dsn)
+    await journal.begin(record("before", "p/0"), lease=60)
+    for statement in NOTE_PROMISES:
+        await read(dsn, statement)
+    for owner, resolutions in (("p/1", [DONE]), ("p/2", [REFUSED]), ("p/3", [DONE, REFUSED])):
+        rows = [record(f"{owner}.{place}", f"{owner}{place}") for place in range(len(resolutions))]
+        for row in rows:
+            await journal.begin(row, lease=60)
+        await asyncio.gather(
+            *(
+                journal.resolve(row.key, resolution, owner=row.owner)
+                for row, resolution in zip(rows, resolutions, strict=True)
+            )
+        )
+
+    await journal.aclose()
+    noted = await read(dsn, "SELECT string_agg(state || ' ' || promise, ', ' ORDER BY ctid) FROM promised")
+    assert "0 on, 6 off, 0 on, 5 on, 0 on, 0 on, 5 on, 6 on" == noted
 
 
 async def test_leases_count_on_the_clock_of_the_database(
