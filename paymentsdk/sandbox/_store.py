@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from decimal import localcontext
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias, TypeVar, cast
 
@@ -21,7 +21,8 @@ import msgspec
 from msgspec import Struct
 
 from paymentsdk import money
-from paymentsdk.sandbox._counts import Condition, Counts
+from paymentsdk.sandbox._buckets import Buckets, Period, period_of
+from paymentsdk.sandbox._counts import Condition, Counts, beyond
 from paymentsdk.sandbox._files import SCHEMA, check_file, naming, read_kept
 from paymentsdk.sandbox._table import EPOCH, MICROSECOND, Documents, Table, as_column, as_columns
 
@@ -249,7 +250,12 @@ class Store:
 
         Equal ones in *order* come in the order of their making; with *shuffle*, in another for each number.
         """
-        where, values = table.where(tenant, as_columns(conditions))
+        conditions = as_columns(conditions)
+        period = period_of(conditions, table.dates, table.kind) if shuffle is None else None
+        if period and period.date == order:
+            period, offset = self._buckets(table, tenant).skip(period, offset, descending=descending)
+            conditions, total = period.conditions(), None
+        where, values = table.where(tenant, conditions)
         # A page in the second half is nearer to the other end.
         backwards = total is not None and shuffle is None and limit >= 0 and 0 < total - offset < offset
         if backwards and total is not None:
@@ -276,17 +282,35 @@ class Store:
         since: Condition | None = None,
     ) -> int:
         """Return how many documents meet all *conditions*, and *since*, a lower bound that moves with the clock."""
-
-        def ask(tenant: int | None, conditions: Sequence[Condition], what: str) -> int:
-            where, values = table.where(tenant, conditions)
-            found = self._rows(f"SELECT {what} FROM {table.name}{where} LIMIT 1", values)
-            return int(found[0][0]) if found else 0
-
-        bound = as_columns([since])[0] if since else None
+        bound, conditions = as_columns([since] if since else []), as_columns(conditions)
         with self._lock:
-            return self._counts.setdefault(table.name, Counts(ask, table.dates)).number(
-                tenant, as_columns(conditions), bound
+            if period := period_of([*conditions, *bound], table.dates, table.kind):
+                return self._buckets(table, tenant).number(period)
+            if bound and (period := period_of(conditions, table.dates, table.kind)):  # By the other date.
+                old = self._number(table, tenant, beyond(bound[0], conditions))
+                return self._buckets(table, tenant).number(period) - old
+            counts = self._counts.setdefault(table.name, Counts(partial(self._number, table)))
+            return counts.number(tenant, conditions, bound[0] if bound else None)
+
+    def _number(self, table: Table[D], tenant: int | None, conditions: Sequence[Condition]) -> int:
+        """Count the documents that meet *conditions*, whose values are as columns have them."""
+        where, values = table.where(tenant, conditions)
+        [(number,)] = self._rows(f"SELECT COUNT(*) FROM {table.name}{where}", values)
+        return int(number)
+
+    def _buckets(self, table: Table[D], tenant: int | None) -> Buckets:
+        def whole(period: Period, inner: range, way: str) -> list[tuple[int, int]]:
+            # No seller is all of them.
+            sellers = "tenant" if tenant is None else int(tenant)
+            values = [period.date, inner.start, inner.stop, *(value for *_, value in period.others)]
+            return self._rows(
+                f"SELECT bucket, sum(rows) FROM {table.name}_buckets WHERE tenant = {sellers} AND date = ? "
+                f"AND bucket >= ? AND bucket < ?{' AND kind = ?' * len(period.others)} "
+                f"GROUP BY bucket ORDER BY bucket {way}",
+                values,
             )
+
+        return Buckets(partial(self._number, table, tenant), whole)
 
     def draft(self, change: Callable[[], None]) -> Rows:
         """Return the documents and lines of the ledger that *change* would write; nothing of it stays."""

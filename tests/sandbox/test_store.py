@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
-from itertools import count
+from itertools import count, product
 from random import Random
 
 import pytest
@@ -153,9 +153,6 @@ CONDITIONS = (
     "paymentsdk.sandbox._counts._COMPARE",
     around=lambda compare: {**compare, "<=": compare["<"], ">": compare[">="], "<>": compare["="]},
 )
-@pytest.mark.control(
-    "paymentsdk.sandbox._counts.Counts._is_idle", lambda self, tenant, conditions, since: bool(conditions)
-)
 @pytest.mark.parametrize("edge", [">", ">="])
 def test_counts_follow_what_is_written_and_the_lower_bound(edge):
     """Whatever is put, changed or left without a date, of any seller, and as the bound moves: as if counted anew."""
@@ -180,7 +177,7 @@ def test_counts_follow_what_is_written_and_the_lower_bound(edge):
 
 @pytest.mark.control(
     "paymentsdk.sandbox._counts.Counts.number",
-    lambda self, tenant, conditions, since: self._ask(tenant, [*conditions, since], "COUNT(*)"),
+    lambda self, tenant, conditions, since: self._ask(tenant, [*conditions, since]),
 )
 def test_no_page_of_a_walk_is_counted_anew(store):
     """Neither as the clock goes on nor as something is written: the steps of SQLite grow with the changes alone."""
@@ -202,25 +199,103 @@ def test_no_page_of_a_walk_is_counted_anew(store):
     assert len(steps) - begun < 500
 
 
-@pytest.mark.control("paymentsdk.sandbox._counts.Counts._is_idle", lambda self, tenant, conditions, since: False)
-@pytest.mark.parametrize("hours", [1, 300], ids=["older than all rows", "below another bound"])
-def test_a_bound_that_excludes_nothing_is_not_looked_at_in_each_row(hours):
-    """A search of merchant orders sees 90 days, whatever dates it asks for: most often that says nothing new."""
-    dated, steps, numbers = Table("dated", Thing, key=THINGS.key, columns=THINGS.columns, dates=["at"]), [], []
-    store = Store([dated])
-    with closing(store), store.transaction():
-        for number in range(1_000):
-            store.put(dated, 1, Thing(str(number), at=NOW + timedelta(hours=number + 2)))
-        filters = [("at", ">", NOW + timedelta(hours=500)), ("at", "<=", NOW + timedelta(hours=900))]
-        for since in (None, ("at", ">=", NOW + timedelta(hours=hours))):
-            begun = len(steps)
-            store._connection.set_progress_handler(lambda: steps.append(1), 1)
-            numbers.append(store.count(dated, 1, filters, since=since))
-            store._connection.set_progress_handler(None, 1)
-            numbers.append(len(steps) - begun)
+class Dated(Struct, frozen=True):
+    name: str
+    colour: str
+    at: datetime | None
+    seen: datetime | None
 
-    assert numbers[0] == numbers[2] == 400
-    assert numbers[3] < numbers[1] * 1.1
+
+DATES = Table(
+    "dates",
+    Dated,
+    key=lambda one: one.name,
+    columns={"colour": lambda one: one.colour, "at": lambda one: one.at, "seen": lambda one: one.seen},
+    dates=("at", "seen"),
+    kind="colour",
+)
+#: Buckets are 2.4 hours; these lie within one, over many, and on none.
+PERIODS = (
+    [("at", ">=", NOW + timedelta(hours=1)), ("at", "<", NOW + timedelta(hours=2))],
+    [("at", ">", NOW + timedelta(hours=3)), ("at", "<=", NOW + timedelta(hours=40))],
+    [("seen", ">=", NOW + timedelta(hours=9)), ("seen", "<=", NOW + timedelta(hours=9))],
+    [("seen", "<", NOW + timedelta(hours=33)), ("colour", "=", "red")],
+    [("at", "<", NOW + timedelta(hours=33)), ("at", ">=", NOW + timedelta(hours=44))],
+    [("at", ">", NOW), ("seen", "<", NOW + timedelta(hours=30))],
+    [],
+)
+
+
+def written(chance: Random, store: Store, rows: int) -> None:
+    """Write, move, hide and bring back rows of two sellers; some transactions are undone, and a snapshot comes back."""
+    for step in range(rows):
+        at = NOW + timedelta(minutes=chance.randrange(3_000))
+        hidden = chance.random() < 0.1
+        seller, name = chance.choice([1, 1, 2]), chance.randrange(rows // 3)
+        dates = (None, None) if hidden else (at, at + timedelta(minutes=chance.choice([0, 0, 400])))
+        with suppress(KeyError), store.transaction():
+            store.put(DATES, seller, Dated(f"{seller}-{name}", chance.choice(["red", "green"]), *dates))
+            if chance.random() < 0.1:
+                raise KeyError
+        if step == 200:
+            store.snapshot("earlier")
+            written(chance, store, 30)
+            store.restore("earlier")
+
+
+@pytest.mark.control(
+    "paymentsdk.sandbox._buckets.Buckets.skip", lambda self, period, offset, *, descending: (period, 0)
+)
+@pytest.mark.control("paymentsdk.sandbox._buckets.Buckets.number", lambda self, period: 5)
+@pytest.mark.control("paymentsdk.sandbox._store.beyond", lambda bound, conditions: [bound, *conditions])
+def test_buckets_count_and_find_what_is_there():
+    """Each search by dates, of a seller or of all, has the rows and the number that a look at each row gives."""
+    chance, store, wrong, numbers = Random(9), Store([DATES]), [], set()
+    written(chance, store, 300)
+    for conditions in PERIODS:
+        for hours, tenant, descending in product((-1, 12), (1, None), (False, True)):
+            since = ("at", ">=", NOW + timedelta(hours=hours))
+            options = {"order": chance.choice(["at", "seen"]), "descending": descending}
+            # With a condition more it is no search by dates alone.
+            rows = store.find(DATES, tenant, [*conditions, since, ("colour", "<>", "blue")], **options)
+            number = store.count(DATES, tenant, conditions, since=since)
+            offset = chance.randrange(len(rows) + 2)
+            page = store.find(DATES, tenant, [*conditions, since], limit=7, offset=offset, total=number, **options)
+            wrong += [(conditions, options)] if (len(rows), rows[offset : offset + 7]) != (number, page) else []
+            numbers.add(number)
+
+    store.close()
+    assert [] == wrong[:3]
+    assert len(numbers) > 10
+
+
+@pytest.mark.control(
+    "paymentsdk.sandbox._buckets.Buckets.number", lambda self, period: self._count(period.conditions())
+)
+@pytest.mark.control(
+    "paymentsdk.sandbox._buckets.Buckets.skip", lambda self, period, offset, *, descending: (period, offset)
+)
+def test_no_page_of_a_search_by_dates_looks_at_every_row():
+    """Neither the first nor one in the middle: ten times the rows in the same days are hardly more work."""
+    steps: list[int] = []
+    done = []
+    for rows in (300, 3_000):
+        store = Store([DATES])
+        with store.transaction():
+            for number in range(rows):
+                at = NOW + timedelta(minutes=number * 9_000 / rows)
+                store.put(DATES, 1, Dated(str(number), "red", at, at))
+        period = [("at", ">", NOW), ("at", "<", NOW + timedelta(days=5)), ("colour", "=", "red")]
+        store._connection.set_progress_handler(lambda: steps.append(1), 1)
+        total = store.count(DATES, 1, period, since=("at", ">=", NOW))
+        done.append(len(steps))
+        store.find(DATES, 1, period, order="at", limit=10, offset=total // 2, total=total)
+        done.append(len(steps) - done[-1])
+        steps.clear()
+        store.close()
+
+    assert done[2] < 2 * done[0]
+    assert done[3] < 2 * done[1]
 
 
 @pytest.mark.parametrize("descending", [False, True])
