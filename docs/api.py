@@ -22,6 +22,7 @@ GROUPS = {
     "_paging": "Pagination",
     "_operation": "Operations",
     "transports": "Transports",
+    "_headers": "Transports",
 }
 OTHERS = "Other names"
 

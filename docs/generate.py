@@ -72,7 +72,7 @@ FAILURES = {
     Failure.SERVER: "5xx, 408",
     Failure.RATE_LIMITED: "429",
     Failure.CONFLICT: "409, 423, 425",
-    Failure.REFUSED: "Other 4xx",
+    Failure.CLIENT_ERROR: "Other 4xx",
     Failure.UNAUTHORIZED: "401",
 }
 VERDICTS = {

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from paymentsdk._engine.result import Result
     from paymentsdk._engine.retry import RetryPolicy
     from paymentsdk._engine.settings import Timeout
+    from paymentsdk._headers import Headers
     from paymentsdk._operation.identity import Addition, Echo
     from paymentsdk._operation.operation import Limits, Operation, PageShape
     from paymentsdk._operation.rules import ErrorCode, Failure, RetryClass
@@ -78,7 +79,7 @@ if TYPE_CHECKING:
     from paymentsdk.events import Attempt
     from paymentsdk.resources import OPERATIONS
     from paymentsdk.transports.aiohttp import AiohttpTransport
-    from paymentsdk.transports.base import DiscardingTransport, Headers, Request, Response, SendFailed, Transport
+    from paymentsdk.transports.base import DiscardingTransport, Request, Response, SendFailed, Transport
     from paymentsdk.transports.http11 import Http11Transport
 
 __all__ = [
@@ -182,7 +183,7 @@ _HOMES = {
     "Failure": "_operation.rules",
     "FileTokenStore": "_auth.token_store",
     "FlowControl": "_engine.flow",
-    "Headers": "transports.base",
+    "Headers": "_headers",
     "Http11Transport": "transports.http11",
     "IdempotencyConflict": "errors",
     "InProgress": "errors",

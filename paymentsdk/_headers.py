@@ -20,6 +20,20 @@ OF_THE_TRANSPORT = frozenset({"accept-encoding", "connection", "content-length",
 RESERVED = OF_THE_TRANSPORT | {"authorization", "content-type", "x-idempotency-key"}
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}\Z")
 _VALUE = re.compile(r"[ -~]{1,1024}\Z")
+#: Fields whose values are no credentials; any other may be the key of somebody's gateway.
+_HARMLESS = frozenset({
+    "accept", "accept-encoding", "cache-control", "connection", "content-encoding", "content-length", "content-type",
+    "date", "host", "retry-after", "server", "transfer-encoding", "user-agent", "x-idempotency-key", "x-request-id",
+})  # fmt: skip
+
+
+class Headers(dict[str, str]):
+    """A plain dict of header fields. Printed, it shows the values of well-known fields that hold no credential."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return repr({name: value if name.lower() in _HARMLESS else "***" for name, value in self.items()})
 
 
 def merge(fields: dict[str, str], more: Mapping[str, str]) -> None:
@@ -32,9 +46,9 @@ def merge(fields: dict[str, str], more: Mapping[str, str]) -> None:
     fields.update(more)
 
 
-def merged(fields: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+def merged(fields: Mapping[str, str], more: Mapping[str, str]) -> Headers:
     """Return *fields* with *more* merged into them."""
-    both = dict(fields)
+    both = Headers(fields)
     merge(both, more)
     return both
 
@@ -68,7 +82,7 @@ def check_name(name: str, path: str) -> None:
 
 def check_headers(
     headers: Mapping[str, str], path: str = "headers", *, reserved: AbstractSet[str] = RESERVED
-) -> dict[str, str]:
+) -> Headers:
     """Return a copy of *headers* if they can be sent: what the caller does to them later is not looked at.
 
     *path* is what the caller knows them by, *reserved* the names, in lower case, that are not the caller's to set.
@@ -89,7 +103,7 @@ def check_headers(
             raise RequestInvalid(f"{path}.{name}", "must be 1 to 1024 printable ASCII characters")
     # As in `check_key`: the text that was checked goes out, and not what a subclass of str formats itself as. Only once
     # all are checked: a traceback shows what is local, and only the values as they were given are masked.
-    return {str.__str__(name): str.__str__(value) for name, value in fields.items()}
+    return Headers({str.__str__(name): str.__str__(value) for name, value in fields.items()})
 
 
 @lru_cache(maxsize=256)

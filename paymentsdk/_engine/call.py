@@ -34,11 +34,11 @@ from paymentsdk._engine.response_checks import check_response, mask_request_id
 from paymentsdk._engine.result import Result
 from paymentsdk._engine.retry import KEY_LIFETIME, History, Retries, key_expired, should_refresh_token
 from paymentsdk._engine.settings import connect_timeout
-from paymentsdk._headers import merge
+from paymentsdk._headers import Headers, merge
 from paymentsdk._operation.rules import Failure, RetryClass
 from paymentsdk.errors import ClientClosed, OutcomeUnknown, PaymentsError, RequestInvalid
 from paymentsdk.events import Throttled
-from paymentsdk.transports.base import Headers, Request, Response
+from paymentsdk.transports.base import Request, Response
 
 if TYPE_CHECKING:
     from paymentsdk._auth.schemes import Signer

@@ -17,7 +17,7 @@ from paymentsdk._headers import OF_THE_TRANSPORT, check_headers, masked_values, 
 from paymentsdk._operation.rules import Failure
 from paymentsdk._secrets import masked, secrets_in
 from paymentsdk.errors import RefreshFailed
-from paymentsdk.transports.base import Headers, Request
+from paymentsdk.transports.base import Request
 
 if TYPE_CHECKING:
     from paymentsdk._auth.schemes import Auth, Exchange, Signer
@@ -140,7 +140,7 @@ class Credential(Struct, eq=False):
             if failure is None:
                 raise
         else:
-            return structs.replace(request, headers=Headers(merged(request.headers, masked_values(fields))))
+            return structs.replace(request, headers=merged(request.headers, masked_values(fields)))
         raise failure
 
     def _failure(

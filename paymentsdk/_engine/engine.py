@@ -21,7 +21,7 @@ from paymentsdk._engine.observed import observed
 from paymentsdk._engine.result import Result
 from paymentsdk._engine.retry import History
 from paymentsdk._engine.settings import CallOptions, Settings, check_first_sent_at, check_key, end_of_attempt
-from paymentsdk._headers import check_headers
+from paymentsdk._headers import check_headers, masked_values
 from paymentsdk._operation.operation import Operation
 from paymentsdk.errors import ClientClosed, NotSent, RequestInvalid
 
@@ -145,6 +145,7 @@ class Engine(ABC):
             Deferred: Recovery will finish the record; with *defer*.
             JournalUnavailable: The record cannot be kept; nothing was sent.
         """
+        headers = masked_values(headers) if isinstance(headers, Mapping) else headers
         try:
             call = self._prepare(
                 operation,

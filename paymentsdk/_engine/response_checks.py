@@ -9,10 +9,11 @@ from msgspec import structs
 
 from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._codec.type_walk import can_hold_secrets
+from paymentsdk._headers import Headers
 from paymentsdk._operation.identity import Comparison
 from paymentsdk._operation.operation import Operation, PageShape
 from paymentsdk._secrets import scrub
-from paymentsdk.transports.base import Headers, Response, header
+from paymentsdk.transports.base import Response, header
 
 if TYPE_CHECKING:
     from paymentsdk._engine.credential import Credential

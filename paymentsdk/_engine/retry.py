@@ -87,7 +87,7 @@ class History(Struct, eq=False):
 
     def record(self, failure: AttemptFailed) -> None:
         """Take *failure* into account."""
-        if failure.kind in (Failure.CONFLICT, Failure.REFUSED) and not failure.settled:
+        if failure.kind in (Failure.CONFLICT, Failure.CLIENT_ERROR) and not failure.settled:
             self.unsettled += 1
         if failure.in_progress or failure.kind in (Failure.NO_TRUSTED_RESPONSE, Failure.SERVER):
             self.ambiguous_attempts += 1

@@ -63,13 +63,13 @@ class Failure(Enum):
     """409, 423 and 425: something else holds the thing, perhaps an own earlier attempt."""
     UNAUTHORIZED = "unauthorized"
     """401: the token or the signature is rejected; sent again once with another, if there can be one."""
-    TURNED_AWAY = "turned_away"
-    """3xx and 403: not about this request but about the way to the platform."""
-    REFUSED = "refused"
+    FORBIDDEN = "forbidden"
+    """403 and 3xx: not about this request but about the way to the platform."""
+    CLIENT_ERROR = "client_error"
     """Every other 4xx."""
 
 
-#: What is said of an attempt whose call was cancelled meanwhile.
+#: The reason of an attempt whose call was cancelled meanwhile.
 CANCELLED = "cancelled"
 
 
@@ -77,46 +77,45 @@ class Verdict(Enum):
     """What may follow a failure."""
 
     RETRY = auto()
-    #: Again, but only one time in the life of the call.
     ONCE = auto()
-    #: At once, one time in the life of the call, with a refreshed token.
+    """Again, but only one time in the life of the call."""
     REFRESH = auto()
-    #: Unless the response is final (`is_final`), at most `MAX_UNSETTLED` times in the life of the call.
+    """At once, one time in the life of the call, with a refreshed token."""
     IF_UNSETTLED = auto()
-    #: Only if the policy asks for it.
+    """Again if the write is in doubt and the response does not settle it, at most `MAX_UNSETTLED` times."""
     IF_ASKED = auto()
+    """Again only if the policy asks for it."""
     STOP = auto()
 
 
 Row = Mapping[Failure, Verdict]
+#: What the columns of the table are about. A 429 was rejected unprocessed: even what takes no key can be sent again.
+_COLUMNS = (
+    Failure.NOT_SENT,
+    Failure.NO_TRUSTED_RESPONSE,
+    Failure.SERVER,
+    Failure.RATE_LIMITED,
+    Failure.CONFLICT,
+    Failure.CLIENT_ERROR,
+    Failure.UNAUTHORIZED,
+    Failure.FORBIDDEN,
+)
 
 
-def _row(not_sent: Verdict, no_answer: Verdict, server: Verdict, other_4xx: Verdict, unauthorized: Verdict) -> Row:
-    return MappingProxyType(
-        {
-            Failure.NOT_SENT: not_sent,
-            Failure.NO_TRUSTED_RESPONSE: no_answer,
-            Failure.SERVER: server,
-            # Rejected unprocessed: even what takes no key can be sent again.
-            Failure.RATE_LIMITED: Verdict.RETRY,
-            Failure.CONFLICT: other_4xx,
-            Failure.REFUSED: other_4xx,
-            Failure.UNAUTHORIZED: unauthorized,
-            Failure.TURNED_AWAY: Verdict.STOP,
-        }
-    )
+def _row(*verdicts: Verdict) -> Row:
+    return MappingProxyType(dict(zip(_COLUMNS, verdicts, strict=True)))
 
 
-_V = Verdict
+_RETRY, _ONCE, _REFRESH, _UNSETTLED, _ASKED, _STOP = Verdict
 TABLE: Mapping[RetryClass, Row] = MappingProxyType(
     {
-        #                               not sent  no response     5xx, 408  other 4xx        401
-        RetryClass.READ:          _row(_V.RETRY, _V.RETRY,    _V.RETRY, _V.STOP,         _V.REFRESH),
-        RetryClass.KEYED:         _row(_V.RETRY, _V.RETRY,    _V.RETRY, _V.IF_UNSETTLED, _V.REFRESH),
-        RetryClass.REPEATABLE:        _row(_V.RETRY, _V.RETRY,    _V.RETRY, _V.STOP,         _V.REFRESH),
-        RetryClass.UNKEYED:       _row(_V.RETRY, _V.IF_ASKED, _V.STOP,  _V.STOP,         _V.REFRESH),
-        RetryClass.TOKEN_CODE:    _row(_V.RETRY, _V.STOP,     _V.STOP,  _V.STOP,         _V.STOP),
-        RetryClass.TOKEN_REFRESH: _row(_V.RETRY, _V.ONCE,     _V.ONCE,  _V.STOP,         _V.STOP),
+        #                              not sent no response 5xx, 408 429     409/423/425 other 4xx   401       403, 3xx
+        RetryClass.READ:          _row(_RETRY,  _RETRY,     _RETRY,  _RETRY, _STOP,      _STOP,      _REFRESH, _STOP),
+        RetryClass.KEYED:         _row(_RETRY,  _RETRY,     _RETRY,  _RETRY, _UNSETTLED, _UNSETTLED, _REFRESH, _STOP),
+        RetryClass.REPEATABLE:    _row(_RETRY,  _RETRY,     _RETRY,  _RETRY, _STOP,      _STOP,      _REFRESH, _STOP),
+        RetryClass.UNKEYED:       _row(_RETRY,  _ASKED,     _STOP,   _RETRY, _STOP,      _STOP,      _REFRESH, _STOP),
+        RetryClass.TOKEN_CODE:    _row(_RETRY,  _STOP,      _STOP,   _RETRY, _STOP,      _STOP,      _STOP,    _STOP),
+        RetryClass.TOKEN_REFRESH: _row(_RETRY,  _ONCE,      _ONCE,   _RETRY, _STOP,      _STOP,      _STOP,    _STOP),
     }
 )  # fmt: skip
 
@@ -130,7 +129,7 @@ def classify_status(status: int, code: str | None = None) -> Failure:
             # What preferences say of a token that all other operations respond to with a 401.
             return Failure.UNAUTHORIZED
         case 403:
-            return Failure.TURNED_AWAY
+            return Failure.FORBIDDEN
         case 408:
             return Failure.SERVER
         case 409 | 423 | 425:
@@ -138,11 +137,11 @@ def classify_status(status: int, code: str | None = None) -> Failure:
         case 429:
             return Failure.RATE_LIMITED
         case _ if _BAD_REQUEST <= status < _SERVER_ERROR:
-            return Failure.REFUSED
+            return Failure.CLIENT_ERROR
         case _ if status >= _SERVER_ERROR:
             return Failure.SERVER
         case _:
-            return Failure.TURNED_AWAY
+            return Failure.FORBIDDEN
 
 
 class ErrorCode(Struct, frozen=True):

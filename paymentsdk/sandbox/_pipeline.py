@@ -1,6 +1,6 @@
 """One request to an operation, from the first byte to the last, read from the top down.
 
-parse -> authenticate -> injected faults -> idempotency -> handle -> respond. The functions below `Pipeline` are its
+parse -> authenticate -> idempotency key -> injected faults -> handle -> respond. The functions below `Pipeline` are its
 steps, and know no network.
 """
 
@@ -22,6 +22,7 @@ from aiohttp import web
 from msgspec import Struct
 from msgspec.structs import replace
 
+from paymentsdk._headers import Headers
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.oauth import TokenRequest
 from paymentsdk.sandbox import _idempotency, _magic_values, _responses
@@ -41,7 +42,7 @@ from paymentsdk.sandbox._records import GRANTS, Grant, Tenant
 from paymentsdk.sandbox._redaction import redact_body, redact_parameters, secrets_of
 from paymentsdk.sandbox._responses import SHAPES, Rejected
 from paymentsdk.sandbox._store import SavedResponse
-from paymentsdk.transports.base import Headers, Request
+from paymentsdk.transports.base import Request
 
 #: Takes a request as it came; returns the access token that its signature stands for, or `None` if it has none.
 Authenticate: TypeAlias = Callable[[Request], str | None]

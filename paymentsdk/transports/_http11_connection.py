@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, NoReturn, cast
 
+from paymentsdk._headers import Headers
 from paymentsdk.transports._http11_chunks import Chunks
-from paymentsdk.transports.base import Headers, Request, Response, SendFailed, too_long
+from paymentsdk.transports.base import Request, Response, SendFailed, too_long
 
 if TYPE_CHECKING:
     from paymentsdk.transports._http11_pool import Pool, Server

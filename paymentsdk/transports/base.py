@@ -10,18 +10,9 @@ from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from paymentsdk._headers import Headers
+
 __all__: list[str] = []  # Public at the top level, which is where to import them from.
-
-_SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie", "set-cookie"})
-
-
-class Headers(dict[str, str]):
-    """A plain dict of header fields that does not show credentials when it is printed."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return repr({name: "***" if name.lower() in _SECRET_HEADERS else value for name, value in self.items()})
 
 
 class Request(Struct, frozen=True):

@@ -118,7 +118,7 @@ async def test_two_calls_have_two_numbers() -> None:
 @pytest.mark.parametrize(
     ("answer", "outcome", "error", "status", "kind"),
     [
-        (Response(404, {}, b"{}"), CallOutcome.REFUSED, "NotFound", 404, Failure.REFUSED),
+        (Response(404, {}, b"{}"), CallOutcome.REFUSED, "NotFound", 404, Failure.CLIENT_ERROR),
         (SendFailed("no route", sent=False), CallOutcome.NOT_SENT, "NotSent", None, Failure.NOT_SENT),
         (Response(503), CallOutcome.UNKNOWN, "OutcomeUnknown", None, Failure.SERVER),
     ],

@@ -536,7 +536,7 @@ async def test_the_key_is_not_a_header_of_a_call():
     [
         ({"status": 400, "code": "x", "kind": Failure.NOT_SENT}, "NOT_SENT is not what a response can mean"),
         ({"status": 503, "code": "*", "kind": Failure.RATE_LIMITED}, "a gateway sends 503 as well"),
-        ({"status": 408, "code": "*", "kind": Failure.REFUSED}, "a gateway sends 408 as well"),
+        ({"status": 408, "code": "*", "kind": Failure.CLIENT_ERROR}, "a gateway sends 408 as well"),
         ({"status": 400, "code": "x", "raises": ValueError}, "must be a subclass of APIError"),
         ({"status": 409, "code": "*", "settles": True}, "can never settle"),
     ],
@@ -551,7 +551,7 @@ async def test_a_code_comes_before_any_code():
     """What is declared for the code itself wins over what holds for all of its status."""
     errors = (
         ErrorCode(409, "*", "", kind=Failure.RATE_LIMITED),
-        ErrorCode(409, "voucher_spent", "", kind=Failure.REFUSED, raises=VoucherSpentError),
+        ErrorCode(409, "voucher_spent", "", kind=Failure.CLIENT_ERROR, raises=VoucherSpentError),
     )
     spent = Response(409, {}, b'{"code": "voucher_spent", "message": "no"}')
     transport = MemoryTransport([Response(409, {}, b"busy"), spent])

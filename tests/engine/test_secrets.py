@@ -19,6 +19,7 @@ from paymentsdk import (
     FileTokenStore,
     Headers,
     MemoryTokenStore,
+    NotFound,
     PaymentsClient,
     PaymentsError,
     RefreshingToken,
@@ -81,6 +82,29 @@ def test_a_credential_in_a_header_that_is_rejected(wrong: dict[str, str]) -> Non
         shown = TracebackException.from_exception(refused.value, capture_locals=True)
         frames = [frame for frame in shown.stack if not frame.filename.startswith(TESTS)]
         assert_clean("".join(str(frame.locals) for frame in frames), str(refused.value))
+
+
+@pytest.mark.parametrize("given", ["client", "copy", "call", "all"])
+async def test_a_credential_in_a_header_of_ones_own(given: str) -> None:
+    """The key of a gateway is in no frame of the client either when a call is rejected, before it is sent or after."""
+    headers = {"X-Api-Key": SECRET}
+    transport = MemoryTransport()
+    transport.replies(Response(404, {}, b"{}"))
+    client = PaymentsClient(
+        ACCESS, base_url="https://x", transport=transport, headers=headers if given in ("client", "all") else None
+    )
+    if given in ("copy", "all"):
+        client = client.with_options(headers=headers)
+    own = headers if given in ("call", "all") else None
+
+    with pytest.raises(RequestInvalid) as unsent:
+        await client.call(OPERATIONS["orders.get"], headers=own, order_id="")
+    with pytest.raises(NotFound) as rejected:
+        await client.call(OPERATIONS["orders.get"], headers=own, order_id="ORD1")
+
+    assert_clean(shown_with_variables(unsent.value), shown_with_variables(rejected.value))
+    assert SECRET == transport.requests[0].headers["X-Api-Key"]
+    assert_clean(transport.requests[0])
 
 
 def assert_clean(*texts: object) -> None:

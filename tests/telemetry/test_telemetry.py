@@ -146,7 +146,7 @@ async def test_calls_are_below_the_span_of_their_caller(exported: Exported) -> N
     [
         (SendFailed("reset"), "OutcomeUnknown", "unknown", "no_trusted_response"),
         (Response(404, {}, b"{}"), "NotFound", "refused", "404"),
-        (Response(301), "OutcomeUnknown", "unknown", "turned_away"),
+        (Response(301), "OutcomeUnknown", "unknown", "forbidden"),
     ],
 )
 async def test_a_failure_is_an_error_of_its_kind(exported: Exported, response, error, outcome, kind) -> None:

@@ -147,7 +147,9 @@ REDEEM: Operation[RedemptionRequest, Voucher] = Operation(
         *ALWAYS,
         NOT_FOUND,
         # No `settles`: an earlier attempt may be what has spent it.
-        ErrorCode(409, "voucher_spent", "the voucher has less left", kind=Failure.REFUSED, raises=VoucherSpentError),
+        ErrorCode(
+            409, "voucher_spent", "the voucher has less left", kind=Failure.CLIENT_ERROR, raises=VoucherSpentError
+        ),
     ),
 )
 SEARCH: Operation[None, VoucherPage] = Operation(
