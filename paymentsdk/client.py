@@ -361,12 +361,12 @@ class PaymentsClient(Engine):
         return {**OPERATIONS, **{operation.name: operation for operation in own}}
 
     def _copy(self, settings: Settings) -> Self:
-        twin = object.__new__(type(self))
+        clone = object.__new__(type(self))
         if type(self) is not PaymentsClient:
-            _copy_own(self, twin)
-        Engine.__init__(twin, self._state, settings)
-        twin._origin = self._origin or self
-        return twin
+            _copy_own(self, clone)
+        Engine.__init__(clone, self._state, settings)
+        clone._origin = self._origin or self
+        return clone
 
     async def aclose(self, *, grace: float = 5.0) -> None:
         """Reject further calls, and close the connections.
@@ -612,10 +612,10 @@ class PaymentsClient(Engine):
         return Orders(self)
 
 
-def _copy_own(client: PaymentsClient, twin: PaymentsClient) -> None:
-    """Give *twin* the attributes that a subclass has of its own.
+def _copy_own(client: PaymentsClient, clone: PaymentsClient) -> None:
+    """Give *clone* the attributes that a subclass has of its own.
 
-    A resource calls with the options of *client*: *twin* gets a copy that calls with its own. What a `cached_property`
+    A resource calls with the options of *client*: *clone* gets a copy that calls with its own. What a `cached_property`
     holds is left out, and made anew when it is asked for.
     """
     from paymentsdk.resources.common import Resource  # only a subclass needs it
@@ -626,8 +626,8 @@ def _copy_own(client: PaymentsClient, twin: PaymentsClient) -> None:
         own = value
         if isinstance(value, Resource) and value._engine is client:  # noqa: SLF001 - it is this client's own
             own = copy.copy(value)
-            own._engine = twin  # noqa: SLF001 - as above
-        setattr(twin, name, own)
+            own._engine = clone  # noqa: SLF001 - as above
+        setattr(clone, name, own)
 
 
 def _check_kinds(**settings: object) -> None:

@@ -468,8 +468,8 @@ _BY_STATUS: dict[int, type[APIError]] = {
     429: RateLimited,
 }
 
-#: Codes of a rejection whose class says more than their status does.
 _SERVER_ERROR = 500
+#: Codes of a rejection whose class says more than their status does.
 _BY_CODE: dict[str, type[APIError]] = {"idempotency_key_already_used": IdempotencyConflict}
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 T = TypeVar("T")
 
-#: Bytes from which on other tasks have turns while a response is decoded: less takes few milliseconds, even if all of
+#: Bytes from which on other tasks have turns while a response is decoded: less takes a few milliseconds, even if all of
 #: it is malformed.
 LARGE = 65_536
 #: Bytes from which on the rows of a response are repaired one by one, which is cheaper if there are several.

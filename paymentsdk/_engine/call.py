@@ -1,8 +1,15 @@
-"""The whole life of a call, top to bottom.
+"""The whole life of a call, top to bottom. Read `Call.run` first; every method below is a step of it.
 
-    for each attempt: token, permit, sign, send, judge the response -> decode -> `Result`, or the one error that is true
-
-`Engine.call` has encoded the body and chosen the key before. Read `Call.run` first; every method below is a step of it.
+engine.py           check what the caller gives, encode the body, choose the key, begin the deadline
+for each attempt:
+credential.py   take the token, or wait until there is one (`_auth/refresh.py`)
+flow.py         wait for a permit, if the seller is at a limit
+transports/     send
+response_checks.py  is it the response to this request, and as the contract says?
+after a failure:
+failures.py     what it means
+retry.py        may the call be tried again, and when? (`_operation/rules.py` has the table)
+outcome.py      if not, the one error that is true
 """
 
 from __future__ import annotations
@@ -55,8 +62,8 @@ B = TypeVar("B")
 R = TypeVar("R")
 
 _OK, _REDIRECTION = 200, 300
-#: A grant is good once: the token that was made of it is taken even from a response that breaks the contract.
-_GOOD_ONCE = frozenset({RetryClass.TOKEN_CODE, RetryClass.TOKEN_REFRESH})
+#: A grant can be used once: the token that was made of it is taken even from a response that breaks the contract.
+_SINGLE_USE = frozenset({RetryClass.TOKEN_CODE, RetryClass.TOKEN_REFRESH})
 
 
 class Call(Struct, Generic[B, R], eq=False):
@@ -318,7 +325,7 @@ class Call(Struct, Generic[B, R], eq=False):
     async def _accept(self, response: Response) -> Result[R]:
         """Turn a 2xx into a result, if it is one that can be trusted."""
         state, operation, body = self.state, self.operation, response.body
-        strict = self.settings.strict and operation.retry not in _GOOD_ONCE
+        strict = self.settings.strict and operation.retry not in _SINGLE_USE
         try:
             if len(body) < LARGE or operation.writes:
                 value, anomalies = operation.decoder.decode(body)

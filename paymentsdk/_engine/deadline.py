@@ -1,8 +1,8 @@
 """Deadlines of all calls in flight, with one timer.
 
 A timer per call (``asyncio.timeout``, or the three that aiohttp would start) costs more than the rest of the engine.
-Here a call puts itself on a list, and one alarm rings for the nearest deadline on it. As long as calls end in time,
-that is about one alarm per timeout, not one per call.
+Here a call puts itself on a list, and one timer fires for the nearest deadline on it. As long as calls end in time,
+that is about one timer per timeout, not one per call.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 NO_TIMEOUT = Timeout(None, None, None)
-#: Seconds between two rings at least, so that ten thousand calls that hang are not looked through ten thousand times.
+#: Seconds between two firings at least, so that ten thousand calls that hang are not looked through ten thousand times.
 REST = 0.005
 
 
@@ -44,7 +44,7 @@ class Deadline(Struct, eq=False):
         return f"the time ran out ({bound_of(self.timeout, attempt=self.when < self.total)})"
 
     def uncancel(self) -> bool:
-        """Take back the cancellation now in the air, if it is this deadline's; return whether it was.
+        """Take back the cancellation under way, if it is this deadline's; return whether it was.
 
         A cancellation by someone else, at the same moment or before, is not ours to swallow.
         """
@@ -61,13 +61,13 @@ class Deadline(Struct, eq=False):
 class Deadlines:
     """Cancels the tasks that outlive their deadlines."""
 
-    __slots__ = ("_alarm", "_clock", "_live", "_next")
+    __slots__ = ("_clock", "_live", "_next", "_timer")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._live: set[Deadline] = set()
         self._next = inf
-        self._alarm: Alarm | None = None
+        self._timer: Alarm | None = None
 
     def add(
         self,
@@ -83,7 +83,7 @@ class Deadlines:
         deadline = Deadline(task, when, task.cancelling(), total, timeout)
         self._live.add(deadline)
         if when < self._next:
-            self._ring_at(when)
+            self._arm(when)
         return deadline
 
     def reset(self, deadline: Deadline, when: float) -> None:
@@ -91,7 +91,7 @@ class Deadlines:
         deadline.when = when
         self._live.add(deadline)  # It has left the list if it rang for an earlier deadline.
         if when < self._next:
-            self._ring_at(when)
+            self._arm(when)
 
     def restart(self, deadline: Deadline) -> float:
         """Set *deadline* to the end of an attempt that begins now, and return the time."""
@@ -104,20 +104,20 @@ class Deadlines:
         self._live.discard(deadline)
 
     def close(self) -> None:
-        """Stop the alarm, unless a call still needs it."""
-        if self._alarm is not None and not self._live:
-            self._alarm.cancel()
+        """Stop the timer, unless a call still needs it."""
+        if self._timer is not None and not self._live:
+            self._timer.cancel()
             self._next = inf
 
-    def _ring_at(self, when: float) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
+    def _arm(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         self._next = when
-        self._alarm = self._clock.call_at(when, self._ring)
+        self._timer = self._clock.call_at(when, self._fire)
 
-    def _ring(self) -> None:
+    def _fire(self) -> None:
         self._next = inf
-        self._alarm = None
+        self._timer = None
         now = self._clock.monotonic()
         for deadline in [deadline for deadline in self._live if deadline.when <= now]:
             self._live.discard(deadline)
@@ -125,7 +125,7 @@ class Deadlines:
             deadline.task.cancel()
         nearest = min((deadline.when for deadline in self._live), default=inf)
         if nearest < inf:
-            self._ring_at(max(nearest, now + REST))
+            self._arm(max(nearest, now + REST))
 
 
 async def cancelled_again(cancelled: asyncio.CancelledError, note: str | None) -> None:

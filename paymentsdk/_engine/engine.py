@@ -93,7 +93,7 @@ class Engine(ABC):
         if not results:
             raise RequestInvalid("method", "has made no call, so there is no result")
         # Also for the caller of this, which may be a method that was called in the same way.
-        return _noted(structs.replace(cast("Result[T]", results[-1]), value=value))
+        return _publish(structs.replace(cast("Result[T]", results[-1]), value=value))
 
     async def call(
         self,
@@ -161,12 +161,12 @@ class Engine(ABC):
                 made = self._call_once(
                     call, once, not_after=not_after, defer=defer, brought_key=idempotency_key is not None
                 )
-                return _noted(await (observed(call, made) if self._settings.observers else made))
+                return _publish(await (observed(call, made) if self._settings.observers else made))
         except (ClientClosed, RequestInvalid) as error:
             error.operation = getattr(operation, "name", None)
             raise
         result = await (observed(call, call.run()) if self._settings.observers else call.run())
-        return result if _RESULTS.get() is None else _noted(result)
+        return result if _RESULTS.get() is None else _publish(result)
 
     async def _call_once(
         self,
@@ -297,8 +297,8 @@ class Engine(ABC):
         return check_key(key), True
 
 
-def _noted(result: Result[R]) -> Result[R]:
-    """Return *result*, and let `with_result` know of it."""
+def _publish(result: Result[R]) -> Result[R]:
+    """Return *result*, after giving it to `with_result`."""
     results = _RESULTS.get()
     if results is not None:
         results[:] = [cast("Result[object]", result)]  # The last alone: there may be as many as a walk has pages.

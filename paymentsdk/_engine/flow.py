@@ -170,13 +170,13 @@ class Flow:
 
         Whoever waited will never wake up, and what was in flight is given back to the old flow, if at all.
         """
-        twin = Flow(self._control, self._clock, self._sleep)
+        clone = Flow(self._control, self._clock, self._sleep)
         for seller, limiter in self._limiters.items():
-            twin._limiters[seller] = limiter.moved()
+            clone._limiters[seller] = limiter.moved()
             # What becomes of them is up to the garbage collector: nothing can be cancelled on a closed loop.
             limiter.interactive, limiter.batch = OrderedDict(), OrderedDict()
             limiter.waking = limiter.expiry = None
-        return twin
+        return clone
 
     def close(self) -> None:
         """Turn away everybody who waits, now and later."""
@@ -216,8 +216,8 @@ class Flow:
     async def _wait(self, seller: Hashable, priority: Priority) -> Permit | None:
         limiter, now = self._limiter(seller), self._now()
         waiter: Waiter = asyncio.get_running_loop().create_future()
-        line = limiter.line(priority)
-        line[waiter] = (now + self._control.max_wait, now)
+        queue = limiter.queue(priority)
+        queue[waiter] = (now + self._control.max_wait, now)
         if self._closed:
             limiter.expire(inf)
         self._dispatch(limiter, now)
@@ -229,7 +229,7 @@ class Flow:
                 self.release(permit)  # It was its turn at the very moment that it was cancelled.
             raise
         finally:
-            line.pop(waiter, None)
+            queue.pop(waiter, None)
             if not limiter.interactive and not limiter.batch:
                 self._stop(limiter)
 
@@ -275,14 +275,14 @@ class Flow:
 
     def _serve(self, limiter: Limiter, now: float) -> None:
         """Let one call of *limiter* go, if one waits and may; there is a place for it."""
-        line = limiter.first_line()
-        if line is None:
+        queue = limiter.first_queue()
+        if queue is None:
             return
         if (ready_at := limiter.ready_at(now)) > now:
             if ready_at < limiter.waking_at:
                 self._wake_at(limiter, ready_at, now)
             return
-        waiter, (_, since) = line.popitem(last=False)
+        waiter, (_, since) = queue.popitem(last=False)
         if not waiter.done():  # Else it was cancelled, and is about to leave.
             self._in_flight += 1
             waiter.set_result(limiter.grant(now, since))

@@ -47,7 +47,7 @@ NO_PERMIT = Permit(None, 0.0)
 #: Resolved with the permit, or with `None` when the wait was too long.
 Waiter: TypeAlias = asyncio.Future[Permit | None]
 #: Who waits, in order: until when, and since when.
-Line: TypeAlias = OrderedDict[Waiter, tuple[float, float]]
+Queue: TypeAlias = OrderedDict[Waiter, tuple[float, float]]
 
 
 class Limiter:
@@ -84,8 +84,8 @@ class Limiter:
         self.next_at: float = now
         #: The rate that was served before the gate closed; 0 if the seller was not busy for long enough.
         self.served: float = 0.0
-        self.interactive: Line = OrderedDict()
-        self.batch: Line = OrderedDict()
+        self.interactive: Queue = OrderedDict()
+        self.batch: Queue = OrderedDict()
         #: What lets the next one go when its time has come, and what turns away who has waited too long.
         self.waking: asyncio.Task[None] | None = None
         self.waking_at: float = inf
@@ -94,22 +94,22 @@ class Limiter:
 
     def moved(self) -> Limiter:
         """Return the same knowledge, with nobody who waits and nothing in flight."""
-        twin = Limiter(self.seller, self.next_at, adaptive=self.meter is not None)
-        twin.gate, twin.meter, twin.pace = self.gate, self.meter, self.pace
-        twin.concurrency, twin.served = self.concurrency, self.served
-        return twin
+        clone = Limiter(self.seller, self.next_at, adaptive=self.meter is not None)
+        clone.gate, clone.meter, clone.pace = self.gate, self.meter, self.pace
+        clone.concurrency, clone.served = self.concurrency, self.served
+        return clone
 
     @property
     def is_idle(self) -> bool:
         """Whether it can be forgotten, with no more loss than what it has learned."""
         return self.in_flight == 0 and not self.interactive and not self.batch
 
-    def line(self, priority: Priority) -> Line:
+    def queue(self, priority: Priority) -> Queue:
         """Return those who wait with *priority*."""
         return self.batch if priority == "batch" else self.interactive
 
-    def first_line(self) -> Line | None:
-        """Return the line whose turn it is; `None` if nobody waits."""
+    def first_queue(self) -> Queue | None:
+        """Return the queue whose turn it is; `None` if nobody waits."""
         return self.interactive or self.batch or None
 
     def ready_at(self, now: float) -> float:
@@ -170,15 +170,15 @@ class Limiter:
 
     def expire(self, now: float) -> None:
         """Turn away who has waited too long. Within a priority, who came first has to go first."""
-        for line in (self.interactive, self.batch):
-            while line:
-                waiter, (until, _) = next(iter(line.items()))
+        for queue in (self.interactive, self.batch):
+            while queue:
+                waiter, (until, _) = next(iter(queue.items()))
                 if until > now:
                     break
-                del line[waiter]
+                del queue[waiter]
                 if not waiter.done():
                     waiter.set_result(None)
 
     def next_expiry(self) -> float:
         """Return when the first of those who wait has waited too long."""
-        return min((next(iter(line.values()))[0] for line in (self.interactive, self.batch) if line), default=inf)
+        return min((next(iter(queue.values()))[0] for queue in (self.interactive, self.batch) if queue), default=inf)

@@ -229,11 +229,11 @@ class Retries(Struct, eq=False):
         except (ImportError, OSError):
             # Perhaps no file can be opened any more. In place of what came of the call, that would be all it says.
             raise first from None
-        unplayed = [first]
+        pending = [first]
 
         async def go_on() -> R:
-            if unplayed:
-                raise unplayed.pop()
+            if pending:
+                raise pending.pop()
             return await attempt()
 
         retry, stop = retry_if_exception(self._is_worth_it), self._is_over

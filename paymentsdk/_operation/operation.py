@@ -225,7 +225,7 @@ class Operation(Generic[B, R]):
 
     @cached_property
     def identity(self) -> Identity | None:
-        """Compares responds with their requests; `None` if nothing is declared to compare."""
+        """Compares responses with their requests; `None` if nothing is declared to compare."""
         if not self.echoes and self.addition is None:
             return None
         if self.addition is not None and not self.keyed:

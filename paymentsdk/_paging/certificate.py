@@ -16,7 +16,7 @@ from paymentsdk.errors import RequestInvalid
 from paymentsdk.transports.base import header
 
 #: How late a row may appear in a window that has ended.
-LAG = timedelta(minutes=15)
+SETTLING_TIME = timedelta(minutes=15)
 #: Only a total below this is believed: some platforms stop counting.
 MOST_CERTIFIED = 1_000
 
@@ -76,7 +76,7 @@ class Certificate:
         if len(texts) < received:
             self.rejection = "a row has no id"
 
-    def judge(self) -> None:
+    def check(self) -> None:
         """Take the page before for the last."""
         if self.rejection is None and len(self._ids) != self._total:
             self.rejection = "rows have moved, or the platform does not show all that it counts"
@@ -88,6 +88,6 @@ class Certificate:
         if self._until is None:
             return "it does not fit on one page, and rows can join between two"
         now = http_date(header(headers, "Date"))
-        if now is None or self._until + LAG > now:
+        if now is None or self._until + SETTLING_TIME > now:
             return "it does not fit on one page, and its window has not ended 15 minutes ago"
         return None

@@ -61,7 +61,7 @@ class Cursor(Struct, frozen=True, kw_only=True):
     offset: int
     """Where the page begins."""
     frontier: int
-    """All rows before it have been seen, wherever they have slid."""
+    """All rows before it have been seen, wherever they have shifted."""
     total: int | None = None
     """How many rows the search had when it was last said."""
     overlap: int = 0
@@ -97,7 +97,7 @@ class Cursor(Struct, frozen=True, kw_only=True):
         self._guard(page)
         walk = self._noted(page)
         if walk.offset > walk.frontier:
-            # Rows have slid from behind this page to before it: fetch again from where everything has been seen.
+            # Rows have shifted from behind this page to before it: fetch again from where everything has been seen.
             return replace(walk, offset=max(0, walk.frontier - walk.overlap))
         frontier = max(walk.frontier, walk.offset + page.received)
         # Where there is no total, or the walk is beyond it, only an explicit 0 or an empty page is the end: a total

@@ -376,7 +376,7 @@ class Pages(AsyncIterator[Page[T]]):
         except PaginationStalled as error:
             following, certificate.rejection = None, str(error)
         if following is None:
-            certificate.judge()
+            certificate.check()
         if certificate.rejection is not None:
             # From the first row: what was seen before another walk proves nothing about that.
             point = ResumePoint(0, page.total)

@@ -260,9 +260,9 @@ class Resource:
 
     def with_options(self, **options: Unpack[CallOptions]) -> Self:
         """Return a copy that calls with other options: ``await client.orders.with_options(timeout=t).get(id)``."""
-        twin = copy.copy(self)
-        twin._engine = self._engine.with_options(**options)  # noqa: SLF001 - it is of this very class
-        return twin
+        clone = copy.copy(self)
+        clone._engine = self._engine.with_options(**options)  # noqa: SLF001 - it is of this very class
+        return clone
 
     async def _write(
         self,

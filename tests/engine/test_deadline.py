@@ -49,7 +49,7 @@ async def under_way(coroutine, transport: MemoryTransport) -> asyncio.Task:
 # --- which bound ran out ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.control("paymentsdk._engine.deadline.Deadlines._ring", lambda self: None)
+@pytest.mark.control("paymentsdk._engine.deadline.Deadlines._fire", lambda self: None)
 @pytest.mark.parametrize(
     ("bounds", "passed", "words"),
     [

@@ -115,12 +115,12 @@ def test_a_margin_saves_going_back() -> None:
     assert [58, 58] == [walk.advance(page(first=48, total=total)).offset for total in (98, 100)]
 
 
-def slid_past(self: Cursor, arrival: PageSummary) -> Cursor:
+def shifted_past(self: Cursor, arrival: PageSummary) -> Cursor:
     """Note a page, and not what has vanished."""
     return replace(self, total=self.total if arrival.total is None else arrival.total)
 
 
-@pytest.mark.control("paymentsdk._paging.cursor.Cursor._noted", slid_past)
+@pytest.mark.control("paymentsdk._paging.cursor.Cursor._noted", shifted_past)
 @given(
     start=st.integers(0, 40),
     overlap=st.integers(0, 9),

@@ -130,7 +130,7 @@ async def test_the_last_deadline_sets_no_alarm() -> None:
     clock.advance(5)
 
     assert watch.uncancel()
-    assert (1, None) == (clock.alarms, deadlines._alarm)
+    assert (1, None) == (clock.alarms, deadlines._timer)
     with suppress(asyncio.CancelledError):  # Up to Python 3.12 it is still under way.
         await asyncio.sleep(0)
 
@@ -172,7 +172,7 @@ async def test_closing_leaves_no_alarm(clock) -> None:
     transport = MemoryTransport([Response(200, {}, b'{"id":"ORD1"}')])
     client = PaymentsClient("token", base_url="https://platform.test", transport=transport, clock=clock)
     await client.orders.get("ORD1")
-    alarm = client._state.deadlines._alarm
+    alarm = client._state.deadlines._timer
 
     await client.aclose()
 
