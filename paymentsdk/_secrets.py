@@ -63,7 +63,8 @@ def masked(text: T) -> T:
     """Return *text* as one that does not show itself; anything else, such as ``None``, as it is."""
     if isinstance(text, bytes):
         return cast("T", SecretBytes(text))
-    return cast("T", Secret(text)) if isinstance(text, str) else text
+    # Not `str(text)`: that of an Enum is its name.
+    return cast("T", Secret(str.__str__(text))) if isinstance(text, str) else text
 
 
 class MaskedRepr:
