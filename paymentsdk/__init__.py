@@ -157,82 +157,44 @@ __all__ = [
     "__version__",
 ]
 
-#: Where each of the names above lives. A module is imported when one of its names is first asked for. So ``import
-#: paymentsdk`` itself costs nothing, which matters to pytest: it imports the plugin of every installed package, and
-#: this one with it; and only who asks for a name whose module needs an extra has to have that.
+#: Where the names above live; the others are errors. A module is imported when one of its names is first asked for: so
+#: ``import paymentsdk`` itself costs nothing, which matters to pytest, as it imports the plugin of every installed
+#: package, this one among them; and only who asks for a name whose module needs an extra has to have that.
 _HOMES = {
-    "OPERATIONS": "resources",
-    "APIError": "errors",
-    "AccountResolver": "_auth.accounts",
-    "Addition": "_operation.identity",
-    "AiohttpTransport": "transports.aiohttp",
-    "Anomaly": "_codec.anomaly",
-    "Attempt": "events",
-    "Auth": "_auth.schemes",
-    "AuthenticationFailed": "errors",
-    "BadRequest": "errors",
-    "ClientClosed": "errors",
-    "Clock": "_clock",
-    "Conflict": "errors",
-    "Deferred": "errors",
-    "DiscardingTransport": "transports.base",
-    "Echo": "_operation.identity",
-    "ErrorCode": "_operation.rules",
-    "ErrorDetail": "errors",
-    "Exchange": "_auth.schemes",
-    "Failure": "_operation.rules",
-    "FileTokenStore": "_auth.token_store",
-    "FlowControl": "_engine.flow",
-    "Headers": "_headers",
-    "Http11Transport": "transports.http11",
-    "IdempotencyConflict": "errors",
-    "InProgress": "errors",
-    "Incomplete": "errors",
-    "JournalUnavailable": "errors",
-    "Limits": "_operation.operation",
-    "LockingTokenStore": "_auth.token_store",
-    "MarkingTokenStore": "_auth.token_store",
-    "MapOutcome": "_engine.concurrent_map",
-    "MemoryTokenStore": "_auth.token_store",
-    "NoAnswer": "errors",
-    "NotFound": "errors",
-    "NotSent": "errors",
-    "NotWhole": "errors",
-    "Operation": "_operation.operation",
-    "OutcomeUnknown": "errors",
-    "Page": "_paging.pager",
-    "PageShape": "_operation.operation",
-    "Pager": "_paging.pager",
-    "PaginationStalled": "errors",
-    "PaymentsClient": "client",
-    "PaymentsError": "errors",
-    "PermissionDenied": "errors",
-    "PostgresTokenStore": "_auth.database_stores",
-    "RateLimited": "errors",
-    "RateShare": "_engine.rate_share",
-    "ReauthorizationRequired": "errors",
-    "RecordConflict": "errors",
-    "RefreshFailed": "errors",
-    "RefreshingToken": "_auth.refresh",
-    "RenewingSigner": "_auth.schemes",
-    "Request": "transports.base",
-    "RequestInvalid": "errors",
-    "Response": "transports.base",
-    "Result": "_engine.result",
-    "ResumePoint": "_resume_point",
-    "RetryClass": "_operation.rules",
-    "RetryPolicy": "_engine.retry",
-    "SQLiteTokenStore": "_auth.database_stores",
-    "SendFailed": "transports.base",
-    "ServerError": "errors",
-    "Signer": "_auth.schemes",
-    "StaticToken": "_auth.schemes",
-    "Timeout": "_engine.settings",
-    "TokenPair": "_auth.token_store",
-    "TokenStore": "_auth.token_store",
-    "Transport": "transports.base",
-    "WalkOptions": "_paging.options",
-    "__version__": "_version",
+    "_auth.accounts": ("AccountResolver",),
+    "_auth.database_stores": ("PostgresTokenStore", "SQLiteTokenStore"),
+    "_auth.refresh": ("RefreshingToken",),
+    "_auth.schemes": ("Auth", "Exchange", "RenewingSigner", "Signer", "StaticToken"),
+    "_auth.token_store": (
+        "FileTokenStore",
+        "LockingTokenStore",
+        "MarkingTokenStore",
+        "MemoryTokenStore",
+        "TokenPair",
+        "TokenStore",
+    ),
+    "_clock": ("Clock",),
+    "_codec.anomaly": ("Anomaly",),
+    "_engine.concurrent_map": ("MapOutcome",),
+    "_engine.flow": ("FlowControl",),
+    "_engine.rate_share": ("RateShare",),
+    "_engine.result": ("Result",),
+    "_engine.retry": ("RetryPolicy",),
+    "_engine.settings": ("Timeout",),
+    "_headers": ("Headers",),
+    "_operation.identity": ("Addition", "Echo"),
+    "_operation.operation": ("Limits", "Operation", "PageShape"),
+    "_operation.rules": ("ErrorCode", "Failure", "RetryClass"),
+    "_paging.options": ("WalkOptions",),
+    "_paging.pager": ("Page", "Pager"),
+    "_resume_point": ("ResumePoint",),
+    "_version": ("__version__",),
+    "client": ("PaymentsClient",),
+    "events": ("Attempt",),
+    "resources": ("OPERATIONS",),
+    "transports.aiohttp": ("AiohttpTransport",),
+    "transports.base": ("DiscardingTransport", "Request", "Response", "SendFailed", "Transport"),
+    "transports.http11": ("Http11Transport",),
 }
 _MODULES = frozenset({"events", "journal", "resources", "sandbox", "testing"})
 
@@ -246,9 +208,10 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> object:
         if name in _MODULES:
             return import_module(f"{__name__}.{name}")
-        if name not in _HOMES:
+        if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        home = next((module for module, names in _HOMES.items() if name in names), "errors")
+        value = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
         return value
 
 
