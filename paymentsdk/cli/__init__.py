@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Never
 
 from paymentsdk._version import __version__
-from paymentsdk.cli._arguments import address, count, file, pair, port
+from paymentsdk.cli._arguments import Commands, address, count, file, pair, port
 from paymentsdk.cli._control import add_advance, add_pay, add_policies
 from paymentsdk.cli._faults import add_faults
 from paymentsdk.cli._journal import add_journal
@@ -39,9 +39,6 @@ from paymentsdk.cli._words import sentence
 from paymentsdk.errors import PaymentsError, visible
 
 if TYPE_CHECKING:
-    from argparse import Namespace
-    from argparse import _SubParsersAction as SubParsers
-
     from paymentsdk._operation.operation import Operation
     from paymentsdk.client import PaymentsClient
 
@@ -147,7 +144,7 @@ def _parser(
     return parser
 
 
-def _begin(options: Namespace) -> int:
+def _begin(options: argparse.Namespace) -> int:
     """Show the help to whoever names no command."""
     parser: argparse.ArgumentParser = options.parser
     parser.exit(MISUSED, parser.format_help())
@@ -164,7 +161,7 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def _add_completion(commands: SubParsers[argparse.ArgumentParser]) -> None:
+def _add_completion(commands: Commands) -> None:
     summary = "print what completes the words of this command in a shell"
     completion = commands.add_parser(
         "completion",
@@ -176,7 +173,7 @@ def _add_completion(commands: SubParsers[argparse.ArgumentParser]) -> None:
     completion.set_defaults(run=_run_completion, parser=completion)
 
 
-def _run_completion(options: Namespace) -> int:
+def _run_completion(options: argparse.Namespace) -> int:
     try:
         from argcomplete.shell_integration import shellcode
     except ImportError:
@@ -185,7 +182,7 @@ def _run_completion(options: Namespace) -> int:
     return 0
 
 
-def _add_demo(commands: SubParsers[argparse.ArgumentParser]) -> None:
+def _add_demo(commands: Commands) -> None:
     summary = "run the main job between a client and a sandbox, with faults, and compare their books"
     demo = commands.add_parser("demo", help=summary, description=sentence(summary))
     demo.add_argument("--orders", type=count, default=300, metavar="N", help="orders to create (default: 300)")
@@ -194,13 +191,13 @@ def _add_demo(commands: SubParsers[argparse.ArgumentParser]) -> None:
     demo.set_defaults(run=_run_demo, parser=demo)
 
 
-def _run_demo(options: Namespace) -> int:
+def _run_demo(options: argparse.Namespace) -> int:
     from paymentsdk.cli._demo import demonstrate
 
     return demonstrate(orders=options.orders, concurrency=options.concurrency, as_json=options.json)
 
 
-def _add_sandbox(commands: SubParsers[argparse.ArgumentParser]) -> None:
+def _add_sandbox(commands: Commands) -> None:
     summary = "the platform on localhost"
     sandbox = commands.add_parser(
         "sandbox",
@@ -257,7 +254,7 @@ def _settings(sandbox: argparse.ArgumentParser) -> Iterator[argparse.Action]:
     )
 
 
-def _run_sandbox(options: Namespace) -> int:
+def _run_sandbox(options: argparse.Namespace) -> int:
     if "url" in options:
         raise argparse.ArgumentTypeError("--url is where a command such as `faults` finds a sandbox that runs")
     from paymentsdk.cli._serve import serve
@@ -266,7 +263,7 @@ def _run_sandbox(options: Namespace) -> int:
 
 
 #: The commands besides those of the operations.
-_OWN: Mapping[str, Callable[[SubParsers[argparse.ArgumentParser]], None]] = {
+_OWN: Mapping[str, Callable[[Commands], None]] = {
     "demo": _add_demo,
     "sandbox": _add_sandbox,
     "journal": add_journal,

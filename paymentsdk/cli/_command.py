@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from paymentsdk.cli._arguments import address
+from paymentsdk.cli._arguments import Commands, address
 from paymentsdk.cli._output import Output, print_output
 from paymentsdk.cli._running import DEFAULT_HOST, DEFAULT_PORT, Running
 from paymentsdk.cli._words import sentence
 
-if TYPE_CHECKING:
-    from argparse import Namespace
-    from argparse import _SubParsersAction as SubParsers
-
-
 #: Does what the options ask for with the sandbox.
-Command = Callable[[Running, "Namespace"], Output]
+Command = Callable[[Running, argparse.Namespace], Output]
 
 
 def add_command(
-    commands: SubParsers[argparse.ArgumentParser],
+    commands: Commands,
     name: str,
     command: Command,
     summary: str,
@@ -54,7 +48,7 @@ def add_command(
     return parser
 
 
-def ask(options: Namespace) -> int:
+def ask(options: argparse.Namespace) -> int:
     """Do the command in *options* to the sandbox that they name, print what it came to, and return the exit code.
 
     Raises:
@@ -66,7 +60,7 @@ def ask(options: Namespace) -> int:
     return 0
 
 
-def _refuse_settings(options: Namespace) -> None:
+def _refuse_settings(options: argparse.Namespace) -> None:
     said = [one.option_strings[0] for one in options.settings if getattr(options, one.dest) != one.default]
     if said:
         words = f"{', '.join(said)} {'is' if len(said) == 1 else 'are'} for starting a sandbox"
@@ -74,7 +68,7 @@ def _refuse_settings(options: Namespace) -> None:
         raise argparse.ArgumentTypeError(f"{words}, and `{options.name}` asks one that runs{hint}")
 
 
-def _said_place(options: Namespace) -> str | None:
+def _said_place(options: argparse.Namespace) -> str | None:
     """Return where ``--url`` leads, or ``--host`` and ``--port``: whoever starts a sandbox with them finds it again."""
     url: str | None = getattr(options, "url", None)
     if options.host is None and options.port is None:

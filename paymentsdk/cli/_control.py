@@ -7,25 +7,21 @@ import re
 import sys
 from collections.abc import Iterable
 from decimal import Decimal
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
 
-from paymentsdk.cli._arguments import Choices, duration, order_name, pair, pairs
+from paymentsdk.cli._arguments import Choices, Commands, duration, order_name, pair, pairs
 from paymentsdk.cli._command import add_command
 from paymentsdk.cli._output import Output
 from paymentsdk.cli._running import NoResponseError, Running, SandboxError
 
-if TYPE_CHECKING:
-    from argparse import Namespace
-    from argparse import _SubParsersAction as SubParsers
-
 _PREFERENCE = re.compile(r"[0-9]+-[0-9a-f-]{36}\Z")
 
 
-def add_pay(commands: SubParsers[argparse.ArgumentParser]) -> None:
+def add_pay(commands: Commands) -> None:
     """Add ``pay``."""
     pay = add_command(commands, "pay", _pay, "have the buyer pay an order or a preference")
     what = "the id of an order or a preference, its code, its checkout address, or a point of sale"
@@ -39,7 +35,7 @@ def add_pay(commands: SubParsers[argparse.ArgumentParser]) -> None:
     pay.add_argument("--reject", action="store_true", help="have the payment rejected")
 
 
-def add_policies(commands: SubParsers[argparse.ArgumentParser]) -> None:
+def add_policies(commands: Commands) -> None:
     """Add ``policies``."""
     policies = add_command(
         commands, "policies", _policies, "list the points that the contract leaves open, or decide them"
@@ -47,7 +43,7 @@ def add_policies(commands: SubParsers[argparse.ArgumentParser]) -> None:
     policies.add_argument("changes", nargs="*", type=pair, metavar="NAME=VALUE", help="decide a point")
 
 
-def add_advance(commands: SubParsers[argparse.ArgumentParser]) -> None:
+def add_advance(commands: Commands) -> None:
     """Add ``advance``."""
     advance = add_command(commands, "advance", _advance, "move the clock, and say what happened meanwhile")
     advance.add_argument(
@@ -108,7 +104,7 @@ def _payment_methods() -> Iterable[str]:
     return get_args(PaymentMethod)
 
 
-def _pay(running: Running, options: Namespace) -> Output:
+def _pay(running: Running, options: argparse.Namespace) -> Output:
     name = options.what
     is_preference = bool(_PREFERENCE.match(name))
     noun = "preferences" if is_preference else "orders"
@@ -149,7 +145,7 @@ class _Policy(Struct):
     description: str
 
 
-def _policies(running: Running, options: Namespace) -> Output:
+def _policies(running: Running, options: argparse.Namespace) -> Output:
     changes = pairs(options.changes)
     listed = _changed(running, changes) if changes else _listed(running)
     return Output(listed, [line for one in listed for line in _described(one)])
@@ -205,7 +201,7 @@ class _Clock(Struct):
     happened: list[_Happened]
 
 
-def _advance(running: Running, options: Namespace) -> Output:
+def _advance(running: Running, options: argparse.Namespace) -> Output:
     clock = running.ask(_Clock, "POST", "clock/advance", {"duration": options.duration})
     happened = [f"{one.at}  {one.kind}  {one.id}" for one in clock.happened]
     return Output(clock, [*happened, f"it is {clock.now}{', and the clock stands still' if clock.frozen else ''}"])

@@ -9,20 +9,17 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from paymentsdk.cli._arguments import Choices, count, pair, pairs
+from paymentsdk.cli._arguments import Choices, Commands, count, pair, pairs
 from paymentsdk.cli._command import add_command
 from paymentsdk.cli._output import Output
 from paymentsdk.cli._running import Running
 from paymentsdk.cli._words import counted, wrapped
 
 if TYPE_CHECKING:
-    from argparse import Namespace
-    from argparse import _SubParsersAction as SubParsers
-
     from paymentsdk.sandbox import FaultRule
 
 
-def add_faults(commands: SubParsers[argparse.ArgumentParser]) -> None:
+def add_faults(commands: Commands) -> None:
     """Add ``faults``, with commands of its own."""
     faults = add_command(commands, "faults", _list, "list, add and clear what goes wrong", explain=_Explain)
     faults.usage = "%(prog)s [-h] [--url URL] [--json] [COMMAND ...]"
@@ -93,17 +90,17 @@ class _Fault(Struct):
     rule: dict[str, object]
 
 
-def _list(running: Running, _: Namespace) -> Output:
+def _list(running: Running, _: argparse.Namespace) -> Output:
     listed = running.ask(list[_Fault], "GET", "faults")
     return Output(listed, [_in_force(fault) for fault in listed] or ["no faults"])
 
 
-def _add(running: Running, options: Namespace) -> Output:
+def _add(running: Running, options: argparse.Namespace) -> Output:
     added = running.ask(_Fault, "POST", "faults", _rule(options.effect, pairs(options.details)))
     return Output(added, [_in_force(added)])
 
 
-def _clear(running: Running, options: Namespace) -> Output:
+def _clear(running: Running, options: argparse.Namespace) -> Output:
     if options.number is None:
         return Output(running.ask(list[_Fault], "DELETE", "faults"), ["no faults"])
     gone = running.ask(_Fault, "DELETE", f"faults/{options.number}")

@@ -18,15 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paymentsdk._postgres import is_dsn
-from paymentsdk.cli._arguments import Choices, count, file
+from paymentsdk.cli._arguments import Choices, Commands, count, file
 from paymentsdk.cli._output import Output, Row, columns, fields, print_output
 from paymentsdk.cli._words import counted, sentence
 from paymentsdk.errors import visible
 
 if TYPE_CHECKING:
-    from argparse import Namespace
-    from argparse import _SubParsersAction as SubParsers
-
     from paymentsdk.journal import Journal, Record, RecoverySummary
 
 _DEFAULT_FILE = "payments.db"
@@ -39,10 +36,10 @@ examples:
   paymentsdk journal recover
 """
 #: Does what the options ask for with the journal; the exit code stands next to what it came to.
-_Command = Callable[["Journal", "Namespace"], Awaitable[tuple[int, Output]]]
+_Command = Callable[["Journal", argparse.Namespace], Awaitable[tuple[int, Output]]]
 
 
-def add_journal(commands: SubParsers[argparse.ArgumentParser]) -> None:
+def add_journal(commands: Commands) -> None:
     """Add ``journal`` and its commands."""
     summary = "list the records of named writes, carry out what is open, or close it"
     journal = commands.add_parser(
@@ -72,7 +69,7 @@ def add_journal(commands: SubParsers[argparse.ArgumentParser]) -> None:
 
 
 def _add(
-    commands: SubParsers[argparse.ArgumentParser], name: str, command: _Command, summary: str, epilog: str | None = None
+    commands: Commands, name: str, command: _Command, summary: str, epilog: str | None = None
 ) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, help=summary, description=sentence(summary), epilog=epilog)
     where = f"the file or the postgresql:// address of the journal (default: {_VARIABLE}, or {_DEFAULT_FILE})"
@@ -82,7 +79,7 @@ def _add(
     return parser
 
 
-def _run(options: Namespace) -> int:
+def _run(options: argparse.Namespace) -> int:
     """Do the command in *options*, print what it came to, and return the exit code.
 
     Raises:
@@ -96,7 +93,7 @@ def _run(options: Namespace) -> int:
     return code
 
 
-async def _done(where: str, options: Namespace) -> tuple[int, Output]:
+async def _done(where: str, options: argparse.Namespace) -> tuple[int, Output]:
     from paymentsdk.journal import PostgresJournal, SQLiteJournal
 
     journal = PostgresJournal(where) if is_dsn(where) else SQLiteJournal(where)
@@ -143,7 +140,7 @@ def _states() -> Iterable[str]:
     return [state.value for state in RecordState]
 
 
-async def _list(journal: Journal, options: Namespace) -> tuple[int, Output]:
+async def _list(journal: Journal, options: argparse.Namespace) -> tuple[int, Output]:
     from paymentsdk.journal import RecordState
     from paymentsdk.journal._states import OPEN
 
@@ -171,7 +168,7 @@ def _table(rows: Sequence[Record]) -> Iterator[str]:
     )
 
 
-async def _show(journal: Journal, options: Namespace) -> tuple[int, Output]:
+async def _show(journal: Journal, options: argparse.Namespace) -> tuple[int, Output]:
     found = [_shown(row) for row in await _found(journal, options.what)]
     told = [{name.replace("_", " "): value for name, value in one.items()} for one in found]
     lines = [line for one in told for line in ("", *fields(one))][1:]
@@ -196,7 +193,7 @@ async def _found(journal: Journal, what: str) -> list[Record]:
 # --- recover ------------------------------------------------------------------------------------------------------
 
 
-async def _recover(journal: Journal, _options: Namespace) -> tuple[int, Output]:
+async def _recover(journal: Journal, _options: argparse.Namespace) -> tuple[int, Output]:
     from paymentsdk import PaymentsClient
 
     # Whatever the program calls its accounts: a record is sent by a token of its seller's user id alone.
@@ -231,7 +228,7 @@ def _outcome(summary: RecoverySummary) -> Iterator[str]:
 # --- abandon ------------------------------------------------------------------------------------------------------
 
 
-async def _abandon(journal: Journal, options: Namespace) -> tuple[int, Output]:
+async def _abandon(journal: Journal, options: argparse.Namespace) -> tuple[int, Output]:
     from paymentsdk.journal import RecordState, Resolution
 
     row = await journal.get(options.key)

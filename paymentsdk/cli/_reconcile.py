@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from paymentsdk.cli._arguments import count, file, pair, pairs
+from paymentsdk.cli._arguments import Commands, count, file, pair, pairs
 from paymentsdk.cli._words import counted, sentence
 from paymentsdk.errors import (
     AuthenticationFailed,
@@ -34,9 +34,6 @@ from paymentsdk.errors import (
 )
 
 if TYPE_CHECKING:
-    from argparse import Namespace
-    from argparse import _SubParsersAction as SubParsers
-
     from paymentsdk.client import PaymentsClient
     from paymentsdk.reconcile import Book, Executor, Progress, Report
 
@@ -60,7 +57,7 @@ _FASTEST = 1e6
 _YEARS = range(1970, 9999)
 
 
-def add_reconcile(commands: SubParsers[argparse.ArgumentParser]) -> None:
+def add_reconcile(commands: Commands) -> None:
     """Add ``reconcile``."""
     summary = "hold a book of orders against the platform, and say what differs"
     parser = commands.add_parser(
@@ -96,7 +93,7 @@ def add_reconcile(commands: SubParsers[argparse.ArgumentParser]) -> None:
     parser.set_defaults(run=_run, parser=parser)
 
 
-def _run(options: Namespace) -> int:
+def _run(options: argparse.Namespace) -> int:
     """Reconcile, print what it came to, and return the exit code."""
     try:
         report = asyncio.run(_reconciled(options))
@@ -124,7 +121,7 @@ def _code_of(error: Exception) -> int:
     return PLATFORM
 
 
-async def _reconciled(options: Namespace) -> Report:
+async def _reconciled(options: argparse.Namespace) -> Report:
     from paymentsdk.reconcile import reconcile
 
     midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -174,7 +171,7 @@ def _tokens(path: str) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def _opened_book(options: Namespace) -> AsyncIterator[Book]:
+async def _opened_book(options: argparse.Namespace) -> AsyncIterator[Book]:
     from paymentsdk.journal import SQLiteJournal
     from paymentsdk.reconcile import Book
 

@@ -8,7 +8,6 @@ import errno
 import signal
 import socket
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,14 +15,11 @@ from paymentsdk.cli._arguments import pairs
 from paymentsdk.cli._running import DEFAULT_HOST, DEFAULT_PORT
 from paymentsdk.sandbox import Clock, Sandbox, SandboxInfo
 
-if TYPE_CHECKING:
-    from argparse import Namespace
-
 #: What the sandbox calls its arguments, where that is not what they are called here.
 _OPTIONS = {"`public`": "--public", "public_url": "--public-url"}
 
 
-def serve(options: Namespace) -> int:
+def serve(options: argparse.Namespace) -> int:
     """Run the sandbox that *options* ask for until SIGINT or SIGTERM; say once where it is, and return the exit code.
 
     Raises:
