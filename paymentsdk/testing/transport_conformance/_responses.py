@@ -11,6 +11,9 @@ from paymentsdk.testing._fault_server import FaultServer, Peer, Script, http
 from paymentsdk.testing.transport_conformance._case import MakeTransport, case, failure, opened, send, turns
 from paymentsdk.transports.base import Request, SendFailed, Transport
 
+#: The head of a response in chunks.
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
 
 def once(*data: bytes, reset: bool = False) -> Script:
     """Return a script that reads one request, writes *data*, and hangs up or breaks the connection."""
@@ -102,10 +105,9 @@ async def broken_off_without_a_length(make: MakeTransport) -> None:
 @case
 async def cut_off_within_the_chunks(make: MakeTransport) -> None:
     """A body in chunks without its last one is no response, even if what came looks whole."""
-    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-    await fails(make, once(head + b"2\r\n{}\r\n"))
-    await fails(make, once(head + b"ff\r\n{}"))
-    await fails(make, once(head + b"2\r\n{}\r\n", reset=True))
+    await fails(make, once(CHUNKED + b"2\r\n{}\r\n"))
+    await fails(make, once(CHUNKED + b"ff\r\n{}"))
+    await fails(make, once(CHUNKED + b"2\r\n{}\r\n", reset=True))
 
 
 @case
@@ -122,7 +124,7 @@ async def garbage_is_no_response(make: MakeTransport) -> None:
 @case
 async def broken_chunks_are_no_response(make: MakeTransport) -> None:
     """A chunk whose size is not a number is no response."""
-    await fails(make, once(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n"))
+    await fails(make, once(CHUNKED + b"zz\r\n{}\r\n0\r\n\r\n"))
 
 
 @case
@@ -132,7 +134,7 @@ async def chunks_that_break_on_the_way(make: MakeTransport) -> None:
     def later(first: bytes, rest: bytes) -> Script:
         async def script(peer: Peer) -> None:
             await peer.request()
-            await peer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + first)
+            await peer.write(CHUNKED + first)
             await turns()
             await peer.write(rest)
             await peer.hung_up()
@@ -200,7 +202,7 @@ async def a_body_without_end_is_not_taken_in(make: MakeTransport) -> None:
     piece = b"x" * 64 * KIB
     for head, data in (
         (b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", piece),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"%x\r\n%b\r\n" % (len(piece), piece)),
+        (CHUNKED, b"%x\r\n%b\r\n" % (len(piece), piece)),
     ):
         async with FaultServer(endless(head, data)) as server, opened(make) as transport:
             await limited(transport, server, MIB)

@@ -9,9 +9,10 @@ from collections.abc import Awaitable, Callable
 from paymentsdk.testing._expectation import expect
 from paymentsdk.testing._fault_server import FaultServer, Peer, Script, always, http
 from paymentsdk.testing.transport_conformance._case import CASES, Case, MakeTransport, case, opened, send, turns
-from paymentsdk.testing.transport_conformance._responses import fails, once
+from paymentsdk.testing.transport_conformance._responses import CHUNKED, fails, once
 from paymentsdk.transports.base import DiscardingTransport, Request, SendFailed
 
+_ONE_CHUNK = b"2\r\n{}\r\n0\r\n\r\n"
 #: Heads and bodies that break RFC 9112, by what is wrong with them.
 MALFORMED: dict[str, bytes] = {
     "a_bare_line_feed": b"HTTP/1.1 200 OK\nContent-Length: 2\n\n{}",
@@ -36,41 +37,26 @@ MALFORMED: dict[str, bytes] = {
     "a_length_beyond_all_bounds": b"HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551618\r\n\r\n{}",
     "no_length_in_its_field": b"HTTP/1.1 200 OK\r\nContent-Length:\r\n\r\n{}",
     "two_lengths_in_one_field": b"HTTP/1.1 200 OK\r\nContent-Length: 2, 4\r\n\r\n{}{}",
-    "a_length_with_chunks": (
-        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
-    ),
-    "chunks_with_a_length": (
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
-    ),
-    "a_chunk_below_zero": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-2\r\n{}\r\n0\r\n\r\n",
-    "a_chunk_with_a_prefix": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0x2\r\n{}\r\n0\r\n\r\n",
-    "a_chunk_without_a_size": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\r\n{}\r\n0\r\n\r\n",
-    "a_chunk_that_is_too_long": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{} \r\n0\r\n\r\n",
-    "a_chunk_that_is_one_byte_short": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{}\r\n0\r\n\r\n",
-    "a_chunk_beyond_all_bounds": (
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10000000000000002\r\n{}\r\n0\r\n\r\n"
-    ),
-    "chunks_with_bare_line_feeds": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\n{}\n0\n\n",
-    "a_line_feed_behind_a_chunk_extension": (
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;a=b\n{}\r\n0\r\n\r\n"
-    ),
-    "a_line_feed_behind_the_last_chunk": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\n\r\n"),
-    "a_line_feed_behind_a_trailer": (
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX-One: 1\n\r\n"
-    ),
-    "a_line_feed_behind_a_chunk": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\n0\r\n\r\n"),
-    "a_control_character_in_a_chunk_extension": (
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;a\x01b\r\n{}\r\n0\r\n\r\n"
-    ),
-    "a_transfer_coding_that_nobody_knows": (
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunke\r\nConnection: close\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
-    ),
-    "no_transfer_coding_in_its_field": (
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding:\r\nConnection: close\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
-    ),
-    "two_transfer_codings": (
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
-    ),
+    "a_length_with_chunks": b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n" + _ONE_CHUNK,
+    "chunks_with_a_length": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n" + _ONE_CHUNK,
+    "a_chunk_below_zero": CHUNKED + b"-2\r\n{}\r\n0\r\n\r\n",
+    "a_chunk_with_a_prefix": CHUNKED + b"0x2\r\n{}\r\n0\r\n\r\n",
+    "a_chunk_without_a_size": CHUNKED + b"\r\n{}\r\n0\r\n\r\n",
+    "a_chunk_that_is_too_long": CHUNKED + b"2\r\n{} \r\n0\r\n\r\n",
+    "a_chunk_that_is_one_byte_short": CHUNKED + b"3\r\n{}\r\n0\r\n\r\n",
+    "a_chunk_beyond_all_bounds": CHUNKED + b"10000000000000002\r\n{}\r\n0\r\n\r\n",
+    "chunks_with_bare_line_feeds": CHUNKED + b"2\n{}\n0\n\n",
+    "a_line_feed_behind_a_chunk_extension": CHUNKED + b"2;a=b\n{}\r\n0\r\n\r\n",
+    "a_line_feed_behind_the_last_chunk": CHUNKED + b"2\r\n{}\r\n0\n\r\n",
+    "a_line_feed_behind_a_trailer": CHUNKED + b"2\r\n{}\r\n0\r\nX-One: 1\n\r\n",
+    "a_line_feed_behind_a_chunk": CHUNKED + b"2\r\n{}\n0\r\n\r\n",
+    "a_control_character_in_a_chunk_extension": CHUNKED + b"2;a\x01b\r\n{}\r\n0\r\n\r\n",
+    "a_transfer_coding_that_nobody_knows": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunke\r\nConnection: close\r\n\r\n"
+    + _ONE_CHUNK,
+    "no_transfer_coding_in_its_field": b"HTTP/1.1 200 OK\r\nTransfer-Encoding:\r\nConnection: close\r\n\r\n"
+    + _ONE_CHUNK,
+    "two_transfer_codings": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n"
+    + _ONE_CHUNK,
     "a_control_character_in_a_value": b"HTTP/1.1 200 OK\r\nX-One: 1\x012\r\nContent-Length: 2\r\n\r\n{}",
     "a_control_character_in_the_reason": b"HTTP/1.1 200 O\x01K\r\nContent-Length: 2\r\n\r\n{}",
     "a_folded_field": b"HTTP/1.1 200 OK\r\nX-One: 1\r\n 2\r\nContent-Length: 2\r\n\r\n{}",
