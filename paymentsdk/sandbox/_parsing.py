@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
-from operator import is_
-from typing import NoReturn, dataclass_transform
+from typing import NoReturn, cast, dataclass_transform
 
 import msgspec
 from msgspec import Struct, ValidationError, field, inspect
@@ -41,13 +40,13 @@ class ControlStruct(Struct, metaclass=KeywordOnlyMeta, frozen=True, forbid_unkno
     """Base of what the control API takes, which rejects members that it does not know."""
 
 
-#: Takes what was read from JSON and its place; rejects it, returns it, or returns what it stands for.
-Reader = Callable[[object, str], object]
-
 #: Numbers with a fraction are kept exactly: as floats they could change on their way through.
 _READ = msgspec.json.Decoder(float_hook=Decimal).decode
 _WRITE = msgspec.json.Encoder(decimal_format="number").encode
 _AMOUNT = re.compile(r"-?[0-9]{1,18}(\.[0-9]{2})?\Z")
+#: The notations of an amount in JSON, and with them that of a decimal string.
+_NUMBER = (int, Decimal)
+_EITHER = (str, *_NUMBER)
 #: Days of which a part, at some offset, is no moment in UTC.
 _ENDS_OF_TIME = ("0001-01-01", "9999-12-31")
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -74,9 +73,8 @@ def read_body(operation: AnyOperation, body: bytes, policies: Policies) -> objec
         _check_plain(raw, MAX_DEPTH)
         if not operation.authenticated:
             json.loads(body, object_pairs_hook=_once_each)
-        strict = operation.decimal_strings or policies.numbers_as_text == "refuse"
-        normalized = _reader(operation, strict=strict)(raw, "$")
-        return operation.encoder.decode(body if normalized is raw else _WRITE(normalized))
+        info = _type_info(cast("type[Struct]", operation.body))
+        return operation.encoder.decode(_WRITE(_normalized(raw, info, _wanted(operation, policies))))
     except RequestInvalid:
         raise
     except (ValueError, ArithmeticError, RecursionError) as error:
@@ -150,12 +148,7 @@ def check_amounts(form: type[Struct], body: bytes) -> None:
         ValueError: It is not JSON.
         ArithmeticError: It has a number that is out of range.
     """
-    _amounts(form)(_READ(body), "$")
-
-
-@cache
-def _amounts(form: type[Struct]) -> Reader:
-    return _reader_of(inspect.type_info(form), (str, int, Decimal)) or _as_it_is
+    _normalized(_READ(body), _type_info(form), _EITHER)
 
 
 def unstorable(text: str) -> bool:
@@ -200,105 +193,74 @@ def _check_plain(raw: object, depth: int, place: str = "$") -> None:
 
 
 @cache
-def _reader(operation: AnyOperation, *, strict: bool) -> Reader:
-    """Return what reads the raw body of *operation* along its type.
+def _type_info(kind: type[Struct]) -> inspect.Type:
+    return inspect.type_info(kind)
 
-    With *strict*, an amount in the other notation is rejected: a number for a decimal string, or text for a number. A
-    date without a time, which the contract asks for in places, becomes its first moment, UTC.
+
+def _wanted(operation: AnyOperation, policies: Policies) -> tuple[type, ...]:
+    """Return the notations in which amounts are taken."""
+    if operation.decimal_strings:
+        return (str,)
+    return _NUMBER if policies.numbers_as_text == "refuse" else _EITHER
+
+
+def _normalized(raw: object, info: inspect.Type, wanted: tuple[type, ...], path: str = "$") -> object:
+    """Return *raw*, read along its type, as the decoder takes it; what has another type is for the decoder to reject.
+
+    An amount in a notation that is not *wanted* is rejected. A date without a time, which the contract asks for in
+    places, becomes its first moment, UTC. ``2.0`` becomes the integer that it is in JSON: languages with one kind of
+    number write it so.
     """
-    wanted = ((str,) if operation.decimal_strings else (int, Decimal)) if strict else (str, int, Decimal)
-    return _reader_of(inspect.type_info(operation.body), wanted) or _as_it_is
-
-
-def _as_it_is(raw: object, path: str) -> object:
-    return raw
-
-
-def _reader_of(info: inspect.Type, wanted: tuple[type, ...]) -> Reader | None:
-    match info:
-        case inspect.Metadata(extra={"day": True}):
-            return _day_reader
-        case inspect.Metadata(type=inner):
-            return _reader_of(inner, wanted)
-        case inspect.UnionType(types=types):
-            return next(filter(None, (_reader_of(one, wanted) for one in types)), None)
-        case inspect.DecimalType():
-            return _amount_reader(wanted)
-        case inspect.IntType():
-            return _whole_reader
-        case inspect.DateTimeType():
-            return _moment_reader
-        case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
-            found = _reader_of(item, wanted)
-            return _list_reader(found) if found else None
-        case inspect.StructType(cls=cls, fields=fields):
-            members = {f.encode_name: found for f in fields if (found := _reader_of(f.type, wanted))}
-            # A member that the SDK fills in is one that the contract requires; the control API fills in its own.
-            filled_in = [f.encode_name for f in fields if f.default_factory is not msgspec.NODEFAULT]
-            required = [] if issubclass(cls, ControlStruct) else filled_in
-            return _struct_reader(members, required) if members or required else None
+    match info, raw:
+        case inspect.Metadata(extra={"day": True}), str() if DATE.match(raw):
+            return f"{raw}T00:00:00Z"
+        case inspect.Metadata(type=inner), _:
+            return _normalized(raw, inner, wanted, path)
+        case inspect.UnionType(types=types), _:
+            for one in types:
+                raw = _normalized(raw, one, wanted, path)
+        case inspect.DecimalType(), str() | int() | Decimal() if not isinstance(raw, bool):
+            _check_amount(raw, wanted, path)
+        case inspect.IntType(), Decimal() if raw == raw.to_integral_value() and abs(raw) <= _LARGEST_INTEGER:
+            return int(raw)
+        case inspect.DateTimeType(), str() if raw.startswith(_ENDS_OF_TIME):
+            _check_moment(raw, path)
+        case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item), list():
+            return [_normalized(one, item, wanted, f"{path}[{i}]") for i, one in enumerate(raw)]
+        case inspect.StructType(), dict():
+            return _normalized_members(raw, info, wanted, path)
         case _:
-            return None
-
-
-def _amount_reader(wanted: tuple[type, ...]) -> Reader:
-    names = "decimal string" if str in wanted else "number"
-
-    def read(raw: object, path: str) -> object:
-        # The decoder itself finds everything that is neither a number nor text.
-        if isinstance(raw, str | int | Decimal) and not isinstance(raw, bool) and not isinstance(raw, wanted):
-            got = "str" if isinstance(raw, str) else "number"
-            raise RequestInvalid(path, f"Expected `{names}`, got `{got}`", "type")
-        # Python itself reads "5_0", " 50" and digits of other scripts as numbers.
-        if isinstance(raw, str) and not _AMOUNT.match(raw):
-            raise RequestInvalid(path, "an amount is written in digits, with two decimals or none")
-        return raw
-
-    return read
-
-
-def _whole_reader(raw: object, path: str) -> object:
-    """Read ``2.0`` as the integer that it is in JSON: languages with one kind of number write it so."""
-    if isinstance(raw, Decimal) and raw == raw.to_integral_value() and abs(raw) <= _LARGEST_INTEGER:
-        return int(raw)
+            pass
     return raw
 
 
-def _day_reader(raw: object, path: str) -> object:
-    if isinstance(raw, str) and DATE.match(raw):
-        return f"{raw}T00:00:00Z"
-    return _moment_reader(raw, path)
+def _normalized_members(
+    raw: Mapping[str, object], info: inspect.StructType, wanted: tuple[type, ...], path: str
+) -> Mapping[str, object]:
+    normalized = {**raw}
+    for member in info.fields:
+        name = member.encode_name
+        if name in raw:
+            normalized[name] = _normalized(raw[name], member.type, wanted, f"{path}.{name}")
+        elif member.default_factory is not msgspec.NODEFAULT and not issubclass(info.cls, ControlStruct):
+            # The SDK fills it in, so the contract requires it; the control API fills in its own.
+            raise RequestInvalid(path, f"Object missing required field `{name}`", "required")
+    return normalized
 
 
-def _moment_reader(raw: object, path: str) -> object:
+def _check_amount(raw: str | int | Decimal, wanted: tuple[type, ...], path: str) -> None:
+    if not isinstance(raw, wanted):
+        expected, got = ("decimal string", "number") if wanted == (str,) else ("number", "str")
+        raise RequestInvalid(path, f"Expected `{expected}`, got `{got}`", "type")
+    # Python itself reads "5_0", " 50" and digits of other scripts as numbers.
+    if isinstance(raw, str) and not _AMOUNT.match(raw):
+        raise RequestInvalid(path, "an amount is written in digits, with two decimals or none")
+
+
+def _check_moment(raw: str, path: str) -> None:
     try:
-        if isinstance(raw, str) and raw.startswith(_ENDS_OF_TIME):
-            datetime.fromisoformat(raw).astimezone(UTC)
+        datetime.fromisoformat(raw).astimezone(UTC)
     except OverflowError:
         raise RequestInvalid(path, "is out of range") from None
     except ValueError:
         pass  # The decoder says what is wrong with it.
-    return raw
-
-
-def _list_reader(inner: Reader) -> Reader:
-    def read(raw: object, path: str) -> object:
-        if not isinstance(raw, list):
-            return raw
-        normalized = [inner(item, f"{path}[{i}]") for i, item in enumerate(raw)]
-        return raw if all(map(is_, normalized, raw)) else normalized
-
-    return read
-
-
-def _struct_reader(members: Mapping[str, Reader], required: Sequence[str]) -> Reader:
-    def read(raw: object, path: str) -> object:
-        if not isinstance(raw, dict):
-            return raw
-        for name in required:
-            if name not in raw:
-                raise RequestInvalid(path, f"Object missing required field `{name}`", "required")
-        normalized = {name: members[name](raw[name], f"{path}.{name}") for name in members.keys() & raw.keys()}
-        return raw if all(value is raw[name] for name, value in normalized.items()) else {**raw, **normalized}
-
-    return read
