@@ -90,6 +90,12 @@ class Postgres:
         self._dsn = masked(dsn)
         self.timeout: float = float(check_seconds("timeout", timeout))
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Postgres) and (self._dsn, self.timeout) == (other._dsn, other.timeout)
+
+    def __hash__(self) -> int:
+        return hash((self._dsn, self.timeout))
+
     async def connect(self, prepare: Callable[[Connection], Awaitable[None]]) -> Connection:
         """Return a new connection that *prepare* has prepared, and on which a commit is on the disk.
 
@@ -154,8 +160,10 @@ class Line:
             try:
                 async with asyncio.timeout(self._server.timeout):
                     await connection.close()
-            except Exception:  # noqa: BLE001 - nothing is under way on it
-                connection.terminate()
+            except BaseException as error:
+                connection.terminate()  # Nothing is under way on it.
+                if not isinstance(error, Exception):
+                    raise
 
     def drop(self) -> None:
         """Close the connection at once."""
@@ -183,6 +191,7 @@ class Lane(Generic[A, B]):
             lost it is called again, with what it may have done already.
         unavailable: Makes the error of work that the database could not do.
         most: Items that are done together at most.
+        idle: Seconds without work after which the connection is closed.
     """
 
     def __init__(
@@ -192,19 +201,23 @@ class Lane(Generic[A, B]):
         unavailable: Callable[[str], Exception],
         *,
         most: int = 1000,
+        idle: float | None = None,
     ) -> None:
+        self._idle = idle
         self._line = line
         self._run = run
         self._unavailable = unavailable
         self._most = most
         self._waiting: list[_Job[A, B]] = []
         self._task: asyncio.Task[None] | None = None
+        self._rest: asyncio.TimerHandle | None = None
 
     def do(self, item: A) -> asyncio.Future[B]:
         """Return what gets the result of *item*, which is done also if nobody waits for it any more."""
         future: asyncio.Future[B] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Job(item, future))
         if self._task is None:
+            self._stir()
             self._task = asyncio.create_task(self._work())
         return future
 
@@ -212,7 +225,14 @@ class Lane(Generic[A, B]):
         """Wait for what is to be done, and close the connection."""
         if self._task is not None:
             await asyncio.wait((self._task,))
+        self._stir()
         await self._line.aclose()
+
+    def _stir(self) -> None:
+        """Keep the connection, however long it has been idle."""
+        if self._rest is not None:
+            self._rest.cancel()
+            self._rest = None
 
     async def _work(self) -> None:
         try:
@@ -221,6 +241,8 @@ class Lane(Generic[A, B]):
                 await self._together(jobs)
         finally:
             self._task = None
+            if self._idle is not None:
+                self._rest = asyncio.get_running_loop().call_later(self._idle, self._line.drop)
 
     async def _together(self, jobs: Sequence[_Job[A, B]]) -> None:
         items = [job.item for job in jobs]

@@ -172,9 +172,14 @@ def postgres() -> Iterator[Server]:
 
 
 @pytest.fixture
-async def dsn(postgres: Server) -> str:
-    """The address of an empty schema on that server."""
-    return await postgres.new()
+async def dsn(postgres: Server) -> AsyncIterator[str]:
+    """The address of an empty schema on that server; the connections of token stores are closed in the end."""
+    from paymentsdk._auth import database_stores
+
+    yield await postgres.new()
+    for shared in [*database_stores._SHARED.values()]:
+        await shared.lane.aclose()
+    database_stores._SHARED.clear()
 
 
 # --- waiting ----------------------------------------------------------------------------------------------------------

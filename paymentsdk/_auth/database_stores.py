@@ -5,21 +5,27 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from hashlib import sha256
 from pathlib import Path
-from typing import ClassVar, Protocol, TypeAlias, TypeVar, cast
-from weakref import WeakKeyDictionary
+from typing import Protocol, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from paymentsdk._auth.token_store import LONGEST_LOCK, TokenPair, check_pair, file_lock, fingerprint
-from paymentsdk._postgres import Connection, Line, Postgres, is_error, schema
+from paymentsdk._auth.token_store import (
+    LONGEST_LOCK,
+    ConnectedTokenStore,
+    TokenPair,
+    check_pair,
+    file_lock,
+    fingerprint,
+)
+from paymentsdk._postgres import Connection, Lane, Line, Postgres, is_error, is_passing, schema
 from paymentsdk._private_file import make_private
 from paymentsdk._secrets import masked
 from paymentsdk._validate import Seal, check_seals
-from paymentsdk.errors import RequestInvalid
+from paymentsdk.errors import RequestInvalid, visible
 
 T = TypeVar("T")
 Row: TypeAlias = Sequence[object]
@@ -40,6 +46,10 @@ _UNFINISHED = "SELECT refresh_began FROM paymentsdk_token WHERE name = $1 AND re
 _BUSY = 5.0
 #: Refreshes of one process that hold a connection to PostgreSQL at once: a server has a hundred, as a rule.
 _MOST_LOCKS = 8
+#: Statements that share the seconds of one.
+_MOST_STATEMENTS = 50
+#: Seconds after which a connection to PostgreSQL is closed that nobody uses: a pair lives for months.
+IDLE = 10.0
 
 
 class _Table(Protocol):
@@ -159,13 +169,15 @@ class _File:
             return database.execute(statement, values).fetchall()
 
 
-class PostgresTokenStore(_DatabaseTokenStore):
+class PostgresTokenStore(_DatabaseTokenStore, ConnectedTokenStore):
     """Keeps the pair of one seller in PostgreSQL, for any number of machines; it needs the extra ``postgres``.
 
     It makes its table, ``paymentsdk_token``, in the first schema of the search path. Processes that share it renew the
     pair of a seller one after the other, by an advisory lock, and take over a pair that another one has saved; a
     process that dies lets go of the lock. A refresh that a crash has ended is found by the next process, as with
-    `FileTokenStore`. A refresh takes one connection for as long as it lasts, up to eight at once in a process.
+    `FileTokenStore`. All stores of an event loop for one server share a connection, which is made anew after it was
+    lost, and closed with a client that uses them, when nobody has used it for ten seconds, or when the loop ends.
+    Beside it a refresh takes one for as long as it lasts, up to eight at once.
 
     Args:
         dsn: ``postgresql://user:password@host:port/database``. It is never shown.
@@ -179,42 +191,40 @@ class PostgresTokenStore(_DatabaseTokenStore):
             at most a day.
     """
 
-    __slots__ = ()
+    __slots__ = ("_server",)
 
     def __init__(
         self, dsn: str, name: str, *, seal: Seal | None = None, unseal: Seal | None = None, timeout: float = 10.0
     ) -> None:
-        super().__init__(_Server(Postgres(dsn, timeout=timeout)), name, seal, unseal)
+        server = _Server(Postgres(dsn, timeout=timeout))
+        super().__init__(server, name, seal, unseal)
+        self._server = server
+
+    async def aclose(self) -> None:
+        """Close the connection now, as a client does that is closed; whichever store needs it again makes it anew."""
+        await self._server.aclose()
 
 
 class _Server:
     """A server of PostgreSQL."""
 
-    #: Waits of the refreshes of a process for a connection.
-    _turns: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]] = WeakKeyDictionary()
-
     def __init__(self, server: Postgres) -> None:
         self._server = server
-        #: Has the lock: while it is held, statements go there, and fail with it.
+        #: Has the lock: while it is held, a mark goes there, and fails with it.
         self._locked: Connection | None = None
 
     async def run(self, statement: str, *values: object) -> Sequence[Row]:
-        async def fetch(connection: Connection) -> Sequence[Row]:
-            return await connection.fetch(statement, *values)
-
         if statement is _BEGIN and self._locked is not None:
             # Whoever has lost the lock must not spend the refresh token.
-            return await _told(fetch(self._locked))
-        line = Line(self._server, _prepare)
-        try:
-            return await _told(line.run(fetch))
-        finally:
-            await line.aclose()
+            return await _told(self._locked.fetch(statement, *values))
+        return await (await _shared(self._server)).lane.do((statement, values))
+
+    async def aclose(self) -> None:
+        await (await _shared(self._server)).lane.aclose()
 
     @asynccontextmanager
     async def lock(self, name: str) -> AsyncIterator[None]:
-        turn = self._turns.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(_MOST_LOCKS))
-        async with asyncio.timeout(LONGEST_LOCK) as end, turn:
+        async with asyncio.timeout(LONGEST_LOCK) as end, (await _shared(self._server)).locks:
             connection = await _told(self._server.connect(_prepare))
             try:
                 await _told(
@@ -232,12 +242,65 @@ class _Server:
                 connection.terminate()
 
 
+class _Shared:
+    """What all stores of an event loop use of one server: the connection for statements, and the turns of refreshes."""
+
+    def __init__(self, server: Postgres) -> None:
+        self.locks: asyncio.Semaphore = asyncio.Semaphore(_MOST_LOCKS)
+        self.lane: Lane[tuple[str, Sequence[object]], Sequence[Row]] = Lane(
+            Line(server, _prepare), _fetch_each, _not_done, most=_MOST_STATEMENTS, idle=IDLE
+        )
+        self.end: AsyncGenerator[None, None] = self._until_the_end()
+
+    async def _until_the_end(self) -> AsyncGenerator[None, None]:
+        """Wait for the event loop to end, which closes the generators that it has begun."""
+        try:
+            yield
+        finally:
+            await self.lane.aclose()
+
+
+#: A process that was forked has none of those of its parent.
+_SHARED: dict[tuple[int, asyncio.AbstractEventLoop, Postgres], _Shared] = {}
+
+
+async def _shared(server: Postgres) -> _Shared:
+    """Return what the stores of this event loop share."""
+    key = os.getpid(), asyncio.get_running_loop(), server
+    if (known := _SHARED.get(key)) is not None:
+        return known
+    for ended in [other for other in _SHARED if other[1].is_closed()]:
+        del _SHARED[ended]
+    made = _SHARED[key] = _Shared(server)
+    await anext(made.end)  # Which does not wait.
+    return made
+
+
+async def _fetch_each(
+    connection: Connection, statements: Sequence[tuple[str, Sequence[object]]]
+) -> list[Sequence[Row] | Exception]:
+    """Run *statements* one after the other: each may be run again after the connection was lost."""
+    found: list[Sequence[Row] | Exception] = []
+    for statement, values in statements:
+        try:
+            found.append(await connection.fetch(statement, *values))
+        except Exception as error:
+            if is_passing(error) or not is_error(error):
+                raise
+            found.append(_not_done(visible(str(error))))  # Of this statement alone.
+    return found
+
+
 async def _prepare(connection: Connection) -> None:
     statement = (
         "CREATE TABLE paymentsdk_token (name text PRIMARY KEY, pair bytea, refresh_began float8, refresh_of text)"
     )
     if why := await schema(connection, "paymentsdk_token", "paymentsdk tokens 1", statement):
         raise ConnectionError(why)
+
+
+def _not_done(why: str) -> ConnectionError:
+    return ConnectionError(f"PostgreSQL: {why}")
 
 
 async def _told(work: Awaitable[T]) -> T:
@@ -254,4 +317,4 @@ async def _told(work: Awaitable[T]) -> T:
         if not is_error(error) or isinstance(error, ImportError):
             raise
         why = str(error)
-    raise ConnectionError(f"PostgreSQL: {why}")
+    raise _not_done(why)

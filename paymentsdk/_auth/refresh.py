@@ -25,6 +25,7 @@ from paymentsdk._auth.token_state import (
     without,
 )
 from paymentsdk._auth.token_store import (
+    ConnectedTokenStore,
     LockingTokenStore,
     MarkingTokenStore,
     MemoryTokenStore,
@@ -177,7 +178,7 @@ class RefreshingToken:
 
         A refresh goes on after a call has given up waiting for it. Before a client is closed, it settles its own
         tokens. A refresh that has no pair to save, since it still waits for another process, is not waited for: that
-        may hang. A pair that the store failed to save is given to it once more.
+        may hang. A pair that the store failed to save is given to it once more. Then the store's connection is closed.
         """
         if self._loop is not asyncio.get_running_loop():
             return
@@ -188,6 +189,8 @@ class RefreshingToken:
             await asyncio.wait((self._begin(None, _ask_nobody, now),))
             if isinstance(self._state, PendingSave):
                 logger.warning("a new token pair could not be saved when the client was closed")
+        if isinstance(self._store, ConnectedTokenStore):
+            await self._store.aclose()
 
     def give_up(self) -> None:
         """End a refresh that `drain` has waited for in vain; who waits for it learns that the client is closed."""
@@ -358,12 +361,19 @@ async def drain(tokens: Sequence[RefreshingToken], clock: Clock, grace: float) -
     ends.cancel()
     if not settled.done():
         settled.cancel()
+        settled.add_done_callback(_looked_at)
         for token in tokens:
             token.give_up()
     if cancelled is not None:
         raise cancelled
     if settled.done():
         settled.result()
+
+
+def _looked_at(given_up: asyncio.Future[list[None]]) -> None:
+    """Ask how it ended: else asyncio would log that nobody did."""
+    if not given_up.cancelled():
+        given_up.exception()
 
 
 async def _awaited(given: Awaitable[R]) -> R:

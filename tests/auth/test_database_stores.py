@@ -9,14 +9,19 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 
+import asyncpg
 import pytest
 
-from paymentsdk import PostgresTokenStore, RequestInvalid, SQLiteTokenStore
+from paymentsdk import PaymentsClient, PostgresTokenStore, RequestInvalid, SQLiteTokenStore, TokenPair
+from paymentsdk._auth import database_stores
+from paymentsdk._postgres import Postgres
+from tests.auth.platform import Platform
 from tests.auth.refreshes import NOW, pair, store_at
-from tests.postgres import Server, free_port, wire_to
+from tests.postgres import Server, Wire, free_port, wire_to
 
 ROOT = Path(__file__).parents[2]
 SECRET = "secret-password"
@@ -220,3 +225,153 @@ def test_another_address_is_rejected(dsn: object) -> None:
     """A path is no server."""
     with pytest.raises(RequestInvalid, match="dsn: must be postgresql://"):
         PostgresTokenStore(dsn, "shop-1")
+
+
+# --- the connection to PostgreSQL -------------------------------------------------------------------------------------
+
+
+class Counted:
+    """A wire that counts what goes through it."""
+
+    def __init__(self, wire: Wire, dsn: str, until: Callable[..., Awaitable[None]], patience: float) -> None:
+        self.dsn = wire.dsn(dsn)
+        self.requests = 0
+        wire.cut_request = self._request
+        self._wire = wire
+        self._until = until
+        self._patience = patience
+
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self._wire._writers) // 2
+
+    async def are(self, number: int) -> None:
+        """Wait until so many are open."""
+        async with asyncio.timeout(self._patience):
+            await self._until(lambda: self.connections == number)
+
+    def store(self, name: str = "shop-1") -> PostgresTokenStore:
+        """A store of one seller."""
+        return PostgresTokenStore(self.dsn, name)
+
+    def _request(self, data: bytes) -> bool:
+        self.requests += 1
+        return False
+
+
+@pytest.fixture
+async def counted(
+    postgres: Server, dsn: str, until: Callable[..., Awaitable[None]], patience: float
+) -> AsyncIterator[Counted]:
+    """A wire to an empty schema."""
+    async with wire_to(postgres) as wire:
+        yield Counted(wire, dsn, until, patience)
+
+
+async def not_shared(server: Postgres) -> database_stores._Shared:
+    """Share nothing with any other statement."""
+    shared = database_stores._SHARED[len(database_stores._SHARED), None, server] = database_stores._Shared(server)
+    return shared
+
+
+@pytest.mark.control("paymentsdk._auth.database_stores._shared", not_shared)
+async def test_a_statement_is_one_round_trip(counted: Counted) -> None:
+    """All sellers share one connection, on which a statement is sent once and nothing beside it."""
+    await asyncio.gather(*(counted.store(f"shop-{number}").save(pair(number)) for number in range(30)))
+    assert pair(7) == await counted.store("shop-7").load()
+    before = counted.requests
+
+    for number in range(10):
+        await counted.store(f"shop-{number}").save(pair(number + 1))
+        assert pair(number + 1) == await counted.store(f"shop-{number}").load()
+
+    assert (20, 1) == (counted.requests - before, counted.connections)
+
+
+async def test_a_refresh_is_one_more_connection(counted: Counted) -> None:
+    """The lock has a connection for as long as the refresh lasts."""
+    store = counted.store()
+    await store.save(pair(1))
+
+    async with store.lock():
+        await store.begin_refresh(pair(1), NOW)
+        await store.save(pair(2))
+        assert 2 == counted.connections
+    assert pair(2) == await store.load()
+
+
+@pytest.mark.control("paymentsdk._postgres.is_passing", lambda error: False, raises=ConnectionError)
+async def test_a_lost_connection_is_made_anew(counted: Counted) -> None:
+    """Whatever has cut it, the next statement is done."""
+    store = counted.store()
+    await store.save(pair(1))
+
+    counted._wire.cut()
+
+    assert pair(1) == await store.load()
+
+
+async def test_one_bad_statement_fails_alone(counted: Counted, dsn: str) -> None:
+    """What the server rejects of one seller is not the fault of those who are read with it."""
+    await counted.store("good").save(pair(1))
+    connection = await asyncpg.connect(dsn)
+    await connection.execute("ALTER TABLE paymentsdk_token ADD CHECK (name <> 'bad')")
+    await connection.close()
+
+    answers = await asyncio.gather(
+        counted.store("bad").save(pair(2)), counted.store("good").load(), return_exceptions=True
+    )
+
+    assert [ConnectionError, TokenPair] == [type(answer) for answer in answers]
+
+
+@pytest.mark.control("paymentsdk._auth.database_stores.IDLE", None, raises=TimeoutError)
+async def test_an_idle_connection_is_closed(counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pair lives for months: between two refreshes the server is left alone."""
+    if database_stores.IDLE is not None:
+        monkeypatch.setattr(database_stores, "IDLE", 0.01)
+    await counted.store().save(pair(1))
+
+    await counted.are(0)
+
+    assert pair(1) == await counted.store().load()
+
+
+async def forgets(store: object) -> None:
+    """Leave the connection of *store* open."""
+
+
+@pytest.mark.control("paymentsdk.PostgresTokenStore.aclose", forgets, raises=TimeoutError)
+async def test_a_client_closes_the_connection_of_its_tokens(
+    counted: Counted, platform: Platform, make_client: Callable[..., PaymentsClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closed, a client leaves nothing open; who uses the store after it connects anew."""
+    monkeypatch.setattr(database_stores, "IDLE", 3600.0)
+    store = counted.store()
+    client = make_client(platform.pair(expires_at=0.0), store=store)
+    await client.orders.get("ORD1")
+    await counted.are(1)
+
+    await client.aclose()
+
+    await counted.are(0)
+    assert "APP_USR-access-2" == (await store.load()).access_token
+
+
+async def test_a_connection_ends_with_its_loop(counted: Counted) -> None:
+    """Each event loop has a connection of its own, which does not outlive it."""
+    await asyncio.to_thread(asyncio.run, counted.store().save(pair(1)))
+
+    await counted.are(0)
+    assert pair(1) == await counted.store().load()
+
+
+async def test_a_forked_process_connects_anew(counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two that write on one connection would read each other's answers."""
+    await counted.store().save(pair(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: -1)
+        assert pair(1) == await counted.store().load()
+
+    assert 2 == counted.connections
