@@ -9,12 +9,16 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TypeAlias
 
 import pytest
 
-from paymentsdk import ClientClosed, PaymentsClient, Response, RetryPolicy, Timeout
+from paymentsdk import AiohttpTransport, ClientClosed, Http11Transport, PaymentsClient, Response, RetryPolicy, Timeout
 from paymentsdk.testing import MemoryTransport
 
+Kind: TypeAlias = type[AiohttpTransport | Http11Transport]
+
+both = pytest.mark.parametrize("kind", [AiohttpTransport, Http11Transport])
 PAGE = b'{"paging":{"offset":%d,"limit":1,"total":5},"results":[{"id":"%d"}]}'
 
 
@@ -77,9 +81,10 @@ async def get(client: PaymentsClient, order_id: str = "ORD1") -> str:
 # --- a loop that is closed --------------------------------------------------------------------------------------------
 
 
-def test_a_client_follows_to_a_new_loop(platform: ThreadingHTTPServer) -> None:
+@both
+def test_a_client_follows_to_a_new_loop(platform: ThreadingHTTPServer, kind: Kind) -> None:
     """A job runner with a loop per task keeps one client: on each loop it has connections of that loop alone."""
-    client = client_of(platform)
+    client = client_of(platform, transport=kind())
 
     with no_complaints():
         assert ["ORD1"] * 3 == [asyncio.run(get(client)) for _ in range(3)]
@@ -88,9 +93,10 @@ def test_a_client_follows_to_a_new_loop(platform: ThreadingHTTPServer) -> None:
     assert 3 == len(set(platform.peers))
 
 
-def test_many_tasks_follow_at_once(platform: ThreadingHTTPServer) -> None:
+@both
+def test_many_tasks_follow_at_once(platform: ThreadingHTTPServer, kind: Kind) -> None:
     """Whichever task comes first on the new loop, all get their responses, and the copies of the client with them."""
-    client = client_of(platform)
+    client = client_of(platform, transport=kind())
 
     async def together() -> list[str]:
         copies = [client.with_options(access_token=f"token-{i}") for i in range(10)]
@@ -102,9 +108,12 @@ def test_many_tasks_follow_at_once(platform: ThreadingHTTPServer) -> None:
         asyncio.run(client.aclose())
 
 
-def test_what_was_in_flight_stays_behind(platform: ThreadingHTTPServer) -> None:
+@both
+def test_what_was_in_flight_stays_behind(platform: ThreadingHTTPServer, kind: Kind) -> None:
     """A loop that was closed over a call, and over its deadline, takes neither to the next one."""
-    client = client_of(platform, timeout=Timeout(total=5.0, attempt=0.5), retry=RetryPolicy(attempts=1))
+    client = client_of(
+        platform, transport=kind(), timeout=Timeout(total=5.0, attempt=0.5), retry=RetryPolicy(attempts=1)
+    )
     loop = asyncio.new_event_loop()
     call = loop.create_task(get(client, "hang"))
     while not platform.peers:
@@ -118,9 +127,10 @@ def test_what_was_in_flight_stays_behind(platform: ThreadingHTTPServer) -> None:
         del call
 
 
-def test_a_walk_with_pages_ahead_works_on_each_loop(platform: ThreadingHTTPServer) -> None:
+@both
+def test_a_walk_with_pages_ahead_works_on_each_loop(platform: ThreadingHTTPServer, kind: Kind) -> None:
     """Pages that are fetched ahead belong to the loop of their walk."""
-    client = client_of(platform)
+    client = client_of(platform, transport=kind())
 
     async def rows() -> list[str]:
         return [row.id async for row in client.invoices.search(prefetch=3)]

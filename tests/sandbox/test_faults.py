@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from typing import get_args, get_type_hints
 
@@ -12,11 +12,27 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from paymentsdk import NoAnswer, OutcomeUnknown, RateLimited, RetryPolicy, ServerError
+from paymentsdk import (
+    AiohttpTransport,
+    Http11Transport,
+    NoAnswer,
+    OutcomeUnknown,
+    PaymentsClient,
+    RateLimited,
+    RetryPolicy,
+    ServerError,
+)
 from paymentsdk.sandbox import FaultRule, Sandbox
 from paymentsdk.sandbox._clock import ClockState
 from paymentsdk.sandbox._effects import EFFECTS
 from paymentsdk.sandbox._faults import Hit
+
+
+@pytest.fixture(params=[AiohttpTransport, Http11Transport])
+async def client(request, sandbox, connect) -> AsyncIterator[PaymentsClient]:
+    """The real client, over either transport: whichever it is, a fault is the same."""
+    async with connect(sandbox, transport=request.param()) as client:
+        yield client
 
 
 def created(sandbox: Sandbox) -> int:
@@ -58,10 +74,12 @@ async def test_without_the_key_a_lost_response_makes_two_orders(client, sandbox,
     assert 2 == created(sandbox)
 
 
-async def test_a_retrying_client_makes_one_order_of_a_lost_response(sandbox, connect, order):
+@pytest.mark.parametrize("kind", [AiohttpTransport, Http11Transport])
+async def test_a_retrying_client_makes_one_order_of_a_lost_response(sandbox, connect, order, kind):
     """What keys are for: the client's own retry carries the same key."""
     sandbox.faults.add(FaultRule(effect="lose_response_after_commit", times=1))
-    async with connect(sandbox, retry=RetryPolicy(attempts=3, base_delay=0.001)) as client:
+    retry = RetryPolicy(attempts=3, base_delay=0.001)
+    async with connect(sandbox, transport=kind(), retry=retry) as client:
         made = await client.orders.create(order())
 
     assert 1 == created(sandbox)

@@ -1,0 +1,141 @@
+"""What becomes of a call whose connection fails: the same over either transport."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+import pytest
+
+from paymentsdk import (
+    AiohttpTransport,
+    Http11Transport,
+    NoAnswer,
+    NotSent,
+    OutcomeUnknown,
+    PaymentsClient,
+    Result,
+    RetryPolicy,
+    Timeout,
+)
+from paymentsdk.resources import orders
+from paymentsdk.testing._fault_server import FaultServer, Peer, Seen, http, refused_port
+from tests.identity.writes import write
+
+Kind: TypeAlias = type[AiohttpTransport | Http11Transport]
+Fault: TypeAlias = Callable[[Peer, bytes], Awaitable[None]]
+
+READ, KEYED, UNKEYED = "orders.get", "orders.create", "customers.create"
+ORDER = {"id": "ORD1", "external_reference": "shop-1", "total_amount": "24.90"}
+BODIES: dict[str, object] = {READ: ORDER, KEYED: ORDER, UNKEYED: {"id": "CUS1", "email": "ann@example.com"}}
+both = pytest.mark.parametrize("kind", [AiohttpTransport, Http11Transport])
+each = pytest.mark.parametrize("name", list(BODIES))
+
+
+async def hangs_up(peer: Peer, response: bytes) -> None:
+    """Close the connection without a response."""
+
+
+async def resets(peer: Peer, response: bytes) -> None:
+    """Break it."""
+    peer.reset()
+
+
+async def hangs(peer: Peer, response: bytes) -> None:
+    """Say nothing until the client gives up."""
+    await peer.hung_up()
+
+
+async def cuts_off(peer: Peer, response: bytes) -> None:
+    """Close it within the response."""
+    await peer.write(response[:-1])
+
+
+async def resets_within(peer: Peer, response: bytes) -> None:
+    """Break it within the response."""
+    await peer.write(response[:-1])
+    peer.reset()
+
+
+async def speaks_nonsense(peer: Peer, response: bytes) -> None:
+    """Respond with what is no HTTP."""
+    await peer.write(b"\x15\x03\x01\x00\x02\x02\x16 is a TLS alert\r\n\r\n")
+
+
+async def shows_a_page(peer: Peer, response: bytes) -> None:
+    """Respond as a proxy does that wants to be logged in to."""
+    await peer.write(http(200, b"<html>Welcome to this network</html>", "Content-Type: text/html"))
+
+
+async def speaks_of_another(peer: Peer, response: bytes) -> None:
+    """Respond to somebody else."""
+    other = {"id": "ORD2", "external_reference": "shop-2", "total_amount": "9.99", "email": "bob@example.com"}
+    await peer.write(http(201, json.dumps(other).encode()))
+
+
+FAULTS = [hangs_up, resets, hangs, cuts_off, resets_within, speaks_nonsense, shows_a_page, speaks_of_another]
+
+
+async def made(kind: Kind, name: str, fault: Fault) -> tuple[Result[object] | OutcomeUnknown | NoAnswer, list[Seen]]:
+    """Make the call *name*, whose first request meets *fault*; return what came of it, and the requests."""
+    response = http(200 if name == READ else 201, json.dumps(BODIES[name]).encode())
+
+    async def script(peer: Peer) -> None:
+        async for _ in peer.requests():
+            if len(server.seen) == 1:
+                await fault(peer, response)
+                return
+            await peer.write(response)
+
+    async with FaultServer(script) as server:
+        try:
+            return await called(kind, name, server.url("")), server.seen
+        except (OutcomeUnknown, NoAnswer) as error:
+            return error, server.seen
+
+
+async def called(kind: Kind, name: str, base_url: str) -> Result[object]:
+    """Make the call *name* at *base_url*."""
+    retry, timeout = RetryPolicy(attempts=3, base_delay=0.001, max_delay=0.002), Timeout(total=20.0, attempt=0.3)
+    transport = kind(drain=0.1)
+    async with PaymentsClient("token", base_url=base_url, transport=transport, retry=retry, timeout=timeout) as client:
+        return await (client.call(orders.GET, order_id="ORD1") if name == READ else write(name)(client))
+
+
+@pytest.mark.control("paymentsdk._engine.retry.should_retry", lambda rule, failure, history, policy: True)
+@both
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_write_without_a_key_is_sent_once(kind: Kind, fault: Fault) -> None:
+    """It may have taken effect, whatever has come in place of its response: nobody but the caller may repeat it."""
+    outcome, seen = await made(kind, UNKEYED, fault)
+
+    assert isinstance(outcome, OutcomeUnknown)
+    assert 1 == len(seen) == outcome.attempts
+
+
+@pytest.mark.control("paymentsdk._engine.retry.should_retry", lambda rule, failure, history, policy: False)
+@both
+@pytest.mark.parametrize("name", [READ, KEYED])
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_what_may_be_sent_again_is_sent_again(kind: Kind, name: str, fault: Fault) -> None:
+    """A read, and a write with its key and its bytes, on another connection: it succeeds at the second attempt."""
+    outcome, seen = await made(kind, name, fault)
+
+    assert isinstance(outcome, Result)
+    assert ORDER["id"] == outcome.value.id
+    assert 2 == len(seen) == outcome.attempts
+    first, second = ((one.method, one.target, one.headers.get("x-idempotency-key"), one.body) for one in seen)
+    assert first == second
+    assert (name == KEYED) is (first[2] is not None)
+    assert seen[0].connection != seen[1].connection
+
+
+@each
+@both
+async def test_without_a_connection_nothing_was_sent(kind: Kind, name: str) -> None:
+    """However often it was tried: no write is in doubt."""
+    with refused_port() as port, pytest.raises(NotSent) as failed:
+        await called(kind, name, f"http://127.0.0.1:{port}")
+
+    assert 3 == failed.value.attempts
