@@ -187,6 +187,8 @@ class RetryBudgets:
 
     def left(self, seller: object, rule: RetryClass) -> float:
         """Return what is left of a budget: 1.0 for all of it."""
+        if not self.spent:  # Nearly always: an observer is told this of each call, and a seller takes long to hash.
+            return 1.0
         return self.spent.get((seller, GROUP[rule]), self.FULL) / self.FULL
 
     def give_back(self, seller: object, rule: RetryClass, tokens: int = 1) -> None:

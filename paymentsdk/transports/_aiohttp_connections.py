@@ -121,11 +121,8 @@ class Wire(asyncio.BufferedProtocol):
         return self.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.data_received(bytes(self.buffer[:nbytes]))
-
-    def data_received(self, data: bytes) -> None:
         if self.busy:
-            self.handler.data_received(data)
+            self.handler.data_received(bytes(self.buffer[:nbytes]))
         else:
             self.transport.abort()
 

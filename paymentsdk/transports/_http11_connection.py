@@ -281,14 +281,11 @@ class Connection(asyncio.BufferedProtocol):
         return self._pool.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take out what was read."""
-        self.data_received(bytes(self._pool.buffer[:nbytes]))
-
-    def data_received(self, data: bytes) -> None:
         """Read a part of the response."""
         if self._waiting is None:
             self.abort()  # Nobody has asked for it, and what comes after it would be shifted.
             return
+        data = bytes(self._pool.buffer[:nbytes])
         try:
             part = data if self._head else self._read_head(data)
             is_whole = part is not None and (self._read_body(part) if self._chunks is None else self._chunks.read(part))

@@ -229,7 +229,7 @@ def unguarded_pool(patch: pytest.MonkeyPatch) -> None:
     """Take in whatever comes, and whenever, and hand out every connection."""
     has(
         _aiohttp_connections.Wire,
-        data_received=lambda wire, data: wire.handler.data_received(data),
+        buffer_updated=lambda wire, size: wire.handler.data_received(bytes(wire.buffer[:size])),
         has_unread_bytes=lambda wire: False,
     )(patch)
 
