@@ -279,10 +279,13 @@ class Resource:
         return (await call(operation, body, headers=headers, **options, **path)).value
 
 
+def settling(status: int, code: str, meaning: str) -> ErrorCode:
+    """Return a rejection that says that no attempt at the write has taken effect."""
+    return ErrorCode(status, code, meaning, settles=True)
+
+
 UNAUTHORIZED = ErrorCode(401, "unauthorized", "the access token is invalid or has expired")
-KEY_USED = ErrorCode(
-    409, "idempotency_key_already_used", "the key went with another request in the last 24 hours", settles=True
-)
+KEY_USED = settling(409, "idempotency_key_already_used", "the key went with another request in the last 24 hours")
 KEY_IN_FLIGHT = ErrorCode(423, "resource_locked", "another request with the key is in progress")
 #: The contract names the status alone. A write that can be sent again says so in its own words.
 INTERNAL_ERROR = ErrorCode(500, "internal_error", "internal error; try again")

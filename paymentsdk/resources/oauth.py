@@ -15,7 +15,7 @@ from paymentsdk._operation.operation import Operation
 from paymentsdk._operation.rules import ErrorCode, RetryClass
 from paymentsdk._secrets import MaskedRepr, masked
 from paymentsdk.errors import RequestInvalid
-from paymentsdk.resources.common import Id, OpenEnum, RequestStruct, Resource, ResponseStruct, require
+from paymentsdk.resources.common import Id, OpenEnum, RequestStruct, Resource, ResponseStruct, require, settling
 
 __all__ = [
     "DEFAULT_LIFETIME",
@@ -160,13 +160,12 @@ TOKEN: Operation[TokenRequest, Token] = Operation(
     errors=(
         ErrorCode(400, "bad_request", "the grant was rejected; the sub-error says why"),
         # What settles: whatever an earlier attempt has done, the grant is of no more use.
-        ErrorCode(400, "invalid_client", "client_id or client_secret is invalid", settles=True),
-        ErrorCode(
+        settling(400, "invalid_client", "client_id or client_secret is invalid"),
+        settling(
             400,
             "invalid_grant",
             "the code or refresh token is invalid, expired, revoked, used in the wrong flow or of another client, "
             "or redirect_uri is not the one that the application is configured with",
-            settles=True,
         ),
         ErrorCode(400, "invalid_scope", "the scope is invalid, unknown or malformed"),
         ErrorCode(
@@ -176,11 +175,8 @@ TOKEN: Operation[TokenRequest, Token] = Operation(
         ),
         ErrorCode(400, "unsupported_grant_type", "grant_type is neither authorization_code nor refresh_token"),
         ErrorCode(400, "forbidden", "the call is not authorized; the token may be another user's"),
-        ErrorCode(
-            400,
-            "unauthorized_client",
-            "the application has no grant of the user, or the user may not create a token",
-            settles=True,
+        settling(
+            400, "unauthorized_client", "the application has no grant of the user, or the user may not create a token"
         ),
     ),
 )

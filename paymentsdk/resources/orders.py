@@ -32,6 +32,7 @@ from paymentsdk.resources.common import (
     require,
     require_within_total,
     same_reference,
+    settling,
 )
 
 __all__ = [
@@ -576,22 +577,18 @@ class Order(ResponseStruct):
 # What settles: what the platform says about the same bytes, or about a state that this write cannot have led to. Not
 # `empty_required_header`: if something on the way dropped the header, it may not have done so before.
 _EMPTY_KEY = ErrorCode(400, "empty_required_header", "the X-Idempotency-Key header is missing")
-_BAD_PATH = ErrorCode(400, "invalid_path_param", "the format of order_id is invalid", settles=True)
-_NOT_FOUND = ErrorCode(404, "order_not_found", "order_id matches no order", settles=True)
-_KEY_LENGTH = ErrorCode(
-    400, "invalid_idempotency_key_length", "the X-Idempotency-Key is longer than the platform takes", settles=True
-)
+_BAD_PATH = settling(400, "invalid_path_param", "the format of order_id is invalid")
+_NOT_FOUND = settling(404, "order_not_found", "order_id matches no order")
+_KEY_LENGTH = settling(400, "invalid_idempotency_key_length", "the X-Idempotency-Key is longer than the platform takes")
 _NO_BODY = (
-    ErrorCode(
-        400, "unsupported_properties", "the body has a member that is not supported; detail names it", settles=True
-    ),
+    settling(400, "unsupported_properties", "the body has a member that is not supported; detail names it"),
     ErrorCode(400, "bad_request", "a field is unsupported or invalid"),
-    ErrorCode(400, "property_type", "a field has the wrong type, or the JSON is malformed", settles=True),
+    settling(400, "property_type", "a field has the wrong type, or the JSON is malformed"),
 )
 _BODY = (
     *_NO_BODY,
-    ErrorCode(400, "property_value", "a field breaks a rule; detail names it", settles=True),
-    ErrorCode(400, "required_properties", "a required field is missing; detail names it", settles=True),
+    settling(400, "property_value", "a field breaks a rule; detail names it"),
+    settling(400, "required_properties", "a required field is missing; detail names it"),
 )
 _ALWAYS = (
     UNAUTHORIZED,
@@ -657,28 +654,18 @@ CREATE = Operation(
         _EMPTY_KEY,
         _KEY_LENGTH,
         *_BODY,
-        ErrorCode(400, "minimum_items", "a list has fewer entries than it needs", settles=True),
-        ErrorCode(400, "maximum_items", "a list has more entries than it may", settles=True),
-        ErrorCode(400, "invalid_total_amount", "total_amount is not the sum of the transactions", settles=True),
-        ErrorCode(400, "unsupported_site", "orders are not supported in the seller's country", settles=True),
-        ErrorCode(400, "sponsor_id_not_valid", "integration_data.sponsor.id is invalid", settles=True),
-        ErrorCode(
-            400,
-            "marketplace_not_valid",
-            "the token was not obtained through OAuth: no marketplace is known",
-            settles=True,
-        ),
-        ErrorCode(400, "seller_configuration", "the seller is not authorized for cash withdrawals", settles=True),
+        settling(400, "minimum_items", "a list has fewer entries than it needs"),
+        settling(400, "maximum_items", "a list has more entries than it may"),
+        settling(400, "invalid_total_amount", "total_amount is not the sum of the transactions"),
+        settling(400, "unsupported_site", "orders are not supported in the seller's country"),
+        settling(400, "sponsor_id_not_valid", "integration_data.sponsor.id is invalid"),
+        settling(400, "marketplace_not_valid", "the token was not obtained through OAuth: no marketplace is known"),
+        settling(400, "seller_configuration", "the seller is not authorized for cash withdrawals"),
         *_ALWAYS,
         ErrorCode(401, "invalid_credentials", "the access token is not one of this platform"),
         ErrorCode(402, "failed", "the payment failed"),
-        ErrorCode(404, "pos_not_found", "external_pos_id is unknown", settles=True),
-        ErrorCode(
-            404,
-            "marketplace_fee_not_allowed",
-            "marketplace_fee was sent but the marketplace was not found",
-            settles=True,
-        ),
+        settling(404, "pos_not_found", "external_pos_id is unknown"),
+        settling(404, "marketplace_fee_not_allowed", "marketplace_fee was sent but the marketplace was not found"),
         KEY_USED,
         KEY_IN_FLIGHT,
     ),
@@ -716,7 +703,7 @@ CANCEL: Operation[None, Order] = Operation(
         _NOT_FOUND,
         KEY_USED,
         ErrorCode(409, "order_already_canceled", "the order was canceled before"),
-        ErrorCode(409, "cannot_cancel_order", "the state of the order does not allow to cancel it", settles=True),
+        settling(409, "cannot_cancel_order", "the state of the order does not allow to cancel it"),
         _LOCKED,
     ),
 )
@@ -749,7 +736,7 @@ REFUND = Operation(
         *_ALWAYS,
         _NOT_FOUND,
         KEY_USED,
-        ErrorCode(409, "cannot_refund_order", "the state of the order does not allow a refund", settles=True),
+        settling(409, "cannot_refund_order", "the state of the order does not allow a refund"),
         ErrorCode(409, "order_already_refunded", "the whole order was refunded before"),
         ErrorCode(409, "refund_in_progress", "another refund of the order is being processed"),
         _LOCKED,
