@@ -8,7 +8,7 @@ member is of exactly its declared class and keeps all of its constraints; whatev
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from enum import StrEnum
 from typing import cast, get_origin
@@ -16,6 +16,7 @@ from typing import cast, get_origin
 from msgspec import inspect
 
 from paymentsdk import money
+from paymentsdk._codec.codegen import compile_function
 
 Check = Callable[[object], bool]
 
@@ -35,18 +36,8 @@ def compile_plain(kind: type) -> Check:
     """Compile the check of bodies of *kind*. A value in which the check itself fails is not plain."""
     names = dict(_NAMES)
     found = list(_unless(inspect.type_info(kind), 0, names))
-    # Defaults of arguments are found faster than globals.
-    given = "".join(f", {name}={name}" for name in names)
-    lines = [
-        f"def is_plain(v0{given}):",
-        "    try:",
-        *_indented(found, 2),
-        "        return True",
-        "    except Exception:",
-        "        return False",
-    ]
-    exec("\n".join(lines), names)  # noqa: S102 - the source holds nothing but names of members and bounds
-    return cast("Check", names["is_plain"])
+    lines = ["try:", *_indented(found), "    return True", "except Exception:", "    return False"]
+    return cast("Check", compile_function("v0", lines, names))
 
 
 def _unless(info: inspect.Type, depth: int, names: dict[str, object]) -> Iterator[str]:
@@ -114,5 +105,5 @@ def _named(thing: object, names: dict[str, object]) -> str:
     return name
 
 
-def _indented(lines: Iterator[str] | list[str], levels: int = 1) -> Iterator[str]:
-    return (levels * "    " + line for line in lines)
+def _indented(lines: Iterable[str]) -> Iterator[str]:
+    return (f"    {line}" for line in lines)
