@@ -49,7 +49,7 @@ def state(platform: Platform, request: ControlRequest) -> object:
     """Say where it is, who sells, what time it is and which policies hold."""
     return {
         "sandbox": platform.describe(),
-        "clock": _clock(platform),
+        "clock": clock(platform, request),
         "policies": msgspec.structs.asdict(platform.policies),
         "orders": platform.store.count(ORDERS, None),
         "faults": len(platform.faults.list()),
@@ -168,33 +168,32 @@ def change_invoice_payment(platform: Platform, request: ControlRequest) -> objec
     return Buyer(platform).change_invoice_payment(request.path["id"], request.read(StatusRequest).status)
 
 
-def clock(platform: Platform, request: ControlRequest) -> object:
+def clock(platform: Platform, request: ControlRequest) -> dict[str, object]:
     """Say what time it is."""
-    return _clock(platform)
+    return {"now": platform.clock.now(), "frozen": platform.clock.frozen}
 
 
 async def freeze(platform: Platform, request: ControlRequest) -> object:
     """Stop the clock, and say what fell due up to then."""
     platform.clock.set(platform.clock.state_frozen(request.read(FreezeRequest).at))
-    happened = await platform.catch_up()
-    return {**_clock(platform), "happened": happened}
+    return await _moved(platform, request)
 
 
 def resume(platform: Platform, request: ControlRequest) -> object:
     """Let the clock go on."""
     platform.clock.resume()
-    return _clock(platform)
+    return clock(platform, request)
 
 
 async def advance(platform: Platform, request: ControlRequest) -> object:
     """Move the clock, and say what happened meanwhile."""
     platform.clock.set(platform.clock.state_advanced(request.read(AdvanceRequest).duration))
+    return await _moved(platform, request)
+
+
+async def _moved(platform: Platform, request: ControlRequest) -> object:
     happened = await platform.catch_up()
-    return {**_clock(platform), "happened": happened}
-
-
-def _clock(platform: Platform) -> dict[str, object]:
-    return {"now": platform.clock.now(), "frozen": platform.clock.frozen}
+    return {**clock(platform, request), "happened": happened}
 
 
 def add_fault(platform: Platform, request: ControlRequest) -> object:
@@ -266,7 +265,7 @@ def restore(platform: Platform, request: ControlRequest) -> object:
         raise Rejected(404, "not_found", "there is no such snapshot") from None
     except OSError as error:
         raise Rejected(409, "snapshot_unusable", str(error)) from None
-    return {"name": name, **_clock(platform)}
+    return {"name": name, **clock(platform, request)}
 
 
 def requests(platform: Platform, request: ControlRequest) -> object:
