@@ -12,12 +12,16 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from shutil import get_terminal_size
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
 from paymentsdk.cli._words import in_terminal, wrapped
 from paymentsdk.errors import visible
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn
 
 #: A row, by the names of its columns.
 Row = Mapping[str, object]
@@ -113,16 +117,25 @@ def progress(what: str, *, shown: bool = True) -> Iterator[Callable[[int, int | 
     """Show how many of how many there are, where stderr is a terminal and rich is installed, unless not *shown*."""
     with suppress(ImportError):
         if shown and in_terminal(sys.stderr):
-            from rich.console import Console
-            from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+            from rich.progress import MofNCompleteColumn, SpinnerColumn, TextColumn
 
-            columns = (SpinnerColumn(), TextColumn("{task.description}"), MofNCompleteColumn())
-            console = Console(stderr=True)
-            with _shown_again(), Progress(*columns, console=console, transient=True) as bar:
+            with drawn_bar(
+                SpinnerColumn(), TextColumn("{task.description}"), MofNCompleteColumn(), transient=True
+            ) as bar:
                 task = bar.add_task(what, total=None)
                 yield lambda done, total: bar.update(task, completed=done, total=total)
             return
     yield lambda _done, _total: None
+
+
+@contextmanager
+def drawn_bar(*columns: ProgressColumn, transient: bool = False) -> Iterator[Progress]:
+    """Draw a bar of rich on stderr, which is a terminal; with *transient* it vanishes in the end."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with _shown_again(), Progress(*columns, console=Console(stderr=True), transient=transient) as bar:
+        yield bar
 
 
 @contextmanager

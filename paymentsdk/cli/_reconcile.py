@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from paymentsdk.cli._arguments import Commands, count, file, pair, pairs
+from paymentsdk.cli._output import drawn_bar
 from paymentsdk.cli._words import counted, sentence
 from paymentsdk.errors import (
     AuthenticationFailed,
@@ -262,13 +263,11 @@ def _shown() -> Iterator[Callable[[Progress], None]]:
 
 @contextmanager
 def _bar() -> Iterator[Callable[[Progress], None]]:
-    from rich.console import Console
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
 
     columns = (TextColumn("{task.description:<10}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
     more = (TextColumn("{task.fields[words]}"), TimeElapsedColumn())
-    with Bar(*columns, *more, console=Console(stderr=True)) as bar:
+    with drawn_bar(*columns, *more) as bar:
         task = bar.add_task("walk", total=1.0, words="")
 
         def show(progress: Progress) -> None:

@@ -20,6 +20,7 @@ from paymentsdk import PaymentsClient
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.sandbox import FaultRule, Sandbox
 from paymentsdk.sandbox._faults import AddedFault
+from tests.cli.terminal import read
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="it has no terminals of this kind")
 BEGIN = datetime.now(UTC).replace(microsecond=0) - timedelta(days=2)
@@ -200,3 +201,22 @@ async def test_a_terminal_gets_a_bar(shop: Shop) -> None:
     assert 0 == await process.wait()
     assert "━".encode() in shown
     assert b"100 %" in shown
+
+
+async def test_a_bar_that_is_terminated_gives_the_cursor_back(shop: Shop) -> None:
+    """The terminal goes on without the program."""
+    hang = shop.sandbox.faults.add(FaultRule(effect="hang", operation="merchant_orders.search", nth=3))
+    ours, theirs = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *shop.arguments(), cwd=shop.directory, env={**shop.environment, "TERM": "xterm"}, stderr=theirs, stdout=theirs
+    )
+    os.close(theirs)
+    try:
+        await hit(hang)
+        process.send_signal(signal.SIGTERM)
+        shown = await asyncio.to_thread(read, ours)
+    finally:
+        os.close(ours)
+
+    assert -signal.SIGTERM == await process.wait()
+    assert shown.rindex(b"\x1b[?25l") < shown.rindex(b"\x1b[?25h")
