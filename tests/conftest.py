@@ -15,10 +15,12 @@ import asyncio
 import gc
 import inspect
 import os
+import shutil
 import signal
 import socket
 import stat
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,6 +36,13 @@ if TYPE_CHECKING:
 # and each of the processes that tests start the whole package.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+#: Memory that is used as a disk, and the bytes that have to be free there. Each commit that a database forces to a disk
+#: takes its time, and no file of a test outlives the machine.
+MEMORY, ROOM = Path("/dev/shm"), 2**32
+if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
+    os.environ.setdefault("TMPDIR", str(MEMORY))
+    tempfile.tempdir = None  # Whoever has asked before asks again.
 
 #: The open descriptors of this process, on Linux and on macOS. Elsewhere sockets are not watched.
 DESCRIPTORS = Path("/dev/fd")

@@ -6,6 +6,7 @@ import itertools
 import json
 import sys
 from collections.abc import Mapping
+from functools import partial
 
 import msgspec
 import pytest
@@ -16,7 +17,7 @@ from paymentsdk.cli._demo import job, picture
 from paymentsdk.cli._demo.job import FAULTS
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox import Entry, FaultRule, Sandbox, _pipeline
-from paymentsdk.testing import MemoryTransport
+from paymentsdk.testing import FakeClock, MemoryTransport
 from paymentsdk.transports.aiohttp import AiohttpTransport
 
 SMALL = ["demo", "--orders", "20", "--concurrency", "8"]
@@ -31,6 +32,12 @@ def nobody_dies(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
     if "killed" not in request.function.__name__:
         monkeypatch.setattr(job, "sell_and_die", never_sold)
+
+
+@pytest.fixture(autouse=True)
+def nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pauses before a retry take no time: the sandbox asks for a second."""
+    monkeypatch.setattr(job, "PaymentsClient", partial(PaymentsClient, clock=FakeClock()))
 
 
 def demo(capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, str, str]:
