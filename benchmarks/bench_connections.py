@@ -100,7 +100,7 @@ async def memory(transport: Transport, count: int) -> Mapping[str, float]:
         before = harness.resident()
         calls = [asyncio.ensure_future(client.orders.get("ORD1")) for _ in range(count)]
         await arrived.wait()
-        await asyncio.sleep(1)
+        await asyncio.sleep(count / REQUESTS)  # By then all have been made.
         size = (harness.resident() - before) / count
         go_on.set()
         await asyncio.gather(*calls, return_exceptions=True)
