@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
+import itertools
 import os
 import shutil
 import signal
@@ -54,6 +55,8 @@ GRACE = 1.0
 MISSING = ("needs ", "could not import ")
 #: Seconds after which `until` takes what it waits for as lost: many times what the slowest machine needs.
 PATIENCE = 30.0
+#: Turns of the loop in which whatever can go on within this process has gone on, and the seconds of a moment.
+MANY_TURNS, MOMENT = 500, 0.001
 
 
 @pytest.hookimpl(trylast=True)
@@ -196,15 +199,19 @@ async def dsn(postgres: Server) -> AsyncIterator[str]:
 
 @pytest.fixture(scope="session")
 def until() -> Callable[[Callable[[], object]], Awaitable[None]]:
-    """Let the others go on until something is true, which is looked at in every turn of the loop."""
+    """Let the others go on until something is true.
+
+    That is looked at in every turn of the loop; where many do not do, another process has to go on: it gets a moment.
+    """
 
     async def until(condition: Callable[[], object]) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + PATIENCE
+        turns = itertools.count()
         while not condition():
             if loop.time() > deadline:
                 pytest.fail(f"after {PATIENCE:g} s this is not true: {shown(condition)}")
-            await asyncio.sleep(0)
+            await asyncio.sleep(0 if next(turns) < MANY_TURNS else MOMENT)
 
     return until
 

@@ -44,10 +44,16 @@ class Platform(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
+class Server(ThreadingHTTPServer):
+    """Has room for all who connect at once: the sixth would come again after a second."""
+
+    request_queue_size = 64
+
+
 @pytest.fixture
 def platform() -> Iterator[ThreadingHTTPServer]:
     """A platform in a thread: no event loop of the test is its own."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Platform)
+    server = Server(("127.0.0.1", 0), Platform)
     server.peers, server.hold, server.daemon_threads = [], threading.Event(), True
     server.handle_error = lambda *_: None  # A client that goes away is no error of the platform.
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
