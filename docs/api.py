@@ -29,6 +29,9 @@ OTHERS = "Other names"
 #: How the docstring of a module is shown: without its name, which is the title, and without its members.
 ABOUT_MODULE = "members: false, show_root_heading: false, show_root_toc_entry: false"
 
+#: The search leads to the names themselves.
+NOT_FOUND = "---\nsearch: {exclude: true}\n---\n\n"
+
 ABOUT = """\
 Every public name, with its docstring. Whatever is not here is private, and may change in any version."""
 
@@ -45,15 +48,17 @@ def pages() -> Iterator[tuple[str, str]]:
     index, nav = [], ["- [All public names](README.md)"]
     for module in public_modules():
         for title, names in grouped(module).items():
-            file = title.lower().replace(",", "").replace(" ", "-").replace(".", "-") + ".md"
-            nav.append(f"- [{title}]({file})")
+            file = (
+                title.lower().removeprefix("paymentsdk.").replace(",", "").replace(" ", "-").replace(".", "-") + ".md"
+            )
+            nav.append(f"- [{title.removeprefix('paymentsdk.')}]({file})")
             index.append(f"## {title}\n")
             index += [f"- [`{name}`][{module.__name__}.{name}]{summary(getattr(module, name))}" for name in names]
             index.append("")
             about = "" if module is paymentsdk else f"::: {module.__name__}\n    options: {{{ABOUT_MODULE}}}\n\n"
             where = f"`from {module.__name__} import ...`\n\n"
             yield file, f"# {title}\n\n{about}{where}" + "\n\n".join(entry(module, name) for name in names)
-    yield "README.md", f"# All public names\n\n{ABOUT}\n\n" + "\n".join(index).rstrip()
+    yield "README.md", f"{NOT_FOUND}# All public names\n\n{ABOUT}\n\n" + "\n".join(index).rstrip()
     yield "NAV.md", "\n\n" + "\n".join(nav)
 
 
@@ -62,7 +67,7 @@ def grouped(module: ModuleType) -> dict[str, list[str]]:
     if module is not paymentsdk:
         # Classes first, then functions, then what has no docstring of its own.
         names = sorted(module.__all__, key=lambda name: (rank(getattr(module, name)), name))
-        return {module.__name__.removeprefix("paymentsdk."): names} if names else {}
+        return {module.__name__: names} if names else {}
     groups: dict[str, list[str]] = {title: [] for title in [*GROUPS.values(), OTHERS]}
     for name in module.__all__:
         home = str(getattr(getattr(module, name), "__module__", "")).split(".")

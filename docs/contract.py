@@ -47,7 +47,7 @@ A search takes `offset` and `limit`, and returns one page. `invoices.search` and
 `results`, and `offset`, `limit` and `total` as `paging`. `merchant_orders.search` returns `elements`, `total` and
 `next_offset`, and only orders of the last 90 days. There is no cursor, the default and the largest page size are not
 given, and nothing says in which order rows come or what happens to a page when rows are added. See
-[How paging does not lose rows](../explanation/how-paging-does-not-lose-rows.md)."""
+[How pagination loses no rows](../explanation/how-paging-does-not-lose-rows.md)."""
 
 STATES_OF_AN_ORDER = [
     ["", "`orders.create`", "`created`", "Its payment is `created`, with the detail `ready_to_process`."],

@@ -306,7 +306,9 @@ def faults() -> str:
     """Write what a fault can be."""
     rules = table(["Member", "Type", "Required", "Meaning"], members(FaultRule))
     rows = ([code(name), effect.words, ", ".join(map(code, effect.members))] for name, effect in EFFECTS.items())
-    return "\n\n".join(["# Faults", ABOUT_FAULTS, rules, "## Effects", table(["Effect", "", "Takes"], rows)])
+    return "\n\n".join(
+        ["# Faults: fault injection", ABOUT_FAULTS, rules, "## Effects", table(["Effect", "", "Takes"], rows)]
+    )
 
 
 def rejections() -> str:

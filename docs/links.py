@@ -1,7 +1,7 @@
 """A Markdown extension: what is named in backticks, or by its section of the contract, leads to its page.
 
 `RetryPolicy` in a page or a docstring becomes a link to the page of the public name; `orders.create` and (4.10) lead to
-the operation.
+the operation. The headings of the API are made so that the search of the site finds the guides first.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from xml.etree.ElementTree import Element, SubElement
 
 from markdown import Extension, Markdown
 from markdown.inlinepatterns import InlineProcessor
+from markdown.postprocessors import Postprocessor
 from markdown.util import AtomicString
 
 from paymentsdk import OPERATIONS
@@ -65,13 +66,33 @@ class Sections(InlineProcessor):
         return link, m.start(0), m.end(0)
 
 
+class Headings(Postprocessor):
+    """Has the search find a guide before the API: it ranks by titles, and by how early a word comes in one.
+
+    A field is no section of its own, but text of what it is a field of. Any other heading begins with its kind.
+    """
+
+    _FIELD = re.compile(
+        r'<h([2-6]) (id="[^"]*" class="doc doc-heading">(?:(?!</h).)*?doc-attribute-name.*?)</h\1>', re.DOTALL
+    )
+    _KIND = re.compile(r'(<code class="doc-symbol doc-symbol-heading doc-symbol-((?!attribute)\w+)">)(?=</code>)')
+    # What every field is needs no label; `async`, `property` and `classmethod` stay.
+    _LABEL = re.compile(r'<small class="doc doc-label doc-label-(?:class|instance|module)-attribute">.*?</small>')
+
+    def run(self, text: str) -> str:
+        """Return the HTML *text* with such headings."""
+        text = self._FIELD.sub(r'<div role="heading" aria-level="\1" \2</div>', text)
+        return self._LABEL.sub("", self._KIND.sub(r"\1\2", text))
+
+
 class Links(Extension):
-    """Both."""
+    """All of them."""
 
     def extendMarkdown(self, md: Markdown) -> None:
-        """Register them: names before code is code (190)."""
+        """Register them: names before code is code (190), headings when everything is HTML."""
         md.inlinePatterns.register(Names(md), "public-names", 195)
         md.inlinePatterns.register(Sections(md), "sections", 50)
+        md.postprocessors.register(Headings(md), "headings", 0)
 
 
 def makeExtension(**options: object) -> Links:

