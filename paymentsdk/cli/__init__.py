@@ -222,7 +222,7 @@ def _settings(sandbox: argparse.ArgumentParser) -> Iterator[argparse.Action]:
         "--db",
         type=file,
         metavar="FILE",
-        help="keep everything in FILE, except faults, snapshots and the list of requests; in memory by default",
+        help="keep everything in FILE, except faults and the list of requests; in memory by default",
     )
     yield sandbox.add_argument(
         "--json",

@@ -246,21 +246,18 @@ def change_policies(platform: Platform, request: ControlRequest) -> object:
     return msgspec.structs.asdict(platform.change_policies(changes))
 
 
-def snapshot(platform: Platform, request: ControlRequest) -> object:
-    """Remember everything as it is: documents, ledger, keys, clock, policies and faults.
-
-    A sandbox with a file keeps it in another one beside that; else it ends with the sandbox.
-    """
+async def snapshot(platform: Platform, request: ControlRequest) -> object:
+    """Remember everything as it is: documents, ledger, keys, clock, policies and faults. A file has it beside the file."""
     name = request.read(SnapshotRequest).name
-    platform.snapshot(name)
+    await asyncio.to_thread(platform.snapshot, name)
     return {"name": name}
 
 
-def restore(platform: Platform, request: ControlRequest) -> object:
+async def restore(platform: Platform, request: ControlRequest) -> object:
     """Make everything as it was at a snapshot; faults that were cleared since are in force again."""
     name = request.read(SnapshotRequest).name
     try:
-        platform.restore(name)
+        await asyncio.to_thread(platform.restore, name)
     except KeyError:
         raise Rejected(404, "not_found", "there is no such snapshot") from None
     except OSError as error:

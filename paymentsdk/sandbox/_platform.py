@@ -340,16 +340,14 @@ class Platform:
         """Remember everything as it is under *name*, with clock, policies and faults.
 
         A sandbox with a file keeps it in another one beside that, also for a later start; else it ends with the
-        sandbox. An earlier snapshot of this name is replaced.
+        sandbox. An earlier snapshot of this name is replaced. Other threads go on meanwhile: it has all of the moment
+        when it is done. In memory, once one of them writes, they wait for the rest.
 
         Raises:
             ValueError: The name is not 1 to 64 letters, digits, `_` or `-`.
             OSError: The file cannot be written.
         """
-        with self.store.locked():
-            standing = _Standing(self.policies, self.faults.standing())
-            self.store.keep_setting("snapshot", msgspec.json.encode(standing))
-            self.store.snapshot(name)
+        self.store.snapshot(name, lambda: msgspec.json.encode(_Standing(self.policies, self.faults.standing())))
 
     def restore(self, name: str = "snapshot") -> None:
         """Make everything as it was at the snapshot *name*; faults that were cleared since are in force again.
@@ -358,7 +356,7 @@ class Platform:
             KeyError: There is no snapshot of this name.
             OSError: Its file is damaged, or of another version of the sandbox.
         """
-        with self.store.locked():
+        with self.store.alone():
             self.store.restore(name)
             self.clock.state = self._kept_clock()
             # A copy of the file that somebody made has none.

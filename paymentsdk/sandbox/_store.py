@@ -5,16 +5,14 @@ A document is a Struct, kept as JSON in the table of its noun, with the columns 
 
 from __future__ import annotations
 
-import re
 import sqlite3
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from decimal import localcontext
 from functools import partial, reduce
-from pathlib import Path
 from typing import Any, NoReturn, TypeAlias, TypeVar, cast
 
 import msgspec
@@ -24,12 +22,11 @@ from paymentsdk import money
 from paymentsdk.sandbox._buckets import Buckets, Period, period_of
 from paymentsdk.sandbox._counts import Condition, Counts, beyond
 from paymentsdk.sandbox._files import SCHEMA, check_file, naming, read_kept
+from paymentsdk.sandbox._snapshots import Snapshots, copy_in_steps
 from paymentsdk.sandbox._table import EPOCH, MICROSECOND, Documents, Table, as_column, as_columns
 
 D = TypeVar("D", bound=Struct)
 
-#: What a snapshot may be called: it is a part of the name of a file.
-_SNAPSHOT_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TABLES = """
 CREATE TABLE ledger (seq INTEGER PRIMARY KEY AUTOINCREMENT, tenant INTEGER, entry BLOB);
 CREATE INDEX ledger_tenant ON ledger (tenant);
@@ -96,6 +93,9 @@ class Store:
 
     def __init__(self, tables: Sequence[Table[Struct]], path: str | None = None) -> None:
         self._lock = threading.RLock()
+        self._copying = threading.RLock()
+        """Held before the other one, by what copies all: one snapshot at a time is taken or restored."""
+        self._ends = False
         self._inside = False
         self._after: list[Callable[[], None]] = []
         self._counts: dict[str, Counts] = {}
@@ -103,7 +103,7 @@ class Store:
         """The tables of `Documents` that are there for sure."""
         self._names = ("ledger", *(table.name for table in tables))
         self._path = path
-        self._snapshots: dict[str, sqlite3.Connection] = {}
+        self._snapshots = Snapshots(path)
         self.links: str = ""
         """Where the links of documents lead, whatever the address was when they were kept."""
         if path == "":  # A variable that is not set, most likely: in memory, all would be lost without a word.
@@ -129,10 +129,10 @@ class Store:
                 self._connection.execute("BEGIN EXCLUSIVE").execute("COMMIT")  # Another sandbox is noticed here.
 
     def close(self) -> None:
-        """Let go of the file; whoever still asks is told so by a ``RuntimeError``."""
-        with self._lock:
-            while self._snapshots:
-                self._snapshots.popitem()[1].close()
+        """Let go of the file; whoever still asks, or takes a snapshot, is told so by a ``RuntimeError``."""
+        self._ends = True
+        with self.alone():
+            self._snapshots.close()
             self._close()
             self._connection = cast("sqlite3.Connection", _Closed())
 
@@ -150,6 +150,12 @@ class Store:
     def locked(self) -> Iterator[None]:
         """Keep every other thread out, also between two transactions."""
         with self._lock:
+            yield
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep every other thread out, also one that takes a snapshot."""
+        with self._copying, self.locked():
             yield
 
     @contextmanager
@@ -394,15 +400,20 @@ class Store:
         """Keep *value* under *name*."""
         self._rows("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, value))
 
-    def snapshot(self, name: str) -> None:
+    def snapshot(self, name: str, standing: Callable[[], bytes] = bytes) -> None:
         """Copy everything to the snapshot *name*: with a file, to another one beside it; else, in memory.
+
+        It has all of the moment when it is done, also what other threads have done meanwhile; what *standing* returns
+        then is one of its settings.
 
         Raises:
             ValueError: No file can be called so.
             OSError: The file cannot be written.
         """
-        with self._lock, self._snapshot(name, create=True) as copy:
-            self._connection.backup(copy)
+        with self._copying, self._snapshots.new(name) as copy, self.locked():
+            copy_in_steps(self._connection, copy, self._lock, has_ended=lambda: self._ends)
+            with copy:
+                copy.execute("INSERT OR REPLACE INTO settings VALUES ('snapshot', ?)", (standing(),))
 
     def restore(self, name: str) -> None:
         """Make everything as it was when the snapshot *name* was taken.
@@ -411,36 +422,12 @@ class Store:
             KeyError: There is none.
             OSError: Its file is damaged, or of another version of the sandbox.
         """
-        with self._lock, self._snapshot(name) as copy:
+        with self.alone(), self._snapshots.kept(name) as copy:
             if not check_file(copy):
                 raise sqlite3.DatabaseError("it is empty")
             copy.backup(self._connection)
             self._counts.clear()
             self._own.clear()
-
-    @contextmanager
-    def _snapshot(self, name: str, *, create: bool = False) -> Iterator[sqlite3.Connection]:
-        if not _SNAPSHOT_NAME.fullmatch(name):
-            raise ValueError(f"a snapshot is called by 1 to 64 letters, digits, _ or -, not {name!r}")
-        if self._path is None:
-            if create and name not in self._snapshots:
-                self._snapshots[name] = sqlite3.connect(":memory:", check_same_thread=False)
-            yield self._snapshots[name]
-            return
-        path = Path(f"{self._path}.{name}.snapshot")
-        if not create and not path.exists():
-            raise KeyError(name)
-        # A crash or a full disk leaves the earlier one of this name as it is.
-        made = path.with_name(f"{path.name}.unfinished") if create else path
-        try:
-            if create:
-                made.unlink(missing_ok=True)
-            with naming(str(path)), closing(sqlite3.connect(made)) as connection:
-                yield connection
-            made.replace(path)
-        finally:
-            if create:
-                made.unlink(missing_ok=True)
 
     def _rows(self, statement: str, values: Sequence[object]) -> list[Any]:
         """Run one statement, and return its rows; in another thread's transaction it has no part."""

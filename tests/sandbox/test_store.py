@@ -452,7 +452,7 @@ def test_no_thread_comes_between_the_steps_of_a_change(change, monkeypatch):
     with closing(Platform()) as platform:
         platform.snapshot()
         monkeypatch.setattr(platform.feed, "publish", look)
-        monkeypatch.setattr(platform.store, "snapshot", look)
+        monkeypatch.setattr(platform.faults, "standing", look)
         change(platform)
 
     assert [True] == kept_out

@@ -1,0 +1,118 @@
+"""Snapshots of everything that a sandbox knows: files beside its own, or databases in memory."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from paymentsdk.sandbox._files import naming
+
+#: What a snapshot may be called: it is a part of the name of a file.
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+#: Pages that are copied at once, some milliseconds of work, and the seconds after them in which others have their turn.
+_STEP, _PAUSE = 100, 0.001
+
+
+def copy_in_steps(
+    source: sqlite3.Connection, target: sqlite3.Connection, lock: threading.RLock, *, has_ended: Callable[[], bool]
+) -> None:
+    """Copy all of *source*, as it is in the end: between two steps others have the *lock*, which the caller holds.
+
+    Raises:
+        RuntimeError: It *has_ended* meanwhile.
+    """
+    least = sys.maxsize
+
+    def let_others_in(_status: int, remaining: int, _total: int) -> None:
+        nonlocal least
+        if 0 < remaining < least:
+            least = remaining
+            lock.release()
+            time.sleep(_PAUSE)
+            lock.acquire()
+        else:  # A write has SQLite begin anew, if all is in memory: it would never be done.
+            least = 0
+        if has_ended():
+            raise RuntimeError("the sandbox has stopped: its snapshot is not finished")
+
+    source.backup(target, pages=_STEP, progress=let_others_in)
+
+
+class Snapshots:
+    """The snapshots of one sandbox.
+
+    Args:
+        path: The file of the sandbox; in memory without one.
+    """
+
+    def __init__(self, path: str | None) -> None:
+        self._path = path
+        self._in_memory: dict[str, sqlite3.Connection] = {}
+
+    def close(self) -> None:
+        """Forget those in memory."""
+        while self._in_memory:
+            self._in_memory.popitem()[1].close()
+
+    @contextmanager
+    def new(self, name: str) -> Iterator[sqlite3.Connection]:
+        """Give an empty database, which takes the place of the snapshot *name* unless something fails inside.
+
+        Raises:
+            ValueError: No file can be called so.
+            OSError: The file cannot be written.
+        """
+        path = self._file(name)
+        if path is None:
+            made = sqlite3.connect(":memory:", check_same_thread=False)
+            try:
+                yield made
+                made, self._in_memory[name] = self._in_memory.get(name, made), made
+            finally:
+                if made is not self._in_memory.get(name):
+                    made.close()
+            return
+        # A crash or a full disk leaves the earlier one of this name as it is.
+        unfinished = path.with_name(f"{path.name}.unfinished")
+        try:
+            unfinished.unlink(missing_ok=True)
+            with naming(str(path)), closing(sqlite3.connect(unfinished)) as connection:
+                # What is not finished need not outlive a crash.
+                connection.execute("PRAGMA synchronous = OFF")
+                yield connection
+                connection.execute("PRAGMA journal_mode = DELETE")  # All of it is in the file, and nothing beside it.
+            with unfinished.open("rb+") as file:
+                os.fsync(file.fileno())
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+    @contextmanager
+    def kept(self, name: str) -> Iterator[sqlite3.Connection]:
+        """Give the snapshot *name*, to read it.
+
+        Raises:
+            ValueError: No file can be called so.
+            KeyError: There is none.
+            OSError: Something that SQLite does inside fails.
+        """
+        path = self._file(name)
+        if path is None:
+            yield self._in_memory[name]
+            return
+        if not path.exists():
+            raise KeyError(name)
+        with naming(str(path)), closing(sqlite3.connect(path)) as connection:
+            yield connection
+
+    def _file(self, name: str) -> Path | None:
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"a snapshot is called by 1 to 64 letters, digits, _ or -, not {name!r}")
+        return None if self._path is None else Path(f"{self._path}.{name}.snapshot")
