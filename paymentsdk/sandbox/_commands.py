@@ -247,7 +247,7 @@ def change_policies(platform: Platform, request: ControlRequest) -> object:
 
 
 async def snapshot(platform: Platform, request: ControlRequest) -> object:
-    """Remember everything as it is: documents, ledger, keys, clock, policies and faults. A file has it beside the file."""
+    """Remember everything as it is: documents, ledger, keys, clock, policies and faults."""
     name = request.read(SnapshotRequest).name
     await asyncio.to_thread(platform.snapshot, name)
     return {"name": name}
