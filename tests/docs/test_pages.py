@@ -125,8 +125,8 @@ class Reader:
             "text": lambda block: None,
         }
 
-    def do(self, block: Block) -> None:
-        """Do what *block* says."""
+    def assert_works(self, block: Block) -> None:
+        """Do what *block* says, and see that it works as it says."""
         if block.language not in self._do:
             pytest.fail(f"{block}: blocks are one of {', '.join(self._do)}, not {block.language!r}")
         if not block.excused:
@@ -247,7 +247,7 @@ def test_a_page_does_what_it_says(
     with asyncio.Runner() as runner:
         reader = Reader(tmp_path, vars(program), runner)
         for block in blocks:
-            reader.do(block)
+            reader.assert_works(block)
 
 
 def test_links_lead_somewhere(page: Path) -> None:

@@ -76,8 +76,10 @@ class TestAllPromisesHold(Journaling.TestCase):
     """With all rules on, Hypothesis finds no counterexample."""
 
 
-def explore(seeds: Collection[int], moves: Sequence[str], faults: Faults, promise: str, names: Sequence[str]) -> None:
-    """Make 50 random moves per seed, and look for a broken *promise*."""
+def assert_no_promise_broken(
+    seeds: Collection[int], moves: Sequence[str], faults: Faults, promise: str, names: Sequence[str]
+) -> None:
+    """Make 50 random moves per seed; where a *promise* is broken, `World.check` raises `BrokenPromiseError`."""
     for seed in seeds:
         chance = random.Random(seed)
         world = World(faults, promise, names)
@@ -97,7 +99,7 @@ def test_no_random_walk_breaks_a_promise() -> None:
     # Time goes on in half of the moves, so that a walk gets somewhere.
     moves = [*MOVES, *["go_on", "hurry", "call"] * 5]
 
-    explore(range(1500), moves, Faults(), "", ("order", "refund"))
+    assert_no_promise_broken(range(1500), moves, Faults(), "", ("order", "refund"))
 
 
 def trust_everything(row: Record, *, owner: str, now: float, lease: float, body: bytes | None = None) -> Record:
@@ -183,7 +185,7 @@ def test_each_rule_is_needed(name: str, monkeypatch: pytest.MonkeyPatch) -> None
     moves = [*EVERYWHERE.split(), *control.needs.split()]
 
     with pytest.raises(BrokenPromiseError, match=control.promise):
-        explore(range(20_000), moves, control.faults, control.promise, ("refund",))
+        assert_no_promise_broken(range(20_000), moves, control.faults, control.promise, ("refund",))
 
 
 @pytest.mark.parametrize("name", CONTROLS)
@@ -191,4 +193,4 @@ def test_no_promise_is_broken_by_these_moves_alone(name: str) -> None:
     """The moves of a control break nothing while its rule is on: `World.check` would raise `BrokenPromiseError`."""
     moves = [*EVERYWHERE.split(), *CONTROLS[name].needs.split()]
 
-    explore(range(300), moves, Faults(), "", ("refund",))
+    assert_no_promise_broken(range(300), moves, Faults(), "", ("refund",))

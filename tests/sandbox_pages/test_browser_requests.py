@@ -175,7 +175,7 @@ async def test_an_example_that_is_rejected_says_why(tab, sandbox, shape) -> None
 
     await tab.click("[data-example]")
 
-    await tab.until("document.querySelector('#news').textContent.includes('country')")
+    assert await tab.until("document.querySelector('#news').textContent.includes('country')")
 
 
 async def test_an_example_that_a_gateway_responds_to_says_so(tab, sandbox) -> None:
@@ -189,7 +189,7 @@ async def test_an_example_that_a_gateway_responds_to_says_so(tab, sandbox) -> No
 
     await tab.click("[data-example]")
 
-    await tab.until("document.querySelector('#news').textContent === 'The order was answered with 502.'")
+    assert await tab.until("document.querySelector('#news').textContent === 'The order was answered with 502.'")
 
 
 async def test_an_order_that_changes_while_the_orders_are_loaded_is_shown_as_it_is(tab, sandbox, shop) -> None:
@@ -284,7 +284,7 @@ async def test_the_clock_is_right_after_the_machine_has_slept(tab, sandbox) -> N
 
     await tab.run("(() => { const real = Date.now; Date.now = () => real() + 8 * 3600000; })()")
 
-    await tab.until("document.querySelector('#clock').textContent.startsWith('20:00:')")
+    assert await tab.until("document.querySelector('#clock').textContent.startsWith('20:00:')")
 
 
 async def test_a_tab_that_nobody_sees_leaves_its_connection_to_others(tab, sandbox, shop) -> None:

@@ -39,6 +39,7 @@ from paymentsdk.transports import aiohttp as default
 from paymentsdk.transports._gate import Gate
 from paymentsdk.transports.aiohttp import AiohttpTransport, ConnectorOptions
 from tests.conftest import misfit
+from tests.transports.sending import assert_conforms
 from tests.transports.skipping import SkippingLoop
 
 RULES = {case.name: case for case in CASES}
@@ -80,7 +81,7 @@ def injected(*, ca: bytes | None = None, limit: int = 100) -> AiohttpTransport:
 @pytest.mark.parametrize("case", CASES, ids=str)
 async def test_aiohttp_conforms(case: Case) -> None:
     """The default transport keeps every rule but those that are declared, which it breaks."""
-    await case.run(made(AiohttpTransport), AIOHTTP_DEVIATIONS)
+    await assert_conforms(case, made(AiohttpTransport), AIOHTTP_DEVIATIONS)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -91,7 +92,7 @@ async def test_aiohttp_on_an_injected_session(case: Case, monkeypatch: pytest.Mo
         if any(one.case == case.name for one in INJECTED_SESSION_DEVIATIONS):
             warnings.simplefilter("ignore", ResourceWarning)  # A broken rule may well leave something open.
             monkeypatch.setattr(_case, "_LONGEST", 1.0)  # Some are broken by nothing ever happening.
-        await case.run(injected, INJECTED_SESSION_DEVIATIONS)
+        await assert_conforms(case, injected, INJECTED_SESSION_DEVIATIONS)
         gc.collect()
 
 

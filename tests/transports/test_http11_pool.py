@@ -1,0 +1,275 @@
+"""The connections of the fast transport: kept, shared out, discarded and closed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from typing import Self
+
+import pytest
+import trustme
+
+from paymentsdk import DiscardingTransport, Http11Transport, Request, Response, SendFailed
+from paymentsdk.testing._fault_server import FaultServer, Peer, always, http
+from paymentsdk.transports._http11_pool import Pool
+from tests.conftest import PATIENCE
+from tests.transports.http11 import opened, outcome, turns
+
+
+async def test_idle_connections_that_the_server_closes() -> None:
+    """A server that closes each connection after its response loses no request that had not been written."""
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.write(http())
+        await turns(peer.number % 7)
+
+    async with FaultServer(script) as server, opened() as transport:
+        lost = 0
+        for number in range(500):
+            found = await outcome(transport, Request("GET", server.url()))
+            await turns(number % 5)
+            lost += isinstance(found, SendFailed)
+            assert isinstance(found, Response) or found.sent
+
+        assert 500 - lost == len(server.seen)
+
+
+# --- connections ------------------------------------------------------------------------------------------------------
+
+
+class Wire:
+    """A server whose end of the connection is a plain socket: what it sends has arrived before the loop reads it."""
+
+    def __init__(self) -> None:
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._listening.setblocking(False)
+        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}/"
+        self.accepted: list[socket.socket] = []
+
+    async def request(self) -> socket.socket:
+        """Accept a connection, and read a request."""
+        loop = asyncio.get_running_loop()
+        end, _ = await loop.sock_accept(self._listening)
+        self.accepted.append(end)
+        await loop.sock_recv(end, 65_536)
+        return end
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for end in (*self.accepted, self._listening):
+            end.close()
+
+
+async def answered(transport: Http11Transport, wire: Wire, body: bytes, patience: float = PATIENCE) -> Response:
+    """Send a request, which is answered on a new connection."""
+
+    async def answer() -> None:
+        (await wire.request()).send(http(200, body))
+
+    async with asyncio.timeout(patience), asyncio.TaskGroup() as tasks:
+        tasks.create_task(answer())
+        return await transport.send(Request("GET", wire.url))
+
+
+@pytest.mark.control(
+    "paymentsdk.transports._http11_connection.Connection.is_usable", lambda self: not self.closed, raises=Exception
+)
+@pytest.mark.parametrize("stray", [http(200, b"stray"), b"\r\n", None], ids=["response", "line break", "end"])
+async def test_what_the_loop_has_not_read_is_seen(stray: bytes | None, patience: float) -> None:
+    """Bytes on an idle connection, or its end, are noticed even if the event loop has not read them yet."""
+    async with Wire() as wire, opened() as transport:
+        await answered(transport, wire, b"first")
+        if stray is None:
+            wire.accepted[0].shutdown(socket.SHUT_RDWR)
+        else:
+            wire.accepted[0].send(stray)
+
+        assert b"second" == (await answered(transport, wire, b"second", patience)).body
+
+
+async def test_an_idle_connection_that_hears_something_is_closed() -> None:
+    """What arrives on an idle connection closes it at once, and not at the next request."""
+    async with Wire() as wire, opened() as transport:
+        await answered(transport, wire, b"first")
+        wire.accepted[0].send(b"x")
+
+        assert b"" == await asyncio.get_running_loop().sock_recv(wire.accepted[0], 1)
+
+
+async def test_the_last_used_connection_goes_first() -> None:
+    """Of several idle connections the one that was used last is taken, so that those not needed grow old."""
+    async with FaultServer(always(http())) as server, opened() as transport:
+        await asyncio.gather(*(transport.send(Request("GET", server.url())) for _ in range(3)))
+        for _ in range(3):
+            await transport.send(Request("GET", server.url()))
+
+        assert 1 == len({seen.connection for seen in server.seen[3:]})
+
+
+async def test_discarded_connections_carry_nothing_more() -> None:
+    """After `discard` no request starts on the connection of that response; one that has started since fails."""
+    async with FaultServer(always(http())) as server, opened(limit=1) as transport:
+        assert isinstance(transport, DiscardingTransport)
+        for count in (1, 2):
+            response = await transport.send(Request("GET", server.url()))
+            transport.discard(response)
+            transport.discard(response)
+            assert count == server.opened
+        first = await transport.send(Request("GET", server.url()))
+        second = asyncio.create_task(transport.send(Request("GET", server.url())))
+        await turns(1)
+        transport.discard(first)
+        transport.discard(Response(200))
+        with pytest.raises(SendFailed):
+            await second
+        await transport.send(Request("GET", server.url()))
+
+        assert [0, 1, 2, 2, 3] == [seen.connection for seen in server.seen]
+
+
+async def test_who_waits_does_not_get_a_discarded_connection() -> None:
+    """A connection that its user discards goes to none of those who wait for one, though it was meant for the next."""
+    async with FaultServer(always(http())) as server, opened(limit=1) as transport:
+
+        async def distrust() -> None:
+            transport.discard(await transport.send(Request("GET", server.url())))
+
+        await asyncio.gather(*(distrust() for _ in range(5)))
+
+        assert list(range(5)) == [seen.connection for seen in server.seen]
+
+
+async def test_idle_connections_are_closed_in_time() -> None:
+    """An idle connection is closed after `keepalive_timeout`; with 0, none is kept."""
+    async with FaultServer(always(http())) as server:
+        for seconds in (0, 0.05):
+            async with opened(keepalive_timeout=seconds) as transport:
+                await transport.send(Request("GET", server.url()))
+                await server.all_hung_up()
+                assert 0 == transport.open_connections
+
+
+@pytest.mark.parametrize(("family", "outcome"), [(socket.AF_INET, 200), (socket.AF_INET6, False)])
+async def test_a_family_of_addresses_is_kept_to(family: socket.AddressFamily, outcome: object) -> None:
+    """With `family`, no address of another one is connected to; nothing was sent then."""
+    async with FaultServer(always(http())) as server, opened(family=family) as transport:
+        try:
+            found: object = (await transport.send(Request("GET", server.url()))).status
+        except SendFailed as failure:
+            found = failure.sent
+
+    assert outcome == found
+
+
+# --- places and the queue ---------------------------------------------------------------------------------------------
+
+
+def barging(self: Pool, connection: object) -> None:
+    """Give a connection to whoever comes first."""
+    connection.server.idle.append(connection)
+
+    def hand_over() -> None:
+        server = self._next(connection.server)
+        if server is not None and server.idle:
+            self._waiting -= 1
+            server.waiters.popleft().granted.set_result(server.idle.pop())
+
+    asyncio.get_running_loop().call_soon(hand_over)
+
+
+@pytest.mark.control("paymentsdk.transports._http11_pool.Pool.release", barging)
+@pytest.mark.parametrize("options", [{"limit": 2}, {"limit": 0, "limit_per_host": 2}])
+async def test_the_queue_is_fair(options: dict[str, int]) -> None:
+    """Eight workers on two connections make the same number of calls, give or take one."""
+    made: Counter[int] = Counter()
+    async with FaultServer(always(http())) as server, opened(**options) as transport:
+
+        async def worker(number: int) -> None:
+            while made.total() < 200:
+                await transport.send(Request("GET", server.url()))
+                made[number] += 1
+
+        await asyncio.gather(*map(worker, range(8)))
+
+        assert 2 == server.opened
+    assert max(made.values()) - min(made[number] for number in range(8)) <= 1
+
+
+async def test_a_host_that_is_full_does_not_hold_up_another() -> None:
+    """`limit_per_host` bounds each host for itself, and its queue does not stand in the way of another host's."""
+    go_on = asyncio.Event()
+
+    async def slow(peer: Peer) -> None:
+        async for _ in peer.requests():
+            await go_on.wait()
+            await peer.write(http())
+
+    async with FaultServer(slow) as full, FaultServer(always(http())) as free, opened(limit_per_host=1) as transport:
+        waiting = [asyncio.create_task(transport.send(Request("GET", full.url()))) for _ in range(3)]
+        await turns(5)
+        async with asyncio.timeout(PATIENCE):
+            for _ in range(3):
+                await transport.send(Request("GET", free.url()))
+        go_on.set()
+        await asyncio.gather(*waiting)
+
+        assert (1, 1) == (full.opened, free.opened)
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+async def test_an_idle_connection_makes_room(fresh: bool) -> None:
+    """In a full pool an idle connection to another host is closed for a new one, and so is one for a fresh one."""
+    async with FaultServer(always(http())) as one, FaultServer(always(http())) as other, opened(limit=1) as transport:
+        await transport.send(Request("GET", one.url()))
+        async with asyncio.timeout(PATIENCE):
+            await transport.send(Request("GET", (one if fresh else other).url(), fresh=fresh))
+
+        assert 2 == one.opened + other.opened
+
+
+@contextlib.asynccontextmanager
+async def stage(secure: bool) -> AsyncIterator[tuple[FaultServer, Callable[..., Http11Transport]]]:
+    """Have a server, with TLS or without, and a way to make transports for it."""
+    if not secure:
+        async with FaultServer(always(http())) as server:
+            yield server, Http11Transport
+        return
+    ca = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ca.issue_cert("127.0.0.1").configure_cert(context)
+    trusting = ssl.create_default_context(cadata=ca.cert_pem.bytes().decode())
+    async with FaultServer(always(http()), tls=context) as server:
+        yield server, lambda **options: Http11Transport(ssl=trusting, **options)
+
+
+def forgetful(self: Pool, server: object, granted: asyncio.Future[object]) -> None:
+    """Do not give back what came too late."""
+
+
+@pytest.mark.control("paymentsdk.transports._http11_pool.Pool._give_back", forgetful, raises=TimeoutError)
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
+async def test_cancellation_leaves_nothing_behind(secure: bool, patience: float) -> None:
+    """Cancelled after any number of turns of the event loop, a request leaves its place to the next one.
+
+    That is while it waits for a place, as it gets one, while it connects, shakes hands, and waits for the response.
+    """
+    async with stage(secure) as (server, making):
+        for count in range(40):
+            transport = making(limit=1, drain=0.1)
+            for size in (0, 300_000):
+                before = asyncio.create_task(transport.send(Request("POST", server.url(), {}, bytes(size))))
+                cut_off = asyncio.create_task(transport.send(Request("POST", server.url(), {}, bytes(size))))
+                await turns(count)
+                cut_off.cancel()
+                await asyncio.wait([cut_off])
+                async with asyncio.timeout(patience):
+                    await before
+                    assert 200 == (await transport.send(Request("GET", server.url()))).status
+            await transport.aclose()

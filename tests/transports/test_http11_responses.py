@@ -1,0 +1,271 @@
+"""What the fast transport takes for a response: what is well formed, by the grammar, and nothing behind it."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from collections import Counter
+
+import pytest
+
+from paymentsdk import Request, Response, SendFailed
+from paymentsdk.testing._fault_server import FaultServer, Peer, always, http
+from tests.transports.http11 import CHUNKED, once, opened, outcome, turns
+
+# --- what is no response ----------------------------------------------------------------------------------------------
+
+MALFORMED = {
+    "bare LF": b"HTTP/1.1 200 OK\nContent-Length: 2\n\n{}",
+    "one bare LF": b"HTTP/1.1 200 OK\r\nX: 1\nContent-Length: 2\r\n\r\n{}",
+    "bare CR": b"HTTP/1.1 200 OK\r\nX: 1\rY: 2\r\nContent-Length: 2\r\n\r\n{}",
+    "blank before colon": b"HTTP/1.1 200 OK\r\nContent-Length : 2\r\n\r\n{}",
+    "tab before colon": b"HTTP/1.1 200 OK\r\nX\t: 2\r\nContent-Length: 2\r\n\r\n{}",
+    "folded field": b"HTTP/1.1 200 OK\r\nX: 1\r\n 2\r\nContent-Length: 2\r\n\r\n{}",
+    "field without colon": b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nxyz\r\n\r\n{}",
+    "NUL": b"HTTP/1.1 200 OK\r\nX: \x00\r\nContent-Length: 2\r\n\r\n{}",
+    "status 600": b"HTTP/1.1 600 OK\r\nContent-Length: 2\r\n\r\n{}",
+    "status 099": b"HTTP/1.1 099 OK\r\nContent-Length: 2\r\n\r\n{}",
+    "status 20": b"HTTP/1.1 20 OK\r\nContent-Length: 2\r\n\r\n{}",
+    "HTTP/2": b"HTTP/2.0 200 OK\r\nContent-Length: 2\r\n\r\n{}",
+    "two lengths": b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 4\r\n\r\n{}{}",
+    "one length twice": b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n{}",
+    "list of lengths": b"HTTP/1.1 200 OK\r\nContent-Length: 2, 2\r\n\r\n{}",
+    "signed length": b"HTTP/1.1 200 OK\r\nContent-Length: +2\r\n\r\n{}",
+    "endless length": b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 30 + b"\r\n\r\n{}",
+    "length and chunks": CHUNKED[:-2] + b"Content-Length: 2\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+    "two codings": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+    "another coding": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: identity\r\n\r\n{}",
+    "chunk of no number": CHUNKED + b"0x2\r\n{}\r\n0\r\n\r\n",
+    "chunk longer than it says": CHUNKED + b"2\r\n{}}\r\n0\r\n\r\n",
+    "chunk with bare LF": CHUNKED + b"2\n{}\n0\n\n",
+    "endless trailer": CHUNKED + b"2\r\n{}\r\n0\r\n" + b"X: " + b"y" * 200_000,
+    "tiny chunks": CHUNKED + b"1;" + b"x" * 150_000 + b"\r\n{\r\n",
+    "head without end": b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70_000,
+    "interim heads without end": b"HTTP/1.1 103 Early\r\nLink: x\r\n\r\n" * 3_000,
+    "not HTTP": b'{"status": "created"}',
+}
+
+
+async def assert_rejected(name: str) -> None:
+    """See the request fail as sent, and its connection closed."""
+    async with FaultServer(once(MALFORMED[name])) as server, opened() as transport:
+        failure = await outcome(transport, Request("GET", server.url()))
+
+        assert isinstance(failure, SendFailed)
+        assert failure.sent
+        await server.all_hung_up()
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+async def test_what_parsers_read_differently_is_no_response(name: str) -> None:
+    """A malformed response is a failure at once, with the request sent, and its connection is closed."""
+    await assert_rejected(name)
+
+
+@pytest.mark.control(
+    "paymentsdk.transports._http11_connection._HEAD", around=lambda _: re.compile(rb"HTTP/(.).. ?([0-9]+)[^$]*")
+)
+@pytest.mark.parametrize("name", ["status 600", "HTTP/2", "NUL", "bare CR", "tab before colon", "folded field"])
+async def test_heads_keep_the_grammar(name: str) -> None:
+    """A head has to match the grammar of RFC 9112 in full, with nothing that the RFC only tolerates."""
+    await assert_rejected(name)
+
+
+@pytest.mark.control("paymentsdk.transports._http11_connection._refuse", lambda why: None)
+@pytest.mark.parametrize("name", ["two codings"])
+async def test_framing_is_checked_before_httptools(name: str) -> None:
+    """A list of transfer codings is rejected here: httptools takes it."""
+    await assert_rejected(name)
+
+
+SURPLUS = {
+    "second response": http(200, b"{}") + http(200, b"stray"),
+    "line break": http(200, b"{}") + b"\r\n",
+    "half a line break": http(200, b"{}") + b"\r",
+    "text": http(200, b"{}") + b"x",
+    "after chunks": CHUNKED + b"2\r\n{}\r\n0\r\n\r\n" + http(200, b"stray"),
+    "empty response after chunks": CHUNKED + b"2\r\n{}\r\n0\r\n\r\n" + http(200, b""),
+    "line break after chunks": CHUNKED + b"2\r\n{}\r\n0\r\n\r\n\r\n",
+    "line feed after chunks": CHUNKED + b"2\r\n{}\r\n0\r\n\r\n\n",
+    "after a trailer": CHUNKED + b"2\r\n{}\r\n0\r\nX: y\r\n\r\n\r\n",
+    "body of a 204": b"HTTP/1.1 204 No Content\r\n\r\n{}",
+    "length of a 204": b"HTTP/1.1 204 No Content\r\nContent-Length: 2\r\n\r\n",
+    "chunks of a 204": b"HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+    "body of a 304": b"HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\n\r\n{}",
+}
+
+
+async def assert_takes_two_connections(text: bytes) -> None:
+    """See two requests answered with *text*, each on a connection of its own."""
+    async with FaultServer(once(text)) as server, opened(limit=1) as transport:
+        for _ in range(2):
+            response = await outcome(transport, Request("GET", server.url()))
+            assert isinstance(response, Response)
+            assert response.body == (b"" if response.status in {204, 304} else b"{}")
+        assert 2 == server.opened
+
+
+@pytest.mark.parametrize("name", SURPLUS)
+async def test_surplus_is_not_the_next_response(name: str) -> None:
+    """A complete response with more bytes behind it comes back, and its connection is closed."""
+    await assert_takes_two_connections(SURPLUS[name])
+
+
+@pytest.mark.control("paymentsdk.transports._http11_connection.Connection._has_surplus", lambda self: False)
+@pytest.mark.parametrize("name", ["line break", "line break after chunks", "empty response after chunks"])
+async def test_surplus_that_httptools_passes_over_is_seen(name: str) -> None:
+    """Line breaks and whole responses behind a response are seen here: httptools reads on."""
+    await assert_takes_two_connections(SURPLUS[name])
+
+
+WELL_FORMED = {
+    "chunks": CHUNKED + b"1\r\n{\r\n1;x=y\r\n}\r\n0\r\n\r\n",
+    "trailer": CHUNKED + b"2\r\n{}\r\n0\r\nX-Sum: 1\r\n\r\n",
+    "no reason": b"HTTP/1.1 200 \r\nContent-Length: 2\r\n\r\n{}",
+    "blank in a value": b"HTTP/1.1 200 OK\r\nX: a : b\r\nContent-Length:   2  \r\n\r\n{}",
+    "interim": b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n" + http(),
+    "close in a value": b"HTTP/1.1 200 OK\r\nX: close\r\nContent-Length: 2\r\n\r\n{}",
+}
+
+
+@pytest.mark.parametrize("name", WELL_FORMED)
+async def test_what_is_well_formed_keeps_its_connection(name: str) -> None:
+    """Chunks, trailers, interim responses: in one piece or byte by byte, the connection is used again."""
+    text = WELL_FORMED[name]
+    for pieces in ([text], [text[i : i + 1] for i in range(len(text))]):
+        async with FaultServer(once(*pieces)) as server, opened() as transport:
+            for _ in range(2):
+                assert b"{}" == (await transport.send(Request("GET", server.url()))).body
+            assert 1 == server.opened
+
+
+async def test_a_response_to_head_has_no_body() -> None:
+    """The response to a HEAD request has the length of a body, and none; its connection goes on."""
+    async with FaultServer(once(http(200, b"", length=5))) as server, opened() as transport:
+        for _ in range(2):
+            response = await outcome(transport, Request("HEAD", server.url()))
+            assert (200, b"") == (response.status, response.body)
+        assert 1 == server.opened
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"HTTP/1.0 200 OK\r\n",
+        b"HTTP/1.1 200 OK\r\nConnection: CLOSE\r\n",
+        b"HTTP/1.1 200 OK\r\nConnection: x\r\nConnection: y, close\r\n",
+    ],
+)
+async def test_a_server_that_will_close_is_not_asked_again(head: bytes) -> None:
+    """HTTP/1.0, and `Connection: close` in any case, end a connection, even if the server leaves it open."""
+    async with FaultServer(once(head + b"Content-Length: 2\r\n\r\n{}")) as server, opened() as transport:
+        for _ in range(2):
+            await transport.send(Request("GET", server.url()))
+        assert 2 == server.opened
+
+
+async def test_header_fields_are_found_in_any_case() -> None:
+    """The header fields are a mapping: the first of a name counts, under any spelling, and cookies are not printed."""
+    fields = ("X-Request-Id: r-1", "x-request-id: r-2", "Set-Cookie: canary", "X-Odd: \xe9: b ")
+    async with FaultServer(always(http(200, b"{}", *fields))) as server, opened() as transport:
+        headers = (await transport.send(Request("GET", server.url()))).headers
+
+    assert "r-1" == headers["X-REQUEST-ID"]
+    assert "\xe9: b" == headers.get("x-odd")
+    assert "x-odd: \xe9" not in headers
+    assert ["x-request-id", "set-cookie", "x-odd", "content-length"] == [name.lower() for name in headers]
+    assert len(headers) == len(dict(headers))
+    assert "canary" not in repr(headers)
+
+
+# --- mutated responses ------------------------------------------------------------------------------------------------
+
+BODY = b'{"id": "ORD1", "status": "created"}'
+SEEDS = (
+    http(200, BODY, "Content-Type: application/json", "X-Request-Id: r-1"),
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nX: y\r\n\r\n10\r\n"
+    + BODY[:16]
+    + b"\r\n13\r\n"
+    + BODY[16:]
+    + b"\r\n0\r\n\r\n",
+    b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + http(200, BODY, "Connection: close"),
+    b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + BODY,
+)
+DOUBTFUL = (
+    b"\r\n",
+    b"\n",
+    b"\r",
+    b" ",
+    b":",
+    b"\x00",
+    b"Content-Length: 7\r\n",
+    b"Transfer-Encoding: chunked\r\n",
+    b"0\r\n\r\n",
+    b"HTTP/1.1 ",
+)
+
+
+def mutated(chance: random.Random) -> bytes:
+    """Return a response with up to three bytes or phrases changed, dropped, doubled or put in, in its framing only."""
+    text = chance.choice(SEEDS)
+    for _ in range(chance.randint(0, 3)):
+        at = chance.randrange(len(text))
+        until = at + chance.choice((0, 0, 1, 1, 4))
+        put_in = chance.choice((b"", text[at:until] * 2, bytes([chance.randrange(256)]), chance.choice(DOUBTFUL)))
+        text = text[:at] + put_in + text[until:]
+    return text
+
+
+def may_be(text: bytes) -> set[bytes]:
+    """Return the bodies that can be read from *text* by the rules of RFC 9112, whatever a parser makes of it."""
+    while True:
+        head, _, rest = text.partition(b"\r\n\r\n")
+        if not re.match(rb"HTTP/1.[01] 1(?!01)", head):
+            break
+        text = rest
+    lengths = re.findall(rb"(?i)\r\ncontent-length:[ \t]*(\d+)[ \t]*(?=\r\n|$)", head)
+    chunked = re.search(rb"(?i)\r\ntransfer-encoding:[ \t]*chunked[ \t]*(?=\r\n|$)", head)
+    if re.match(rb"HTTP/1.[01] (204|304)", head):
+        return {b""}
+    if chunked:
+        body = b""
+        while found := re.match(rb"([0-9a-fA-F]+)(?:[;][^\r\n]*)?\r\n", rest):
+            size = int(found[1], 16)
+            if not size:
+                return set() if lengths else {body}
+            rest = rest[found.end() :]
+            body, rest = body + rest[:size], rest[size:].removeprefix(b"\r\n")
+        return set()
+    if lengths:
+        return {rest[: int(lengths[0])]} if len(set(lengths)) == 1 and len(rest) >= int(lengths[0]) else set()
+    return {rest}
+
+
+@pytest.mark.parametrize("seed", range(16))
+async def test_a_mutated_response_is_right_or_a_failure(seed: int) -> None:
+    """1,600 mutated responses, split anywhere: each is read as RFC 9112 reads it, or fails as sent; none hangs."""
+    chance = random.Random(seed)
+    texts = [mutated(chance) for _ in range(100)]
+
+    async def script(peer: Peer) -> None:
+        seen = await peer.request()
+        if seen is None:
+            return
+        text = texts[int(seen.target[1:])]
+        cuts = sorted(chance.sample(range(len(text)), min(len(text), chance.randint(0, 4))))
+        for start, end in itertools.pairwise([0, *cuts, len(text)]):
+            await peer.write(text[start:end])
+            await turns(chance.randint(0, 3))
+
+    async with FaultServer(script) as server, opened(limit=1) as transport:
+        kinds = Counter()
+        for number, text in enumerate(texts):
+            found = await outcome(transport, Request("GET", server.url(f"/{number}")))
+            kinds[type(found)] += 1
+            if isinstance(found, SendFailed):
+                assert found.sent, text
+            else:
+                assert found.body in may_be(text), text
+    assert min(kinds.values()) > 10  # Both happen: neither check is idle.
+    assert 2 == len(kinds)
