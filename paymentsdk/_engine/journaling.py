@@ -86,6 +86,10 @@ class Turn:
         except PaymentsError as error:
             _warn(error)
             return
+        except Exception:
+            # Of a journal of one's own that is no coroutine: what is done is done.
+            logger.exception("a record could not be closed in the journal")
+            return
         self._left += 1
         self._late.add(written)
         written.add_done_callback(self._written)

@@ -16,6 +16,7 @@ from msgspec import Struct, structs
 from paymentsdk._engine import events
 from paymentsdk._engine.once import LEASE, Attempts, driver, notify_resolved
 from paymentsdk.errors import InProgress, JournalUnavailable, PaymentsError, RequestInvalid, describe
+from paymentsdk.journal._call import within_contract
 from paymentsdk.journal._events import RecordsOpen
 from paymentsdk.journal._states import NO_LIMIT, OPEN, Record, RecordState, Resolution, StoredResponse, Timing, timing
 from paymentsdk.journal._summary import RecoverySummary
@@ -149,10 +150,11 @@ class Recovery:
             return [], since
         keys = None if self._backoff is None else {row.key for row in rows}
         sellers = tuple(self._senders)
-        return await self._journaling.journal.claim(sellers, owner=owner, lease=LEASE, limit=NO_LIMIT, keys=keys), since
+        claim = partial(self._journaling.journal.claim, sellers, owner=owner, lease=LEASE, limit=NO_LIMIT, keys=keys)
+        return await within_contract(claim), since
 
     async def _open(self) -> list[Record]:
-        return await self._journaling.journal.records(OPEN, limit=NO_LIMIT)
+        return await within_contract(partial(self._journaling.journal.records, OPEN, limit=NO_LIMIT))
 
     def _notify_open(self, rows: Sequence[Record]) -> None:
         """Tell the observers what is open."""

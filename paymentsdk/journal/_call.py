@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct, structs
 
-from paymentsdk.errors import InProgress, JournalUnavailable, RecordConflict
+from paymentsdk.errors import InProgress, JournalUnavailable, RecordConflict, describe
 from paymentsdk.journal import _states as states
 from paymentsdk.journal._protocol import Journal
 from paymentsdk.journal._states import Action, Record, RecordState, Resolution, Timing
@@ -25,6 +25,10 @@ Send: TypeAlias = Callable[[Record, MaySend], Awaitable[Resolution]]
 #: Finds out by reading what became of a record that may not be sent any more; ``None`` if that does not show.
 Look: TypeAlias = Callable[[Record], Awaitable[Resolution | None]]
 
+T = TypeVar("T")
+
+#: A backup without it was restored.
+_GONE = "its record is gone from the journal"
 _SENDING = frozenset({Action.SEND, Action.SEND_AGAIN, Action.RESUME})
 _KEPT = {
     Action.RETURN: RecordState.DONE,
@@ -114,7 +118,7 @@ class JournaledCall:
             JournalUnavailable: It cannot be kept; nothing was sent.
         """
         asked = self._clock.moment()
-        action, row = await self._journal.begin(new, lease=self._lease)
+        action, row = await within_contract(partial(self._journal.begin, new, lease=self._lease))
         if action in _SENDING:
             return await self.carry_on(row, send, since=asked)
         if action is Action.CONFLICT:
@@ -156,9 +160,9 @@ class JournaledCall:
         """Renew the lease on *row* for an attempt of *seconds*; say why that did not work, or ``None``."""
         asked, lease = self._clock.moment(), max(self._lease, 2 * seconds)
         try:
-            now = await self._journal.renew(row.key, owner=row.owner, lease=lease)
-        except (JournalUnavailable, LookupError) as error:
-            return f"its lease could not be renewed: {_why(error)}"
+            now = await within_contract(partial(self._journal.renew, row.key, owner=row.owner, lease=lease), _GONE)
+        except JournalUnavailable as error:
+            return f"its lease could not be renewed: {error.reason}"
         if now.owner != row.owner:
             return "another process has taken it over"
         self._held_since, self._held = asked, lease
@@ -191,10 +195,10 @@ class JournaledCall:
             self._later(partial(self._resolve, row, resolution))
             return Told(RecordState.DONE, row, own=True)
         try:
-            now = await self._resolve(row, resolution)
-        except (JournalUnavailable, LookupError) as error:
+            now = await within_contract(partial(self._resolve, row, resolution), _GONE)
+        except JournalUnavailable as error:
             state = states.told(resolution.state, durable=False)
-            return Told(state, row, own=state is resolution.state, reason=f"{resolution.reason}; {_why(error)}")
+            return Told(state, row, own=state is resolution.state, reason=f"{resolution.reason}; {error.reason}")
         if now.state in states.HELD:
             raise _about(InProgress(row.name), now)
         return Told(now.state, now, own=now.state is resolution.state, reason=now.reason)
@@ -203,9 +207,25 @@ class JournaledCall:
         return self._journal.resolve(row.key, resolution, owner=row.owner)
 
 
-def _why(error: JournalUnavailable | LookupError) -> str:
-    """Say why a row could not be written; it may be gone, since a backup without it was restored."""
-    return error.reason if isinstance(error, JournalUnavailable) else "its record is gone from the journal"
+async def within_contract(ask: Callable[[], Awaitable[T]], missing: str | None = None) -> T:
+    """Return what a journal returns that was asked.
+
+    One of one's own may raise anything, or be no coroutine: an attempt that is in doubt must not be hidden by that.
+
+    Args:
+        ask: Asks it.
+        missing: What a `LookupError` means, where the contract has it.
+
+    Raises:
+        JournalUnavailable: Whatever it has raised.
+    """
+    try:
+        return await ask()
+    except JournalUnavailable:
+        raise
+    except Exception as error:
+        reason = missing if missing and isinstance(error, LookupError) else describe(error)
+        raise JournalUnavailable(reason) from error
 
 
 def _about(error: RecordConflict | InProgress, record: Record) -> RecordConflict | InProgress:

@@ -437,13 +437,25 @@ async def _an_unknown_key_is_an_error(processes: Processes) -> None:
 
 @_case
 async def _a_closed_journal_says_so(processes: Processes) -> None:
-    """After `aclose`, which may be called twice, a journal rejects work with `JournalUnavailable`."""
-    journal = processes.journal()
+    """After `aclose`, which may be called twice, each method raises `JournalUnavailable`, and nothing else."""
+    journal, key = processes.journal(), _record().key
     await journal.begin(_record(), lease=_LEASE)
     await journal.aclose()
     await journal.aclose()
-    try:
-        await journal.begin(_record("another"), lease=_LEASE)
-    except JournalUnavailable:
-        return
-    raise AssertionError("a closed journal has begun a record")
+    works: dict[str, Callable[[], Awaitable[object]]] = {
+        "begin": lambda: journal.begin(_record("another"), lease=_LEASE),
+        "get": lambda: journal.get(key),
+        "renew": lambda: journal.renew(key, owner="a/1", lease=_LEASE),
+        "resolve": lambda: journal.resolve(key, _done(), owner="a/1"),
+        "claim": lambda: journal.claim(["77"], owner="b/1", lease=_LEASE),
+        "records": lambda: journal.records([RecordState.PENDING]),
+        "purge": lambda: journal.purge(500.0),
+    }
+    for name, work in works.items():
+        try:
+            await work()
+        except JournalUnavailable:
+            continue
+        except Exception as error:
+            raise AssertionError(f"{name} of a closed journal has raised {type(error).__name__}") from error
+        raise AssertionError(f"a closed journal has done {name}")

@@ -21,12 +21,17 @@ class MemoryJournal:
     """A journal in memory, with each decision in a method of its own, so that a test can break it."""
 
     def __init__(self, rows: dict[str, Record], now: Now) -> None:
-        self.rows, self.now, self.closed = rows, now, False
+        self._rows, self.now, self.closed = rows, now, False
+
+    @property
+    def rows(self) -> dict[str, Record]:
+        """The rows, if the journal is open."""
+        if self.closed:
+            raise JournalUnavailable("it is closed")
+        return self._rows
 
     async def begin(self, record: Record, *, lease: float) -> tuple[Action, Record]:
         """See `Journal`."""
-        if self.closed:
-            raise JournalUnavailable("it is closed")
         action, row = _states.begin_record(self.rows.get(record.key), record, now=self.now(), lease=lease)
         self.rows[row.key] = row
         return action, row
@@ -281,6 +286,14 @@ async def stays_open(self) -> None:
     """Goes on after its end."""
 
 
+@breaking("get")
+async def raises_what_its_database_raises(self, key: str) -> Record | None:
+    """Leaves it to the caller to know the database."""
+    if self.closed:
+        raise OSError("the connection is closed")
+    return self.rows.get(key)
+
+
 @pytest.mark.parametrize(
     ("name", "broken"),
     [
@@ -308,6 +321,7 @@ async def stays_open(self) -> None:
         ("retention leaves a tombstone", purges_names),
         ("an unknown key is an error", makes_rows),
         ("a closed journal says so", stays_open),
+        ("a closed journal says so", raises_what_its_database_raises),
     ],
 )
 async def test_a_journal_that_breaks_a_rule_is_found_out(name: str, broken: type[MemoryJournal]) -> None:

@@ -1,0 +1,149 @@
+"""A journal of one's own that raises what the contract does not have: callers hear what is known of their money."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from paymentsdk import (
+    JournalUnavailable,
+    OutcomeUnknown,
+    PaymentsClient,
+    Request,
+    Response,
+    RetryPolicy,
+    SendFailed,
+    Timeout,
+)
+from paymentsdk.journal import RecordState
+from paymentsdk.testing import FakeClock, MemoryTransport
+from tests.journal.platform import ONCE, TOKEN, URL, Platform, order
+from tests.journal.test_conformance import MemoryJournal
+
+ERRORS = [OSError(28, "No space left on device"), KeyError("row"), AttributeError("connection")]
+
+
+class Failing(MemoryJournal):
+    """Raises *error* in some of its methods."""
+
+    error: Exception
+    fails: frozenset[str] = frozenset()
+
+    def __getattribute__(self, name: str) -> object:
+        if name in object.__getattribute__(self, "fails"):
+            return object.__getattribute__(self, "fail")
+        return object.__getattribute__(self, name)
+
+    async def fail(self, *_: object, **__: object) -> object:
+        """Fail."""
+        raise self.error
+
+
+class Failed(Failing):
+    """Raises before anything can be awaited, as a method does that is not async."""
+
+    def fail(self, *_: object, **__: object) -> object:
+        """Fail."""
+        raise self.error
+
+
+@pytest.fixture(params=ERRORS, ids=lambda error: type(error).__name__)
+def error(request: pytest.FixtureRequest) -> Exception:
+    """What the journal raises."""
+    return request.param
+
+
+@pytest.fixture(params=[Failing, Failed], ids=["async", "not async"])
+def journal(request: pytest.FixtureRequest, clock: FakeClock, error: Exception) -> Failing:
+    """A journal that keeps its records until it is told what fails."""
+    journal = request.param({}, clock.now)
+    journal.error = error
+    return journal
+
+
+@pytest.fixture
+async def client(clock: FakeClock, platform: Platform, journal: Failing) -> AsyncIterator[PaymentsClient]:
+    """A client with that journal, which knows the platform's time."""
+    async with PaymentsClient(
+        TOKEN, base_url=URL, clock=clock, transport=MemoryTransport(platform), journal=journal
+    ) as client:
+        await client.plans.search().collect()
+        yield client
+
+
+async def unguarded(ask: Callable[[], Awaitable[object]], missing: str | None = None) -> object:
+    """Let everything through."""
+    return await ask()
+
+
+@pytest.mark.control("paymentsdk.journal._call.within_contract", unguarded, raises=tuple(map(type, ERRORS)))
+async def test_what_cannot_be_begun_is_not_sent(
+    client: PaymentsClient, journal: Failing, platform: Platform, error: Exception
+) -> None:
+    """The caller hears that the journal is not available, and what it has raised; nothing was sent."""
+    journal.fails = frozenset({"begin"})
+
+    with pytest.raises(JournalUnavailable, match=type(error).__name__) as unkept:
+        await client.orders.create(order(), once="table-7/1")
+
+    assert (error, []) == (unkept.value.__cause__, platform.posts)
+
+
+@pytest.mark.control("paymentsdk.journal._call.within_contract", unguarded, raises=tuple(map(type, ERRORS)))
+async def test_a_rejection_that_is_not_kept_is_in_doubt(
+    client: PaymentsClient, journal: Failing, platform: Platform
+) -> None:
+    """Whoever were told "refused" must not find that recovery did it."""
+    journal.fails = frozenset({"resolve"})
+    platform.fail = lambda request: Response(402, {}, b'{"errors":[{"code":"x","message":"no"}]}')
+
+    with pytest.raises(OutcomeUnknown):
+        await client.with_options(retry=ONCE).orders.create(order(), once="table-7/1")
+
+
+async def test_what_is_done_is_told_also_if_that_is_not_kept(
+    client: PaymentsClient, journal: Failing, platform: Platform
+) -> None:
+    """The money has moved: what the journal raises then is logged."""
+    journal.fails = frozenset({"resolve"})
+
+    assert "ORD0" == (await client.orders.create(order(), once="table-7/1")).id
+
+    journal.fails = frozenset()
+    assert [RecordState.PENDING] == [row.state for row in journal.rows.values()]
+
+
+@pytest.mark.control("paymentsdk.journal._call.within_contract", unguarded, raises=tuple(map(type, ERRORS)))
+async def test_an_attempt_in_doubt_is_not_hidden(
+    client: PaymentsClient, journal: Failing, platform: Platform, clock: FakeClock
+) -> None:
+    """A lease that cannot be renewed for a second attempt leaves the first one in doubt."""
+
+    def lost(request: Request) -> Response:
+        clock.advance(60.0)  # The lease is over.
+        raise SendFailed("reset")
+
+    platform.fail = lost
+    journal.fails = frozenset({"renew"})
+    hasty = client.with_options(retry=RetryPolicy(base_delay=0), timeout=Timeout(total=600))
+
+    with pytest.raises(OutcomeUnknown):
+        await hasty.orders.create(order(), once="table-7/1")
+    assert 1 == len(platform.posts)
+
+
+@pytest.mark.control("paymentsdk._engine.recovery.within_contract", unguarded, raises=tuple(map(type, ERRORS)))
+@pytest.mark.parametrize("method", ["records", "claim"])
+async def test_recovery_says_that_the_journal_does_not_respond(
+    client: PaymentsClient, journal: Failing, platform: Platform, clock: FakeClock, method: str
+) -> None:
+    """One error for all journals."""
+    platform.lose = True
+    with pytest.raises(OutcomeUnknown):
+        await client.with_options(retry=ONCE).orders.create(order(), once="table-7/1")
+    journal.fails = frozenset({method})
+
+    with pytest.raises(JournalUnavailable) as unavailable:
+        await client.recover()
+    assert isinstance(unavailable.value.__cause__, type(journal.error))
