@@ -22,6 +22,7 @@ from paymentsdk._auth.token_state import (
     early_pause,
     lead,
     usable,
+    with_past,
     without,
 )
 from paymentsdk._auth.token_store import (
@@ -287,10 +288,10 @@ class RefreshingToken:
             except ReauthorizationRequired as error:
                 refused = error
             else:
-                self._state = PendingSave(held.pair, new, held.left)
+                self._state = PendingSave(held.pair, new, held.past)
                 return new
         if pairs:
-            self._state = Revoked(held.pair, refused)
+            self._state = Revoked(held.pair, refused, held.past)
         raise refused
 
     async def _asked_for(self, pair: TokenPair, exchange: Exchange, now: float) -> TokenPair:
@@ -315,7 +316,7 @@ class RefreshingToken:
     async def _persist(self, new: TokenPair, now: float) -> TokenPair:
         """Save the *new* pair, then let it be used. If the store fails, the next call tries to save it again."""
         await _awaited(self._store.save(new))
-        self._state = Active(new, left=self._state.pair, kept=True)
+        self._state = Active(new, past=with_past(self._state.past, self._state.pair), kept=True)
         if new.expires_at is not None:
             # Not before the half of its life: it may be shorter than `early`.
             self._early_from = (now + new.expires_at) / 2

@@ -3,7 +3,7 @@
 ===========  =========================  ======================  ====================  =====================
 state        another pair in the store  the platform refreshes  the platform rejects  the new pair is saved
 ===========  =========================  ======================  ====================  =====================
-Active       Active, if it may be later PendingSave             Revoked
+Active       Active, if it came after   PendingSave             Revoked
 PendingSave  Active, if it came after                                                 Active
 Revoked      Active
 ===========  =========================  ======================  ====================  =====================
@@ -29,16 +29,20 @@ LEAST = 600.0
 NO_PAIR = TokenPair(access_token=chr(0), expires_at=-inf)
 
 
+#: Pairs that are remembered as older than the one in use; of ten minutes each, those of a night.
+MOST_PAST = 100
+
+
 class Active(Struct, frozen=True):
     """A pair whose refresh token may be good."""
 
     pair: TokenPair
     former: TokenPair = NO_PAIR
     """The one that gave way to it, as the last resort: who knows which of them is later?"""
-    left: TokenPair = NO_PAIR
-    """The one that the store had before, or that was not adopted."""
+    past: tuple[int, ...] = ()
+    """Pairs that gave way to others, or that were not adopted: a backup of the store may bring them back."""
     kept: bool = False
-    """Whether the store has had it: then another one there came after it, whatever the clocks of their makers say."""
+    """Whether the store has had it: then a new one there came after it, whatever the clocks of their makers say."""
 
 
 class PendingSave(Struct, frozen=True):
@@ -46,8 +50,8 @@ class PendingSave(Struct, frozen=True):
 
     pair: TokenPair
     new: TokenPair
-    left: TokenPair = NO_PAIR
-    """The one that the store had before it was made: it did not come after it."""
+    past: tuple[int, ...] = ()
+    """Those before *pair*."""
 
 
 class Revoked(Struct, frozen=True):
@@ -55,6 +59,8 @@ class Revoked(Struct, frozen=True):
 
     pair: TokenPair
     error: ReauthorizationRequired
+    past: tuple[int, ...] = ()
+    """Those before *pair*."""
 
 
 TokenState: TypeAlias = Active | PendingSave | Revoked
@@ -66,22 +72,24 @@ def after_reading(grant: TokenState, stored: TokenPair, rejected: str | None) ->
     One that has ended is taken over all the same: its refresh token may be good.
     """
     match grant:
-        case Active(pair, former, left, kept):
+        case Active(pair, former, past, kept):
             if stored.access_token == pair.access_token:
-                return Active(pair, former, left, kept=True)
-            # Else one that ends before it is a left-over: to use its spent refresh token would end the grant.
-            moved_on = kept and stored.access_token not in (former.access_token, left.access_token)
-            better = stored.access_token != rejected and (moved_on or _later(stored, pair))
-            return Active(stored, pair, kept=True) if better else Active(pair, former, stored, kept)
-        case PendingSave(pair, new, left):
+                return Active(pair, former, past, kept=True)
+            # Else it is a left-over: to use its spent refresh token would end the grant.
+            came_after = _mark(stored) not in past if kept else _later(stored, pair)
+            if came_after and stored.access_token != rejected:
+                return Active(stored, pair, with_past(past, pair), kept=True)
+            return Active(pair, former, with_past(past, stored), kept)
+        case PendingSave(pair, new, past):
             # A store that failed may have saved the new pair all the same, and another process may have gone on from
             # there: then that pair is spent, and must not take the place of what came after it.
-            came_after = stored != left and stored.refresh_token not in (pair.refresh_token, new.refresh_token)
-            return Active(stored, new, kept=True) if came_after else grant
-        case Revoked(pair):
+            if stored.refresh_token in (pair.refresh_token, new.refresh_token) or _mark(stored) in past:
+                return grant
+            return Active(stored, new, with_past(past, pair, new), kept=True)
+        case Revoked(pair, _, past):
             # Any other is better, whenever it ends.
             better = stored.access_token not in (rejected, pair.access_token)
-            return Active(stored, pair, kept=True) if better else grant
+            return Active(stored, pair, with_past(past, pair), kept=True) if better else grant
 
 
 def without(grant: TokenState, rejected: str | None) -> TokenState:
@@ -116,6 +124,17 @@ def alive(pair: TokenPair, now: float) -> bool:
 def usable(pair: TokenPair, rejected: str | None, now: float) -> bool:
     """Whether *pair* is alive, and another than the one that was rejected."""
     return pair.access_token != rejected and alive(pair, now)
+
+
+def with_past(past: tuple[int, ...], *pairs: TokenPair) -> tuple[int, ...]:
+    """Return *past* with *pairs*, the latest of them."""
+    marks = (mark for pair in pairs if (mark := _mark(pair)) not in past)
+    return (*past, *marks)[-MOST_PAST:]
+
+
+def _mark(pair: TokenPair) -> int:
+    """Return what tells *pair* from others, and nobody its token."""
+    return hash(pair.access_token)
 
 
 def _later(one: TokenPair, other: TokenPair) -> bool:

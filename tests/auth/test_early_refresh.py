@@ -97,6 +97,24 @@ async def test_an_older_pair_that_comes_back_is_not_taken_for_a_new_one(make_cli
     assert ["TG-refresh-1", "TG-refresh-2"] == platform.refreshes
 
 
+@pytest.mark.control("paymentsdk._auth.refresh.with_past", lambda past, *pairs: ())
+@pytest.mark.parametrize("backup", [1, 2, 3])
+async def test_a_backup_of_any_age_is_not_taken_for_a_new_pair(make_client, platform: Platform, clock, backup) -> None:
+    """What others have taken the place of is spent, and a platform may end the grant of whoever sends it."""
+    store = MemoryTokenStore(platform.pair(expires_at=START + 40 * DAY, issued_at=START - 140 * DAY))
+    client = make_client(store=store)
+    backups = []
+    for _ in range(4):
+        await client.orders.get("ORD1")
+        backups.append(await store.load())
+        clock.advance(155 * DAY)
+    await store.save(backups[backup - 1])
+
+    await client.orders.get("ORD1")
+
+    assert [f"TG-refresh-{number}" for number in range(1, 5)] == platform.refreshes
+
+
 async def test_an_early_refresh_that_fails_is_left_alone_for_a_share_of_the_rest(
     make_client, platform: Platform, clock
 ) -> None:

@@ -393,9 +393,9 @@ async def test_a_defect_does_not_end_the_recovery(world: World, until, monkeypat
     """Whatever one turn raises is logged, and the next one comes."""
     turns = []
 
-    async def broken(self: SQLiteJournal, among: object, *, limit: int = 1000) -> list[Record]:
+    async def broken(self: SQLiteJournal, among: object, *, limit: int = 1000) -> list[None]:
         turns.append(limit)
-        raise LookupError("a defect")
+        return [None]
 
     monkeypatch.setattr(SQLiteJournal, "records", broken)
     async with world.connect() as client, client.recovery(every=5):
