@@ -56,6 +56,8 @@ _PARTING = 1.0
 _LARGE = 64 * 1024
 #: aiohttp warns of bytes that are longer than this, but not of a file.
 _WARNED_OF = 2**20
+#: Where the host of a URL can begin at the latest: the path comes after.
+_SCHEME = len("https://")
 #: The status codes of a response; aiohttp passes over the interim ones below, except 101.
 _FINAL = range(200, 600)
 #: What no header field may hold; a tab may stand in its value.
@@ -73,6 +75,15 @@ class _Answer(Response, frozen=True):
 
 @lru_cache(maxsize=64)
 def _url_of(url: str) -> URL:
+    path = url.find("/", _SCHEME)
+    if path < 0 or "?" in url or "#" in url:
+        return _parsed(url)
+    # Most URLs differ from the last one in their path alone, and to parse one takes yarl longer than all checks here.
+    return _parsed(url[:path]).with_path(url[path:], encoded=True)
+
+
+@lru_cache(maxsize=64)
+def _parsed(url: str) -> URL:
     parsed = URL(url, encoded=True)
     parsed.port  # noqa: B018 - it is read when it is asked for
     return parsed

@@ -24,7 +24,7 @@ PIECES = [
 #: What the default transport takes and the fast one does not (`AIOHTTP_DEVIATIONS` has a rule for each).
 LENIENT = re.compile(
     rb"(?<!\r)\n"  # a line feed for the end of a line, of a chunk, of its extension or of a trailer
-    rb"|\A(\r\n)+HTTP/"  # an empty line before the status line
+    rb"|(\A|\r\n\r\n)(\r\n)+HTTP/"  # an empty line before the status line, be it behind an interim response
     rb"|\n[!#-'*+.^_`|~0-9A-Za-z-]+ +:"  # a space before the colon
     rb"|\r?\n[ \t]|\r(?!\n)"  # a folded field
     rb"|[\x01-\x08\x0b\x0c\x0e-\x1f\x7f][^\r\n]*\r\n|1 \d{3} [^\r\n]*\x00"  # a control character in the reason, a value
