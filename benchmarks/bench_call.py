@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager
 from itertools import repeat
 
 from benchmarks import harness, payloads
-from benchmarks.contestants import BASELINE, Calls, Target, contestants
+from benchmarks.contestants import BASELINE, PARTS, Calls, Target, contestants
 from benchmarks.harness import Key, Options, Result, Row, Variant
 from benchmarks.server import nginx_or_asyncio
 
@@ -29,6 +29,10 @@ _ON_UVLOOP = {
     "bare wreq",
     "floor",
 }
+#: Who is measured in every round, since they differ by some hundredths of a call.
+_CLOSE = {BASELINE, "aiohttp, no timer", *PARTS}
+#: The rounds of the others, who are far from their bars or in none: they would take most of the time.
+_ROUNDS_OF_OTHERS = 3
 #: Sets a client up.
 Connect = Callable[[Target], AbstractAsyncContextManager[Calls]]
 
@@ -57,7 +61,7 @@ def run(
                     here = [one for one in racing if loop == "asyncio" or one.NAME in _ON_UVLOOP]
                     calls = {one.NAME: connected(one.connect, target, runner, stack) for one in here}
                     conditions: Key = {"loop": loop, "tls": "yes" if secure else "no"}
-                    variants = list(_variants(calls, runner, concurrency, conditions))
+                    variants = list(_variants(calls, runner, concurrency, conditions, options))
                     rows += harness.interleave(variants, options, {"server_us": server.cpu_seconds})
     notes += [one.NOTES for one in racing if one.NOTES]
     notes.append("bytes per answer: " + ", ".join(f"{name} {size:,}" for name, size in payloads.sizes().items()))
@@ -75,14 +79,16 @@ def _loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop]:
 
 
 def _variants(
-    calls: Mapping[str, Calls], runner: asyncio.Runner, concurrency: Sequence[int], conditions: Key
+    calls: Mapping[str, Calls], runner: asyncio.Runner, concurrency: Sequence[int], conditions: Key, options: Options
 ) -> Iterator[Variant]:
     """Yield what is measured on one loop over one kind of connection."""
     for method in ("GET", "POST"):
         for width in concurrency:
             for name, both in calls.items():
                 key: Key = {"contestant": name, "method": method, "in flight": width, **conditions}
-                yield Variant(key, slices(runner, both.get if method == "GET" else both.post, width), least=width)
+                rounds = options.rounds if name in _CLOSE else _ROUNDS_OF_OTHERS
+                call = both.get if method == "GET" else both.post
+                yield Variant(key, slices(runner, call, width), least=width, rounds=rounds)
 
 
 def connected(connect: Connect, target: Target, runner: asyncio.Runner, stack: contextlib.ExitStack) -> Calls:

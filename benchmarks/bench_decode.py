@@ -173,7 +173,7 @@ def _add_held(rows: list[Row], options: Options) -> None:
     shuffle = random.Random(options.seed).shuffle  # noqa: S311 - an order, not a secret
     paged = [row for row in rows if SHAPES[str(row.key["answer"])].rows > 1]
     pages = 5 if options.quick else 200
-    for _ in range(1 if options.quick else 3):
+    for _ in range(1 if options.quick else 2):
         shuffle(paged)
         for row in paged:
             for metric, value in _held(str(row.key["contestant"]), str(row.key["answer"]), pages).items():

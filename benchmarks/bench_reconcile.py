@@ -354,7 +354,7 @@ def comparing(options: Options) -> Result:
 def sharing(options: Options) -> Result:
     """Walk one seller with latency: on one event loop, and on one and two worker processes of each kind."""
     # So slow that it is the latency that counts, also on a machine that does other things.
-    count, latency = 3_000 if options.quick else 100_000, 0.25
+    count, latency = 3_000 if options.quick else 70_000, 0.25
     make = partial(connect, count, latency)
     table = []
     server = import_module("benchmarks.reconcile_server")

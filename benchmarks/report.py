@@ -19,21 +19,21 @@ import msgspec
 
 from benchmarks import tables
 from benchmarks.bars import BARS, Bar, Reading, readings
-from benchmarks.contestants import BASELINE
+from benchmarks.contestants import BASELINE, PARTS
 from benchmarks.harness import RESULTS, Key, Result, load, matching, pooled, ratio, save
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "explanation" / "performance.md"
 #: The benches, and what they are run with for the page.
 BENCHES: Mapping[str, Sequence[str]] = {
-    "bench_call": ("--full", "--rounds", "5"),
+    "bench_call": ("--full", "--rounds", "13"),
     "bench_connections": (),
     "bench_layers": ("--rounds", "25"),
     "bench_decode": ("--rounds", "5"),
-    "bench_pages": ("--rounds", "2"),
+    "bench_pages": ("--rounds", "3"),
     "bench_import": (),
-    "bench_cold": (),
-    "bench_retry": (),
+    "bench_cold": ("--rounds", "5"),
+    "bench_retry": ("--rounds", "5"),
     "bench_observers": (),
     "bench_auth": (),
     "bench_flow": (),
@@ -89,10 +89,6 @@ def _table(bench: str, key: Key) -> Callable[[Mapping[str, Result]], str]:
 def _call(loop: str, tls: str) -> Callable[[Mapping[str, Result]], str]:
     part = _part("bench_call", {"loop": loop, "tls": tls})
     return lambda results: tables.pivot(part(results), "contestant", ("method", "in flight"))
-
-
-#: From the least that a call can cost to the whole of it: on the fast transport, and on the default one.
-PARTS = ("floor", "http11, no engine", "paymentsdk, http11", "aiohttp by hand", "aiohttp, no engine", "paymentsdk")
 
 
 def parts_table(results: Mapping[str, Result]) -> str:
@@ -171,7 +167,7 @@ def run(benches: Sequence[str], *, quick: bool, folder: Path) -> None:
 def main() -> None:
     """Run if asked to, print the bars, write the page if asked to."""
     line = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    line.add_argument("--run", action="store_true", help="run the benches first, for twenty minutes")
+    line.add_argument("--run", action="store_true", help="run the benches first, for a quarter of an hour")
     line.add_argument("--quick", action="store_true", help="with --run: a few calls each, which measure nothing")
     line.add_argument("--only", nargs="*", default=[], choices=BENCHES, metavar="BENCH", help="run only these")
     line.add_argument("--results", type=Path, default=RESULTS, help="where the JSON is (%(default)s)")

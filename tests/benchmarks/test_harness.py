@@ -282,6 +282,17 @@ def test_every_variant_gets_the_same_number_of_slices() -> None:
     assert [20, 20, 20] == [len(one.samples["cpu_us"]) for one in rows]
 
 
+def test_a_variant_of_few_rounds_is_compared_within_them() -> None:
+    """It has a slice in the first rounds, and its ratios are those of these rounds, whatever the later ones cost."""
+    variants = [Variant({"name": "a"}, lambda count: None), Variant({"name": "b"}, lambda count: None, rounds=2)]
+
+    every, few = harness.interleave(variants, Options(rounds=5, slice_ms=0, quick=True))
+
+    assert (5, 2) == (len(every.samples["cpu_us"]), len(few.samples["cpu_us"]))
+    base = Row({}, {"cpu_us": [1.0, 2.0, 100.0, 100.0, 100.0]})
+    assert 3.0 == harness.ratio(Row({}, {"cpu_us": [3.0, 6.0]}), base)
+
+
 def test_a_variant_that_was_held_up_once_gets_slices_as_long_as_any(monkeypatch: pytest.MonkeyPatch) -> None:
     """How many calls a slice has does not depend on one run that took longer, such as the first of its kind."""
     now, counts = 0.0, list[int]()
