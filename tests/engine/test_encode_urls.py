@@ -1,0 +1,188 @@
+"""What goes out in a URL: filters and ids, checked before anything is sent."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from enum import Enum
+from typing import TypedDict
+
+import pytest
+
+from paymentsdk import OPERATIONS, RequestInvalid, Response
+from tests.engine.declared import declared
+
+# --- queries ----------------------------------------------------------------------------------------------------------
+
+ORDERS = OPERATIONS["merchant_orders.search"].query_encoder
+
+
+@pytest.mark.parametrize(
+    ("filters", "text"),
+    [
+        ({}, ""),
+        ({"status": None}, ""),
+        ({"status": "closed", "limit": 5}, "status=closed&limit=5"),
+        ({"payer_id": 2**60, "application_id": "007"}, f"payer_id={2**60}&application_id=007"),
+        ({"external_reference": "a b&c=d/e?f#g+h%é"}, "external_reference=a%20b%26c%3Dd%2Fe%3Ff%23g%2Bh%25%C3%A9"),
+        ({"external_reference": " "}, "external_reference=%20"),
+    ],
+)
+def test_filters_become_a_query(filters: dict[str, object], text: str) -> None:
+    """Filters go out percent-encoded, in the order in which they were given, without those that are None."""
+    assert text == ORDERS.encode(filters)
+
+
+class Closed(str, Enum):  # noqa: UP042 - unlike a StrEnum, it writes itself with its name
+    """A status."""
+
+    IT = "closed"
+
+
+class Shop(int, Enum):
+    """An id with a name; an IntEnum writes itself as its number."""
+
+    IT = 7
+
+
+def test_a_filter_with_a_name_goes_out_as_its_value() -> None:
+    """A member of an Enum is its text or its number: a search by ``Closed.IT`` would find nothing, in silence."""
+    assert "status=closed&payer_id=7" == ORDERS.encode({"status": Closed.IT, "payer_id": Shop.IT})
+
+
+def test_truth_values_in_a_query() -> None:
+    """A truth value goes out as JSON writes it."""
+
+    class Filters(TypedDict):
+        live: bool
+
+    assert "live=true" == declared(query=Filters).query_encoder.encode({"live": True})
+    assert "live=false" == declared(query=Filters).query_encoder.encode({"live": False})
+
+
+def test_a_moment_without_a_zone() -> None:
+    """A moment that nobody can place is rejected, even where the type of the filter lets it through."""
+
+    class Filters(TypedDict):
+        at: datetime
+
+    with pytest.raises(RequestInvalid, match="needs a time zone") as rejected:
+        declared(query=Filters).query_encoder.encode({"at": datetime(2026, 1, 31)})  # noqa: DTZ001
+    assert "$query.at" == rejected.value.path
+
+
+@pytest.mark.parametrize(
+    ("filters", "path"),
+    [
+        ({"colour": "red"}, "$query.colour"),
+        ({"status": 5}, "$query.status"),
+        ({"limit": 0}, "$query.limit"),
+        ({"limit": "5"}, "$query.limit"),
+        ({"offset": -1}, "$query.offset"),
+        ({"payer_id": 1.5}, "$query.payer_id"),
+        ({"payer_id": True}, "$query.payer_id"),
+        ({"date_created_from": "2026-01-31T00:00:00Z"}, "$query.date_created_from"),
+        ({"date_created_from": datetime(2026, 1, 31)}, "$query.date_created_from"),  # noqa: DTZ001
+        ({"status": "\ud800"}, "$query.status"),
+        ({"date_created_from": "\ud800"}, "$query.date_created_from"),
+        # A platform takes it for none: who looks for the orders of "" would get everybody's.
+        ({"external_reference": ""}, "$query.external_reference"),
+    ],
+)
+def test_a_filter_that_breaks_a_rule(filters: dict[str, object], path: str) -> None:
+    """A filter that is unknown, empty, or of the wrong type, is rejected with its name."""
+    with pytest.raises(RequestInvalid) as rejected:
+        ORDERS.encode(filters)
+
+    assert path == rejected.value.path
+
+
+def test_filters_have_names() -> None:
+    """What is no mapping is rejected in words, too."""
+    with pytest.raises(RequestInvalid, match=r"\$query: must be a mapping"):
+        ORDERS.encode(["status"])
+
+
+def test_an_operation_without_filters_takes_none() -> None:
+    """An operation that is no search rejects every filter."""
+    with pytest.raises(RequestInvalid, match="its filters are: none"):
+        declared(query=None).query_encoder.encode({"status": "closed"})
+
+
+# --- paths ------------------------------------------------------------------------------------------------------------
+
+UNSAFE = [
+    "..",
+    ".",
+    "a/b",
+    "/",
+    "a?b",
+    "a#b",
+    "%2e%2e",
+    "a%",
+    "a\n",
+    "a b",
+    "",
+    "é",
+    "٣",
+    "..%2f",
+    "a\\b",
+    "{order_id}",
+]
+
+
+@pytest.mark.control("paymentsdk._codec.encode._SAFE_IN_PATH", re.compile(""))
+@pytest.mark.parametrize("value", [value for value in UNSAFE if isinstance(value, str)])
+async def test_an_id_cannot_change_the_path(client, transport, value: object) -> None:
+    """An id that would lead elsewhere, or needs to be quoted, is rejected: a path is a place where money moves."""
+    transport.replies(Response(200, {}, b"{}"))
+    with pytest.raises(RequestInvalid) as rejected:
+        await client.call(declared(path="/v1/orders/{order_id}/refund"), order_id=value)
+
+    assert "$path.order_id" == rejected.value.path
+    assert [] == transport.requests
+
+
+@pytest.mark.parametrize("value", [None, 5, b"ORD1"])
+async def test_an_id_in_a_path_is_a_text(client, value: object) -> None:
+    """What is not a string is no id."""
+    with pytest.raises(RequestInvalid, match="order_id"):
+        await client.call(OPERATIONS["orders.get"], order_id=value)
+
+
+@pytest.mark.parametrize(
+    "value", ["ORD01J67CQQH5904WDBVZEM4JMEP3", "2c938084726fca480172750000000000", "a.b", "-", "~a_", "1"]
+)
+async def test_ids_go_into_the_path_as_they_are(client, transport, value: str) -> None:
+    """What real ids are made of needs no quoting."""
+    transport.replies(Response(200, {}, b'{"id":"%b"}' % value.encode()))
+
+    await client.orders.get(value)
+
+    assert transport.requests[0].url.endswith(f"/v1/orders/{value}")
+
+
+@pytest.mark.parametrize("values", [{"a": "1", "c": "2"}, {"a": "1"}, {"b": "2"}, {"a": "1", "b": "2", "c": "3"}])
+async def test_every_placeholder_has_its_value(client, transport, values: dict[str, str]) -> None:
+    """Of several values, none may be missing and none left over."""
+    operation = declared(path="/x/{a}/y/{b}")
+    transport.replies(Response(200, {}, b"{}"))
+
+    await client.call(operation, b="2", a="1")
+
+    assert transport.requests[0].url.endswith("/x/1/y/2")
+    with pytest.raises(RequestInvalid, match=r"\$path: expected the path values a, b"):
+        await client.call(operation, **values)
+
+
+@pytest.mark.parametrize("values", [{}, {"id": "1"}, {"order_id": "1", "id": "1"}])
+async def test_the_values_of_a_path_are_those_that_it_names(client, values: dict[str, str]) -> None:
+    """A value that is missing or unknown is rejected."""
+    with pytest.raises(RequestInvalid, match=r"\$path: expected the path values order_id"):
+        await client.call(OPERATIONS["orders.get"], **values)
+
+
+async def test_an_operation_without_a_path_takes_no_values(client) -> None:
+    """A value that no placeholder asks for is rejected."""
+    with pytest.raises(RequestInvalid, match="none"):
+        await client.call(OPERATIONS["release_reports.disable_schedule"], id="1")
