@@ -1,0 +1,209 @@
+"""The pages of buyers: who may open and send them, what the browser is told, and text from elsewhere in them."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import pytest
+
+from paymentsdk._operation.operation import MIB
+from paymentsdk.resources import orders, preferences
+from paymentsdk.sandbox._pages import forms, markup, routes
+from paymentsdk.sandbox._pages.forms import FormKey
+from tests.sandbox_pages.test_checkout import path_of
+
+# --- who may, and what the browser is told ---------------------------------------------------------------------
+
+
+FOREIGN = {
+    "another site": {"Origin": "https://evil.example"},
+    "another site, by its kind": {"Sec-Fetch-Site": "cross-site"},
+    "another port of this machine": {"Sec-Fetch-Site": "same-site", "Origin": "http://127.0.0.1:1"},
+    "a page without an origin": {"Origin": "null"},
+    "an origin that is no address": {"Origin": "http://["},
+    "another name": {"Host": "evil.example", "Accept-Language": "en"},
+}
+
+
+@pytest.mark.parametrize("headers", FOREIGN.values(), ids=FOREIGN)
+async def test_a_form_from_elsewhere_pays_nothing(shop, visitor, sandbox, headers) -> None:
+    """Even with the right token, which it cannot know."""
+    order = await shop.order()
+    token = re.search(r'form_token" value="([^"]*)"', await visitor.get(f"/qr/{order.id}"))[1]
+
+    await visitor.post(f"/qr/{order.id}", {"form_token": token}, **headers)
+
+    assert 403 == visitor.status
+    assert "created" == (await shop.client.orders.get(order.id)).status
+
+
+async def test_the_origin_is_what_stops_it(shop, visitor, sandbox, monkeypatch) -> None:
+    """Negative control: without the guard, the same form pays."""
+    order = await shop.order()
+    token = re.search(r'form_token" value="([^"]*)"', await visitor.get(f"/qr/{order.id}"))[1]
+    monkeypatch.setattr(routes, "check_origin", lambda headers, allowed: None)
+
+    await visitor.post(f"/qr/{order.id}", {"form_token": token}, Origin="https://evil.example")
+
+    assert "processed" == (await shop.client.orders.get(order.id)).status
+
+
+@pytest.mark.parametrize("token", ["", "0" * 64, "\N{SNOWMAN}", "of another page"])
+async def test_a_form_without_its_token_pays_nothing(shop, visitor, token: str) -> None:
+    """The token is that of the page: that of another page will not do."""
+    order, other = await shop.order(), await shop.order()
+    if token == "of another page":
+        token = re.search(r'form_token" value="([^"]*)"', await visitor.get(f"/qr/{other.id}"))[1]
+
+    await visitor.post(f"/qr/{order.id}", {"form_token": token})
+
+    assert 403 == visitor.status
+    assert "created" == (await shop.client.orders.get(order.id)).status
+
+
+async def test_the_token_is_what_stops_it(shop, visitor, monkeypatch) -> None:
+    """Negative control: without the check, a form without a token pays."""
+    monkeypatch.setattr(FormKey, "check", lambda self, page, token: None)
+    order = await shop.order()
+
+    await visitor.post(f"/qr/{order.id}", {})
+
+    assert "processed" == (await shop.client.orders.get(order.id)).status
+
+
+async def test_a_form_of_another_process_is_rejected(shop, visitor) -> None:
+    """The key ends with the process; the page says so, and leads to a new form."""
+    order = await shop.order()
+    page = f"/qr/{order.id}"
+
+    await visitor.post(page, {"form_token": FormKey().token(page)})
+
+    assert 403 == visitor.status
+    assert f'href="{page}"' in visitor.page
+
+
+BAD_FORMS = {
+    "an unknown method": {"method": "cash"},
+    "an unknown outcome": {"outcome": "stolen"},
+    "no installments": {"installments": "0"},
+    "too many installments": {"installments": "37"},
+    "installments in words": {"installments": "three"},
+}
+
+
+@pytest.mark.parametrize("form", BAD_FORMS.values(), ids=BAD_FORMS)
+async def test_a_form_with_other_values_is_rejected(shop, visitor, form) -> None:
+    """What the page does not offer is not taken."""
+    order = await shop.order()
+    token = re.search(r'form_token" value="([^"]*)"', await visitor.get(f"/qr/{order.id}"))[1]
+
+    await visitor.post(f"/qr/{order.id}", {"form_token": token, **form})
+
+    assert 400 == visitor.status
+    assert "created" == (await shop.client.orders.get(order.id)).status
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status"),
+    [
+        (b"{}", "application/json", 415),
+        (b"a=b", "text/plain", 415),
+        (b"--x--", "multipart/form-data; boundary=x", 415),
+        (b"a=b", "application/x-www-form-urlencoded; charset=unheard-of", 400),
+        (b"a=%ff%fe&b=\xff", "application/x-www-form-urlencoded", 400),
+        (b"a=" + b"b" * (MIB - 1), "application/x-www-form-urlencoded", 413),
+    ],
+    ids=["json", "text", "multipart", "charset", "bytes", "size"],
+)
+async def test_what_is_no_form_is_rejected(shop, visitor, body: bytes, kind: str, status: int) -> None:
+    """With a page and a status that say so; nothing makes the server fail."""
+    order = await shop.order()
+
+    await visitor.post(f"/qr/{order.id}", body, **{"Content-Type": kind})
+
+    assert status == visitor.status
+    assert "text/html" in visitor.headers["Content-Type"]
+
+
+async def test_a_shop_elsewhere_may_lead_to_its_checkout(shop, visitor) -> None:
+    """Following a link from another site is how a buyer comes."""
+    preference = await shop.preference()
+
+    await visitor.get(path_of(preference), **{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"})
+
+    assert 200 == visitor.status
+
+
+async def test_a_page_is_not_shown_under_a_foreign_name(shop, visitor) -> None:
+    """A name that leads here for a moment (DNS rebinding) would make our pages theirs."""
+    preference = await shop.preference()
+
+    await visitor.get(path_of(preference), **{"Host": "evil.example", "Accept-Language": "en"})
+
+    assert 403 == visitor.status
+
+
+async def test_the_browser_is_told_to_keep_and_run_nothing(shop, visitor) -> None:
+    """Buyer's pages run no script, are not framed, not kept, and send their form nowhere else."""
+    await visitor.get(f"/qr/{(await shop.order()).id}")
+
+    rules = dict(rule.strip().split(" ", 1) for rule in visitor.headers["Content-Security-Policy"].split(";"))
+    assert "'none'" == rules["default-src"]
+    assert "'none'" == rules["frame-ancestors"]
+    assert "'self'" == rules["form-action"]
+    assert "script-src" not in rules
+    assert "unsafe" not in visitor.headers["Content-Security-Policy"]
+    assert "no-store" == visitor.headers["Cache-Control"]
+    assert "nosniff" == visitor.headers["X-Content-Type-Options"]
+    assert "<script" not in visitor.page
+    assert "style=" not in visitor.page
+
+
+# --- text from elsewhere -----------------------------------------------------------------------------------------
+
+
+async def evil_things(shop, evil_copy):
+    """Return the addresses of an order and a preference whose every text is an attack."""
+    item = msgspec.to_builtins(evil_copy(orders.CREATE.example["items"][0])) | {
+        "unit_measure": "<script>a"[:10],
+        "unit_price": "25.00",
+        "external_code": "<script>1</script>",
+    }
+    order = await shop.order(items=[item], description=evil_copy("")[:150])
+    example = dict(preferences.CREATE.example)
+    evil = evil_copy(example) | {
+        "back_urls": {"success": 'https://shop.example.com/"><script>'},
+        "auto_return": "approved",
+        "additional_info": evil_copy(""),
+        "statement_descriptor": evil_copy(""),
+    }
+    evil["items"][0]["unit_price"] = "1.00"
+    return f"/qr/{order.id}", path_of(await shop.preference(**evil))
+
+
+async def test_text_is_shown_as_text(shop, visitor, evil_copy) -> None:
+    """A script in any member of an order or a preference is shown, letter by letter, and is no script."""
+    for path in await evil_things(shop, evil_copy):
+        page = await visitor.get(path)
+        assert "<script" not in page
+        assert "<img src=x" not in page
+        assert "&lt;script&gt;" in page
+        assert "<script" not in await visitor.send_form()
+        assert "<script" not in await visitor.get(path)
+
+
+async def test_escaping_is_what_stops_it(shop, visitor, monkeypatch, evil_copy) -> None:
+    """Negative control: without it, the scripts are in the page."""
+    monkeypatch.setattr(markup, "escape", lambda text: text)
+    for path in await evil_things(shop, evil_copy):
+        assert "<script" in await visitor.get(path)
+
+
+def test_a_token_is_bound_to_its_page_and_its_process() -> None:
+    """The same page has the same token for as long as the process lives; any other has another."""
+    key = forms.FormKey()
+
+    assert key.token("/a") == key.token("/a")
+    assert key.token("/a") != key.token("/b")
+    assert key.token("/a") != forms.FormKey().token("/a")
