@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from functools import cached_property
 from types import GenericAlias
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
@@ -20,7 +20,7 @@ from paymentsdk._codec import amounts
 from paymentsdk._codec.anomaly import MALFORMED, Anomaly, Reports
 
 if TYPE_CHECKING:
-    from paymentsdk._codec.slices import Rows
+    from paymentsdk._codec.slices import Rows, Steps
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -68,36 +68,40 @@ class ResponseDecoder(Generic[R]):
                 return value, ()
         except MALFORMED:
             pass
-        steps = self.steps(body)
+        steps, done = self.steps(body), None
         try:
             while True:
-                next(steps)
-        except StopIteration as done:
-            return cast("tuple[R, tuple[Anomaly, ...]]", done.value)
+                work = steps.send(done)
+                done = work() if work else None
+        except StopIteration as end:
+            return cast("tuple[R, tuple[Anomaly, ...]]", end.value)
 
     async def decode_in_turns(self, body: bytes) -> tuple[R, tuple[Anomaly, ...]]:
-        """Do what `decode` does; between the slices of a large page, other tasks have a turn."""
-        steps = self.steps(body)
+        """Do what `decode` does; others go on between the slices of a large page, and while a huge row is repaired."""
+        steps, done = self.steps(body), None
         try:
             while True:
-                next(steps)
-                await asyncio.sleep(0)
-        except StopIteration as done:
-            return cast("tuple[R, tuple[Anomaly, ...]]", done.value)
+                if work := steps.send(done):
+                    done = await asyncio.to_thread(work)
+                else:
+                    done = await asyncio.sleep(0, None)
+        except StopIteration as end:
+            return cast("tuple[R, tuple[Anomaly, ...]]", end.value)
 
-    def steps(self, body: bytes) -> Generator[None, None, tuple[R, tuple[Anomaly, ...]]]:
+    def steps(self, body: bytes) -> Steps[tuple[R, tuple[Anomaly, ...]]]:
         """Do what `decode` does, a large page of rows in slices of some milliseconds, with a pause after each."""
         if len(body) < HUGE and (done := self._read(body)):
             return done
         rows = self._rows if len(body) >= SEVERAL_ROWS else None
-        split = (yield from rows.split(body)) if rows is not None else None
+        split = rows.split(body) if rows is not None else None
         if rows is None or split is None:
             return self._read(body) or self._repair(body)
-        around, entries = split
+        yield None
+        around, listed = split
         reports = Reports(self._essential)
         read = self._read(around)
         value = read[0] if read else self._repaired(around, reports)
-        found = yield from rows.decode(entries, reports)
+        found = yield from rows.decode(listed, reports)
         make = type(getattr(value, rows.name))
         whole = structs.replace(cast(Struct, value), **{rows.name: make(found)})
         return cast(R, whole), reports.all()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paymentsdk import OPERATIONS, Anomaly, PaymentsClient, Response, Timeout
-from paymentsdk._codec import repair
+from paymentsdk._codec import relaxed, repair, slices
 from paymentsdk.testing import FakeClock, MemoryTransport
 
 SEARCH = OPERATIONS["merchant_orders.search"]
@@ -261,3 +262,68 @@ async def test_a_cancelled_decoding_ends() -> None:
 
     with pytest.raises(asyncio.CancelledError):
         await call
+
+
+@pytest.mark.control("paymentsdk._codec.slices.HUGE_ROW", 10**9)
+async def test_the_loop_goes_on_while_a_huge_row_is_repaired(monkeypatch) -> None:
+    """One row cannot be decoded in slices: what is wrong in it is repaired in a thread."""
+    threads = set()
+    decode = relaxed.RelaxedRows.decode
+    monkeypatch.setattr(
+        relaxed.RelaxedRows, "decode", lambda *given: [threads.add(threading.get_ident()), decode(*given)][1]
+    )
+    row = {"id": 2, "payments": [{"id": number, "status": 5} for number in range(20_000)]}
+
+    result = await client(page([{"id": 1}, row, {"id": 3}])).call(SEARCH)
+    alone, anomalies = SEARCH.decode(page([{"id": 1}, row, {"id": 3}]))
+
+    assert [1, 2, 3] == [one.id for one in result.value.elements]
+    assert (alone, anomalies) == (result.value, result.anomalies)
+    assert ("$.elements[1].payments[0].status", 19_900) == (anomalies[0].path, anomalies[-1].value)
+    assert threading.get_ident() in threads, "without an event loop there is nothing to wait for"
+    assert 2 == len(threads)
+
+
+#: Rows whose commas are between two of them, within them, or in strings that look like rows.
+NESTED = [
+    {"id": 1, "additional_info": '"},{"id":7},{"'},
+    {"id": 2, "payments": [{"id": 3}, {"id": 4}], "external_reference": "\\"},
+    {"id": 5, "items": [{"title": "[{},{}]"}] * 3},
+]
+
+
+@pytest.mark.control("paymentsdk._codec.slices._PART", 10**9)
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": "), (" ,\n", " : ")], ids=repr)
+@pytest.mark.parametrize("rows", [NESTED, [{"id": 8}] * 9], ids=["nested", "short"])
+def test_the_rows_of_a_large_page_are_found_in_parts(rows, separators, monkeypatch) -> None:
+    """Wherever a part ends, each row is there once and as it came; to find all at once takes 0.4 s in 10 MB."""
+    sizes = []
+    entries = slices._entries
+    monkeypatch.setattr(slices, "_entries", lambda part: [sizes.append(len(part)), entries(part)][1])
+    times = 2_000_000 // len(json.dumps(rows))
+    body = json.dumps({"elements": [{"id": 0, "site_id": 5}, *rows * times], "total": 5}, separators=separators)
+
+    value, anomalies = SEARCH.decode(body.encode())
+
+    alone, _ = SEARCH.decode(page(rows))
+    assert max(sizes) < 400_000
+    assert alone.elements * times == value.elements[1:]
+    assert ["$.elements[0].site_id"] == [one.path for one in anomalies]
+
+
+def test_rows_that_are_longer_than_a_part_are_found() -> None:
+    """However many commas there are in each: none of the first that are looked at is between two rows."""
+    rows = [{"id": number, "payments": [{"id": 7}] * 50_000} for number in (1, 2)]
+
+    value, _ = SEARCH.decode(page([{"id": 0, "site_id": 5}, *rows, {"id": 3}]))
+
+    assert [(0, 0), (1, 50_000), (2, 50_000), (3, 0)] == [(row.id, len(row.payments or ())) for row in value.elements]
+
+
+@pytest.mark.control("paymentsdk._codec.slices.DecodingError", KeyError, raises=KeyError)
+def test_a_large_body_that_is_cut_off_is_read_once(monkeypatch) -> None:
+    """It is not JSON, and nothing that would repair it is tried."""
+    monkeypatch.setattr(repair, "_untyped", lambda body: pytest.fail("it was read again"))
+
+    with pytest.raises(ValueError, match="the body is not JSON"):
+        SEARCH.decode(large([{"id": 1}], 2_000_000)[:-9])
