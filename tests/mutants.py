@@ -27,7 +27,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from importlib.machinery import SourceFileLoader
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -280,13 +280,12 @@ class Trial:
         gc.freeze()
         running: dict[int, Mutant] = {}
         for number, mutant in enumerate(self.mutants, 1):
-            tests = self.runners_of(mutant) & items.keys()
             if len(running) == self.jobs:
                 self.reap(running)
             if pid := os.fork():
                 running[pid] = mutant
             else:
-                self.try_one(mutant, functions, [items[test] for test in self.chosen(tests, mutant)])
+                self.try_one(mutant, functions, [items[test] for test in self.chosen(mutant, items.keys())])
             if number % 100 == 0:
                 print(f"{number} of {len(self.mutants)} tried, {len(self.survivors)} survive", flush=True)
         while running:
@@ -335,30 +334,34 @@ class Trial:
         file.write_bytes(pickle.dumps((runners, self.seconds, self.failed)))
         os._exit(0)
 
-    def runners_of(self, mutant: Mutant) -> set[str]:
-        """Return the tests that run the statement of *mutant*, or else those that run something of its function.
+    def chosen(self, mutant: Mutant, known: Collection[str]) -> list[str]:
+        """Return those of the *known* tests that there is time for.
 
-        Some versions of Python do not trace what a coroutine does after it was cancelled.
+        First those that run the statement of *mutant*, then those that run something of its function: some versions of
+        Python do not trace what a coroutine does after an error was thrown into it.
         """
         runners = self.runners[mutant.path]
         lines = range(mutant.line, mutant.last_line + 1) if mutant.function else runners
-        found = {test for line in lines for test in runners.get(line, ())}
-        return found or {test for line in mutant.around for test in runners.get(line, ())}
+        chosen: list[str] = []
+        for nearby in (lines, mutant.around):
+            tests = {test for line in nearby for test in runners.get(line, ())}
+            chosen += self.ranked(tests.intersection(known).difference(chosen))
+        spent = accumulate(self.seconds[test] for test in chosen)
+        longest = LONGEST if mutant.function else LONGEST_ELSEWHERE
+        return [test for test, seconds in zip(chosen, spent, strict=True) if seconds < longest]
 
-    def chosen(self, tests: set[str], mutant: Mutant) -> list[str]:
-        """Return those of *tests* that there is time for: of each file the one that runs least else, then the second.
+    def ranked(self, tests: Collection[str]) -> list[str]:
+        """Return *tests* with the one of each file that runs least else first, then the second of each.
 
         What is about the line fails of it: the quickest tests of a file are often about anything else.
         """
-        longest = LONGEST if mutant.function else LONGEST_ELSEWHERE
-        by_file: dict[str, int] = {}
+        by_file: Counter[str] = Counter()
         ranked = []
         for test in sorted(tests, key=lambda test: (self.breadth[test] * self.seconds[test], test)):
             file = test.partition("::")[0]
-            by_file[file] = rank = by_file.get(file, 0) + 1
-            ranked.append((rank, test))
-        spent = accumulate(self.seconds[test] for _, test in sorted(ranked))
-        return [test for (_, test), seconds in zip(sorted(ranked), spent, strict=True) if seconds < longest]
+            by_file[file] += 1
+            ranked.append((by_file[file], test))
+        return [test for _, test in sorted(ranked)]
 
     def try_one(self, mutant: Mutant, functions: Functions, items: list[pytest.Item]) -> NoReturn:
         """Run *items* with *mutant*, in a fork that ends with 1 if one of them fails."""
@@ -436,6 +439,7 @@ def main() -> int:
     parser.add_argument("--since", default="main", help="the revision from which they differ (%(default)s)")
     parser.add_argument("--tests", nargs="+", help="the tests that try them (those of the same part of the package)")
     parser.add_argument("--sample", type=int, help="so many of the mutants, drawn at random (all)")
+    parser.add_argument("--seed", type=int, default=0, help="another seed draws others (%(default)s)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="forks at once (%(default)s)")
     options = parser.parse_args()
     given = [path.resolve() for path in options.paths]
@@ -443,7 +447,7 @@ def main() -> int:
     chosen = chosen or {**changed_lines(options.since)}
     mutants = [mutant for path, lines in chosen.items() for mutant in mutants_of(path, lines)]
     if options.sample is not None:
-        mutants = random.Random(0).sample(mutants, min(options.sample, len(mutants)))
+        mutants = random.Random(options.seed).sample(mutants, min(options.sample, len(mutants)))
     if not mutants:
         print("there is nothing to mutate")
         return 0
