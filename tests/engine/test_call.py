@@ -109,6 +109,23 @@ async def test_a_call_that_is_cancelled_leaves_its_key(make_client, until, caplo
     assert [(1, "cancelled", "k-1")] == [(one.number, one.failure, one.idempotency_key) for one in seen]
 
 
+@pytest.mark.parametrize("turns", range(4))
+async def test_a_call_that_is_cancelled_twice_leaves_its_key(make_client, until, turns: int) -> None:
+    """Whichever of the two goes on has the note, however many turns of the loop are between them."""
+    transport = MemoryTransport(lambda _: asyncio.Event().wait())
+    call = asyncio.create_task(make_client(transport=transport).orders.cancel("ORD1", idempotency_key="k-1"))
+    await until(lambda: transport.requests)
+
+    call.cancel()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError) as cancelled:
+        await call
+
+    assert ["orders.cancel was sent, with idempotency_key='k-1'"] == cancelled.value.__notes__
+
+
 async def test_the_key_of_a_cancelled_call_is_in_the_log_at_once(make_client, until, caplog) -> None:
     """A loop that is being stopped may have no turn left for a call: its key is told before it waits for one."""
     transport = MemoryTransport(lambda _: asyncio.Event().wait())

@@ -10,6 +10,7 @@ from decimal import Decimal
 import pytest
 
 from paymentsdk import (
+    Attempt,
     ClientClosed,
     FlowControl,
     NotSent,
@@ -160,10 +161,12 @@ async def test_a_wait_that_is_too_long_sends_nothing(clock, connect):
 
 
 async def test_a_write_in_doubt_that_waits_too_long_stays_in_doubt(clock, connect):
-    """Its first attempt may have taken effect: "not sent" would be wrong."""
+    """Its first attempt may have taken effect: "not sent" would be wrong. Observers are told of no second one."""
+    seen: list[Attempt] = []
     platform = Platform(clock, SendFailed("reset", sent=True), Response(429, {"Retry-After": "600"}, b"{}"), None)
     client = connect(platform, flow=FlowControl(max_wait=3.0), retry=RetryPolicy(attempts=2, base_delay=0.0))
-    [write] = start(client.with_options(retry=RetryPolicy(attempts=2, base_delay=2.0)).orders.create(order()))
+    twice = client.with_options(retry=RetryPolicy(attempts=2, base_delay=2.0), observer=seen.append)
+    [write] = start(twice.orders.create(order()))
     await clock.settle()
     with pytest.raises(RateLimited):
         await client.orders.get("ORD1")
@@ -172,6 +175,7 @@ async def test_a_write_in_doubt_that_waits_too_long_stays_in_doubt(clock, connec
 
     with pytest.raises(OutcomeUnknown, match="waited for its turn"):
         await write
+    assert [1, 0] == [attempt.number for attempt in seen]
     tries.cancel()
     await asyncio.gather(tries, return_exceptions=True)
 

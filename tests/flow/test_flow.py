@@ -156,6 +156,18 @@ async def test_a_response_to_what_was_sent_before_the_429_does_not_open_the_gate
     assert [] == waiters.names
 
 
+async def test_one_that_hangs_keeps_nobody_from_trying_after_the_next_429(clock, flow, waiters):
+    """Once the gate is open again, what was let through it before is a request like any other."""
+    reject(flow, retry_after=1.0)
+    waiters.start(1)
+    await clock.run(2.0)
+    reject(flow, retry_after=60.0)
+    waiters.start(1, name="next-")
+    await clock.run(0.15)
+
+    assert ["0", "next-0"] == waiters.names
+
+
 async def test_the_429_of_one_seller_holds_no_other(flow):
     """The limit is the seller's."""
     reject(flow, "shop-1")
@@ -193,17 +205,40 @@ async def test_without_the_gate_a_429_changes_nothing():
     assert flow.try_acquire("shop-1") is not None
 
 
-async def test_nothing_is_kept_of_a_seller_who_is_served_again(clock, flow):
-    """A million sellers who got a 429 once take no memory, and of those who still are limited 4,096 are known."""
-    for number in range(5000):
+def test_the_most_sellers_that_are_known():
+    """So many may be limited at once before one of them is forgotten."""
+    assert 4096 == Flow.MOST_LIMITERS
+
+
+async def test_nothing_is_kept_of_a_seller_who_is_served_again(clock, flow, monkeypatch):
+    """A million sellers who got a 429 once take no memory, and neither do more who still are limited than are kept."""
+    monkeypatch.setattr(Flow, "MOST_LIMITERS", 3)
+    for number in range(5):
         reject(flow, f"shop-{number}", retry_after=1.0)
-    assert 4096 == len(flow._limiters)
+    assert 3 == len(flow._limiters)
     await clock.run(2.0)
-    for number in range(5000):
+    for number in range(5):
         permit = flow.try_acquire(f"shop-{number}")
         flow.release(permit, 200)
 
     assert 0 == len(flow._limiters)
+
+
+@pytest.mark.parametrize("priority", ["interactive", "batch"])
+async def test_a_seller_for_whom_somebody_waits_is_not_forgotten(clock, flow, waiters, monkeypatch, priority):
+    """Whoever is let through the gate, or waits for that, finds it as it was, however many others are limited."""
+    monkeypatch.setattr(Flow, "MOST_LIMITERS", 1)
+    reject(flow, "tries")
+    waiters.start(1, "tries", priority)
+    await clock.run(0.15)
+    reject(flow, "waits")
+    waiters.start(1, "waits", priority)
+    await clock.settle()
+    for number in range(3):
+        reject(flow, f"shop-{number}")
+
+    assert {"tries", "waits"} < set(flow._limiters)
+    assert 3 == len(flow._limiters)
 
 
 # --- the bound on waiting ---------------------------------------------------------------------------------------------

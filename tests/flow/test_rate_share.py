@@ -7,6 +7,7 @@ import logging
 import subprocess
 import sys
 
+import asyncpg
 import pytest
 
 from paymentsdk import RequestInvalid
@@ -133,8 +134,9 @@ async def test_a_call_that_is_cancelled_as_it_waits_for_its_slot_gives_its_permi
         for _ in range(turns):
             await asyncio.sleep(0)
         asking.cancel()
-        await asyncio.gather(asking, return_exceptions=True)
+        await asyncio.wait([asking])
 
+        assert asking.cancelled()
     assert 0 == flow._in_flight
 
 
@@ -175,6 +177,43 @@ async def test_a_connection_without_work_is_closed(dsn: str, monkeypatch: pytest
 
     assert line._connection is not None
     await until(lambda: line._connection is None)
+
+
+async def sessions(dsn: str) -> set[int]:
+    """Return the connections that the server has, but for this one."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        rows = await connection.fetch("SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+        return {row["pid"] for row in rows}
+    finally:
+        await connection.close()
+
+
+async def test_slots_are_taken_by_one_connection(dsn: str):
+    """However many follow each other: to connect takes longer than all the rest."""
+    share, before = RateShare(dsn, 1000.0), await sessions(dsn)
+    for _ in range(3):
+        await share.reserve(NOW, 60.0)
+    opened = await sessions(dsn) - before
+    share._slots._line.drop()
+    share._slots._idle.cancel()
+
+    assert 1 == len(opened)
+
+
+async def test_the_table_of_another_program_is_left_alone(dsn: str, caplog):
+    """Requests go out without a slot, and the log says why."""
+    connection = await asyncpg.connect(dsn)
+    await connection.execute("CREATE TABLE paymentsdk_slot (name text PRIMARY KEY, next float8 NOT NULL)")
+    share = RateShare(dsn, 0.1)
+    taken = [await share.reserve(NOW, 60.0) for _ in range(2)]
+    rows = await connection.fetchval("SELECT count(*) FROM paymentsdk_slot")
+    await connection.close()
+    share._slots._line.drop()
+    share._slots._idle.cancel()
+
+    assert ([0.0, 0.0], 0) == (taken, rows)
+    assert "the table paymentsdk_slot is 'of another program'" in caplog.text
 
 
 async def test_a_server_that_is_away_keeps_nothing_from_going(caplog, monkeypatch):

@@ -30,6 +30,7 @@ from paymentsdk.journal import RecordState, SQLiteJournal, derive_key
 from paymentsdk.resources.customers import CustomerRequest
 from paymentsdk.sandbox import FaultRule, Sandbox
 from paymentsdk.testing import FakeClock, MemoryTransport
+from tests.flow.platform import SimulatedClock
 from tests.journal.platform import ONCE, TOKEN, URL, Platform, order
 
 
@@ -93,6 +94,18 @@ async def test_a_token_that_ends_as_it_is_found_is_no_mistake_of_the_caller(
         await client.orders.create(order(), once="table-7/1")
 
     assert made == len(platform.posts)
+
+
+async def test_closing_waits_no_longer_than_the_last_write(start, platform: Platform) -> None:
+    """The record is closed after the caller has its order; then nothing of the client is left, not even an alarm."""
+    clock, before = SimulatedClock(), asyncio.all_tasks()
+    platform.clock = clock
+    client = start(clock=clock)
+    await client.orders.create(order(), once="table-7/1")
+    await client.aclose()
+    await clock.settle()
+
+    assert (0.0, before) == (clock.monotonic(), asyncio.all_tasks())
 
 
 async def test_the_name_may_be_used_again_at_once(start, platform: Platform) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -243,6 +243,23 @@ async def test_a_lease_is_refreshed_for_a_long_call(journal, connect, platform: 
 
     assert (1, ["table-7/1"]) == (kept.renewed, told)
     assert 1 == len(platform.made)
+
+
+async def test_a_record_whose_time_is_over_is_not_tried_again(journal, connect, platform: Platform, clock) -> None:
+    """The next attempt would come later still: there is no pause for it."""
+
+    def slow(request: Request) -> Response:
+        if request.method == "POST":
+            platform.fail = lambda _: Response(503, {}, b"")
+            clock.advance(10)
+        return platform(request)
+
+    async with connect(journal(), slow, retry=RetryPolicy(attempts=4)) as client:
+        with pytest.raises(OutcomeUnknown):
+            await client.orders.create(order(), once="table-7/1", not_after=timedelta(seconds=5))
+        assert 1 == len(clock.slept)  # Before the attempt that was not made.
+
+    assert 1 == len(platform.posts)
 
 
 async def drive(clock: FakeClock, call: Awaitable[object]) -> None:
