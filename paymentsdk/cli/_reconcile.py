@@ -53,7 +53,6 @@ and 130 for an interruption: the same command goes on where it was.
 """
 #: Seconds between two lines where there is no terminal.
 _QUIET = 5.0
-_FASTEST = 1e6
 #: In which there may be orders.
 _YEARS = range(1970, 9999)
 
@@ -85,7 +84,7 @@ def add_reconcile(commands: Commands) -> None:
     parser.add_argument(
         "--in-flight", type=count, default=8, metavar="N", help="calls in flight per seller (default: 8)"
     )
-    parser.add_argument("--rate", type=_rate, metavar="N", help="calls per second, of all processes of this machine")
+    parser.add_argument("--rate", type=float, metavar="N", help="calls per second, of all processes of this machine")
     executor = "walk on processes:N of this machine, or on dask:ADDRESS"
     parser.add_argument("--executor", type=_executor, metavar="KIND", help=executor)
     parser.add_argument("--csv", type=file, metavar="FILE", help="write the differences for a spreadsheet")
@@ -225,16 +224,6 @@ def _moment(text: str) -> datetime:
     if moment.tzinfo is None:
         raise argparse.ArgumentTypeError(f"{text!r} has no time zone; write {text}Z for UTC")
     return moment
-
-
-def _rate(text: str) -> float:
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = 0.0
-    if not 0 < rate <= _FASTEST:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of calls per second")
-    return rate
 
 
 def _executor(text: str) -> Callable[[Callable[[], PaymentsClient]], Executor]:
