@@ -88,16 +88,6 @@ class _Paid(Struct):
     transactions: _Transactions | None = None
 
 
-class _Payment(Struct):
-    """What was paid."""
-
-    id: int | str
-    status: str
-    total_amount: str
-    paid_amount: str
-    currency: str
-
-
 def _payment_methods() -> Iterable[str]:
     from paymentsdk.sandbox._buyer import PaymentMethod
 
@@ -110,27 +100,21 @@ def _pay(running: Running, options: argparse.Namespace) -> Output:
     noun = "preferences" if is_preference else "orders"
     how = {"payment_method": options.method} if options.method else {}
     sale = running.ask(_Paid, "POST", f"{noun}/{quote(name, safe='')}/pay", {**how, "reject": options.reject})
-    paid = _payment(sale)
-    amount = f"{paid.paid_amount} {paid.currency} paid"
+    paid = f"{(sale.transactions.payments[0] if sale.transactions else sale).paid_amount or 0:.2f}"
+    currency = sale.currency or next((item.currency_id for item in sale.items if item.currency_id), "")
+    amount = f"{paid} {currency} paid"
     if options.reject:
         # What is sent costs more than what is sold.
-        due = sale.total_amount + sale.shipping_cost
-        amount = f"the payment was rejected, {due:.2f} {paid.currency} to pay"
-    what = f"preference {name}, merchant order {paid.id}" if is_preference else paid.id
-    return Output(paid, [f"{what}: {paid.status}, {amount}"])
-
-
-def _payment(paid: _Paid) -> _Payment:
-    amount = paid.paid_amount
-    if paid.transactions:
-        amount = paid.transactions.payments[0].paid_amount
-    return _Payment(
-        id=paid.id,
-        status=paid.status,
-        total_amount=f"{paid.total_amount:.2f}",
-        paid_amount=f"{amount or 0:.2f}",
-        currency=paid.currency or next((item.currency_id for item in paid.items if item.currency_id), ""),
-    )
+        amount = f"the payment was rejected, {sale.total_amount + sale.shipping_cost:.2f} {currency} to pay"
+    what = f"preference {name}, merchant order {sale.id}" if is_preference else sale.id
+    data = {
+        "id": sale.id,
+        "status": sale.status,
+        "total_amount": f"{sale.total_amount:.2f}",
+        "paid_amount": paid,
+        "currency": currency,
+    }
+    return Output(data, [f"{what}: {sale.status}, {amount}"])
 
 
 # --- policies ----------------------------------------------------------------------------------------------------
