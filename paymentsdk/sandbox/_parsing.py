@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
+from operator import is_
 from typing import NoReturn, cast, dataclass_transform
 
 import msgspec
@@ -73,8 +74,9 @@ def read_body(operation: AnyOperation, body: bytes, policies: Policies) -> objec
         _check_plain(raw, MAX_DEPTH)
         if not operation.authenticated:
             json.loads(body, object_pairs_hook=_once_each)
-        info = _type_info(cast("type[Struct]", operation.body))
-        return operation.encoder.decode(_WRITE(_normalized(raw, info, _wanted(operation, policies))))
+        normalized = _normalized(raw, _type_info(cast("type[Struct]", operation.body)), _wanted(operation, policies))
+        # Written anew, free-form numbers could take another form.
+        return operation.encoder.decode(body if normalized is raw else _WRITE(normalized))
     except RequestInvalid:
         raise
     except (ValueError, ArithmeticError, RecursionError) as error:
@@ -205,7 +207,9 @@ def _wanted(operation: AnyOperation, policies: Policies) -> tuple[type, ...]:
 
 
 def _normalized(raw: object, info: inspect.Type, wanted: tuple[type, ...], path: str = "$") -> object:
-    """Return *raw*, read along its type, as the decoder takes it; what has another type is for the decoder to reject.
+    """Return *raw*, read along its type, as the decoder takes it: the very same object if nothing changes.
+
+    What has another type is for the decoder to reject.
 
     An amount in a notation that is not *wanted* is rejected. A date without a time, which the contract asks for in
     places, becomes its first moment, UTC. ``2.0`` becomes the integer that it is in JSON: languages with one kind of
@@ -214,6 +218,8 @@ def _normalized(raw: object, info: inspect.Type, wanted: tuple[type, ...], path:
     match info, raw:
         case inspect.Metadata(extra={"day": True}), str() if DATE.match(raw):
             return f"{raw}T00:00:00Z"
+        case inspect.Metadata(extra={"day": True}) | inspect.DateTimeType(), str() if raw.startswith(_ENDS_OF_TIME):
+            _check_moment(raw, path)
         case inspect.Metadata(type=inner), _:
             return _normalized(raw, inner, wanted, path)
         case inspect.UnionType(types=types), _:
@@ -223,10 +229,9 @@ def _normalized(raw: object, info: inspect.Type, wanted: tuple[type, ...], path:
             _check_amount(raw, wanted, path)
         case inspect.IntType(), Decimal() if raw == raw.to_integral_value() and abs(raw) <= _LARGEST_INTEGER:
             return int(raw)
-        case inspect.DateTimeType(), str() if raw.startswith(_ENDS_OF_TIME):
-            _check_moment(raw, path)
         case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item), list():
-            return [_normalized(one, item, wanted, f"{path}[{i}]") for i, one in enumerate(raw)]
+            normalized = [_normalized(one, item, wanted, f"{path}[{i}]") for i, one in enumerate(raw)]
+            return raw if all(map(is_, normalized, raw)) else normalized
         case inspect.StructType(), dict():
             return _normalized_members(raw, info, wanted, path)
         case _:
@@ -237,7 +242,7 @@ def _normalized(raw: object, info: inspect.Type, wanted: tuple[type, ...], path:
 def _normalized_members(
     raw: Mapping[str, object], info: inspect.StructType, wanted: tuple[type, ...], path: str
 ) -> Mapping[str, object]:
-    normalized = {**raw}
+    normalized = {}
     for member in info.fields:
         name = member.encode_name
         if name in raw:
@@ -245,7 +250,7 @@ def _normalized_members(
         elif member.default_factory is not msgspec.NODEFAULT and not issubclass(info.cls, ControlStruct):
             # The SDK fills it in, so the contract requires it; the control API fills in its own.
             raise RequestInvalid(path, f"Object missing required field `{name}`", "required")
-    return normalized
+    return raw if all(value is raw[name] for name, value in normalized.items()) else {**raw, **normalized}
 
 
 def _check_amount(raw: str | int | Decimal, wanted: tuple[type, ...], path: str) -> None:

@@ -174,10 +174,12 @@ ENDS_OF_TIME = {
 
 
 @pytest.mark.parametrize("moment", ENDS_OF_TIME)
-def test_moments_at_the_ends_of_time_are_rejected_or_kept(served, moment):
-    """A moment that is out of range in UTC is rejected; "never", as the last moment there is, is not."""
+@pytest.mark.parametrize("member", ["date_of_expiration", "payer"])
+def test_moments_at_the_ends_of_time_are_rejected_or_kept(served, member, moment):
+    """A moment that is out of range in UTC is rejected, also for a day; "never", as the last that there is, is not."""
     example = OPERATIONS["preferences.create"].example
-    body = json.dumps({**msgspec.to_builtins(example), "date_of_expiration": moment}).encode()
+    told = {"last_purchase": moment} if member == "payer" else moment
+    body = json.dumps({**msgspec.to_builtins(example), member: told}).encode()
 
     status, _, answer = ask(served, "POST", "/checkout/preferences", body, {})
 
