@@ -34,6 +34,7 @@ _RULES = {
     "refreshed": "broken: a second new token for one that has ended",
     "asked": "broken: more refreshes than ended tokens and deaths explain",
     "surprised": "broken: an error that none of these calls can come to",
+    "quiet": "faults that never came",
 }
 #: How tokens have ended.
 _ENDED = ("rejected", "ending", "refreshed")
@@ -51,6 +52,11 @@ def table(outcomes: Sequence[Outcome], seeds: Sequence[int], minutes: float, dou
     names = list(dict.fromkeys(name for counted in kills.values() for name in counted))
     lines = [("", stores), ("---", ["--:"] * len(stores))]
     lines += [(f"killed: {name}", [f"{kills[store][name]:,}" for store in stores]) for name in names]
+    faults = {store: sum((Counter(found.faults) for found in runs), Counter[str]()) for store, runs in of.items()}
+    lines += [
+        (name, [f"{faults[store][name]:,}" for store in stores])
+        for name in dict.fromkeys(name for counted in faults.values() for name in counted)
+    ]
     counts = [
         (f"tokens: {name}", [sum(found.ended[name] for found in of[store]) for store in stores]) for name in _ENDED
     ]

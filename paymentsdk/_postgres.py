@@ -20,6 +20,8 @@ Values: TypeAlias = Sequence[object]
 #: Classes of SQLSTATE after which the same may succeed on a new connection: connections, operators who stop the server,
 #: transactions that were rolled back because of others.
 _PASSING = ("08", "57", "40")
+#: What the library raises of a connection that was lost beforehand, or in the middle of its own work.
+_LOST = frozenset({"InterfaceError", "InternalClientError", "ProtocolError"})
 #: Too many connections.
 _FULL = "53300"
 #: Every statement finds its rows by an index; a plan that was made while the table was small would read all of it.
@@ -284,7 +286,7 @@ def is_passing(error: BaseException) -> bool:
     if isinstance(error, OSError | TimeoutError | asyncio.IncompleteReadError):
         return True
     state = _state(error)
-    return state.startswith(_PASSING) or state == _FULL or type(error).__name__ == "InterfaceError"
+    return state.startswith(_PASSING) or state == _FULL or type(error).__name__ in _LOST
 
 
 def is_of_values(error: BaseException) -> bool:

@@ -4,10 +4,12 @@ Orders, refunds of paid orders, and preferences, which take no key; some orders 
 
 Once on a `SQLiteJournal` and once on a `PostgresJournal`, with token stores of the same kind. First clients die at each
 step of a call, of a refresh and of a recovery: see steps.py. Then several processes call the same names on one journal.
-Requests and responses are lost, late and rejected; tokens end; the processes die by SIGKILL, and so do the sandbox and
-the server of the journal; what starts anew recovers. In the end the journal, what callers were told and what was sent
-are held against the sandbox's ledger: see verdicts.py. Two kinds of controls end the run as failed if they do not fire:
-evidence that breaks each rule, and clients that ignore the journal, which have to make orders twice.
+Requests and responses are lost, late and rejected; tokens end, and backups of their store are restored; the disk of the
+journal is full again and again, and connections to its server are cut, in the middle of a statement or a commit where
+there is one; the processes die by SIGKILL, and so do the sandbox and the server of the journal; what starts anew
+recovers. In the end the journal, what callers were told and what was sent are held against the sandbox's ledger: see
+verdicts.py. Two kinds of controls end the run as failed if they do not fire: evidence that breaks each rule, and
+clients that ignore the journal, which have to make orders twice.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -49,6 +51,24 @@ DOWN = 1.5
 #: Recoveries after the first two, at most: what is open after them is stuck.
 MOST_RECOVERIES = 4
 TWO_DAYS = 48 * 3600.0
+#: Seconds between two connections to the database that are cut.
+CUT = 0.4
+#: Has one statement in thirty on the journal's table fail as on a full disk.
+FULL_DISK = (
+    """CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        IF random() < 0.033 THEN RAISE EXCEPTION 'the disk is full' USING ERRCODE = 'disk_full'; END IF;
+        RETURN NULL;
+    END $$""",
+    """CREATE TRIGGER full_disk BEFORE INSERT OR UPDATE ON paymentsdk_record
+        FOR EACH STATEMENT EXECUTE FUNCTION full_disk()""",
+)
+FREE_DISK = "DROP FUNCTION full_disk CASCADE"
+#: Cuts one connection of a client, one in the middle of a statement or a commit if there is one.
+CUT_ONE = """
+SELECT count(pg_terminate_backend(pid)) FROM (
+    SELECT pid FROM pg_stat_activity WHERE application_name = 'paymentsdk' ORDER BY state <> 'active', random() LIMIT 1
+) AS one
+"""
 FAULTS: tuple[dict[str, object], ...] = (
     {"effect": "lose_response_after_commit", "probability": 0.06},
     {"effect": "fail_before_commit", "probability": 0.04},
@@ -158,6 +178,46 @@ async def lives(plan: Plan, seconds: float, kills: Counter[str]) -> None:
         kills["clients"] += 1
 
 
+async def ask(dsn: str, statement: str) -> int:
+    """Run a statement, and return what it says."""
+    import asyncpg
+
+    connection = await asyncpg.connect(dsn)
+    try:
+        return await connection.fetchval(statement) or 0
+    finally:
+        await connection.close()
+
+
+async def cut_connections(dsn: str, faults: Counter[str]) -> None:
+    """Cut connections of clients, until this is cancelled."""
+    import asyncpg
+
+    while True:
+        await asyncio.sleep(CUT)
+        with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):  # The server is away.
+            faults["connections cut"] += await ask(dsn, CUT_ONE)
+
+
+@asynccontextmanager
+async def trouble(plan: Plan, faults: Counter[str]) -> AsyncIterator[Plan]:
+    """Have the disk of the journal full again and again, and the connections to its server cut; return the plan."""
+    if "://" not in plan.journal:
+        yield structs.replace(plan, disk_fills=True)
+        return
+    faults["connections cut"] = 0
+    for statement in FULL_DISK:
+        await ask(plan.journal, statement)
+    cutting = asyncio.create_task(cut_connections(plan.journal, faults))
+    try:
+        yield plan
+    finally:
+        cutting.cancel()
+        with suppress(asyncio.CancelledError):
+            await cutting
+    await ask(plan.journal, FREE_DISK)
+
+
 async def rounds(plan: Plan, platform: Platform, server: Server | None, seconds: float, kills: Counter[str]) -> Plan:
     """Run several rounds of names, with the leases of the dead ended after each; return the plan of the next."""
     count = max(2, round(seconds / 9))
@@ -175,7 +235,7 @@ async def rounds(plan: Plan, platform: Platform, server: Server | None, seconds:
                 await asyncio.to_thread(server.stop, "immediate")
                 await asyncio.to_thread(server.start)
                 kills["database"] += 1
-    return structs.replace(plan, leases_ahead=plan.leases_ahead + LEASES, round=count)
+    return structs.replace(plan, leases_ahead=plan.leases_ahead + LEASES, round=count, disk_fills=False)
 
 
 async def every_step(plan: Plan, users: list[int], kills: Counter[str]) -> Plan:
@@ -227,10 +287,17 @@ def lines(path: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
-async def evidence(plan: Plan, platform: Platform, ids: list[int], kills: Mapping[str, int]) -> Evidence:
+async def evidence(
+    plan: Plan, platform: Platform, ids: list[int], kills: Mapping[str, int], faults: Counter[str]
+) -> Evidence:
     """Gather what is left of a run."""
     ledger = [json.loads(line) for line in (await platform.call("GET", "ledger")).splitlines()]
-    noted = list(lines(plan.folder / "sent"))
+    noted, told = list(lines(plan.folder / "sent")), list(lines(plan.folder / "told"))
+    if not plan.control:
+        faults["disk full"] = sum("disk is full" in line.get("why", line.get("problem", "")) for line in told)
+    # The sandbox takes with it what each client has under way, and the database the locks of each. A spent refresh
+    # token that a backup brings back is sent once by each process that starts.
+    costly = {"sandbox": PROCESSES * 3, "database": PROCESSES * 3, "backups restored": PROCESSES * 3, "disk full": 0}
     return Evidence(
         sellers=ids,
         ledger=[
@@ -238,14 +305,14 @@ async def evidence(plan: Plan, platform: Platform, ids: list[int], kills: Mappin
             for entry in ledger
             if entry["kind"] in EFFECTS
         ],
-        told=list(lines(plan.folder / "told")),
+        told=told,
         sent=[line for line in noted if "key" in line],
         refreshed=[entry for entry in ledger if (entry["kind"], entry["order_id"]) == ("token_created", "refresh")],
         refreshes=[line for line in noted if "refresh" in line],
         rejected={(line["user"], line["rejected"]) for line in noted if "rejected" in line},
         ending={(line["user"], line["ending"]) for line in noted if "ending" in line},
-        # The sandbox takes with it what each client has under way, and the database the locks of each.
-        kills=sum(PROCESSES * 3 if name in {"sandbox", "database"} else count for name, count in kills.items()),
+        kills=sum(count * costly.get(name, 1) for name, count in (*kills.items(), *faults.items())),
+        faults=faults,
         rows=await rows_of(plan),
         now=time.time(),
     )
@@ -261,7 +328,7 @@ async def run(
     count: int = SELLERS,
 ) -> tuple[Evidence, Counter[str]]:
     """Run clients, kill them, recover twice at once, and return what there is to see."""
-    platform, kills = Platform(folder, seed), Counter[str]()
+    platform, kills, faults = Platform(folder, seed), Counter[str](), Counter[str]()
     await platform.start()
     try:
         made = await sellers(platform, count)
@@ -290,17 +357,23 @@ async def run(
         await platform.fail()
         ending = asyncio.create_task(tokens.look_after())
         try:
-            plan = await rounds(plan, platform, server, seconds, kills)
+            if control:
+                plan = await rounds(plan, platform, server, seconds, kills)
+            else:
+                async with trouble(plan, faults) as troubled:
+                    plan = await rounds(troubled, platform, server, seconds, kills)
         finally:
             ending.cancel()
         with suppress(asyncio.CancelledError):
             await ending
+        if not control:
+            faults["backups restored"] = tokens.restored
         await platform.call("DELETE", "faults")
         for place in range(len(users)):
             await tokens.authorise(place)
         if not control:
             await recover(plan)
-        return await evidence(plan, platform, users, kills), kills
+        return await evidence(plan, platform, users, kills, faults), kills
     finally:
         await platform.kill()
 
@@ -344,6 +417,8 @@ class Outcome(Struct, frozen=True):
 
     store: str
     kills: Counter[str]
+    faults: Mapping[str, int]
+    """What else went wrong, and how often."""
     attempts: int
     effects: int
     records: Counter[str]
@@ -364,6 +439,7 @@ def outcome(store: str, seen: Evidence, kills: Counter[str]) -> Outcome:
     return Outcome(
         store,
         kills,
+        seen.faults,
         len(seen.sent),
         len(seen.ledger),
         Counter(row.state.value for row in seen.rows),
@@ -377,6 +453,7 @@ def outcome(store: str, seen: Evidence, kills: Counter[str]) -> Outcome:
 def report(found: Outcome) -> None:
     """Print what happened."""
     say(f"{found.store}: killed {dict(found.kills)}; attempts: {found.attempts}; effects: {found.effects}")
+    say(f"  faults: {dict(found.faults)}")
     say(f"  records: {dict(found.records)}; callers were told: {dict(found.told)}")
     say(f"  tokens: {found.ended}")
     say("  " + ", ".join(f"{number} {rule}" for rule, number in found.broken.items()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import time
 import urllib.request
@@ -13,11 +14,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from paymentsdk import PaymentsClient, PaymentsError, PostgresTokenStore, SQLiteTokenStore
+from paymentsdk import PaymentsClient, PaymentsError, PostgresTokenStore, SQLiteTokenStore, TokenPair
 from tests.chaos.worker import MUST_AUTHORISE, Diary, Plan, place_of, store_at
 
 #: Seconds between two looks at the tokens.
 EVERY = 0.5
+#: Every so many looks a backup of the store is made, and after the last of them that of one seller restored.
+RESTORED = 7
 #: How often a seller gets a pair that ends within seconds by its own end; else the platform ends the one it has.
 ENDING = 0.3
 
@@ -40,6 +43,9 @@ class Tokens:
         self._random = Random(f"{plan.seed}/tokens")
         self._ended: set[str] = set()
         self._read = 0
+        self._backups: dict[int, TokenPair] = {}
+        self.restored = 0
+        """Backups of the store that were restored while clients lived."""
 
     def store(self, place: int) -> PostgresTokenStore | SQLiteTokenStore:
         """Where the pair of a seller is."""
@@ -76,10 +82,14 @@ class Tokens:
 
     async def look_after(self) -> None:
         """End tokens at random, and have those authorise again who must, until this is cancelled."""
-        while True:
+        for number in itertools.count():
             try:
                 for place in self._lost():
                     await self.authorise(place)
+                if number % RESTORED == 1:
+                    await self._back_up()
+                elif number % RESTORED == 0 and number:
+                    await self._restore()
                 for place in self._random.sample(range(len(self._users)), 1 + len(self._users) // 20):
                     if self._random.random() < ENDING:
                         await self.authorise(place, lives=self._random.uniform(1.0, 8.0))
@@ -88,6 +98,19 @@ class Tokens:
             except (OSError, HTTPException, PaymentsError):
                 pass  # The sandbox or the database is away.
             await asyncio.sleep(EVERY)
+
+    async def _back_up(self) -> None:
+        for place in range(len(self._users)):
+            if (pair := await self.store(place).load()) is not None:
+                self._backups[place] = pair
+
+    async def _restore(self) -> None:
+        """Restore the pair of a seller that had another since the backup: its refresh token is spent."""
+        for place in self._random.sample(sorted(self._backups), len(self._backups)):
+            if await self.store(place).load() != self._backups[place]:
+                await self.store(place).save(self._backups.pop(place))
+                self.restored += 1
+                return
 
     def _lost(self) -> set[int]:
         """Return the sellers of whom a process was told that they must authorise again, since the last look."""

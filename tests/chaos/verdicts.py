@@ -40,6 +40,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
     """Those that were to end within seconds."""
     kills: int
     """Deaths that may have cost a refresh each."""
+    faults: Mapping[str, int]
+    """How often what else went wrong, by its name."""
 
     @property
     def ended(self) -> Collection[tuple[int, str]]:
@@ -136,6 +138,11 @@ def _surprised(seen: Evidence) -> list[str]:
     return [f"{line['name']}: {line['told']}, {line['why']}" for line in seen.told if "other" in line.get("told", "")]
 
 
+def _quiet(seen: Evidence) -> list[str]:
+    """A fault that never came: what stands it is not known."""
+    return [f"{name} never came" for name, count in seen.faults.items() if not count]
+
+
 RULES = {
     "double": _double,
     "lost": _lost,
@@ -148,6 +155,7 @@ RULES = {
     "refreshed": _refreshed,
     "asked": _asked,
     "surprised": _surprised,
+    "quiet": _quiet,
 }
 
 
@@ -173,6 +181,7 @@ def controls(seen: Evidence) -> Mapping[str, Evidence]:
         "stuck": with_row(RecordState.UNKNOWN),
         "refreshed": structs.replace(seen, rejected=set(), ending=set()),
         "asked": structs.replace(seen, refreshes=[*seen.refreshes, *[{}] * (len(seen.ended) + seen.kills)]),
+        "quiet": structs.replace(seen, faults={**seen.faults, "nothing": 0}),
         "surprised": structs.replace(
             seen, told=[*seen.told, {"name": done.name, "told": "other: RequestInvalid", "why": "no"}]
         ),

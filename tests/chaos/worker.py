@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sqlite3
 import sys
 import time
 import urllib.request
@@ -18,7 +19,7 @@ from datetime import timedelta
 from decimal import Decimal
 from hashlib import sha256
 from pathlib import Path
-from random import Random
+from random import Random, SystemRandom
 
 import msgspec
 from msgspec import Struct
@@ -90,16 +91,29 @@ class Plan(Struct, frozen=True, kw_only=True):
     recover_only: bool = False
     refreshes: bool = False
     """Find a token that has ended."""
+    disk_fills: bool = False
+    """Have the disk of the journal's file full again and again."""
 
 
-def journal_at(where: str, ahead: float = 0.0) -> Journal:
+class FillingJournal(SQLiteJournal):
+    """A journal on a disk that is full again and again: each connection may add so many pages to the file, or none."""
+
+    def _open(self) -> sqlite3.Connection:
+        database = super()._open()
+        [pages] = database.execute("PRAGMA page_count").fetchone()
+        database.execute(f"PRAGMA max_page_count = {pages + SystemRandom().choice((0, 4, 20, 80))}")
+        return database
+
+
+def journal_at(where: str, ahead: float = 0.0, *, fills: bool = False) -> Journal:
     """Return the journal in a file or database, whose leases end so many seconds early."""
 
     def now() -> float:
         return time.time() + ahead
 
-    # A database that is killed is away for seconds.
-    return PostgresJournal(where, now=now, timeout=15.0) if "://" in where else SQLiteJournal(where, now=now)
+    if "://" in where:
+        return PostgresJournal(where, now=now, timeout=15.0)  # A database that is killed is away for seconds.
+    return FillingJournal(where, now=now) if fills else SQLiteJournal(where, now=now)
 
 
 def store_at(plan: Plan, place: int) -> PostgresTokenStore | SQLiteTokenStore:
@@ -277,7 +291,7 @@ def client_of(plan: Plan, sent: Diary) -> PaymentsClient:
         accounts={
             name: RefreshingToken(store=store_at(plan, place)) for place, its in enumerate(plan.sellers) for name in its
         },
-        journal=None if plan.control else journal_at(plan.journal, plan.leases_ahead),
+        journal=None if plan.control else journal_at(plan.journal, plan.leases_ahead, fills=plan.disk_fills),
         # The processes of a run use either, as it comes.
         transport=NotingTransport(sent, AiohttpTransport() if os.getpid() % 2 else Http11Transport()),
         clock=ShiftedClock(plan.wall_ahead),

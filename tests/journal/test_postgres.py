@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from pathlib import Path
 
 import asyncpg
@@ -262,6 +263,27 @@ async def test_without_the_extra_the_error_names_it(
     with pytest.raises(JournalUnavailable, match=r"install the extra `postgres`"):
         await journal.begin(record(), lease=60)
     await journal.aclose()
+
+
+@pytest.mark.control("paymentsdk._postgres.is_passing", never, raises=(JournalUnavailable, asyncpg.InternalClientError))
+@pytest.mark.parametrize("method", ["fetchval", "fetch"])
+async def test_what_the_library_says_of_a_connection_in_disorder_passes(
+    dsn: str, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """A connection that the server ends at the wrong moment leaves the library in a state that it cannot leave."""
+    does, failed = getattr(asyncpg.Connection, method), []
+
+    async def fails(self: asyncpg.Connection, *args: object) -> object:
+        if not failed:
+            failed.append(args)
+            raise asyncpg.InternalClientError("cannot switch to state 12; another operation (2) is in progress")
+        return await does(self, *args)
+
+    monkeypatch.setattr(asyncpg.Connection, method, fails)
+    async with aclosing(PostgresJournal(dsn)) as journal:
+        action, _ = await journal.begin(record(), lease=60)
+
+    assert (Action.SEND, 1) == (action, len(failed))
 
 
 # --- its table --------------------------------------------------------------------------------------------------------
