@@ -190,7 +190,7 @@ class APIError(PaymentsError):
     """For a write: no attempt at it has taken effect, neither of this call nor of an earlier one with the same key.
 
     Where it is `False`, this call was rejected, but an earlier one with the key that you gave may have taken effect:
-    send it again with `first_sent_at=`, or look. So it is if a write without a key was answered with a conflict (409,
+    send it again with `first_sent_at=`, or look. So it is if a write without a key met with a conflict (409,
     423, 425) that may be about the same write, under way elsewhere. Always `False` after a read.
     """
 

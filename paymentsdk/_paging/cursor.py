@@ -111,7 +111,7 @@ class Cursor(Struct, frozen=True, kw_only=True):
         return replace(walk, offset=max(reached - walk.overlap, walk.offset + 1), frontier=frontier, size=size)
 
     def _guard(self, page: PageSummary) -> None:
-        """Refuse to go in a circle."""
+        """Raise rather than go in a circle."""
         # Rows that appear or vanish in front can bring the same ones again, but then the total is another. Two pages
         # that overlap can have the same rows left where entries were dropped, but not in the same places.
         is_same = (page.ids, page.dropped) == (self.last.ids, self.last.dropped)

@@ -179,7 +179,7 @@ def sync_directory(path: Path) -> None:
 
 
 def check_installed() -> None:
-    """Refuse to begin without the extra.
+    """Raise where the extra is missing.
 
     Raises:
         ImportError: pyarrow or duckdb is not installed; the message says how to get them.

@@ -238,6 +238,6 @@ class Customers(Resource):
             BadRequest: The platform rejected it; ``code`` is one of the numbers in ``CREATE.errors``, as text
                 (``"101"``: the customer exists).
             NotFound: What the request refers to was not found.
-            OutcomeUnknown: The customer may exist. Creating it again then answers ``"101"``.
+            OutcomeUnknown: The customer may exist. Creating it again is then rejected with ``"101"``.
         """
         return await self._write(CREATE, customer, options)

@@ -61,7 +61,7 @@ def make_app(
 
 @web.middleware
 async def _respond_always(request: web.Request, handler: Route) -> web.StreamResponse:
-    """Answer whatever happens; what went wrong inside is for the log."""
+    """Respond, whatever happens; what went wrong inside is for the log."""
     try:
         return await handler(request)
     except web.HTTPNotFound:

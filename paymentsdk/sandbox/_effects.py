@@ -46,7 +46,7 @@ EFFECTS: Mapping[Effect, EffectInfo] = {
     "refuse": EffectInfo("It is rejected", ("status", "code")),
     "rate_limit": EffectInfo("Too many requests", ("code", "retry_after")),
     "delay_before_commit": EffectInfo("It is done late", ("seconds",)),
-    "delay_after_commit": EffectInfo("It is answered late", ("seconds",)),
+    "delay_after_commit": EffectInfo("The response is late", ("seconds",)),
     "reset": EffectInfo("The connection breaks, and nothing is done"),
     "hang": EffectInfo("No response comes, and nothing is done"),
     "truncate": EffectInfo("Half of the response comes"),

@@ -1,4 +1,4 @@
-"""Magic values: a request that says how it wants to be answered.
+"""Magic values: a request that says which response it wants.
 
 A string that begins with ``refuse-`` in the member that the ``magic`` of a handler names asks for the rejection whose
 code follows, with everything but letters and digits written as ``_``: an order with the ``external_reference``

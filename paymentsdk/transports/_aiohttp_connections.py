@@ -11,10 +11,9 @@ import sys
 import weakref
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
-from http.cookies import BaseCookie, SimpleCookie
 from math import inf
 from ssl import SSLContext
-from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypedDict
 
 import aiohttp
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from aiohttp.client_proto import ResponseHandler
     from aiohttp.connector import AddrInfoType, Connection
     from aiohttp.tracing import Trace
-    from yarl import URL
 
 
 class ConnectorOptions(TypedDict, total=False):
@@ -71,15 +69,6 @@ class Process:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=Process.ask)
-
-
-class NoCookies(aiohttp.DummyCookieJar):
-    """A jar that stays empty, and makes nothing to say so."""
-
-    _none: Final[BaseCookie[str]] = SimpleCookie()
-
-    def filter_cookies(self, request_url: URL) -> BaseCookie[str]:  # noqa: ARG002 - whatever is asked
-        return self._none
 
 
 class Wire(asyncio.BufferedProtocol):

@@ -35,7 +35,6 @@ from paymentsdk.transports._aiohttp_connections import (
     Attempts,
     Connector,
     ConnectorOptions,
-    NoCookies,
     Process,
     Wire,
     ending_with_its_connection,
@@ -444,7 +443,9 @@ class AiohttpTransport:
             reason = f"aiohttp does not take the options of its connector: {error}"
             raise SendFailed(reason, sent=False, permanent=True) from None
         kept, fresh = (
-            aiohttp.ClientSession(connector=connector, cookie_jar=NoCookies(), trace_configs=[*self._trace_configs])
+            aiohttp.ClientSession(
+                connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trace_configs=[*self._trace_configs]
+            )
             for connector in connectors
         )
         return kept, fresh

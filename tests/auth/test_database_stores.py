@@ -368,7 +368,7 @@ async def test_a_connection_ends_with_its_loop(counted: Counted) -> None:
 
 
 async def test_a_forked_process_connects_anew(counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two that write on one connection would read each other's answers."""
+    """Two that write on one connection would read each other's responses."""
     await counted.store().save(pair(1))
     with monkeypatch.context() as patch:
         patch.setattr(os, "getpid", lambda: -1)

@@ -379,7 +379,7 @@ class Forger(Stranger):
     """Some server that rejects in words for a terminal."""
 
     def do_GET(self):
-        """Refuse."""
+        """Reject it."""
         self.send_response(404)
         self.end_headers()
         self.wfile.write(rb'{"code":"no\u001b[2J","message":"no\nsuch thing"}')

@@ -226,7 +226,7 @@ def test_a_refund_of_no_amount_is_rejected(served, amount):
 
 
 AUTH = b"Host: x\r\nX-Idempotency-Key: a\r\n"
-#: What is no HTTP, or no good one. The HTTP server itself answers it, in plain text, and closes.
+#: What is no HTTP, or no good one. The HTTP server itself responds to it, in plain text, and closes.
 GARBAGE = {
     "no HTTP": b"\x00\xff\x16\x03garbage\r\n\r\n",
     "TLS": bytes.fromhex("16030100c8010000c40303"),

@@ -1,4 +1,4 @@
-"""What the client refuses to send, the sandbox refuses to take, and both blame the same place.
+"""What the client rejects before it is sent, the sandbox rejects as well, and both blame the same place.
 
 The rules are those of the table in tests/resources: whoever adds one there has it tested here.
 """

@@ -57,7 +57,7 @@ async def test_the_result_of_a_call(make_client, clock) -> None:
 
 
 async def test_any_2xx_is_a_success(play) -> None:
-    """A platform may answer 200 where 201 is documented, and the other way round; nothing else is a success."""
+    """A platform may respond with 200 where 201 is documented, and the other way round; nothing else is a success."""
     for status in (200, 201, 202, 204, 299):
         assert (await play("orders.get", Response(status, {}, b'{"id":"ORD1"}'))).error is None
     for status in (199, 300):

@@ -30,7 +30,7 @@ GET = OPERATIONS["orders.get"]
 
 @pytest.mark.parametrize("name", [name for name in OPERATIONS if name != "oauth.token"])
 async def test_the_request_of_each_operation(play, jobs, name: str) -> None:
-    """Each operation goes out as it is declared: method, path, token, content type, key, and unpacked answers only."""
+    """Each operation goes out as it is declared: method, path, token, content type, key, unpacked responses only."""
     operation = OPERATIONS[name]
 
     [request] = (await play(name, jobs[name].response)).requests

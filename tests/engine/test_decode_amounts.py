@@ -52,7 +52,7 @@ def assert_dropped(name: str, amount: str) -> None:
     "amount", ["0", "-5", "0.00", "1e10", "5.0E8", '"1E+2"', "1e-7", "1e98", "-1e-98", "123456789012345678901234567890"]
 )
 def test_amounts_that_are_plain_enough(amount: str) -> None:
-    """Answers may have amounts that a request may not: any plain number."""
+    """Responses may have amounts that a request may not: any plain number."""
     decoder = OPERATIONS["orders.get"]
 
     decoded, anomalies = decoder.decode(f'{{"id":"X1","total_amount":{amount}}}'.encode())

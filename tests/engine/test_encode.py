@@ -237,7 +237,7 @@ T = TypeVar("T")
 
 
 class Holder(RequestStruct, Generic[T]):
-    """A body of somebody else's operation that holds what it is told, in tuples as answers do."""
+    """A body of somebody else's operation that holds what it is told, in tuples as responses do."""
 
     one: T | None = None
     parts: tuple[T, ...] | None = None
@@ -341,7 +341,7 @@ def test_amounts_are_found_under_other_names(kind: object, one: object) -> None:
 @pytest.mark.parametrize("reason", ["an amount has two decimals or none", "an amount is written without an exponent"])
 def test_amounts_are_never_rounded(reason: str) -> None:
     """What cannot be written exactly is rejected with its place, and not made to fit."""
-    assert_refused(reason)
+    assert_rejected(reason)
 
 
 def test_free_form_data_is_json() -> None:
@@ -377,10 +377,10 @@ def test_a_pattern_is_told_in_words(body: Tagged, reason: str) -> None:
 @pytest.mark.parametrize("reason", REFUSED)
 def test_a_body_that_breaks_a_rule(reason: str) -> None:
     """What breaks a rule is rejected before anything is sent, and the error names the place and the rule."""
-    assert_refused(reason)
+    assert_rejected(reason)
 
 
-def assert_refused(reason: str) -> None:
+def assert_rejected(reason: str) -> None:
     """Encode the body that breaks the rule of this name."""
     path, body = REFUSED[reason]
 

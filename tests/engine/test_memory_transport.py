@@ -14,7 +14,7 @@ OK = Response(200, {}, b"{}")
 
 
 async def waits(request: Request) -> Response:
-    """Answer after a moment."""
+    """Respond after a moment."""
     await asyncio.sleep(0)
     return OK
 

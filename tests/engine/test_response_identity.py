@@ -82,7 +82,7 @@ async def test_what_is_no_page_is_not_the_end_of_a_walk(play, name: str, body: b
 async def test_a_search_that_asks_for_no_offset_asks_for_the_first_page(
     play, query: dict[str, int] | None, offset: int, *, is_page: bool
 ) -> None:
-    """Whoever makes the call without an offset is answered with the page at 0, and with no other."""
+    """Whoever makes the call without an offset gets the page at 0, and with no other."""
     body = f'{{"paging":{{"offset":{offset},"total":70}},"results":[{{"id":"1"}}]}}'
     search = OPERATIONS["invoices.search"]
 

@@ -282,7 +282,7 @@ async def test_a_doubt_is_never_forgotten(play, failures, then: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for names in CLASSES.values() for name in names])
-async def test_a_401_is_answered_with_a_new_token_once(play, jobs, failures, clock, name: str) -> None:
+async def test_a_401_is_followed_by_a_new_token_once(play, jobs, failures, clock, name: str) -> None:
     """With a token that can be refreshed, a 401 costs one refresh and one resend of the same request, with no pause."""
 
     async def platform(request):

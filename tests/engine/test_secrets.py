@@ -175,7 +175,7 @@ def test_things_do_not_show_what_they_hold(thing: object) -> None:
 
 @pytest.mark.parametrize("thing", THINGS, ids=lambda thing: type(thing).__name__)
 def test_things_do_not_take_credentials_into_a_pickle(thing: object) -> None:
-    """What holds a credential refuses to be pickled."""
+    """What holds a credential cannot be pickled."""
     if not isinstance(thing, Headers):
         assert_clean(str(pickled(thing)))
     if isinstance(thing, TokenPair | Token | TokenRequest | WalletPaymentRequest):
@@ -510,7 +510,7 @@ async def test_a_result_shows_no_token(spied) -> None:
 
 
 async def test_a_result_stays_in_its_process(spied) -> None:
-    """Its body may repeat what was sent, a payer's token too, so it refuses to be pickled; its value goes anywhere."""
+    """Its body may repeat what was sent, a payer's token too, so it cannot be pickled; its value goes anywhere."""
     client = spied(Response(200, {"Set-Cookie": ACCESS}, json.dumps({"id": "ORD1", "token": ACCESS}).encode()))
 
     result = await client.call(OPERATIONS["orders.get"], order_id="ORD1")

@@ -117,7 +117,7 @@ async def test_a_response_that_nothing_identifies_is_accepted_with_an_anomaly_or
     assert "$.frequency is not one of its members" in more.reason
 
 
-#: What other operations answer about the same basket.
+#: The responses of other operations about the same basket.
 OF_THE_BASKET = {
     "preferences.create": {"id": "ORD1", "type": "qr", "external_reference": "shop-1", "total_amount": "24.90",
                            "status": "created", "transactions": {"payments": [PAYMENT]}},

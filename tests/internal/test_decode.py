@@ -21,7 +21,7 @@ def amounts_of(struct: inspect.StructType) -> list[str]:
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_every_amount_of_every_response_is_searched(name: str) -> None:
-    """No amount of any answer is left out of the search, at whatever depth it stands."""
+    """No amount of any response is left out of the search, at whatever depth it stands."""
     for struct in leaves(inspect.type_info(OPERATIONS[name].result)):
         needed = {member.name: "X1" for member in struct.fields if member.required}
         for amount in amounts_of(struct):

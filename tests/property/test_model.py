@@ -335,7 +335,7 @@ class Machine(Harness):
     @precondition(lambda self: self.model.keys)
     @rule(data=st.data(), fault=faults)
     def send_again(self, data, fault):
-        """The same request with the same key is answered from memory."""
+        """The same request with the same key has its saved response."""
         key = data.draw(st.sampled_from(sorted(self.model.keys)))
         for one in self.model.keys[key]:
             if one in self.model.remembered(key, one.place):

@@ -297,7 +297,7 @@ class World:
         return counts
 
     async def __call__(self, request: Request) -> Response:
-        """Answer a search, or a look-up by id."""
+        """Respond to a search, or a look-up by id."""
         self.calls += 1
         self.now += 20
         if self.calls == self.fails_at:

@@ -27,7 +27,7 @@ WEEK = (moment_of(CREATED.begin), moment_of(CREATED.end))
 
 
 class Served:
-    """Answers searches for the rows of a platform.
+    """Responds to searches for the rows of a platform.
 
     Args:
         platform: It has the rows.

@@ -1,4 +1,4 @@
-"""The methods of the client: what each of them sends, and what it refuses to send."""
+"""The methods of the client: what each of them sends, and what it rejects."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ def test_every_documented_code_has_a_meaning(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, operation in OPERATIONS.items() if operation.keyed])
 def test_what_a_key_can_meet_has_a_meaning(name: str) -> None:
-    """A key that is missing, that went with another request, or whose first request is still being answered."""
+    """A key that is missing, that went with another request, or whose first request is still in flight."""
     met = {"empty_required_header", "idempotency_key_already_used", "resource_locked"}
 
     assert met <= OPERATIONS[name].meanings.keys()

@@ -411,7 +411,7 @@ def test_the_parts_of_an_order_that_everybody_asks_for(members: str, expected: t
 
 
 def test_a_member_that_nobody_knows_is_ignored() -> None:
-    """Answers grow: an unknown member is no anomaly."""
+    """Responses grow: an unknown member is no anomaly."""
     assert () == OPERATIONS["plans.get"].decode(b'{"id": "p", "brand_new": {"a": [1]}}')[1]
 
 

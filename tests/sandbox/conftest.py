@@ -1,4 +1,4 @@
-"""A sandbox on a real socket, the real client, and a plain one that may send what the real one refuses to."""
+"""A sandbox on a real socket, the real client, and a plain one that may send what the real one rejects."""
 
 from __future__ import annotations
 

@@ -215,7 +215,7 @@ async def test_reject_responses_in_the_shape_of_the_operation(plain, sandbox, da
 
 @pytest.mark.parametrize("effect", ["refuse", "fail_before_commit"])
 @pytest.mark.parametrize("status", [499, 520, 599])
-async def test_a_status_without_a_name_is_answered(plain, sandbox, caplog, effect, status):
+async def test_a_status_without_a_name_is_sent(plain, sandbox, caplog, effect, status):
     """Proxies make up statuses of their own: the response has it, and nothing fails over its missing phrase."""
     sandbox.faults.add(FaultRule(effect=effect, status=status))
 

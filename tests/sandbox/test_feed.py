@@ -30,7 +30,7 @@ async def events(session, sandbox, count: int) -> list[tuple[str, dict]]:
 
 
 async def test_orders_are_watched_live(session, sandbox, client, order, until):
-    """Documents as they change, and requests as they are answered; no tokens."""
+    """Documents as they change, and requests as their responses go out; no tokens."""
     watching = asyncio.create_task(events(session, sandbox, 5))
     await until(lambda: sandbox.platform.feed._watchers)
     made = await client.orders.create(order())

@@ -148,7 +148,7 @@ async def test_a_key_in_flight_keeps_its_scope(start, plain_to, data, until, end
 
 
 async def test_requests_without_a_key_wait_for_nobody(plain, sandbox, data, until, end_delays):
-    """What has no key has no twin: a read is answered while another one is on its way."""
+    """What has no key has no twin: a read has its response while another one is on its way."""
     order_id = (await plain("POST", "/v1/orders", data(), key="k")).json["id"]
     with sandbox.faults.add(FaultRule(effect="delay_before_commit", operation="orders.get", seconds=3600, times=1)):
         first = asyncio.create_task(plain("GET", f"/v1/orders/{order_id}"))

@@ -481,7 +481,7 @@ async def test_whether_the_old_token_lives_on_is_a_policy(start, connect, policy
 
 
 async def is_taken(client, token: str) -> bool:
-    """Whether a search with *token* is answered."""
+    """Whether a search with *token* succeeds."""
     try:
         await client.with_options(access_token=token).plans.search().first()
     except AuthenticationFailed:

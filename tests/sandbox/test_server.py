@@ -450,7 +450,7 @@ async def test_compressed_bodies_are_not_unpacked(plain, data):
 
 
 async def test_who_goes_away_amid_a_body_is_no_failure(sandbox, until, caplog):
-    """Nothing is done, nobody is answered, and nothing is logged."""
+    """Nothing is done, nobody gets a response, and nothing is logged."""
     host, _, port = sandbox.base_url.removeprefix("http://").partition(":")
     _, writer = await asyncio.open_connection(host, int(port))
     writer.write(f'POST /v1/orders HTTP/1.1\r\nHost: {host}\r\nContent-Length: 500\r\n\r\n{{"type":'.encode())

@@ -198,7 +198,7 @@ async def test_pages_from_elsewhere_see_nothing(visitor, path: str) -> None:
 
 @pytest.mark.parametrize(("method", "path", "status"), [("get", "/v1/nothing", 404), ("post", "/openapi.json", 405)])
 async def test_an_unknown_address_is_a_page_for_people(visitor, method: str, path: str, status: int) -> None:
-    """A browser is answered with a page of its own, and a program with JSON."""
+    """A browser gets a page of its own, and a program JSON."""
     go = {"get": visitor.get, "post": lambda path, **headers: visitor.post(path, {}, **headers)}[method]
 
     assert "<!doctype html>" in await go(path, **BROWSER)

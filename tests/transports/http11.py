@@ -33,7 +33,7 @@ async def outcome(transport: Http11Transport, request: Request) -> Response | Se
 
 
 def once(*pieces: bytes) -> Script:
-    """Answer each request with *pieces*, written one by one, and keep the connection open."""
+    """Respond to each request with *pieces*, written one by one, and keep the connection open."""
 
     async def script(peer: Peer) -> None:
         async for _ in peer.requests():

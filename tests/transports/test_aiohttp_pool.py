@@ -344,7 +344,7 @@ async def test_a_cancelled_upload_ends(transport: AiohttpTransport) -> None:
 
 
 async def test_a_kept_connection_ends_without_noise(transport: AiohttpTransport) -> None:
-    """A reset of a connection that nobody uses is reported to nobody, however its last answers came."""
+    """A reset of a connection that nobody uses is reported to nobody, however its last responses came."""
     reported = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
 
@@ -372,7 +372,7 @@ async def test_a_kept_connection_ends_without_noise(transport: AiohttpTransport)
     assert not reported
 
 
-# --- answers ----------------------------------------------------------------------------------------------------------
+# --- responses --------------------------------------------------------------------------------------------------------
 
 
 async def test_a_limit_that_is_reached_is_not_the_end(transport: AiohttpTransport) -> None:

@@ -68,7 +68,7 @@ class Wire:
 
 
 async def answered(transport: Http11Transport, wire: Wire, body: bytes, patience: float = PATIENCE) -> Response:
-    """Send a request, which is answered on a new connection."""
+    """Send a request, whose response comes on a new connection."""
 
     async def answer() -> None:
         (await wire.request()).send(http(200, body))

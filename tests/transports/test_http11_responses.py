@@ -97,7 +97,7 @@ SURPLUS = {
 
 
 async def assert_takes_two_connections(text: bytes) -> None:
-    """See two requests answered with *text*, each on a connection of its own."""
+    """See two requests get *text* as a response, each on a connection of its own."""
     async with FaultServer(once(text)) as server, opened(limit=1) as transport:
         for _ in range(2):
             response = await outcome(transport, Request("GET", server.url()))

@@ -16,7 +16,7 @@ BODY = bytes(2 * 2**20)
 
 
 async def arrives(transport: AiohttpTransport | Http11Transport) -> bool:
-    """Whether the body arrives whole, and is answered."""
+    """Whether the body arrives whole, and gets a response."""
     async with FaultServer(always(http())) as server, aclosing(transport):
         response = await transport.send(Request("POST", server.url(), {}, BODY))
         return (200, len(BODY)) == (response.status, len(server.seen[0].body))

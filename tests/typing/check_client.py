@@ -38,7 +38,7 @@ from paymentsdk.sandbox import Entry, EntryKind
 from paymentsdk.testing import MemoryTransport
 
 
-async def every_method_has_its_own_answer(
+async def every_method_has_its_own_response(
     client: PaymentsClient,
     order: OrderRequest,
     preference: PreferenceRequest,
@@ -128,7 +128,7 @@ def any_object_with_two_methods_is_a_transport() -> None:
     PaymentsClient("TEST-1", base_url="http://127.0.0.1:8787", transport=Deaf())  # type: ignore[arg-type]
 
 
-async def what_is_wrong_is_refused(client: PaymentsClient, order: OrderRequest, response: Order) -> None:
+async def what_is_wrong_is_rejected(client: PaymentsClient, order: OrderRequest, response: Order) -> None:
     PaymentsClient("TEST-1")  # type: ignore[call-arg]
     PaymentsClient("TEST-1", "http://127.0.0.1:8787")  # type: ignore[call-arg]
     await client.orders.get()  # type: ignore[call-arg]

@@ -12,7 +12,7 @@ from paymentsdk.resources.invoices import Invoice, InvoiceStatus
 from paymentsdk.resources.orders import Order, OrderStatus
 
 
-def a_match_over_the_names_alone_is_refused(order: Order) -> str:
+def a_match_over_the_names_alone_is_rejected(order: Order) -> str:
     status = order.status
     match status:
         case None:

@@ -1,4 +1,4 @@
-"""A request that was answered as something to run again: a line for a shell, or a program for the SDK.
+"""A request that had a response, as something to run again: a line for a shell, or a program for the SDK.
 
 The lines of the feed hold no credentials, so neither do these: the token comes from ``PAYMENTSDK_ACCESS_TOKEN``.
 """
