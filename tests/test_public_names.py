@@ -64,8 +64,8 @@ def written(parameter: inspect.Parameter) -> str:
 
 
 def annotation(value: object) -> str:
-    """Return a type as the source has it."""
-    return value if isinstance(value, str) else inspect.formatannotation(value)
+    """Return a type as the source has it: the same in each version of Python."""
+    return value if isinstance(value, str) else inspect.formatannotation(value).replace("typing.", "")
 
 
 def signature_of(function: Callable[..., object]) -> str:
