@@ -15,7 +15,7 @@ T = TypeVar("T")
 MASK = "***"
 #: Shorter values are masked as whole words alone: inside of others they would garble the text.
 _LONG = 8
-#: Still shorter ones are not masked: they are no credentials, and stand in every text.
+#: Still shorter ones are not masked: they are no credentials of any platform, and stand in every text.
 _SHORTEST = 4
 #: Members of a dict that are credentials, in any case; a Struct names its own.
 _NAMES = frozenset({
@@ -129,20 +129,24 @@ def _texts_in(value: object) -> Iterator[str]:
 
 
 def scrub(text: bytes, secrets: Iterable[str]) -> bytes:
-    """Mask *secrets* wherever *text* repeats them, as a platform that echoes requests would, as they are or in JSON.
+    """Mask *secrets* wherever *text* repeats them, as a platform that echoes requests would: as they are or in JSON.
 
-    One of 4 to 7 characters is masked as a whole word, and not where it would be a number of JSON; a shorter one never.
+    Upper and lower case are the same. One of 4 to 7 characters is masked as a whole word, and not where it would be a
+    number of JSON; a shorter one never.
     """
     # The longest first: of one that begins with another, the rest would stay.
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _SHORTEST:
             for form in {secret.encode(), msgspec.json.encode(str(secret))[1:-1]}:
-                text = text.replace(form, MASK.encode()) if len(secret) >= _LONG else _without_word(text, form)
+                # Nearly no text has one, and to look for it so costs a hundredth.
+                if form.lower() in text.lower():
+                    pattern = _pattern(form, whole_word=len(secret) < _LONG)
+                    text = re.sub(pattern, MASK.encode(), text, flags=re.IGNORECASE)
     return text
 
 
-def _without_word(text: bytes, word: bytes) -> bytes:
-    if word not in text:
-        return text
-    bare = rb"(?<![:,\[])(?<![:,] )" if word.isdigit() else b""
-    return re.sub(bare + rb"(?<!\w)" + re.escape(word) + rb"(?!\w)", MASK.encode(), text)
+def _pattern(secret: bytes, *, whole_word: bool) -> bytes:
+    if not whole_word:
+        return re.escape(secret)
+    bare = rb"(?<![:,\[])(?<![:,] )" if secret.isdigit() else b""
+    return bare + rb"(?<!\w)" + re.escape(secret) + rb"(?!\w)"

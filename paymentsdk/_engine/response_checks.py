@@ -22,20 +22,18 @@ B = TypeVar("B")
 R = TypeVar("R")
 
 _MATCH = Comparison()
+#: What headers have that is no text stays as a transport has it.
+_ODD = "surrogateescape"
 
 
 def mask_request_id(response: Response, credential: Credential, body: object) -> Response:
     """Return *response* with no credential in its request id, which goes to logs, errors and metrics."""
     echoed, token = header(response.headers, "X-Request-Id"), credential.token
-    if echoed is None or (token is not None and token not in echoed and not can_hold_secrets(body)):
+    if echoed is None or (token is not None and token.lower() not in echoed.lower() and not can_hold_secrets(body)):
         return response  # Nearly always.
-    held = credential.secrets(body)
-    for secret in held:
-        if secret in echoed:
-            break
-    else:
+    masked = scrub(echoed.encode(errors=_ODD), credential.secrets(body)).decode(errors=_ODD)
+    if masked == echoed:
         return response
-    masked = scrub(echoed.encode(), held).decode()
     rest = {name: value for name, value in response.headers.items() if name.lower() != "x-request-id"}
     return structs.replace(response, headers=Headers({**rest, "X-Request-Id": masked}))
 

@@ -27,6 +27,8 @@ _MOST_ENTRIES = 100
 _LISTS = ("errors", "cause", "causes", "ErrorCause", "error")
 _MESSAGES = ("message", "error_description", "ErrorMessage", "description", "msg", "Message", "Description")
 _CODES = ("code", "ErrorCode", "Code")
+#: A code that stands for many: another one of the same body, such as the sub-error of a grant, says why.
+_SAYS_LITTLE = "bad_request"
 #: A refresh that ends with one of these will end so for ever.
 TERMINAL = frozenset({"invalid_grant", "invalid_client", "unauthorized_client"})
 
@@ -45,6 +47,8 @@ def parse_error_response(operation: Operation[B, R], response: Response, secrets
     details = tuple(_details(parsed, operation.meanings))
     code = _code(parsed, details)
     codes = tuple(dict.fromkeys(filter(None, (code, *_codes(parsed)))))
+    if code == _SAYS_LITTLE:
+        code = next((one for one in codes if one != code and one in operation.meanings), code)
     raises = (one.raises for one in declared(operation.errors, response.status, codes) if one.raises is not None)
     cls = next(raises, None) or error_class(response.status, code)
     if operation.retry is RetryClass.TOKEN_REFRESH and code in TERMINAL and cls is not ServerError:

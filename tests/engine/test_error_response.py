@@ -310,6 +310,25 @@ async def test_the_end_of_a_grant(read, code: str, status: int) -> None:
     assert ReauthorizationRequired is not type(await read({"error": "invalid_scope"}, status, REFRESH))
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"error": "invalid_grant", "message": "no", "status": 400, "cause": []},
+        {"error": "bad_request", "cause": [{"code": "invalid_grant"}]},
+        {"error": "invalid_grant", "cause": [{"code": "bad_request"}]},
+        {"code": "bad_request", "error": "invalid_grant"},
+        {"errors": [{"code": "bad_request"}, {"code": "invalid_grant"}]},
+    ],
+    ids=str,
+)
+async def test_the_code_of_a_rejected_grant_is_its_sub_error(read, body: object) -> None:
+    """Wherever it stands beside `bad_request`, which is the code of all of them by the contract."""
+    error = await read(body, 400, REFRESH)
+
+    assert (ReauthorizationRequired, "invalid_grant") == (type(error), error.code)
+    assert "bad_request" == (await read({"error": "bad_request", "code": "unheard_of"}, 400, REFRESH)).code
+
+
 async def test_statuses_without_a_name(read) -> None:
     """A status that HTTP does not know gets a message as well."""
     assert "no message" == (await read(b"", 599)).message

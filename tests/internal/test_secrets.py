@@ -114,6 +114,13 @@ def test_a_short_number_leaves_json_readable():
     )
 
 
+@pytest.mark.parametrize("secret", ["APP-Secret-1", "x9Y8"])
+def test_upper_and_lower_case_are_the_same(secret):
+    """A gateway may write all headers of a request in one case: who reads that still has most of the credential."""
+    for written in (secret, secret.lower(), secret.upper()):
+        assert b'{"got":"Bearer ***"}' == scrub(f'{{"got":"Bearer {written}"}}'.encode(), [secret])
+
+
 def test_the_shortest_values_are_not_masked():
     """Three characters stand in every text."""
     assert b"the code is abc" == scrub(b"the code is abc", ["abc"])
