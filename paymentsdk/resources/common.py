@@ -118,7 +118,7 @@ else:
 #: An amount of a request, zero or more, with two decimals or none.
 Amount: TypeAlias = Decimal
 #: An amount of a request, above zero.
-PositiveAmount: TypeAlias = Annotated[Decimal, Meta(extra={"above": 0})]
+PositiveAmount: TypeAlias = Annotated[Decimal, Meta(extra={"above": 0}, extra_json_schema={"exclusiveMinimum": 0})]
 #: Free-form data of the integrator, returned as it was sent. A JSON Schema has to be told that anything will do.
 Metadata: TypeAlias = dict[str, Annotated[object, Meta(extra_json_schema={"description": "Any JSON value."})]]
 

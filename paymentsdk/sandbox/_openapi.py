@@ -33,13 +33,13 @@ def _ecma(pattern: str) -> str:
 
 
 _REF = "#/components/schemas/{name}"
-_DECIMAL_STRING: Schema = {"type": "string", "pattern": r"^[0-9]{1,18}(\.[0-9]{2})?$", "examples": ["24.90"]}
-# No multipleOf for the cents: validators that count in floats would reject 19.99.
-_DECIMAL_NUMBER: Schema = {"type": "number", "minimum": 0, "exclusiveMaximum": 10**18, "examples": [24.9]}
-#: What an amount above zero has instead.
-_ABOVE_ZERO: Mapping[str, Schema] = {
-    "string": {"pattern": r"^(?!0+(\.00)?$)[0-9]{1,18}(\.[0-9]{2})?$"},
-    "number": {"exclusiveMinimum": 0},
+#: Amounts: whether they are strings, and whether they are above zero.
+_AMOUNTS: Mapping[tuple[bool, bool], Schema] = {
+    (True, False): {"type": "string", "pattern": r"^[0-9]{1,18}(\.[0-9]{2})?$", "examples": ["24.90"]},
+    (True, True): {"type": "string", "pattern": r"^(?!0+(\.00)?$)[0-9]{1,18}(\.[0-9]{2})?$", "examples": ["24.90"]},
+    # No multipleOf for the cents: validators that count in floats would reject 19.99.
+    (False, False): {"type": "number", "minimum": 0, "exclusiveMaximum": 10**18, "examples": [24.9]},
+    (False, True): {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 10**18, "examples": [24.9]},
 }
 _TEXT: Schema = {"type": "string"}
 _BINARY: Schema = {"type": "string", "format": "binary"}
@@ -125,7 +125,7 @@ def _schema(operation: AnyOperation, kind: type) -> Schema:
     """Return the schema of a body of *kind*, or where it is."""
     template = f"#/components/schemas/{_space(operation)}{{name}}"
     [schema], _ = msgspec.json.schema_components([kind], ref_template=template)
-    return cast("Schema", _finished(schema, _DECIMAL_STRING if operation.decimal_strings else _DECIMAL_NUMBER))
+    return cast("Schema", _finished(schema, decimal_strings=operation.decimal_strings))
 
 
 def _schemas(policies: Policies, operations: Mapping[str, AnyOperation]) -> Schema:
@@ -140,7 +140,7 @@ def _schemas(policies: Policies, operations: Mapping[str, AnyOperation]) -> Sche
         structs = {info.cls.__name__: info for info in structs_in(types)}
         for own_name, schema in components.items():
             name = space + own_name
-            schemas[name] = _finished(schema, _DECIMAL_STRING if decimal_strings else _DECIMAL_NUMBER)
+            schemas[name] = _finished(schema, decimal_strings=decimal_strings)
             if own_name in structs:
                 _tighten(schemas[name], structs[own_name])
                 _describe(schemas[name], structs[own_name].cls)
@@ -161,10 +161,8 @@ def _tighten(schema: Schema, struct: types_of.StructType) -> None:
     members = schema["properties"]
     for member in struct.fields:
         name = member.encode_name
-        if _has(member.type, {"day": True}):
+        if any(one.marks.get("day") for one in alternatives(member.type)):
             members[name] = {"anyOf": [DAY_SCHEMA, {"type": "null"}]}
-        if _has(member.type, {"above": 0}):
-            members[name] = _above_zero(members[name])
         if rule := _rule(struct.cls.__name__, name):
             members[name] = {"anyOf": [rule, {"type": "null"}]}
         if member.default_factory is not msgspec.NODEFAULT and issubclass(struct.cls, RequestStruct):
@@ -174,34 +172,24 @@ def _tighten(schema: Schema, struct: types_of.StructType) -> None:
 def _rule(of: str, name: str) -> Schema | None:
     """Return the rule that the sandbox has for a parameter of an operation, or a member of a Struct, if it has one."""
     rule = SCHEMAS.get((of, name))
-    return None if rule is None else _finished(dict(rule), {})
+    return None if rule is None else _finished(dict(rule))
 
 
-def _has(info: types_of.Type, extra: Mapping[str, object]) -> bool:
-    """Whether a type, or one of a union, has the mark *extra*."""
-    return any(one.marks == extra for one in alternatives(info))
-
-
-def _above_zero(schema: Schema) -> Schema:
-    """Return the *schema* of an amount, or of one that may be null, without zero."""
-    if "anyOf" in schema:
-        return {**schema, "anyOf": [_above_zero(one) for one in schema["anyOf"]]}
-    normalized = {**schema, **_ABOVE_ZERO.get(schema["type"], {})}
-    normalized.pop("minimum", None)  # Zero itself; a bound that leaves it out is in its place.
-    return normalized
-
-
-def _finished(schema: JSON, amount: Schema) -> JSON:
+def _finished(schema: JSON, *, decimal_strings: bool = False) -> JSON:
     """Put msgspec's *schema* into the words of OpenAPI: amounts, patterns of ECMA, no defaults of null."""
     if isinstance(schema, list):
-        return [_finished(one, amount) for one in schema]
+        return [_finished(one, decimal_strings=decimal_strings) for one in schema]
     if not isinstance(schema, dict):
         return schema
     if schema.get("format") == "decimal":
-        return dict(amount)
+        return dict(_AMOUNTS[decimal_strings, "exclusiveMinimum" in schema])
     if schema.get("type") == "integer":
         schema = {**schema, "format": "int64"}
-    finished = {name: _finished(value, amount) for name, value in schema.items() if (name, value) != ("default", None)}
+    finished = {
+        name: _finished(value, decimal_strings=decimal_strings)
+        for name, value in schema.items()
+        if (name, value) != ("default", None)
+    }
     if "pattern" in finished:
         finished["pattern"] = _ecma(finished["pattern"])
     return finished
@@ -254,7 +242,7 @@ def _query_parameters(operation: AnyOperation) -> list[Schema]:
     placed = {_REF.format(name=name): schema for name, schema in components.items()}
     properties = {
         name: placed.get(schema.get("$ref"), schema)
-        for name, schema in _finished(components[operation.query.__name__], _DECIMAL_NUMBER)["properties"].items()
+        for name, schema in _finished(components[operation.query.__name__])["properties"].items()
     }
     return [
         {
