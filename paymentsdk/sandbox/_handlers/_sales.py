@@ -1,8 +1,8 @@
-"""What is sold: what it costs, in which currency, and where it is sent; for the API, the ledger and the pages alike."""
+"""What is sold: what it costs, in which currency, how it is paid, and where it is sent; for API, ledger and pages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from decimal import Decimal
 from typing import Protocol
@@ -24,6 +24,15 @@ from paymentsdk.resources.merchant_orders import (
 from paymentsdk.resources.preferences import Preference, PreferenceReceiverAddress
 from paymentsdk.sandbox._context import SellerContext
 
+#: The ``status_detail`` that goes with the status of a payment; invoices have words of their own.
+DETAILS: Mapping[str, str] = {
+    "approved": "accredited",
+    "authorized": "pending_capture",
+    "in_process": "pending_contingency",
+    "pending": "pending_contingency",
+    "refunded": "refunded",
+    "rejected": "cc_rejected_other_reason",
+}
 #: How long a shipment takes in the sandbox, of which the seller has some hours.
 _DELIVERY, _HANDLING_HOURS = timedelta(days=3), 24
 

@@ -24,8 +24,7 @@ from paymentsdk.resources.orders import Order
 from paymentsdk.sandbox._clock import EARLIEST
 from paymentsdk.sandbox._context import Call, SellerContext
 from paymentsdk.sandbox._counts import Comparison, Condition
-from paymentsdk.sandbox._handlers._details import DETAILS
-from paymentsdk.sandbox._handlers._sales import currency_of, shipments_of, shipping_cost, total
+from paymentsdk.sandbox._handlers._sales import DETAILS, currency_of, shipments_of, shipping_cost, total
 from paymentsdk.sandbox._magic_values import MagicValue
 from paymentsdk.sandbox._noun import Handler, Noun
 from paymentsdk.sandbox._paging import Window, window

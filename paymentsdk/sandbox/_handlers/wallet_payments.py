@@ -21,7 +21,7 @@ from paymentsdk.resources.wallet_payments import (
     WalletPaymentRequest,
 )
 from paymentsdk.sandbox._context import Call, SellerContext
-from paymentsdk.sandbox._handlers._details import DETAILS
+from paymentsdk.sandbox._handlers._sales import DETAILS
 from paymentsdk.sandbox._magic_values import MagicValue
 from paymentsdk.sandbox._noun import Handler, Noun
 from paymentsdk.sandbox._policies import Policies

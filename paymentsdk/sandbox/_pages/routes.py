@@ -51,7 +51,7 @@ def add_routes(app: web.Application) -> None:
     app.router.add_get(PREFIX, _page(_dashboard))
     app.router.add_get(PREFIX + "static/{name}", guarded(_static))
     # For a document that cannot name it, as OpenAPI: unanswered, it would be among the requests of programs.
-    app.router.add_get("/favicon.ico", guarded(_icon))
+    app.router.add_get("/favicon.ico", guarded(_static))
     app.router.add_get(PREFIX + "preferences", guarded(_preferences))
     app.router.add_get(PREFIX + "orders/{id}/code.svg", guarded(_code))
     app.router.add_get(PREFIX + "requests/{id}/{language:curl|python}", guarded(_snippet))
@@ -77,14 +77,7 @@ async def _dashboard(request: web.Request) -> web.StreamResponse:
 
 
 async def _static(request: web.Request) -> web.StreamResponse:
-    return _file(request.match_info["name"])
-
-
-async def _icon(request: web.Request) -> web.StreamResponse:
-    return _file("icon.svg")
-
-
-def _file(name: str) -> web.Response:
+    name = request.match_info.get("name", "icon.svg")
     files = _files()
     if name not in files:
         raise Rejected(404, "not_found", "There is no such file.")
