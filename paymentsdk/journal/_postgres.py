@@ -49,8 +49,8 @@ FROM (SELECT coalesce($1::float8, extract(epoch FROM clock_timestamp())::float8)
     unnest($2::paymentsdk_record[])
 ON CONFLICT (id) DO NOTHING RETURNING id, updated
 """
-#: Of rows that are held. That all of them are done may wait for the disk: its loss costs a replay, and those who begin
-#: wait for no flush but their own.
+#: Of rows that are held. That all of them are done may wait for the disk: its loss costs a replay, of what has a key,
+#: and those who begin wait for no flush but their own.
 SETTLE = """
 UPDATE paymentsdk_record AS row
 SET state = new.state, owner = '', lease_until = 0, updated = now, reason = new.reason, response = new.response
@@ -221,7 +221,7 @@ class _Rows:
 
     async def _settle(self, connection: Connection, those: Sequence[_Settled]) -> list[Record | Exception]:
         rows = in_order([one.values for one in those])
-        lazy = all(one.row.state is RecordState.DONE for one in those)
+        lazy = all(one.row.state is RecordState.DONE and one.row.keyed for one in those)
         found = await connection.fetch(SETTLE, self._time(), lazy, *zip(*rows, strict=True))
         times = {(number, owner): cast("float", now) for number, owner, now in found}
         return [await self._settled(connection, one, times.get((one.values[0], one.values[1]))) for one in those]
@@ -264,8 +264,8 @@ class PostgresJournal(TableJournal):
 
     A connection that is lost is made anew, and what may have been committed is read back. Records are as durable as
     the server's commits: they outlive the loss of its machine only if a standby confirms each (synchronous
-    replication). That a record is done may reach the disk up to a second later: a server that crashes before has it
-    sent once more, with the same key. Connect to the server itself, or to a pooler by session.
+    replication). That a record is done may reach the disk up to a second later, if it has a key: a server that
+    crashes before has it sent once more, with that key. Connect to the server itself, or to a pooler by session.
 
     Args:
         dsn: ``postgresql://user:password@host:port/database``. It is never shown.

@@ -374,13 +374,19 @@ NOTE_PROMISES = (
     "paymentsdk.journal._postgres.SETTLE", _postgres.SETTLE.replace("CASE WHEN $2 THEN", "CASE WHEN NOT $2 THEN")
 )
 async def test_only_that_a_record_is_done_may_wait_for_the_disk(dsn: str, record: Callable[..., Record]) -> None:
-    """Who loses a rejection is told wrong; who loses what is done sends it once more with the same key."""
+    """Who loses a rejection is told wrong; who loses what is done sends it once more, if it has a key."""
     journal = PostgresJournal(dsn)
     await journal.begin(record("before", "p/0"), lease=60)
     for statement in NOTE_PROMISES:
         await read(dsn, statement)
-    for owner, resolutions in (("p/1", [DONE]), ("p/2", [REFUSED]), ("p/3", [DONE, REFUSED])):
-        rows = [record(f"{owner}.{place}", f"{owner}{place}") for place in range(len(resolutions))]
+    for owner, resolutions in (
+        ("p/1", [DONE]),
+        ("p/2", [REFUSED]),
+        ("p/3", [DONE, REFUSED]),
+        ("unkeyed", [DONE]),
+    ):
+        keyed = owner != "unkeyed"
+        rows = [record(f"{owner}.{place}", f"{owner}{place}", keyed=keyed) for place in range(len(resolutions))]
         for row in rows:
             await journal.begin(row, lease=60)
         await asyncio.gather(
@@ -392,7 +398,7 @@ async def test_only_that_a_record_is_done_may_wait_for_the_disk(dsn: str, record
 
     await journal.aclose()
     noted = await read(dsn, "SELECT string_agg(state || ' ' || promise, ', ' ORDER BY ctid) FROM promised")
-    assert "0 on, 6 off, 0 on, 5 on, 0 on, 0 on, 5 on, 6 on" == noted
+    assert "0 on, 6 off, 0 on, 5 on, 0 on, 0 on, 5 on, 6 on, 0 on, 6 on" == noted
 
 
 async def test_leases_count_on_the_clock_of_the_database(
