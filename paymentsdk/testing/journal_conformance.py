@@ -33,7 +33,7 @@ from paymentsdk.journal import (
     StoredResponse,
     derive_key,
 )
-from paymentsdk.journal._states import CLOSED, OPEN, digest
+from paymentsdk.journal._states import CLOSED, NO_LIMIT, OPEN, digest
 from paymentsdk.testing._expectation import expect
 
 __all__ = ["CASES", "Case", "MakeJournal"]
@@ -43,6 +43,10 @@ MakeJournal: TypeAlias = Callable[[Callable[[], float]], Journal]
 
 _LEASE = 60.0
 _BODY = b'{"total_amount":"24.90"}'
+#: Records of which none may be left out.
+_MANY = 1_100
+#: Seconds after which nothing comes any more.
+_PATIENCE = 30.0
 
 
 class Case(Struct, frozen=True):
@@ -137,9 +141,9 @@ async def _a_record_is_kept_whole(processes: Processes) -> None:
 
 @_case
 async def _nothing_of_a_record_is_rounded(processes: Processes) -> None:
-    """An empty body, which recovery can send, is not a missing one; times have fractions, names any letters."""
+    """An empty body, which recovery can send, is not a missing one; times have fractions, names 200 of any letters."""
     record = structs.replace(
-        _record("Tisch 7 \u2013 caf\u00e9 \u2615", body=b""),
+        _record(("Tisch 7 \u2013 cafe\u0301, caf\u00e9 \u2615 " * 10)[:200], body=b""),
         account=None,
         headers={},
         begun=1_700_000_000.123456,
@@ -186,6 +190,51 @@ async def _a_record_is_begun_once(processes: Processes) -> None:
 
 
 @_case
+async def _its_owner_may_begin_a_record_again(processes: Processes) -> None:
+    """Who did not hear that a record was begun, since a connection was lost, begins it again, and is told the same."""
+    record = _record()
+    first = await processes.journal().begin(record, lease=_LEASE)
+
+    again = await processes.journal().begin(record, lease=_LEASE)
+
+    expect(again == first, f"{again} in place of {first}")
+
+
+@_case
+async def _changes_do_not_undo_each_other(processes: Processes) -> None:
+    """Each change is made to the row as it is then: whatever else is written at the same moment, `DONE` stays."""
+    first, second = processes.journal(), processes.journal()
+    for number in range(12):
+        key = (record := _record(f"n-{number}")).key
+        await first.begin(record, lease=_LEASE)
+        rejected = Resolution(state=RecordState.REFUSED, reason="no")
+        works = [
+            first.renew(key, owner="a/1", lease=_LEASE) if number % 2 else first.resolve(key, rejected, owner="a/1"),
+            second.resolve(key, _done(), owner="somebody/1"),
+        ]
+        await asyncio.gather(*(works if number % 3 else reversed(works)))
+        row = await processes.journal().get(key)
+        expect(row is not None and row.state is RecordState.DONE, f"left {row!r}")
+
+
+@_case
+async def _who_gives_up_keeps_nobody_waiting(processes: Processes) -> None:
+    """A call that is cancelled at any moment, also in the middle of a change, does not keep the others out."""
+    for turns in range(6):
+        cancelled = asyncio.ensure_future(processes.journal().begin(_record(f"n-{turns}"), lease=_LEASE))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        cancelled.cancel()
+        await asyncio.gather(cancelled, return_exceptions=True)
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                action, _ = await processes.journal().begin(_record(f"after n-{turns}"), lease=_LEASE)
+        except TimeoutError:
+            raise AssertionError("a call that was cancelled keeps the others waiting") from None
+        expect(action is Action.SEND, f"{action} for a record of another name")
+
+
+@_case
 async def _other_bytes_are_a_conflict(processes: Processes) -> None:
     """A second request under the same name is rejected in every state, and changes nothing."""
     journal = processes.journal()
@@ -202,7 +251,7 @@ async def _other_bytes_are_a_conflict(processes: Processes) -> None:
 async def _a_finished_record_returns_its_response(processes: Processes) -> None:
     """Who names a finished record once more gets its state, reason and response."""
     rejected = Resolution(
-        state=RecordState.REFUSED, reason="no funds", response=StoredResponse(402, {}, b"\x00\xff no text")
+        state=RecordState.REFUSED, reason="no funds " * 200, response=StoredResponse(402, {}, b"\x00\xff no text")
     )
     expired = Resolution(state=RecordState.EXPIRED, reason="too late")
     abandoned = Resolution(state=RecordState.ABANDONED, reason="by Ann")
@@ -223,6 +272,23 @@ async def _a_finished_record_returns_its_response(processes: Processes) -> None:
 
 
 @_case
+async def _what_others_write_is_read(processes: Processes) -> None:
+    """A journal that has read before sees what another process has written since."""
+    first, second = processes.journal(), processes.journal()
+    for number in range(2):
+        record = _record(f"n-{number}")
+        for state in (None, RecordState.UNKNOWN, RecordState.DONE):
+            if state is None:
+                await second.begin(record, lease=_LEASE)
+            else:
+                await second.resolve(record.key, Resolution(state=state), owner="a/1")
+            row = await second.get(record.key)
+            expect(await first.get(record.key) == row, f"read something else than {row!r}")
+            listed = [one for one in await first.records(tuple(RecordState)) if one.key == record.key]
+            expect(listed == [row], f"listed {listed!r} in place of {row!r}")
+
+
+@_case
 async def _a_lease_keeps_others_away(processes: Processes) -> None:
     """Until its lease ends, a record belongs to its owner; a renewed lease ends later."""
     first, second = processes.journal(), processes.journal()
@@ -235,8 +301,10 @@ async def _a_lease_keeps_others_away(processes: Processes) -> None:
     action, _ = await second.begin(_record(owner="b/1"), lease=_LEASE)
     expect(action is Action.IN_PROGRESS, f"{action} within the lease")
     expect(await second.claim(["77"], owner="b/1", lease=_LEASE) == [], "claimed within the lease")
+    before = await second.get(record.key)
     action, _ = await first.begin(_record(owner="a/2"), lease=_LEASE)
     expect(action is Action.WAIT, f"{action} in the process of the owner")
+    expect(await second.get(record.key) == before, "who has to wait has changed the row")
 
 
 @_case
@@ -367,6 +435,19 @@ async def _a_claim_has_a_limit(processes: Processes) -> None:
 
 
 @_case
+async def _nothing_is_left_out_of_many(processes: Processes) -> None:
+    """`records` and `claim` return all there is, where the *limit* is higher: who recovers goes by that."""
+    journal = processes.journal()
+    await asyncio.gather(*(journal.begin(_record(f"n-{number}"), lease=_LEASE) for number in range(_MANY)))
+    processes.time += _LEASE
+
+    listed = await journal.records([RecordState.PENDING], limit=NO_LIMIT)
+    claimed = await journal.claim(["77"], owner="b/1", lease=_LEASE, limit=NO_LIMIT)
+
+    expect((len(listed), len(claimed)) == (_MANY, _MANY), f"{len(listed)} and {len(claimed)} of {_MANY}")
+
+
+@_case
 async def _a_row_is_claimed_once(processes: Processes) -> None:
     """Of many processes that claim at the same time, each row goes to one."""
     journals = [processes.journal() for _ in range(3)]
@@ -410,6 +491,7 @@ async def _retention_leaves_a_tombstone(processes: Processes) -> None:
 
     expect(await journal.purge(500.0) == 0, "purged what is not that old")
     expect(await journal.purge(500.1) == len(CLOSED), "not every closed record was purged")
+    expect(await journal.purge(500.1) == 0, "purged what it had purged before")
 
     for state, row in before.items():
         now = await processes.journal().get(_record(state.value).key)

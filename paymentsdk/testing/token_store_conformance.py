@@ -115,8 +115,9 @@ async def _an_empty_store_has_no_pair(make_store: MakeStore) -> None:
 
 @_case(TokenStore)
 async def _a_pair_is_kept_whole(make_store: MakeStore) -> None:
-    """Another process loads all four members as they were saved, also where some are ``None``."""
-    for pair in (_PAIR, TokenPair(access_token=_BARE)):
+    """Another process loads all four members as they were saved, also where some are ``None``, or long."""
+    long = structs.replace(_PAIR, access_token=_ACCESS * 200, refresh_token=_GRANT * 200)
+    for pair in (_PAIR, TokenPair(access_token=_BARE), long):
         await make_store().save(pair)
         kept = await make_store().load()
         expect(kept == pair, "another pair than was saved")
@@ -124,19 +125,28 @@ async def _a_pair_is_kept_whole(make_store: MakeStore) -> None:
 
 @_case(TokenStore)
 async def _the_last_pair_counts(make_store: MakeStore) -> None:
-    """A saved pair replaces the one before it, for every process, also one that has loaded it."""
+    """A saved pair replaces the one before it, for every process, whatever the clocks say that made them."""
     stores = [make_store() for _ in range(2)]
-    for number in range(4):
-        await stores[number % 2].save(_pair(number))
+    for number in (0, 1, 3, 2):
+        pair = structs.replace(_pair(number), expires_at=_NOW + number)
+        await stores[number % 2].save(pair)
         for store in (*stores, make_store()):
-            expect(await store.load() == _pair(number), f"not the pair that was saved as number {number}")
+            expect(await store.load() == pair, f"not the pair that was saved as number {number}")
 
 
 @_case(TokenStore)
 async def _pairs_of_many_are_not_mixed(make_store: MakeStore) -> None:
-    """Whoever saves at the same moment, a pair is kept whole: that of one of them."""
+    """Whoever saves at the same moment, a pair is there, and whole: that of one of them."""
     pairs = [_pair(number) for number in range(8)]
-    await asyncio.gather(*(make_store().save(pair) for pair in pairs))
+    await make_store().save(pairs[0])
+
+    async def save(pair: TokenPair) -> None:
+        await make_store().save(pair)
+
+    async def load(_: TokenPair) -> None:
+        expect(await make_store().load() in pairs, "no pair, or one that nobody saved, while another one is saved")
+
+    await asyncio.gather(*(work(pair) for pair in pairs for work in (save, load)))
     expect(await make_store().load() in pairs, "a pair that nobody saved")
 
 
@@ -173,7 +183,7 @@ async def _one_at_a_time_holds_the_pair(make_store: MakeStore) -> None:
 
 @_case(LockingTokenStore)
 async def _a_lock_is_let_go(make_store: MakeStore) -> None:
-    """Whoever fails inside, or gives up waiting, does not keep it from the others."""
+    """Whoever fails or is cancelled inside, or gives up waiting, does not keep it from the others."""
     first, second = _locking(make_store()), _locking(make_store())
 
     async def wait() -> None:
@@ -188,6 +198,20 @@ async def _a_lock_is_let_go(make_store: MakeStore) -> None:
             await asyncio.gather(waiting, return_exceptions=True)
             expect(waiting.cancelled(), "two were inside at once")
             raise LookupError  # Stands for whatever goes wrong.
+    inside = asyncio.Event()
+
+    async def hold() -> None:
+        async with first.lock():
+            inside.set()
+            await asyncio.Event().wait()
+
+    holding = asyncio.create_task(hold())
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            await inside.wait()
+    finally:
+        holding.cancel()
+        await asyncio.gather(holding, return_exceptions=True)
     async with asyncio.timeout(_PATIENCE), second.lock():
         pass
 
@@ -245,18 +269,21 @@ async def _a_refresh_can_begin_before_a_pair_is_saved(make_store: MakeStore) -> 
 
 @_case(MarkingTokenStore)
 async def _a_refresh_belongs_to_its_pair(make_store: MakeStore) -> None:
-    """Of another pair no refresh is under way."""
+    """Of another pair no refresh is under way, also of one whose tokens differ in upper and lower case alone."""
     await _marking(make_store()).begin_refresh(_PAIR, _NOW)
-    expect(await _marking(make_store()).unfinished_refresh(_pair(2)) is None, "a refresh of another pair")
+    for other in (_pair(2), structs.replace(_PAIR, access_token=_ACCESS.swapcase(), refresh_token=_GRANT.swapcase())):
+        expect(await _marking(make_store()).unfinished_refresh(other) is None, "a refresh of another pair")
 
 
 @_case(MarkingTokenStore)
 async def _a_refresh_that_ended_is_forgotten(make_store: MakeStore) -> None:
-    """A saved pair forgets the refresh that it came of, and so does `end_refresh`, which may come twice."""
+    """A saved pair forgets the refresh that it came of; so does `end_refresh`, twice as well, which leaves the pair."""
+    await make_store().save(_PAIR)
     await _marking(make_store()).begin_refresh(_PAIR, _NOW)
     for _ in range(2):
         await _marking(make_store()).end_refresh()
         expect(await _marking(make_store()).unfinished_refresh(_PAIR) is None, "a refresh that was ended")
+        expect(await make_store().load() == _PAIR, "the pair is gone with its mark")
     await _marking(make_store()).begin_refresh(_PAIR, _NOW)
     await make_store().save(_pair(2))
     for pair in (_PAIR, _pair(2)):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import unicodedata
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from msgspec import structs
@@ -78,8 +79,9 @@ class MemoryJournal:
     async def purge(self, before: float) -> int:
         """See `Journal`."""
         old = [row for row in self.rows.values() if row.state in _states.CLOSED and row.begun < before]
-        self.rows.update({row.key: _states.tombstone(row) for row in old})
-        return len(old)
+        purged = {row.key: left for row in old if (left := _states.tombstone(row)) != row}
+        self.rows.update(purged)
+        return len(purged)
 
     async def aclose(self) -> None:
         """See `Journal`."""
@@ -281,6 +283,96 @@ async def makes_rows(self, key: str, resolution: Resolution, *, owner: str) -> R
     return await MemoryJournal.resolve(self, key, resolution, owner=owner) if key in self.rows else None
 
 
+@breaking("begin")
+async def cuts_names(self, record: Record, *, lease: float) -> tuple[Action, Record]:
+    """Keeps names in a column of 64 characters."""
+    return await MemoryJournal.begin(self, structs.replace(record, name=record.name[:64]), lease=lease)
+
+
+@breaking("begin")
+async def normalises_names(self, record: Record, *, lease: float) -> tuple[Action, Record]:
+    """Keeps what looks the same as the same."""
+    name = unicodedata.normalize("NFC", record.name)
+    return await MemoryJournal.begin(self, structs.replace(record, name=name), lease=lease)
+
+
+@breaking("begin")
+async def forgets_who_began(self, record: Record, *, lease: float) -> tuple[Action, Record]:
+    """Has the owner wait for itself."""
+    row = self.rows.get(record.key)
+    if row is not None and row.owner == record.owner:
+        return Action.WAIT, row
+    return await MemoryJournal.begin(self, record, lease=lease)
+
+
+@breaking("resolve")
+async def resolves_in_two_steps(self, key: str, resolution: Resolution, *, owner: str) -> Record:
+    """Reads in one transaction, and writes in another."""
+    row = self.rows[key]
+    await asyncio.sleep(0)
+    self.rows[key] = _states.resolve_record(row, resolution, owner=owner, now=self.now())
+    return self.rows[key]
+
+
+@breaking("renew")
+async def renews_in_two_steps(self, key: str, *, owner: str, lease: float) -> Record:
+    """Reads in one transaction, and writes in another."""
+    row = self.rows[key]
+    await asyncio.sleep(0)
+    self.rows[key] = _states.renew_lease(row, owner=owner, now=self.now(), lease=lease)
+    return self.rows[key]
+
+
+class KeepsItsTransaction(MemoryJournal):
+    """Begins in a transaction that it ends only if nobody gives up."""
+
+    transactions: ClassVar[dict[int, asyncio.Lock]] = {}
+
+    async def begin(self, record: Record, *, lease: float) -> tuple[Action, Record]:
+        """See `Journal`."""
+        transaction = self.transactions.setdefault(id(self.rows), asyncio.Lock())
+        await transaction.acquire()
+        await asyncio.sleep(0)
+        transaction.release()
+        return await MemoryJournal.begin(self, record, lease=lease)
+
+
+@breaking("resolve")
+async def cuts_reasons(self, key: str, resolution: Resolution, *, owner: str) -> Record:
+    """Keeps reasons in a column of 255 characters."""
+    cut = structs.replace(resolution, reason=resolution.reason[:255])
+    return await MemoryJournal.resolve(self, key, cut, owner=owner)
+
+
+@breaking("records")
+async def lists_what_it_has_read(self, among: Collection[RecordState], *, limit: int = 1000):
+    """Reads all in the transaction of its first read."""
+    self.read = getattr(self, "read", None) or dict(self.rows)
+    return await MemoryJournal(self.read, self.now).records(among, limit=limit)
+
+
+@breaking("begin")
+async def extends_the_lease_of_another_call(self, record: Record, *, lease: float) -> tuple[Action, Record]:
+    """Writes a row that it only had to read."""
+    action, row = await MemoryJournal.begin(self, record, lease=lease)
+    if action is Action.WAIT:
+        self.rows[row.key] = structs.replace(row, lease_until=self.now() + lease)
+    return action, row
+
+
+@breaking("records")
+async def lists_a_thousand(self, among: Collection[RecordState], *, limit: int = 1000):
+    """Has a limit of its own."""
+    return await MemoryJournal.records(self, among, limit=min(limit, 1000))
+
+
+@breaking("purge")
+async def counts_what_is_old(self, before: float) -> int:
+    """Counts also what it has purged before."""
+    await MemoryJournal.purge(self, before)
+    return sum(row.state in _states.CLOSED and row.begun < before for row in self.rows.values())
+
+
 @breaking("aclose")
 async def stays_open(self) -> None:
     """Goes on after its end."""
@@ -300,12 +392,21 @@ async def raises_what_its_database_raises(self, key: str) -> Record | None:
         ("a record is kept whole", changes_bytes),
         ("nothing of a record is rounded", takes_empty_for_missing),
         ("nothing of a record is rounded", keeps_whole_seconds),
+        ("nothing of a record is rounded", cuts_names),
+        ("nothing of a record is rounded", normalises_names),
         ("credentials of a payer are not kept for ever", writes_the_state_alone),
         ("credentials of a payer are not kept for ever", claims_without_a_body),
         ("a record is begun once", always_sends),
+        ("its owner may begin a record again", forgets_who_began),
+        ("changes do not undo each other", resolves_in_two_steps),
+        ("changes do not undo each other", renews_in_two_steps),
+        ("who gives up keeps nobody waiting", KeepsItsTransaction),
         ("other bytes are a conflict", compares_no_bytes),
         ("a finished record returns its response", forgets_responses),
+        ("a finished record returns its response", cuts_reasons),
+        ("what others write is read", lists_what_it_has_read),
         ("a lease keeps others away", renews_nothing),
+        ("a lease keeps others away", extends_the_lease_of_another_call),
         ("the pending of the dead is in doubt", renews_what_was_lost),
         ("only the owner settles", lets_everybody_settle),
         ("nothing replaces done", lets_the_last_word_win),
@@ -316,16 +417,21 @@ async def raises_what_its_database_raises(self, key: str) -> Record | None:
         ("a claim has a limit", claims_all_there_is),
         ("a claim has a limit", lists_all_there_is),
         ("a claim has a limit", forgets_what_it_has_claimed),
+        ("nothing is left out of many", lists_a_thousand),
         ("a row is claimed once", claims_what_another_claims),
         ("a key is the identity", compares_no_case),
         ("retention leaves a tombstone", purges_names),
+        ("retention leaves a tombstone", counts_what_is_old),
         ("an unknown key is an error", makes_rows),
         ("a closed journal says so", stays_open),
         ("a closed journal says so", raises_what_its_database_raises),
     ],
 )
-async def test_a_journal_that_breaks_a_rule_is_found_out(name: str, broken: type[MemoryJournal]) -> None:
+async def test_a_journal_that_breaks_a_rule_is_found_out(
+    name: str, broken: type[MemoryJournal], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """For every rule there is a journal that breaks it, and the case of the rule says so."""
+    monkeypatch.setattr("paymentsdk.testing.journal_conformance._PATIENCE", 0.1)
     (case,) = (case for case in CASES if case.name == name)
     rows: dict[str, Record] = {}
 
