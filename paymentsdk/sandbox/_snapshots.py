@@ -81,8 +81,8 @@ class Snapshots:
             return
         # A crash or a full disk leaves the earlier one of this name as it is.
         unfinished = path.with_name(f"{path.name}.unfinished")
+        _remove(unfinished)
         try:
-            unfinished.unlink(missing_ok=True)
             with naming(str(path)), closing(sqlite3.connect(unfinished)) as connection:
                 # What is not finished need not outlive a crash.
                 connection.execute("PRAGMA synchronous = OFF")
@@ -92,7 +92,7 @@ class Snapshots:
                 os.fsync(file.fileno())
             unfinished.replace(path)
         finally:
-            unfinished.unlink(missing_ok=True)
+            _remove(unfinished)
 
     @contextmanager
     def kept(self, name: str) -> Iterator[sqlite3.Connection]:
@@ -116,3 +116,9 @@ class Snapshots:
         if not _NAME.fullmatch(name):
             raise ValueError(f"a snapshot is called by 1 to 64 letters, digits, _ or -, not {name!r}")
         return None if self._path is None else Path(f"{self._path}.{name}.snapshot")
+
+
+def _remove(path: Path) -> None:
+    """Remove a database, and what SQLite leaves beside it on a full disk or in a crash."""
+    for left in ("", "-wal", "-shm", "-journal"):
+        path.with_name(path.name + left).unlink(missing_ok=True)

@@ -112,8 +112,9 @@ class Store:
             self._connection = sqlite3.connect(
                 path or ":memory:", isolation_level=None, check_same_thread=False, timeout=0.5
             )
-            # Also when what follows fails, or when nobody closes a sandbox that was never started.
-            self._close = weakref.finalize(self, self._connection.close)
+        # Also when nobody closes a sandbox that was never started.
+        self._close = weakref.finalize(self, self._connection.close)
+        with self.opening():
             is_new = not check_file(self._connection)
             if path:
                 # With a write-ahead log a commit is in the operating system's hands before the response leaves: a

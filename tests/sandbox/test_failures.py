@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 
 import pytest
 
@@ -291,6 +291,20 @@ async def test_a_snapshot_that_is_not_finished_leaves_the_earlier_one(tmp_path, 
     assert "POST /_sandbox/snapshot: disk full" in capsys.readouterr().err
     assert {"sandbox.db.kept.snapshot"} == files
     assert ([404, 200], 1) == (restored, len(sellers))
+
+
+@pytest.mark.control("paymentsdk.sandbox._store.Store.opening", lambda self: nullcontext(), raises=sqlite3.Error)
+async def test_a_start_that_failed_lets_go_of_its_file(tmp_path, monkeypatch):
+    """Whoever keeps the error, and makes room, can start another one at once."""
+    path = str(tmp_path / "sandbox.db")
+    with monkeypatch.context() as full:
+        full.setattr(sqlite3, "connect", cramped)
+        with pytest.raises((OSError, sqlite3.Error)) as failed:
+            Sandbox(db=path)
+    async with Sandbox(db=path) as sandbox:
+        assert [] == sandbox.ledger()
+
+    assert "full" in str(failed.value)
 
 
 @pytest.mark.parametrize("left", ["", ".unfinished"], ids=["under its name", "unfinished"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
 from itertools import count
 from types import SimpleNamespace
@@ -122,3 +123,24 @@ async def test_a_stop_does_not_wait_for_a_snapshot(busy, monkeypatch, tmp_path):
 
     assert 1 == len(failed)
     assert [] == [file.name for file in tmp_path.iterdir() if "snapshot" in file.name]
+
+
+@pytest.mark.control("paymentsdk.sandbox._snapshots._remove", lambda path: path.unlink(missing_ok=True))
+def test_nothing_is_left_beside_a_snapshot_that_failed(tmp_path):
+    """SQLite leaves its log there where it cannot write all of it into the file, as on a full disk."""
+
+    def fail() -> None:
+        with _snapshots.Snapshots(str(tmp_path / "sandbox.db")).new("cut") as copy:
+            copy.executescript("PRAGMA journal_mode = WAL; CREATE TABLE half (done);")
+            # As long as another connection is open, the log stays as well.
+            reader.append(sqlite3.connect(tmp_path / "sandbox.db.cut.snapshot.unfinished"))
+            reader[0].execute("SELECT * FROM half")
+            raise RuntimeError("the disk is full")
+
+    reader: list[sqlite3.Connection] = []
+    with pytest.raises(RuntimeError):
+        fail()
+    left = list(tmp_path.iterdir())
+    reader[0].close()
+
+    assert [] == left
