@@ -109,7 +109,7 @@ def _day(value: object) -> object:
 
 
 def dates_as_sent(response: object, sent: object, names: Collection[str]) -> object:
-    """Return *answer* with the dates, which have these *names*, that *sent* has in the same places."""
+    """Return *response* with the dates, which have these *names*, that *sent* has in the same places."""
     match response, sent:
         case dict(), dict():
             return {

@@ -195,7 +195,7 @@ def http(status: int = 200, body: bytes = b"{}", *fields: str, length: int | Non
 
 
 def always(response: bytes) -> Script:
-    """Return a script that gives *answer* to every request."""
+    """Return a script that gives *response* to every request."""
 
     async def script(peer: Peer) -> None:
         async for _ in peer.requests():
