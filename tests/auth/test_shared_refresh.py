@@ -28,6 +28,7 @@ from paymentsdk import (
 )
 from paymentsdk.testing import FakeClock
 from tests.auth.platform import START, Platform
+from tests.conftest import PATIENCE
 
 SHORT = [Timeout(total=0.1), Timeout(attempt=0.1)]
 HASTY = RetryPolicy(attempts=1)
@@ -272,7 +273,7 @@ async def closed_after(client: PaymentsClient, clock: FakeClock, seconds: float,
         await asyncio.sleep(0)
     assert not closing.done()
     clock.advance(0.001)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await closing
 
 

@@ -17,6 +17,7 @@ from paymentsdk import (
     TokenPair,
 )
 from paymentsdk.testing import MemoryTransport
+from tests.conftest import PATIENCE
 from tests.engine.issuer import ONCE, ORDER, START, Issuer, SlowStore, Unsure, counted
 
 
@@ -340,7 +341,7 @@ async def test_closing_does_not_wait_for_another_process(
         call = asyncio.create_task(client.orders.get("ORD1"))
         await until(lambda: token._flight is not None)
         call.cancel()
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(PATIENCE):
             await client.aclose()
     await until(lambda: token._flight is None)
 

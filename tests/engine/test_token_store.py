@@ -22,6 +22,7 @@ from paymentsdk import (
     Response,
     TokenPair,
 )
+from tests.conftest import PATIENCE
 from tests.engine.issuer import ONCE, START
 
 # --- what other processes saved ---------------------------------------------------------------------------------------
@@ -192,7 +193,7 @@ async def test_a_refresh_that_fails_lets_the_next_one_try(make_client, issuer, p
     with pytest.raises(RefreshFailed):
         await client.orders.get("ORD1")
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await wait_for(FileTokenStore(path))
 
 
@@ -229,7 +230,7 @@ async def test_who_begins_with_a_live_pair_waits_for_nobody(make_client, issuer,
     await FileTokenStore(path).save(issuer.pair(expires_at=START + 3600))
     client = make_client(issuer, auth=RefreshingToken(store=FileTokenStore(path)))
 
-    async with FileTokenStore(path).lock(), asyncio.timeout(10):
+    async with FileTokenStore(path).lock(), asyncio.timeout(PATIENCE):
         assert "ORD1" == (await client.orders.get("ORD1")).id
 
     assert [] == issuer.refreshes
@@ -278,7 +279,7 @@ async def test_who_gives_up_waiting_for_the_lock(path) -> None:
         waiter.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiter
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await wait_for(store)
 
 
@@ -306,7 +307,7 @@ async def test_the_lock_of_a_process_that_dies_is_gone_with_it(path, monkeypatch
         await asyncio.sleep(0)
     waited = not waiter.done()
     worker.kill()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await waiter
         await worker.wait()
 

@@ -17,6 +17,7 @@ from paymentsdk.errors import ClientClosed
 from paymentsdk.testing._fault_server import FaultServer, Peer, always, http, unanswered_port
 from paymentsdk.transports._aiohttp_connections import Attempt
 from paymentsdk.transports.aiohttp import AiohttpTransport
+from tests.conftest import PATIENCE
 
 
 async def test_closing_waits_for_nobody() -> None:
@@ -79,7 +80,7 @@ async def test_closing_waits_for_every_response(until) -> None:
             event.set()
             assert 201 == (await sending).status
 
-        await asyncio.wait_for(closing, 10)
+        await asyncio.wait_for(closing, PATIENCE)
         await server.all_hung_up()
 
 
@@ -109,12 +110,12 @@ async def test_closing_while_a_connection_is_opened() -> None:
     """Nothing was sent, and the request says so: to call it in doubt would have somebody look for money."""
     transport = AiohttpTransport(drain=0)
     with unanswered_port() as port:
-        request = Request("POST", f"http://127.0.0.1:{port}/", connect_timeout=0.2)
+        request = Request("POST", f"http://127.0.0.1:{port}/", connect_timeout=2 * PATIENCE)
         sending = asyncio.create_task(transport.send(request))
         await asyncio.sleep(0)
         await transport.aclose()
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             with pytest.raises(ClientClosed, match="closed while the request waited"):
                 await sending
 
@@ -133,7 +134,7 @@ async def test_closing_breaks_off_what_a_peer_does_not_take() -> None:
         sending = asyncio.create_task(transport.send(Request("POST", server.url(), {}, b"x" * 30_000_000)))
         await arrived.wait()
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             await transport.aclose()
             with pytest.raises(SendFailed) as failed:
                 await sending

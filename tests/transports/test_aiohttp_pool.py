@@ -56,7 +56,7 @@ async def test_one_after_the_other_share_one_connection(transport: AiohttpTransp
 
 
 @pytest.mark.control("paymentsdk.transports._gate.Gate.wait", wait_and_forget, raises=SendFailed)
-async def test_no_place_is_lost_with_a_waiter(limited: AiohttpTransport, until) -> None:
+async def test_no_place_is_lost_with_a_waiter(limited: AiohttpTransport, until, patience: float) -> None:
     """A waiter that is cancelled as it gets its place leaves it to the next."""
     go_on = asyncio.Event()
 
@@ -69,7 +69,7 @@ async def test_no_place_is_lost_with_a_waiter(limited: AiohttpTransport, until) 
     async with FaultServer(script) as server:
 
         async def send(target: str) -> int:
-            return (await limited.send(Request("GET", server.url(target), connect_timeout=1.0))).status
+            return (await limited.send(Request("GET", server.url(target), connect_timeout=patience))).status
 
         async def first() -> int:
             status = await send("/a")

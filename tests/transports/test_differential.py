@@ -13,6 +13,7 @@ from paymentsdk import AiohttpTransport, Request, SendFailed, Transport
 from paymentsdk.testing._fault_server import FaultServer, Peer, http
 from paymentsdk.testing.transport_conformance import AIOHTTP_DEVIATIONS
 from paymentsdk.testing.transport_conformance._shapes import MALFORMED, SURPLUS
+from tests.conftest import PATIENCE
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -130,7 +131,7 @@ TRANSPORTS: dict[str, Callable[[], Transport]] = {"aiohttp": aiohttp_transport, 
 async def verdict(transport: Transport, request: Request) -> object:
     """Return what comes of *request*."""
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             response = await transport.send(request)
     except SendFailed as failure:
         return "sent" if failure.sent else "not sent"
