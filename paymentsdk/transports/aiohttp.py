@@ -1,12 +1,23 @@
 """The default transport: an adapter over `aiohttp.ClientSession`, built on public parts of aiohttp only.
 
-What moving money needs, and aiohttp does not do by itself:
+Read `AiohttpTransport.send` first, and `_exchange`, which it calls. What moving money needs, and aiohttp does not do by
+itself:
 
 - A connection on which bytes arrived while it was idle carries no further request (`_aiohttp_connections.Wire`).
 - Requests that wait for a connection are served in the order in which they asked (`_gate.Gate`).
 - Nothing is sent twice within one attempt: aiohttp resends some requests by itself (`Connector.connect`).
-- A response that is cut off fails, however its connection ended (`_read`).
-- Every failure says whether a byte of the request can have left this machine, and holds no credential.
+- What could be read in two ways is not sent (`_checked`), and not believed (`_unusable`).
+- A response that is cut off fails, however its connection ended (`_read`), and none is larger than was asked for.
+- Every failure says whether a byte of the request can have left this machine, and holds no credential
+  (`_failure_of`, `_aiohttp_failures`): the text of aiohttp's errors can show the token.
+
+What a service needs that lives longer than a request:
+
+- It is closed in good order: requests in flight get their time, and whoever waits learns that nothing was sent
+  (`aclose`, `_cancelled_it`).
+- It follows its program to a new event loop, and a forked child leaves the connections to its parent (`_open`,
+  `Process`).
+- A session, proxies, traces and the options of the connector are the program's own (`_aiohttp_options`).
 """
 
 from __future__ import annotations

@@ -85,6 +85,15 @@ async def test_aiohttp_conforms(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
+def test_aiohttp_conforms_on_uvloop(case: Case) -> None:
+    """It does so on the event loop that many services run on, which reads and closes in its own way."""
+    factory = pytest.importorskip("uvloop").new_event_loop
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(case.run(made(AiohttpTransport), AIOHTTP_DEVIATIONS))
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
 async def test_aiohttp_on_an_injected_session(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a session that was set without care it keeps every rule but those that are declared, which it breaks."""
     monkeypatch.setattr(_load, "_MANY", 1_000)  # The session of our own has done it with all.
