@@ -15,6 +15,7 @@ from aiohttp.abc import ResolveResult
 
 from paymentsdk import Request, SendFailed
 from paymentsdk.testing._fault_server import FaultServer, Peer, always, http
+from paymentsdk.transports._aiohttp_connections import Wire
 from paymentsdk.transports._gate import Gate
 from paymentsdk.transports.aiohttp import AiohttpTransport
 from tests.transports.sending import failed
@@ -317,6 +318,47 @@ async def test_nobody_waits_behind_a_request_that_was_not_taken(transport: Aioht
             assert status == (await asyncio.wait_for(transport.send(request), 5)).status
         assert 2 == server.opened
         done.set()
+
+
+def leaves_unseen(wire: Wire) -> None:
+    """Give the place of a connection to the next, whatever is left on it."""
+    wire.busy = False
+    wire.gate.leave(wire.host)
+
+
+def small_socket(address: tuple) -> socket.socket:
+    """Make a socket that takes little off one's hands, as one to a slow network does."""
+    made = socket.socket(*address[:3])
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    return made
+
+
+@pytest.mark.control("paymentsdk.transports._aiohttp_connections.Wire.release", leaves_unseen, raises=TimeoutError)
+async def test_nobody_waits_behind_what_the_system_has_not_taken(patience: float) -> None:
+    """On a slow network, some of a request that is not large waits with us as well."""
+    done = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        if peer.number == 0:
+            await peer._reader.readuntil(b"\r\n\r\n")
+            peer._writer.transport.pause_reading()
+            await peer.write(http(413))
+            await done.wait()
+        else:
+            await peer.request()
+            await peer.write(http(201))
+
+    transport = AiohttpTransport(drain=0.1, socket_factory=small_socket)
+    async with FaultServer(script) as server:
+        server._server.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        try:
+            for length, status in ((60_000, 413), (2, 201)):
+                request = Request("POST", server.url(), {}, b"x" * length)
+                assert status == (await asyncio.wait_for(transport.send(request), patience)).status
+            assert 2 == server.opened
+        finally:
+            done.set()
+            await transport.aclose()
 
 
 async def test_a_cancelled_upload_ends(transport: AiohttpTransport) -> None:
