@@ -361,6 +361,45 @@ async def test_nobody_waits_behind_what_the_system_has_not_taken(patience: float
             await transport.aclose()
 
 
+async def test_the_options_of_the_connector_hold_where_they_can() -> None:
+    """How long a connection is kept says nothing about one that is not: it is no reason to reject a fresh request."""
+    transport = AiohttpTransport(drain=0.1, keepalive_timeout=60.0)
+    async with FaultServer(always(http())) as server:
+        for fresh in (False, True, False):
+            assert 200 == (await transport.send(Request("GET", server.url(), fresh=fresh))).status
+        assert 2 == server.opened
+        await transport.aclose()
+
+
+@pytest.mark.control("paymentsdk.transports._aiohttp_connections._heard", lambda closed: None)
+async def test_an_idle_connection_may_break(transport: AiohttpTransport, until) -> None:
+    """Nobody has asked for how it ends, so nothing is reported, also after a response that was waited for."""
+    reported, go_on, broken = [], asyncio.Event(), asyncio.Event()
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context["message"]))
+
+    async def script(peer: Peer) -> None:
+        async for _ in peer.requests():
+            await peer.write(http(200, b"{", length=2))
+            await go_on.wait()
+            await peer.write(b"}")
+            if peer.number == 0:
+                await broken.wait()
+                peer.reset()
+
+    async with FaultServer(script) as server:
+        sending = asyncio.ensure_future(transport.send(Request("GET", server.url())))
+        await until(lambda: server.seen)
+        await turn()
+        go_on.set()
+        assert b"{}" == (await sending).body
+        broken.set()
+        await until(lambda: not transport.open_connections)
+        await transport.send(Request("GET", server.url()))  # With it, aiohttp forgets the connection.
+        gc.collect()
+
+    assert [] == reported
+
+
 async def test_a_cancelled_upload_ends(transport: AiohttpTransport) -> None:
     """What is left of a large body does not go out behind the back of a caller who has given up."""
     arrived, go_on, size = asyncio.Event(), asyncio.Event(), 0
