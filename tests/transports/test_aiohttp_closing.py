@@ -204,17 +204,19 @@ async def test_whose_cancellation_it_is(until) -> None:
     resolver = aiohttp.ThreadedResolver()
     resolver.resolve = never
     transport = AiohttpTransport(drain=0.0, resolver=resolver)
-    sending = [asyncio.ensure_future(transport.send(Request("GET", f"http://{host}.test/"))) for host in "abc"]
-    await until(lambda: len(waiting) == 3)
+    sending = [asyncio.ensure_future(transport.send(Request("GET", f"http://{host}.test/"))) for host in "abcd"]
+    await until(lambda: len(waiting) == 4)
 
     sending[0].cancel()
     await asyncio.wait(sending[:1])
     closing = asyncio.ensure_future(transport.aclose())
     sending[1].cancel()
+    await until(lambda: any(attempt.ended for attempt in transport._attempts.values()))
+    sending[3].cancel()  # Its end by the transport is on its way.
     await asyncio.wait(sending)
     await closing
 
-    assert [True, True, False] == [task.cancelled() for task in sending]
+    assert [True, True, False, True] == [task.cancelled() for task in sending]
     assert isinstance(sending[2].exception(), ClientClosed)
 
 

@@ -479,6 +479,7 @@ CONTROLS: list[tuple[str, type[AiohttpTransport] | Spoil]] = [
     ("chunks_that_break_on_the_way", has(ending_with_its_connection=ending_some_day)),
     ("another_protocol_is_no_response", has(_read=read_all, _read_at_once=nothing_at_once)),
     ("a_response_may_be_as_large_as_allowed", has(_read=read_too_little)),
+    ("chunks_above_the_limit_are_refused_at_once", has(_read=read_all, _read_at_once=nothing_at_once)),
     ("a_length_above_the_limit_is_refused_at_once", has(_read=read_all, _read_at_once=nothing_at_once)),
     ("a_body_without_end_is_not_taken_in", has(_read=read_much)),
     ("nothing_is_unpacked", has(_read=read_unpacked, _read_at_once=nothing_at_once)),

@@ -183,6 +183,16 @@ async def a_response_may_be_as_large_as_allowed(make: MakeTransport) -> None:
 
 
 @case
+async def chunks_above_the_limit_are_refused_at_once(make: MakeTransport) -> None:
+    """A body in chunks that comes along with its head is held to ``max_response`` as any other."""
+    chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nxxx\r\n0\r\n\r\n"
+    async with FaultServer(once(chunked)) as server, opened(make) as transport:
+        await limited(transport, server, 2)
+        response = await send(transport, Request("GET", server.url(), max_response=3))
+        expect(response.body == b"xxx", f"{response.body!r} came back, and 3 bytes were allowed")
+
+
+@case
 async def a_length_above_the_limit_is_refused_at_once(make: MakeTransport) -> None:
     """A response that says it is too large is rejected without waiting for its body."""
 
