@@ -99,7 +99,10 @@ class Wire(asyncio.BufferedProtocol):
         self.busy = False
         self.gate.leave(self.host)
         if self.large or self.transport.get_write_buffer_size():
-            self.handler.force_close()  # The peer may not have taken the request yet: the next would wait behind it.
+            # The peer may not have taken the request yet: the next would wait behind it, and the end of the connection
+            # for as long as the peer likes.
+            self.handler.force_close()
+            self.transport.abort()
 
     def discard(self) -> None:
         """Have no further request start on the connection, and fail one that has started."""

@@ -105,6 +105,7 @@ class Connection(asyncio.BufferedProtocol):
         "_drained",
         "_head",
         "_keep",
+        "_large",
         "_lower",
         "_most",
         "_partial",
@@ -117,7 +118,6 @@ class Connection(asyncio.BufferedProtocol):
         "_status",
         "_waiting",
         "_without_body",
-        "_writing",
         "generation",
         "server",
         "transport",
@@ -140,12 +140,12 @@ class Connection(asyncio.BufferedProtocol):
         self._chunks: Chunks | None = None
         self._expect("GET", 0, keep=True)
 
-    def _expect(self, method: str, most: int, *, keep: bool) -> None:
-        """Get ready for the response to a *method* request, with a body of at most *most* bytes."""
+    def _expect(self, method: str, most: int, *, keep: bool, large: bool = False) -> None:
+        """Get ready for the response to a *method* request, which may be *large*; it has at most *most* bytes."""
         self._without_body = method == "HEAD"
         self._most = most
         self._keep = keep
-        self._writing = False
+        self._large = large
         self._partial = b""
         self._head = b""
         #: The bytes that the body has; -1 if the head does not say.
@@ -242,7 +242,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def send(self, request: Request, message: memoryview, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Response]:
         """Write *message*, the bytes of *request*; return what the response will be set on."""
-        self._expect(request.method, request.max_response, keep=not request.fresh)
+        large = len(request.body) > PIECE
+        self._expect(request.method, request.max_response, keep=not request.fresh, large=large)
         self._waiting = waiting = loop.create_future()
         self.transport.write(message)
         return waiting
@@ -250,7 +251,6 @@ class Connection(asyncio.BufferedProtocol):
     async def send_large(self, request: Request) -> None:
         """Write the body of *request* as the socket takes it; stop when there is a response or the connection ends."""
         body = memoryview(request.body)
-        self._writing = True
         for start in range(0, len(body), PIECE):
             self.transport.write(body[start : start + PIECE])
             if self._paused:
@@ -258,7 +258,6 @@ class Connection(asyncio.BufferedProtocol):
                 await self._drained
             if self._waiting is None:
                 return
-        self._writing = False
 
     def pause_writing(self) -> None:
         """Hold a large body back until the socket has taken what was written."""
@@ -376,8 +375,10 @@ class Connection(asyncio.BufferedProtocol):
             headers = ResponseHeaders(self._head, self._lower)
             waiting.set_result(ConnectionResponse(self._status, headers, body, self._reused, self))
         self._reused = True
-        if self._writing:
-            self.abort()  # Closed, it would go on to write what is left.
+        if self._large or self.transport.get_write_buffer_size():
+            # The server may not have taken the request yet: the next would wait behind it, and the end of the
+            # connection for as long as the server likes.
+            self.abort()
         elif keep:
             self._pool.release(self)
         else:

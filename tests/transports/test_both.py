@@ -46,6 +46,37 @@ def test_a_transport_belongs_to_its_loop(kind) -> None:
     asyncio.run(transport.aclose())
 
 
+@both
+@pytest.mark.parametrize("size", [100_000, 5_000_000])
+async def test_nobody_waits_behind_a_request_that_was_not_taken(kind, size: int) -> None:
+    """A server may respond before it has read all: what is left of the request is not in the way of the next.
+
+    The system takes a large request off our hands long before the server does, so nobody can tell. The connection is
+    gone at once, and not only when the server has read the rest.
+    """
+    done = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        if peer.number == 0:
+            await peer._reader.readuntil(b"\r\n\r\n")
+            await peer.write(http(413))
+            await done.wait()
+            return
+        async for _ in peer.requests():
+            await peer.write(http(201))
+
+    transport = kind(drain=0.1)
+    async with FaultServer(script) as server:
+        try:
+            for length, status in ((size, 413), (2, 201)):
+                request = Request("POST", server.url(), {}, b"x" * length)
+                assert status == (await asyncio.wait_for(transport.send(request), 5)).status
+            assert (2, 1) == (server.opened, transport.open_connections)
+        finally:
+            done.set()
+            await transport.aclose()
+
+
 FORKING = """
 import asyncio, gc, importlib, os, signal, sys
 from paymentsdk import ClientClosed, Request, SendFailed

@@ -93,6 +93,32 @@ def test_a_loop_that_is_closed_is_left_for_the_next() -> None:
     asyncio.run(transport.aclose())
 
 
+async def test_nobody_waits_behind_what_the_system_has_not_taken() -> None:
+    """On a slow network, some of a request that is not large waits with us when its response comes."""
+    done = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        async for seen in peer.requests():
+            await peer.write(http(200))
+            if seen.target == "/first":
+                await peer._reader.readuntil(b"\r\n\r\n")
+                peer._writer.transport.pause_reading()
+                await peer.write(http(413))
+                await done.wait()
+                return
+
+    async with FaultServer(script) as server, opened() as transport:
+        server._server.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        await transport.send(Request("GET", server.url("/first")))
+        [connection] = transport._pool.connections
+        connection.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        for length, status in ((60_000, 413), (2, 200)):
+            request = Request("POST", server.url("/second"), {}, b"x" * length)
+            assert status == (await asyncio.wait_for(transport.send(request), 5)).status
+        assert (2, 1) == (server.opened, transport.open_connections)
+        done.set()
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.parametrize("forked", [True, False], ids=["noticed", "unnoticed"])
 def test_a_forked_child_leaves_the_connections_to_its_parent(forked: bool) -> None:
