@@ -324,15 +324,19 @@ class Trial:
         self.now = file.with_suffix(".now")
         watch = coverage.Coverage(data_file=None, config_file=False, include=[*files])
         watch.start()
-        for item, following in pairwise([*items, None]):
-            watch.switch_context(item.nodeid)
-            begun = time.process_time()  # A machine that is busy otherwise makes no test a slow one.
-            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-            self.seconds[item.nodeid] = time.process_time() - begun
-        watch.stop()
-        runners = {path: watch.get_data().contexts_by_lineno(path) for path in files}
-        file.write_bytes(pickle.dumps((runners, self.seconds, self.failed)))
-        os._exit(0)
+        try:
+            for item, following in pairwise([*items, None]):
+                watch.switch_context(item.nodeid)
+                begun = time.process_time()  # A machine that is busy otherwise makes no test a slow one.
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                self.seconds[item.nodeid] = time.process_time() - begun
+            watch.stop()
+            runners = {path: watch.get_data().contexts_by_lineno(path) for path in files}
+            file.write_bytes(pickle.dumps((runners, self.seconds, self.failed)))
+        finally:
+            if error := sys.exception():
+                self.now.write_text(f"{self.now.read_text()}: {error!r}")
+            os._exit(error is not None)  # To go on would remove the folder, which the other forks still need.
 
     def chosen(self, mutant: Mutant, known: Collection[str]) -> list[str]:
         """Return those of the *known* tests that there is time for.

@@ -25,9 +25,10 @@ def mutate(tests: Path) -> subprocess.CompletedProcess[str]:
     [
         ("import os, signal\ndef test_it(): os.kill(os.getpid(), signal.SIGKILL)", "ended with -9 at "),
         ("import os\ndef test_it(): os._exit(0)", "ended with 0 at "),
+        ("import pytest\ndef test_it(): pytest.exit('enough')", "test_it.py::test_it: Exit('enough')"),
         ("import nothing_of_this_name", "could not be run"),
     ],
-    ids=["killed", "ended", "not collected"],
+    ids=["killed", "ended", "interrupted", "not collected"],
 )
 def test_tests_that_could_not_be_run_give_no_score(tmp_path: Path, test: str, told: str):
     """A fork that dies while it learns which test runs which line takes its tests along: all mutants would survive."""
