@@ -134,10 +134,19 @@ class Line:
         self._prepare = prepare
         self._connection: Connection | None = None
 
-    async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Return what *work* returns. It is done again after a connection was lost, whatever it has committed."""
-        loop = asyncio.get_running_loop()
-        end, first = loop.time() + self._server.timeout, None
+    @property
+    def timeout(self) -> float:
+        """Seconds that a piece of work may take."""
+        return self._server.timeout
+
+    async def run(self, work: Callable[[Connection], Awaitable[T]], end: float) -> T:
+        """Return what *work* returns, until *end*, by the clock of the loop.
+
+        It is done again after a connection was lost, whatever it has committed.
+        """
+        loop, first = asyncio.get_running_loop(), None
+        if loop.time() >= end:
+            raise TimeoutError  # The connection, which others may have been using all the time, is left alone.
         while True:
             try:
                 async with asyncio.timeout_at(end):
@@ -177,11 +186,13 @@ class Line:
 class _Job(Generic[A, B]):
     """A piece of work that waits."""
 
-    __slots__ = ("future", "item")
+    __slots__ = ("end", "future", "item")
 
-    def __init__(self, item: A, future: asyncio.Future[B]) -> None:
+    def __init__(self, item: A, future: asyncio.Future[B], end: float) -> None:
         self.item = item
         self.future = future
+        self.end = end
+        """Until when, by the clock of the loop: however long others had the connection before."""
 
 
 class Lane(Generic[A, B]):
@@ -211,13 +222,16 @@ class Lane(Generic[A, B]):
         self._unavailable = unavailable
         self._most = most
         self._waiting: list[_Job[A, B]] = []
+        self._failed: Exception | None = None
+        """Why the work before could not be done: what has no time left was not even tried."""
         self._task: asyncio.Task[None] | None = None
         self._rest: asyncio.TimerHandle | None = None
 
     def do(self, item: A) -> asyncio.Future[B]:
         """Return what gets the result of *item*, which is done also if nobody waits for it any more."""
-        future: asyncio.Future[B] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Job(item, future))
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[B] = loop.create_future()
+        self._waiting.append(_Job(item, future, loop.time() + self._line.timeout))
         if self._task is None:
             self._stir()
             self._task = asyncio.create_task(self._work())
@@ -249,10 +263,11 @@ class Lane(Generic[A, B]):
     async def _together(self, jobs: Sequence[_Job[A, B]]) -> None:
         items = [job.item for job in jobs]
         try:
-            results = await self._line.run(lambda connection: self._run(connection, items))
+            results = await self._line.run(lambda connection: self._run(connection, items), jobs[0].end)
         except Exception as error:  # noqa: BLE001 - it belongs to those who wait
             failure = error
         else:
+            self._failed = None
             for job, result in zip(jobs, results, strict=True):
                 if job.future.done():
                     continue
@@ -261,6 +276,11 @@ class Lane(Generic[A, B]):
                 else:
                     job.future.set_result(result)
             return
+        if is_passing(failure):
+            failure = self._failed = (self._failed if isinstance(failure, TimeoutError) else None) or failure
+            soon = asyncio.get_running_loop().time() + _PAUSE
+            self._waiting = [*(job for job in jobs if job.end > soon), *self._waiting]
+            jobs = [job for job in jobs if job.end <= soon]
         if is_of_values(failure) and len(jobs) > 1:
             # Of one of them: the others have not failed.
             for job in jobs:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from paymentsdk.errors import PaymentsError, describe
+from paymentsdk.errors import JournalUnavailable, PaymentsError, describe
 from paymentsdk.journal._time import PlatformClock
 
 if TYPE_CHECKING:
@@ -109,5 +109,6 @@ class Turn:
 
 
 def _warn(error: Exception) -> None:
-    # What is lost is one replay.
-    logger.warning("a record could not be closed in the journal: %s", describe(error))
+    # What is lost is one replay; "nothing was sent" would be wrong of it.
+    why = error.reason if isinstance(error, JournalUnavailable) else describe(error)
+    logger.warning("a record could not be closed in the journal: %s; recovery will do that", why)

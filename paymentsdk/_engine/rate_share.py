@@ -133,15 +133,8 @@ class _Server:
         loop = asyncio.get_running_loop()
         if self._of != (os.getpid(), loop):
             self._of = os.getpid(), loop
-            self._line = Line(self._server, _prepare)
-            self._lane = Lane(self._line, _take_slots, ConnectionError)
-            self._idle = loop.call_later(_IDLE, self._line.drop)
-        self._idle.cancel()
-        try:
-            return await self._lane.do(wish)
-        finally:
-            self._idle.cancel()
-            self._idle = loop.call_later(_IDLE, self._line.drop)
+            self._lane = Lane(Line(self._server, _prepare), _take_slots, ConnectionError, idle=_IDLE)
+        return await self._lane.do(wish)
 
 
 async def _prepare(connection: Connection) -> None:

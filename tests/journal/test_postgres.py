@@ -239,6 +239,20 @@ async def test_without_a_server_nothing_is_sent(record: Callable[..., Record]) -
     assert rejected.value.__context__ is None
 
 
+async def test_who_waits_behind_others_waits_no_longer(record: Callable[..., Record]) -> None:
+    """The timeout counts from the call: where nobody listens, the last of many hears so when the first does."""
+    journal = PostgresJournal(f"postgresql://127.0.0.1:{free_port()}/db", timeout=0.4)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+
+    answers = await asyncio.gather(*(journal.get(f"{number}") for number in range(6)), return_exceptions=True)
+    took = loop.time() - began
+    await journal.aclose()
+
+    assert ["Connect call failed" in str(answer) for answer in answers] == [True] * 6
+    assert took < 2 * 0.4
+
+
 @pytest.mark.parametrize("dsn", ["payments.db", "http://127.0.0.1", "", 7])
 def test_another_address_is_rejected(dsn: object) -> None:
     """A path or another address is rejected before anything is connected to, and not shown."""
