@@ -9,7 +9,6 @@ from typing import NamedTuple
 import aiohttp
 from aiohttp.http import HttpProcessingError
 
-from paymentsdk.errors import ClientClosed
 from paymentsdk.transports.base import SendFailed
 
 
@@ -41,9 +40,9 @@ _MEANINGS = (
 )
 
 
-def failure_of(error: Exception) -> SendFailed | ClientClosed:
+def failure_of(error: Exception) -> SendFailed:
     """Say what *error* means, without a trace of it: the text of aiohttp's errors can hold the token."""
-    if isinstance(error, SendFailed | ClientClosed):
+    if isinstance(error, SendFailed):
         return error.with_traceback(None)
     for meaning in _MEANINGS:
         if isinstance(error, meaning.kind):

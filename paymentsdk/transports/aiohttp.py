@@ -281,9 +281,10 @@ class AiohttpTransport:
             SendFailed: No response came that can be used.
             ClientClosed: The transport is closed, or belongs to another event loop or process; nothing was sent.
         """
-        if self._session is None or self._closed or not self._is_here():
+        session = self._session
+        if session is None or self._closed or not self._is_here():
             left = self._leave_closed_loop()
-            self._open()
+            session = self._open()
             if left:
                 await _close(left, here=False)
         task = asyncio.current_task()
@@ -292,7 +293,7 @@ class AiohttpTransport:
         attempt = self._attempts[task] = Attempt(task, large=len(request.body) > _LARGE)
         failure: SendFailed | ClientClosed
         try:
-            response = await self._exchange(request, attempt)
+            response = await self._exchange(session, request, attempt)
             if not attempt.ended:
                 return response
             failure = SendFailed("the transport was closed")
@@ -365,11 +366,10 @@ class AiohttpTransport:
         self._attempts, self._idle, self._emptying = {}, asyncio.Event(), 0
         return left
 
-    async def _exchange(self, request: Request, attempt: Attempt) -> Response:
+    async def _exchange(self, session: aiohttp.ClientSession, request: Request, attempt: Attempt) -> Response:
         url = _checked(request)
-        session = self._fresh if request.fresh and self._fresh is not None else self._session
-        if session is None:
-            raise ClientClosed("the transport is closed")
+        if request.fresh and self._fresh is not None:
+            session = self._fresh
         headers, body = request.headers, request.body
         if request.fresh or self._emptying:
             headers = {**headers, "Connection": "close"}
@@ -404,11 +404,9 @@ class AiohttpTransport:
         return _Answer(response.status, response.headers, content, attempt.reused, wire)
 
     def _failure_of(self, error: Exception, attempt: Attempt) -> SendFailed | ClientClosed:
-        failure = failure_of(error)
         if self._session is not None and self._session.closed and isinstance(error, RuntimeError):
             return ClientClosed("the session is closed")
-        if not isinstance(failure, SendFailed):
-            return failure
+        failure = failure_of(error)
         if isinstance(error, ValueError) and raised_by_session(error, but_not=__name__):
             # Once it has a connection, it raises none itself: its user has credentials in `.netrc`, or in the URL.
             reason = "next to a token, a session or a URL can have no credentials of its own"
@@ -428,7 +426,7 @@ class AiohttpTransport:
     def _is_here(self) -> bool:
         return self._loop is asyncio.get_running_loop() and self._process == Process.number
 
-    def _open(self) -> None:
+    def _open(self) -> aiohttp.ClientSession:
         """Open the sessions and bind them to this loop, or say why there is none to use."""
         if self._closed:
             raise ClientClosed("the transport is closed")
@@ -443,6 +441,7 @@ class AiohttpTransport:
         elif _loop_of(self._session) not in (None, loop):
             raise ClientClosed("the session belongs to another event loop")
         self._loop, self._process = loop, Process.number
+        return self._session
 
     def _new_sessions(self) -> tuple[aiohttp.ClientSession, aiohttp.ClientSession]:
         """Return a session that keeps its connections, and one that does not."""

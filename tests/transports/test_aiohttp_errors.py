@@ -92,6 +92,28 @@ async def test_what_an_error_means(name: str, injected: AiohttpTransport, monkey
     assert ERRORS[name] == (await failed(injected, Request("GET", "http://127.0.0.1:9/")))[:2]
 
 
+@pytest.mark.parametrize("name", ["InvalidURL", "ClientConnectorError", "ConnectionTimeoutError"])
+async def test_once_there_is_a_connection_anything_may_have_been_sent(name: str) -> None:
+    """An error that says otherwise was raised by a trace, and not by what it is named after."""
+
+    class Misleading(FOUND[name]):
+        errno = os_error = None
+
+        def __init__(self) -> None:
+            pass
+
+    async def mislead(*given: object) -> None:
+        raise Misleading
+
+    trace = aiohttp.TraceConfig()
+    trace.on_request_headers_sent.append(mislead)
+    transport = AiohttpTransport(trace_configs=[trace])
+    async with FaultServer(always(http())) as server:
+        sent, _, _ = await failed(transport, Request("POST", server.url(), TOKEN, b"{}"))
+        await transport.aclose()
+    assert sent
+
+
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 LENGTHLESS = b"HTTP/1.1 200 OK\r\n\r\n"
 

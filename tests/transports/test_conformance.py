@@ -227,10 +227,10 @@ def ending_some_day(response: aiohttp.ClientResponse) -> Iterator[Callable[[], b
 async def unguarded(transport: AiohttpTransport, request: Request) -> Response:
     """Send without what the transport makes of failures."""
     task = asyncio.current_task()
-    transport._open()
+    session = transport._open()
     attempt = transport._attempts[task] = _aiohttp_connections.Attempt(task, large=False)
     try:
-        return await transport._exchange(request, attempt)
+        return await transport._exchange(session, request, attempt)
     finally:
         del transport._attempts[task]
 
