@@ -227,11 +227,13 @@ def shown(condition: Callable[[], object]) -> str:
 def pytest_configure(config: pytest.Config) -> None:
     """Register the mark, and the profiles of hypothesis."""
     if config.pluginmanager.hasplugin("hypothesispytest"):
-        from hypothesis import settings
+        from hypothesis import Phase, settings
 
-        # A failure must be the same for everybody, and a loaded machine is no reason to fail. To search further:
+        # A failure must be the same for everybody, and a loaded machine is no reason to fail; controls fail each time,
+        # and to explain that would take longer than all the rest. To search further, and be told which lines matter:
         # `pytest --hypothesis-profile=search`.
-        settings.register_profile("ci", derandomize=True, deadline=None)
+        phases = [phase for phase in Phase if phase is not Phase.explain]
+        settings.register_profile("ci", derandomize=True, deadline=None, phases=phases)
         settings.register_profile("search", max_examples=5_000, deadline=None)
         settings.load_profile(config.getoption("--hypothesis-profile") or "ci")
     config.addinivalue_line(
