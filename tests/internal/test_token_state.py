@@ -15,6 +15,7 @@ from paymentsdk._auth.token_state import (
     after_reading,
     alive,
     usable,
+    with_past,
     without,
 )
 from tests.engine.issuer import START, Issuer
@@ -25,7 +26,7 @@ OWN = pair(2, START)
 LEFT = pair(5, START + 2)
 STATES = {
     "Active": Active(OWN, pair(1)),
-    "PendingSave": PendingSave(OWN, pair(3, START + 9), LEFT),
+    "PendingSave": PendingSave(OWN, pair(3, START + 9), with_past((), LEFT)),
     "Revoked": Revoked(OWN, REFUSAL),
 }
 STORED = {
@@ -63,34 +64,34 @@ def test_what_is_after_reading(state: str, stored: str, former: str) -> None:
     before = STATES[state]
     left = before
     if state == "Active":
-        left = replace(before, kept=True) if stored == "own" else replace(before, left=STORED[stored])
+        left = replace(before, kept=True) if stored == "own" else replace(before, past=with_past((), STORED[stored]))
+    past = with_past(before.past, OWN, *([before.new] if state == "PendingSave" else []))
 
     after = after_reading(before, STORED[stored], "APP_USR-access-0")
 
-    assert (left if former == "-" else Active(STORED[stored], STORED[former], kept=True)) == after
+    assert (left if former == "-" else Active(STORED[stored], STORED[former], past, kept=True)) == after
 
 
 def test_what_the_store_has_had_gives_way_to_all_but_what_it_had_before() -> None:
     """Another pair there came after it, however early it ends; the one before it, which a backup has, did not."""
-    earlier, before = pair(7, START - 1), pair(1, START - 2)
-    grant = Active(OWN, pair(6, START - 3), before, kept=True)
+    earlier, before, older = pair(7, START - 1), pair(1, START - 2), pair(6, START - 3)
+    grant = Active(OWN, before, with_past((), older, before), kept=True)
 
-    assert Active(earlier, OWN, kept=True) == after_reading(grant, earlier, None)
-    assert grant == after_reading(grant, before, None)
-    assert replace(grant, left=pair(6, START - 3)) == after_reading(grant, pair(6, START - 3), None)
+    assert Active(earlier, OWN, with_past(grant.past, OWN), kept=True) == after_reading(grant, earlier, None)
+    assert grant == after_reading(grant, before, None) == after_reading(grant, older, None)
 
 
 @pytest.mark.parametrize("own", [OWN, pair(2)])
 def test_a_pair_without_an_end_may_be_older_than_any(own: TokenPair) -> None:
     """Where one of two ends is not known, nobody can tell which is later: the one of the store is tried first."""
-    assert Active(pair(7), own, kept=True) == after_reading(Active(own), pair(7), None)
-    assert Active(OWN, pair(7), kept=True) == after_reading(Active(pair(7)), OWN, None)
+    assert Active(pair(7), own, with_past((), own), kept=True) == after_reading(Active(own), pair(7), None)
+    assert Active(OWN, pair(7), with_past((), pair(7)), kept=True) == after_reading(Active(pair(7)), OWN, None)
 
 
 @pytest.mark.parametrize("stored", [*STORED.values(), TokenPair(access_token="", refresh_token="TG-first")])
 def test_any_pair_takes_the_place_of_none(stored: TokenPair) -> None:
     """Who begins with nothing takes what is there, also one that has ended, or that is a refresh token alone."""
-    assert Active(stored, kept=True) == after_reading(Active(NO_PAIR), stored, None)
+    assert Active(stored, NO_PAIR, with_past((), NO_PAIR), kept=True) == after_reading(Active(NO_PAIR), stored, None)
 
 
 def test_no_pair_is_no_pair() -> None:
