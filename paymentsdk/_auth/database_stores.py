@@ -158,6 +158,13 @@ class _File:
             yield
 
     def _run(self, statement: str, values: dict[str, object]) -> Sequence[Row]:
+        try:
+            return self._run_unnamed(statement, values)
+        except sqlite3.Error as error:
+            error.args = (f"{self._path}: {error}",)
+            raise
+
+    def _run_unnamed(self, statement: str, values: dict[str, object]) -> Sequence[Row]:
         make_private(self._path)
         with closing(sqlite3.connect(self._path, timeout=_BUSY, isolation_level=None)) as database:
             database.execute("PRAGMA synchronous = FULL")

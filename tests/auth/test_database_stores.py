@@ -168,6 +168,48 @@ async def test_who_reads_a_pair_takes_no_lock_from_who_writes_another(tmp_path: 
     assert b"database is locked" in other.stderr
 
 
+def named(error: sqlite3.Error, path: Path) -> bool:
+    """Whether *error* says which file it is about."""
+    return str(error).startswith(f"{path}: ")
+
+
+@pytest.mark.parametrize(
+    "damage", [b"no database at all, " * 9, b"SQLite format 3\0" + b"\xff" * 200], ids=["text", "head"]
+)
+async def test_a_file_that_is_no_database_is_named(tmp_path: Path, damage: bytes) -> None:
+    """Nothing is written over it: it may be a wrong name for a file of somebody else."""
+    path = tmp_path / "tokens.db"
+    path.write_bytes(damage)
+    store = SQLiteTokenStore(path, "shop-1")
+
+    for work in (store.load(), store.save(pair(1))):
+        with pytest.raises(sqlite3.DatabaseError, match="file is not a database") as failed:
+            await work
+        assert named(failed.value, path)
+    assert damage == path.read_bytes()
+
+
+async def test_a_disk_that_is_full_leaves_the_earlier_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of a pair is kept or nothing, and the error names the file."""
+    path, connect = tmp_path / "tokens.db", sqlite3.connect
+    store = SQLiteTokenStore(path, "shop-1")
+    await store.save(pair(1))
+
+    def cramped(*place: object, **options: object) -> sqlite3.Connection:
+        connection = connect(*place, **options)
+        connection.execute("PRAGMA max_page_count = 3")
+        return connection
+
+    large = TokenPair(access_token="x" * 50_000, refresh_token="y")
+    with monkeypatch.context() as full:
+        full.setattr(sqlite3, "connect", cramped)
+        with pytest.raises(sqlite3.OperationalError, match="disk is full") as failed:
+            await store.save(large)
+
+    assert named(failed.value, path)
+    assert pair(1) == await store.load()
+
+
 async def test_a_server_that_is_away_is_an_error(tmp_path: Path) -> None:
     """The error says so without the password; so does a call that needs the token."""
     store = PostgresTokenStore(f"postgresql://me:{SECRET}@127.0.0.1:{free_port()}/db", "shop-1", timeout=0.2)
