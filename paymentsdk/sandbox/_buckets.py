@@ -6,7 +6,7 @@ A search by dates adds up whole buckets: neither its count nor the way to one of
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from paymentsdk.sandbox._counts import Condition
 
@@ -59,10 +59,10 @@ def period_of(conditions: Sequence[Condition], dates: Collection[str], kind: str
     others = []
     for column, how, value in conditions:
         match how:
-            case ">" | ">=" if column in dates and isinstance(value, int):
-                begin = max(begin, value + (how == ">"))
-            case "<" | "<=" if column in dates and isinstance(value, int):
-                end = min(end, value + (how == "<="))
+            case ">" | ">=" if column in dates:
+                begin = max(begin, cast(int, value) + (how == ">"))
+            case "<" | "<=" if column in dates:
+                end = min(end, cast(int, value) + (how == "<="))
             case "=" if column == kind:
                 others.append((column, how, value))
                 continue

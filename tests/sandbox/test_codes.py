@@ -142,3 +142,30 @@ async def test_the_shape_of_errors_is_a_policy(start, plain_to):
     assert [cause] * 3 == seen["cause"]
     assert [{"errors"}] * 3 == seen["errors"]
     assert [{"code", "message"}] * 3 == seen["flat"]
+
+
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        ([], "body: "),
+        ({"type": 5}, "type: "),
+        ({"type": "qr", "config": {"qr": {"mode": 5}}}, "config.qr.mode: "),
+    ],
+    ids=["the body", "a member", "below"],
+)
+async def test_a_rejection_names_the_place(plain, body, detail):
+    """As a path without the `$` of JSON, or the body as a whole."""
+    rejected = await plain("POST", "/v1/orders", body, key="k")
+
+    assert 400 == rejected.status
+    assert rejected.json["errors"][0]["details"][0].startswith(detail)
+
+
+async def test_what_leads_to_a_code_is_told(plain):
+    """What every operation has in common, and what is one noun's or one operation's own."""
+    told = {(one["operation"], one["code"]): one["ways"] for one in (await plain("GET", "/_sandbox/codes")).json}
+
+    assert "no bearer token, or one that is unknown, revoked or has expired" == told["orders.get", "unauthorized"][0]
+    assert "no X-Idempotency-Key" == told["orders.create", "empty_required_header"][0]
+    assert "an unknown client_id, or a wrong client_secret" == told["oauth.token", "invalid_client"][0]
+    assert told["oauth.token", "bad_request"][0].startswith("code: refuse-bad_request")

@@ -591,3 +591,21 @@ async def test_every_effect_has_one(plain, sandbox, monkeypatch):
         with sandbox.faults.add(FaultRule(effect=effect)):
             assert usual != await seen(), effect
     assert usual == await seen()
+
+
+@pytest.mark.control("paymentsdk.sandbox._faults.Faults.restore", lambda self, standing: None)
+async def test_a_restored_fault_goes_on_where_it_stood(plain, sandbox):
+    """With what chance brings next, and without the rules that came since: what follows a restore is the same again."""
+
+    async def statuses() -> list[int]:
+        return [(await plain("GET", "/preapproval_plan/search")).status for _ in range(12)]
+
+    sandbox.faults.add(FaultRule(effect="refuse", operation="plans.search", probability=0.5, seed=3))
+    before = await statuses()
+    sandbox.platform.snapshot()
+    after = await statuses()
+    sandbox.faults.add(FaultRule(effect="refuse", operation="plans.search"))
+    sandbox.platform.restore()
+
+    assert after == await statuses() != before
+    assert 1 == len(sandbox.faults.list())

@@ -32,6 +32,25 @@ def test_every_operation_has_a_handler():
         assert Noun(**members(noun)) == noun
 
 
+def test_where_magic_values_stand():
+    """Users rely on it: each operation has one, but for that whose request has no member for it."""
+    assert {
+        "customers.create": "email",
+        "invoices.search": "preapproval_id",
+        "merchant_orders.search": "external_reference",
+        "oauth.token": "code",
+        "orders.cancel": "external_reference",
+        "orders.create": "external_reference",
+        "orders.get": "external_reference",
+        "orders.refund": "external_reference",
+        "plans.get": "id",
+        "plans.search": "q",
+        "preferences.create": "external_reference",
+        "release_reports.disable_schedule": None,
+        "wallet_payments.create": "payer.token",
+    } == {one.operation.name: one.magic and one.magic.member for noun in NOUNS.values() for one in noun.handlers}
+
+
 @pytest.mark.parametrize(
     "declared",
     [PLANS.handlers[:1], [*PLANS.handlers, PLANS.handlers[0]], [], [*PLANS.handlers, *NOUNS["customers"].handlers]],

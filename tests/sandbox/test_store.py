@@ -206,17 +206,22 @@ class Dated(Struct, frozen=True):
     seen: datetime | None
 
 
-DATES = Table(
-    "dates",
-    Dated,
-    key=lambda one: one.name,
-    columns={"colour": lambda one: one.colour, "at": lambda one: one.at, "seen": lambda one: one.seen},
-    dates=("at", "seen"),
-    kind="colour",
-)
-#: Buckets are 2.4 hours; these lie within one, over many, and on none.
+def dates_table() -> Table[Dated]:
+    """A table of which SQLite keeps buckets."""
+    return Table(
+        "dates",
+        Dated,
+        key=lambda one: one.name,
+        columns={"colour": lambda one: one.colour, "at": lambda one: one.at, "seen": lambda one: one.seen},
+        dates=("at", "seen"),
+        kind="colour",
+    )
+
+
+#: Buckets are 2.4 hours; these lie within one, over many, and on none. Rows lie on the hours.
 PERIODS = (
-    [("at", ">=", NOW + timedelta(hours=1)), ("at", "<", NOW + timedelta(hours=2))],
+    [("at", ">=", NOW + timedelta(hours=1)), ("at", "<=", NOW + timedelta(hours=2))],
+    [("at", ">", NOW + timedelta(hours=1)), ("at", "<", NOW + timedelta(hours=2))],
     [("at", ">", NOW + timedelta(hours=3)), ("at", "<=", NOW + timedelta(hours=40))],
     [("seen", ">=", NOW + timedelta(hours=9)), ("seen", "<=", NOW + timedelta(hours=9))],
     [("seen", "<", NOW + timedelta(hours=33)), ("colour", "=", "red")],
@@ -226,20 +231,20 @@ PERIODS = (
 )
 
 
-def written(chance: Random, store: Store, rows: int) -> None:
+def written(chance: Random, store: Store, table: Table[Dated], rows: int) -> None:
     """Write, move, hide and bring back rows of two sellers; some transactions are undone, and a snapshot comes back."""
     for step in range(rows):
-        at = NOW + timedelta(minutes=chance.randrange(3_000))
+        at = NOW + timedelta(hours=chance.randrange(50))
         hidden = chance.random() < 0.1
         seller, name = chance.choice([1, 1, 2]), chance.randrange(rows // 3)
-        dates = (None, None) if hidden else (at, at + timedelta(minutes=chance.choice([0, 0, 400])))
+        dates = (None, None) if hidden else (at, at + timedelta(hours=chance.choice([0, 0, 7])))
         with suppress(KeyError), store.transaction():
-            store.put(DATES, seller, Dated(f"{seller}-{name}", chance.choice(["red", "green"]), *dates))
+            store.put(table, seller, Dated(f"{seller}-{name}", chance.choice(["red", "green"]), *dates))
             if chance.random() < 0.1:
                 raise KeyError
         if step == 200:
             store.snapshot("earlier")
-            written(chance, store, 30)
+            written(chance, store, table, 30)
             store.restore("earlier")
 
 
@@ -250,19 +255,20 @@ def written(chance: Random, store: Store, rows: int) -> None:
 @pytest.mark.control("paymentsdk.sandbox._store.beyond", lambda bound, conditions: [bound, *conditions])
 def test_buckets_count_and_find_what_is_there():
     """Each search by dates, of a seller or of all, has the rows and the number that a look at each row gives."""
-    chance, store, wrong, numbers = Random(9), Store([DATES]), [], set()
-    written(chance, store, 300)
+    table, chance, wrong, numbers = dates_table(), Random(9), [], set()
+    store = Store([table])
+    written(chance, store, table, 300)
     for conditions in PERIODS:
         for hours, tenant, descending in product((-1, 12), (1, None), (False, True)):
             since = ("at", ">=", NOW + timedelta(hours=hours))
             options = {"order": chance.choice(["at", "seen"]), "descending": descending}
             # With a condition more it is no search by dates alone.
-            rows = store.find(DATES, tenant, [*conditions, since, ("colour", "<>", "blue")], **options)
-            number = store.count(DATES, tenant, conditions, since=since)
-            offset = chance.randrange(len(rows) + 2)
-            page = store.find(DATES, tenant, [*conditions, since], limit=7, offset=offset, total=number, **options)
-            wrong += [(conditions, options)] if (len(rows), rows[offset : offset + 7]) != (number, page) else []
+            rows = store.find(table, tenant, [*conditions, since, ("colour", "<>", "blue")], **options)
+            number = store.count(table, tenant, conditions, since=since)
             numbers.add(number)
+            for offset in {0, 1, 3, number // 2, number - 1, number, number + 1}:
+                page = store.find(table, tenant, [*conditions, since], limit=7, offset=offset, total=number, **options)
+                wrong += [(conditions, options)] if (len(rows), rows[offset:][:7]) != (number, page) else []
 
     store.close()
     assert [] == wrong[:3]
@@ -280,22 +286,33 @@ def test_no_page_of_a_search_by_dates_looks_at_every_row():
     steps: list[int] = []
     done = []
     for rows in (300, 3_000):
-        store = Store([DATES])
+        table = dates_table()
+        store = Store([table])
         with store.transaction():
             for number in range(rows):
                 at = NOW + timedelta(minutes=number * 9_000 / rows)
-                store.put(DATES, 1, Dated(str(number), "red", at, at))
+                store.put(table, 1, Dated(str(number), "red", at, at))
         period = [("at", ">", NOW), ("at", "<", NOW + timedelta(days=5)), ("colour", "=", "red")]
         store._connection.set_progress_handler(lambda: steps.append(1), 1)
-        total = store.count(DATES, 1, period, since=("at", ">=", NOW))
+        total = store.count(table, 1, period, since=("at", ">=", NOW))
         done.append(len(steps))
-        store.find(DATES, 1, period, order="at", limit=10, offset=total // 2, total=total)
+        store.find(table, 1, period, order="at", limit=10, offset=total // 2, total=total)
         done.append(len(steps) - done[-1])
         steps.clear()
         store.close()
 
     assert done[2] < 2 * done[0]
     assert done[3] < 2 * done[1]
+
+
+@pytest.mark.control("paymentsdk.sandbox._counts._MOST", 1_000)
+def test_no_more_than_fifty_counts_are_kept(store):
+    """Each costs something at every write; the others are counted anew."""
+    store.put(THINGS, 1, Thing("a", "colour 7"))
+    found = [store.count(THINGS, 1, [("colour", "=", f"colour {number % 130}")]) for number in range(260)]
+
+    assert [7, 137] == [number for number, one in enumerate(found) if one]
+    assert 0 < len(store._counts[THINGS.name]) <= 50
 
 
 @pytest.mark.parametrize("descending", [False, True])
