@@ -1,4 +1,4 @@
-"""The end of a transport on aiohttp: what is in flight gets its time, and nothing outlives it."""
+"""The end of a transport: what is in flight gets its time, and nothing outlives it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 import gc
 import socket
 from collections.abc import Callable
+from typing import TypeAlias
 
 import aiohttp
 import pytest
@@ -19,11 +20,16 @@ from paymentsdk.transports._aiohttp_connections import Attempt
 from paymentsdk.transports.aiohttp import AiohttpTransport
 from tests.conftest import PATIENCE
 
+Kind: TypeAlias = type[AiohttpTransport | Http11Transport]
 
-async def test_closing_waits_for_nobody() -> None:
+both = pytest.mark.parametrize("kind", [AiohttpTransport, Http11Transport])
+
+
+@both
+async def test_closing_waits_for_nobody(kind: Kind) -> None:
     """With nothing in flight a transport is closed at once, whatever time it would give."""
     async with FaultServer(always(http())) as server:
-        transport = AiohttpTransport(drain=60.0)
+        transport = kind(drain=60.0)
         await transport.send(Request("GET", server.url()))
         assert 1 == transport.open_connections
 
@@ -32,7 +38,8 @@ async def test_closing_waits_for_nobody() -> None:
         assert 0 == transport.open_connections
 
 
-async def test_closing_waits_for_the_responses() -> None:
+@both
+async def test_closing_waits_for_the_responses(kind: Kind) -> None:
     """A request in flight gets its response while the transport is being closed; new ones are rejected meanwhile."""
     arrived, go_on = asyncio.Event(), asyncio.Event()
 
@@ -43,7 +50,7 @@ async def test_closing_waits_for_the_responses() -> None:
         await peer.write(http(201))
 
     async with FaultServer(script) as server:
-        transport = AiohttpTransport(drain=10.0)
+        transport = kind(drain=10.0)
         flying = asyncio.ensure_future(transport.send(Request("POST", server.url(), {}, b"{}")))
         await arrived.wait()
         closing = [asyncio.ensure_future(transport.aclose()) for _ in range(2)]
@@ -57,7 +64,8 @@ async def test_closing_waits_for_the_responses() -> None:
         await server.all_hung_up()
 
 
-async def test_closing_waits_for_every_response(until) -> None:
+@both
+async def test_closing_waits_for_every_response(kind: Kind, until) -> None:
     """It is not over with the first response that comes, let alone with one that came before, and is with the last."""
     go_on = {"/a": asyncio.Event(), "/b": asyncio.Event()}
 
@@ -68,7 +76,7 @@ async def test_closing_waits_for_every_response(until) -> None:
             await peer.write(http(201))
 
     async with FaultServer(script) as server:
-        transport = AiohttpTransport(drain=600.0)
+        transport = kind(drain=600.0)
         await transport.send(Request("POST", server.url(), {}, b"{}"))
         flying = [asyncio.ensure_future(transport.send(Request("POST", server.url(target)))) for target in go_on]
         await until(lambda: len(server.seen) == 3)
@@ -106,9 +114,10 @@ async def test_closing_waits_for_what_is_in_flight_on_a_session() -> None:
         assert 200 == (await sending).status
 
 
-async def test_closing_while_a_connection_is_opened() -> None:
+@both
+async def test_closing_while_a_connection_is_opened(kind: Kind) -> None:
     """Nothing was sent, and the request says so: to call it in doubt would have somebody look for money."""
-    transport = AiohttpTransport(drain=0)
+    transport = kind(drain=0)
     with unanswered_port() as port:
         request = Request("POST", f"http://127.0.0.1:{port}/", connect_timeout=2 * PATIENCE)
         sending = asyncio.create_task(transport.send(request))
@@ -120,7 +129,8 @@ async def test_closing_while_a_connection_is_opened() -> None:
                 await sending
 
 
-async def test_closing_breaks_off_what_a_peer_does_not_take() -> None:
+@both
+async def test_closing_breaks_off_what_a_peer_does_not_take(kind: Kind) -> None:
     """A request that a peer has stopped reading ends with its transport, not when somebody cancels it."""
     arrived = asyncio.Event()
 
@@ -130,7 +140,7 @@ async def test_closing_breaks_off_what_a_peer_does_not_take() -> None:
         await asyncio.Event().wait()
 
     async with FaultServer(script) as server:
-        transport = AiohttpTransport(drain=0)
+        transport = kind(drain=0)
         sending = asyncio.create_task(transport.send(Request("POST", server.url(), {}, b"x" * 30_000_000)))
         await arrived.wait()
 
@@ -171,7 +181,8 @@ async def test_closing_ends_no_response(fresh: bool) -> None:
         assert failed.value.sent
 
 
-async def test_closing_ends_even_when_it_is_cancelled(until) -> None:
+@both
+async def test_closing_ends_even_when_it_is_cancelled(kind: Kind, until) -> None:
     """The connections are closed, whether or not somebody waits for it."""
 
     async def script(peer: Peer) -> None:
@@ -179,7 +190,7 @@ async def test_closing_ends_even_when_it_is_cancelled(until) -> None:
         await peer.hung_up()
 
     async with FaultServer(script) as server:
-        transport = AiohttpTransport(drain=60.0)
+        transport = kind(drain=60.0)
         flying = asyncio.ensure_future(transport.send(Request("GET", server.url())))
         await until(lambda: server.seen)
         closing = asyncio.ensure_future(transport.aclose())
