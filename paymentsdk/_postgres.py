@@ -303,6 +303,8 @@ def is_dsn(text: object) -> TypeGuard[str]:
 
 def is_passing(error: BaseException) -> bool:
     """Whether the same may succeed on a new connection; what was committed before *error* is not known."""
+    if isinstance(error, ForeignTableError):
+        return False
     if isinstance(error, OSError | TimeoutError | asyncio.IncompleteReadError):
         return True
     state = _state(error)
@@ -323,6 +325,10 @@ def _state(error: BaseException) -> str:
     """Return the SQLSTATE of an error of asyncpg; it is of no class that can be named without importing it."""
     state = getattr(error, "sqlstate", None)
     return state if isinstance(state, str) else ""
+
+
+class ForeignTableError(ConnectionError):
+    """A table is another program's, or of another version of this one: it stays so on every connection."""
 
 
 async def schema(connection: Connection, table: str, version: str, *statements: str) -> str | None:

@@ -21,7 +21,7 @@ from paymentsdk._auth.token_store import (
     file_lock,
     fingerprint,
 )
-from paymentsdk._postgres import Connection, Lane, Line, Postgres, is_error, is_passing, schema
+from paymentsdk._postgres import Connection, ForeignTableError, Lane, Line, Postgres, is_error, is_passing, schema
 from paymentsdk._private_file import make_private
 from paymentsdk._secrets import masked
 from paymentsdk._validate import Seal, check_seals
@@ -303,7 +303,7 @@ async def _prepare(connection: Connection) -> None:
         "CREATE TABLE paymentsdk_token (name text PRIMARY KEY, pair bytea, refresh_began float8, refresh_of text)"
     )
     if why := await schema(connection, "paymentsdk_token", "paymentsdk tokens 1", statement):
-        raise ConnectionError(why)
+        raise ForeignTableError(why)
 
 
 def _not_done(why: str) -> ConnectionError:

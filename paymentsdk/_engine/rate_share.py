@@ -12,7 +12,7 @@ from math import inf
 from pathlib import Path
 from typing import NamedTuple, Protocol, cast
 
-from paymentsdk._postgres import Connection, Lane, Line, Postgres, is_dsn, schema
+from paymentsdk._postgres import Connection, ForeignTableError, Lane, Line, Postgres, is_dsn, schema
 from paymentsdk.errors import RequestInvalid
 
 logger = logging.getLogger("paymentsdk")
@@ -140,7 +140,7 @@ class _Server:
 async def _prepare(connection: Connection) -> None:
     create = "CREATE TABLE paymentsdk_slot (name text PRIMARY KEY, next float8 NOT NULL)"
     if why := await schema(connection, "paymentsdk_slot", "paymentsdk slots 1", create):
-        raise ConnectionError(why)
+        raise ForeignTableError(why)
     # A slot is nothing that has to outlive a power cut.
     await connection.execute("SET synchronous_commit = off")
 

@@ -266,6 +266,18 @@ async def test_more_sellers_than_connections(dsn: str, *, defence: bool) -> None
     assert 8 == most
 
 
+async def test_the_table_of_another_program_is_left_alone(dsn: str) -> None:
+    """It stays another's, however long somebody waits: the error comes at once, and says why."""
+    connection = await asyncpg.connect(dsn)
+    await connection.execute("CREATE TABLE paymentsdk_token (name text PRIMARY KEY)")
+    await connection.close()
+    store = PostgresTokenStore(dsn, "shop-1", timeout=2 * PATIENCE)
+
+    async with asyncio.timeout(PATIENCE):
+        with pytest.raises(ConnectionError, match="paymentsdk_token is 'of another program'"):
+            await store.load()
+
+
 @pytest.mark.parametrize("dsn", ["tokens.db", None])
 def test_another_address_is_rejected(dsn: object) -> None:
     """A path is no server."""

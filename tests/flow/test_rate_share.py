@@ -13,6 +13,7 @@ import pytest
 from paymentsdk import RequestInvalid
 from paymentsdk._engine.flow import Flow, FlowControl
 from paymentsdk._engine.rate_share import RateShare, next_slot
+from tests.conftest import PATIENCE
 
 NOW = 1_700_000_000.0
 #: Takes slots, all at the same moment, and says how far ahead they were.
@@ -199,12 +200,14 @@ async def test_slots_are_taken_by_one_connection(dsn: str):
     assert 1 == len(opened)
 
 
-async def test_the_table_of_another_program_is_left_alone(dsn: str, caplog):
-    """Requests go out without a slot, and the log says why."""
+async def test_the_table_of_another_program_is_left_alone(dsn: str, caplog, monkeypatch):
+    """Requests go out without a slot, at once, and the log says why."""
+    monkeypatch.setattr("paymentsdk._engine.rate_share._LONGEST_LOCK", 2 * PATIENCE)
     connection = await asyncpg.connect(dsn)
     await connection.execute("CREATE TABLE paymentsdk_slot (name text PRIMARY KEY, next float8 NOT NULL)")
     share = RateShare(dsn, 0.1)
-    taken = [await share.reserve(NOW, 60.0) for _ in range(2)]
+    async with asyncio.timeout(PATIENCE):
+        taken = [await share.reserve(NOW, 60.0) for _ in range(2)]
     rows = await connection.fetchval("SELECT count(*) FROM paymentsdk_slot")
     await connection.close()
     await share._slots._lane.aclose()
