@@ -18,7 +18,7 @@ from paymentsdk.sandbox._records import TENANTS
 async def busy(request, start, tmp_path, monkeypatch):
     """A sandbox with some hundred pages to copy, in many steps."""
     if _snapshots._STEP > 0:
-        monkeypatch.setattr(_snapshots, "_STEP", 4)
+        monkeypatch.setattr(_snapshots, "_STEP", 12)  # More than a request adds, or the rest is copied at once.
     sandbox = await start(db=str(tmp_path / "sandbox.db") if request.param else None)
     sandbox.provision(orders=150, days=1)
     return sandbox
