@@ -111,4 +111,4 @@ class Turn:
 def _warn(error: Exception) -> None:
     # What is lost is one replay; "nothing was sent" would be wrong of it.
     why = error.reason if isinstance(error, JournalUnavailable) else describe(error)
-    logger.warning("a record could not be closed in the journal: %s; recovery will do that", why)
+    logger.warning("a record could not be closed in the journal: %s; recovery takes it up", why)
