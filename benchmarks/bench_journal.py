@@ -172,7 +172,7 @@ def on_postgres(server: postgres.Server, in_flight: int, calls: int) -> Mapping[
         return await _calls(PostgresJournal(await server.new()), in_flight, calls, steps)
 
     with (
-        patch.object(_postgres.Line, "run", lambda line, work: (steps.append(None), run(line, work))[1]),
+        patch.object(_postgres.Line, "run", lambda *work: (steps.append(None), run(*work))[1]),
         patch.object(journal_postgres, "in_order", lambda rows: sent.append(rows) or in_order(rows)),
     ):
         found = asyncio.run(measured())
