@@ -7,6 +7,7 @@ from datetime import timedelta
 from decimal import Decimal
 from itertools import count
 
+import msgspec
 import pytest
 
 from paymentsdk import APIError, Conflict
@@ -282,3 +283,23 @@ async def test_a_live_clock_expires_orders_by_itself(start, connect, order):
     async with connect(sandbox) as client:
         made = await client.orders.create(order(expiration_time="PT30S"))
         assert "expired" == (await client.orders.get(made.id)).status
+
+
+@pytest.mark.parametrize(
+    ("body", "status"), [(None, 200), (b" ", 200), (b"{}", 200), ({"amount": "5.00"}, 400), (b"{", 400), (b"[]", 400)]
+)
+async def test_a_cancellation_has_no_body(plain, client, order, body, status):
+    """One that says something would be lost, and the key be taken for it; that of a search says nothing to it."""
+    made = await client.orders.create(order())
+
+    assert status == (await plain("POST", f"/v1/orders/{made.id}/cancel", body, key="k")).status
+    assert ("canceled" if status == 200 else "created") == (await client.orders.get(made.id)).status
+    assert 200 == (await plain("GET", f"/v1/orders/{made.id}", body)).status
+
+
+@pytest.mark.parametrize("half", ["\\ud800", "\\udfff", "\\u0000"])
+async def test_a_text_with_half_a_character_is_rejected(plain, data, half):
+    """Nothing can keep it, nor NUL; the characters beside those halves are taken."""
+    for text, status in ((half, 400), ("\\ud7ff", 201), ("\\ue000", 201)):
+        body = msgspec.json.encode(data(description="HERE")).replace(b"HERE", text.encode())
+        assert status == (await plain("POST", "/v1/orders", body, key=f"k-{len(text)}-{text[1:]}")).status
