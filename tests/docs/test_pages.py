@@ -25,6 +25,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
@@ -244,6 +245,7 @@ def test_a_page_does_what_it_says(
     program = ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", program)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # What a reader leaves there is removed with the rest.
     with asyncio.Runner() as runner:
         reader = Reader(tmp_path, vars(program), runner)
         for block in blocks:
