@@ -388,6 +388,22 @@ async def test_the_first_requests_of_a_seller_are_few_at_once(clock, waiters):
     assert 16 + 17 == len(waiters.names)
 
 
+async def test_a_rate_is_forgotten_two_minutes_after_the_last_429(clock):
+    """By then it has grown so far that it holds nobody."""
+    flow = Flow(ADAPTIVE, clock)
+    reject(flow, retry_after=1.0)
+    await clock.run(1.0)
+    assert flow.try_acquire("shop-1") is None  # The gate opens, and the rate holds.
+
+    known = []
+    for seconds in (119.0, 2.0):
+        await clock.run(seconds)
+        flow.release(flow.try_acquire("shop-1"), 200)
+        known.append(flow._limiters["shop-1"].pace is not None)
+
+    assert [True, False] == known
+
+
 async def test_all_sellers_together_have_no_more_in_flight_than_allowed(clock, waiters):
     """And they take turns: whoever waits with a hundred calls gets no more than whoever waits with one."""
     waiters.flow = flow = Flow(FlowControl(adaptive=True, max_in_flight=2), clock)
@@ -462,5 +478,7 @@ async def test_a_call_that_gives_up_takes_its_precedence_along(clock, waiters):
 )
 def test_settings_out_of_range_are_rejected(settings):
     """When they are made, not at the first 429."""
-    with pytest.raises(RequestInvalid, match="flow"):
+    with pytest.raises(RequestInvalid) as refused:
         FlowControl(**settings)
+
+    assert f"flow.{[*settings][-1]}" == refused.value.path
