@@ -27,10 +27,10 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One value for every policy."""
 
     cancel_from: Literal["created", "any"] = "created"
-    """States an order can be canceled from. `any` gives back what is left of paid money, but is not a refund:
-    `refunded_amount` stays as it was (spec: States, `any`)."""
+    """States an order can be canceled from (4.12), which the contract does not show. Under `any`, canceling a paid
+    order gives back what is left, but is not a refund: `refunded_amount` stays as it was."""
     max_order_expiration: Literal["PT3600H", "PT3H"] = "PT3600H"
-    """Longest expiration_time of an order (spec: Limits gives both)."""
+    """Longest expiration_time of an order (4.10); the contract gives both."""
     partial_refund_status: Literal["refunded", "processed"] = "refunded"
     """Status of an order after a part of it was refunded."""
     partial_refund_detail: Literal["partially_refunded", "refunded", "accredited"] = "partially_refunded"
@@ -43,9 +43,10 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a refund of an order ends. A `failed` refund moves no money, leaves the order as it was, and can be tried
     again."""
     max_key_length: Annotated[int, Meta(ge=1, le=4096)] = 128
-    """Most characters of an X-Idempotency-Key."""
+    """Most characters of an X-Idempotency-Key. The contract gives no limit, and some platforms take 128; the client
+    sends 64 at most, which are safe everywhere."""
     key_hours: Count = 24
-    """Hours an idempotency key is remembered (spec: Limits)."""
+    """Hours an idempotency key is remembered; 24 in the contract."""
     key_scope: Literal["seller", "path"] = "seller"
     """Where a key counts as used: `seller`, at every path of the seller, so that another request with it is a 409;
     `path`, at its own path only, so that a key that slips into another call is new there."""
@@ -65,7 +66,7 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     beyond_max_offset: Literal["refuse", "empty", "clamp"] = "refuse"
     """A search beyond `max_offset`: 400; a page without rows; or the page at `max_offset`."""
     max_total: Count = 1000000
-    """The most rows that the total of a search says, however many there are."""
+    """Largest `total` that a search reports, however many rows there are."""
     last_next_offset: Literal["total", "zero", "null"] = "total"
     """next_offset on the last page of merchant orders."""
     empty_elements: Literal["list", "null"] = "list"
@@ -75,16 +76,16 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     search_order: Literal["newest", "oldest"] = "newest"
     """Which merchant orders and invoices come first."""
     window_edge: Literal["inclusive", "exclusive", "half_open"] = "inclusive"
-    """Whether date ranges, and the 90 days, include the moments at their ends, or only the first."""
+    """Which ends date ranges, and the 90 days, include: `inclusive` both, `exclusive` none, `half_open` the first."""
     search_sort: Literal["date_created", "last_updated"] = "date_created"
-    """What merchant orders are sorted by; under `last_updated` rows move while they are walked."""
+    """What merchant orders are sorted by; under `last_updated` rows can move during a walk."""
     equal_moments: Literal["stable", "shuffled"] = "stable"
-    """Order of merchant orders of the same moment: that of their making, or another each time."""
+    """Order of merchant orders with the same timestamp: `stable`, by creation; `shuffled`, another in each response."""
     date_filter_grain: Literal["millisecond", "second", "minute", "hour"] = "millisecond"
-    """Grain of the date filters of merchant orders; see `date_filter_compares`."""
+    """Precision of the date filters of merchant orders; see `date_filter_compares`."""
     date_filter_compares: Literal["grains", "bounds"] = "grains"
-    """Under a coarse grain: `grains`, the grain that a row is in with that of the bound; `bounds`, the row's own
-    moment with the beginning of the bound's grain, so that a part of the last one is lost."""
+    """How `date_filter_grain` is applied. `grains`: both sides are truncated before comparing; `bounds`: only the bound
+    is truncated, so that rows in the last grain can be lost."""
     invoice_filters: Literal["optional", "one_required"] = "optional"
     """Whether an invoice search without any of its four identifiers is rejected."""
     invoice_retries: Annotated[str, Meta(pattern="\\A(P[0-9DTHMS]+(,P[0-9DTHMS]+)*)?\\Z")] = "P1D,P3D,P5D"
@@ -98,15 +99,15 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     wallet_amount: Literal["required", "optional"] = "required"
     """Whether a wallet payment needs a transaction_amount; without one the amount is 0."""
     discount_promise: Literal["unchecked", "required"] = "required"
-    """Whether the discount code of a wallet payment must have been promised (spec: 4.4)."""
+    """Whether the discount code of a wallet payment must have been promised (4.4)."""
     sponsors: Literal["any", "known"] = "any"
     """Whether a sponsor must be a seller of this sandbox."""
     denied_preference_status: Literal[400, 401] = 400
     """Status of a preference with an invalid token: 400 in the table of codes, 401 elsewhere."""
     access_tokens_after_refresh: Literal["valid", "revoked"] = "valid"
-    """Whether an access token lives on once the refresh token that came with it was used."""
+    """Whether a refresh invalidates the old access token: `revoked`, at once; `valid`, not before it expires."""
     refresh_tokens: Literal["rotate", "keep"] = "rotate"
-    """Whether a refresh token is spent by its first use."""
+    """Whether a refresh invalidates the old refresh token: `rotate` does, `keep` does not."""
 
     def __post_init__(self) -> None:
         try:

@@ -197,7 +197,7 @@ def _unusable(status: int, length: str | None, coding: str | None, transfer: Seq
 
 
 class AiohttpTransport:
-    """Carries requests over aiohttp, which calls are paid for by default.
+    """The default transport: carries requests over an aiohttp session.
 
     It is an ordinary `aiohttp.ClientSession`, its own or yours: proxies, resolvers, `trace_configs` and whatever
     instruments aiohttp work as ever. It opens its session at the first request, which binds it to that event loop and
