@@ -105,35 +105,38 @@ class ClientOptions(TypedDict, total=False):
     transport: Transport | None
     """Carries the requests, and is closed with the client; aiohttp by default."""
     session: aiohttp.ClientSession | None
-    """An aiohttp session to use, in place of `transport`."""
+    """An aiohttp session to use, in place of `transport`; it is neither changed nor closed."""
     timeout: Timeout | None
     """How long calls may take: by default 60 s in all, 30 s per attempt, 5 s to connect."""
     refresh_timeout: float
-    """Seconds that the requests of one token refresh may take, with their retries: above 0 and at most 86,400."""
+    """Seconds that the requests of one token refresh may take, with their retries: above 0 and at most 86,400; 60 by
+    default."""
     retry: RetryPolicy | None
     """When a failed call is tried again: by default up to 4 attempts."""
     max_order_expiration: timedelta | None
-    """Reject an order with a longer expiration."""
+    """Reject an order with a longer expiration: above 0 and at most 3600 hours, the default."""
     session_header: str
-    """The name of the header that carries the `session_id` of `wallet_payments.create`; the real name contains the
-    operator's brand."""
+    """The name of the header that carries the `session_id` of `wallet_payments.create`, `X-Platform-Session-Id` by
+    default; the real name contains the operator's brand."""
     headers: Mapping[str, str] | None
-    """Header fields to send with every request."""
+    """Header fields to send with every request; none by default."""
     strict: bool
-    """Reject a response that breaks the contract, instead of repairing it."""
+    """Reject a response that breaks the contract, instead of repairing it; `False` by default."""
     observers: Iterable[Observer] | None
-    """Called with what happens to the calls, see `paymentsdk.events`."""
+    """Functions that are called with what happens to the calls, see `paymentsdk.events`; none by default."""
     observer: Callable[[Attempt], None] | None
     """The former name, for one observer that is called after every attempt alone."""
     clock: Clock | None
-    """Where time and chance come from; for tests."""
+    """Source of time and randomness, for tests; by default that of the system."""
     allow_http: bool | None
-    """Allow plain `http` to another machine, as between containers: whoever is on the way can read the credentials."""
+    """Allow plain `http` to another machine, as between containers: whoever is on the way can read the credentials. By
+    default only `PAYMENTSDK_ALLOW_HTTP=1` in the environment allows it."""
     accounts: AccountResolver | None
     """The credentials of many sellers, for `account`: a mapping, or a function, from the name of an account to an
     access token, a `TokenPair` or an auth scheme."""
     journal: Journal | None
-    """Keeps the writes that are given a name with `once=`, beyond the life of the process; closed with the client."""
+    """Keeps the writes that are given a name with `once=`, beyond the life of the process; closed with the client. None
+    by default."""
     flow: FlowControl | None
     """How to stay below the rate limits of the sellers: by default, only a 429 of a seller holds its other calls for a
     moment."""
@@ -170,7 +173,7 @@ class PaymentsClient(Engine):
         observers: Called with what happens to the calls, see `paymentsdk.events`. They must not block; what they raise
             is logged and dropped.
         observer: The former name, for one observer that is called after every attempt alone.
-        clock: Where time and chance come from; for tests.
+        clock: Source of time and randomness, for tests; by default that of the system.
         allow_http: Allow plain ``http`` to another machine, as between containers: whoever is on the way can read the
             credentials. By default the environment decides: only ``PAYMENTSDK_ALLOW_HTTP=1`` allows it. This machine
             is always allowed: ``localhost`` and names below it, ``127.0.0.0/8`` and ``::1``.

@@ -66,7 +66,7 @@ class CallEvent(Event, frozen=True, kw_only=True):
     operation: str
     """The name of the operation, such as `"orders.create"`."""
     method: str
-    """The HTTP method."""
+    """The HTTP method: `GET`, `POST` or `DELETE`, or that of an own operation."""
     route: str
     """The path with its placeholders, such as `"/v1/orders/{order_id}"`."""
     idempotency_key: str | None
@@ -84,9 +84,9 @@ class AttemptStarted(CallEvent, frozen=True, kw_only=True):
     """A request is about to be sent."""
 
     url: str
-    """As in `CallStarted`."""
+    """The URL, without the query, which may hold a payer's data."""
     number: int
-    """1 for the first attempt of the call."""
+    """1 for the first attempt of the call, one more for each retry."""
     queued: float
     """Seconds that it has waited for its turn (`FlowControl`)."""
     headers: dict[str, str]
@@ -103,7 +103,7 @@ class AttemptEnded(CallEvent, frozen=True, kw_only=True):
     status: int | None
     """The HTTP status code; `None` when no response came."""
     kind: Failure | None
-    """What kind of failure it was; its `value` is a text for a label. `None` for a success."""
+    """What kind of failure it was; its `value` is a string for a label. `None` for a success."""
     failure: str | None
     """The same in words; `None` for a success, `"cancelled"` where the task of the call was cancelled meanwhile."""
     elapsed: float
@@ -114,18 +114,18 @@ class AttemptEnded(CallEvent, frozen=True, kw_only=True):
     """Whether its connection had carried a request before; `None` where the transport does not say, and without a
     response."""
     request_id: str | None
-    """The platform's id of the request."""
+    """The platform's id of the request, for its support; `None` if no response named one."""
 
 
 class CallEnded(CallEvent, frozen=True, kw_only=True):
     """A call has ended; follows every `CallStarted`."""
 
     outcome: CallOutcome
-    """What came of it."""
+    """What came of the call, one of `CallOutcome`; its `value` is a string for a label."""
     error: str | None
     """The class of the exception that the caller gets, such as `"RateLimited"`; `None` for a success."""
     status: int | None
-    """The HTTP status code of the result, or of the error response that the caller gets."""
+    """The HTTP status code of the result, or of the error response that the caller gets; `None` without a response."""
     attempts: int
     """How many requests were sent or tried; 0 also for a result that the journal had."""
     elapsed: float
@@ -140,15 +140,15 @@ class Throttled(CallEvent, frozen=True, kw_only=True):
     """An attempt had to wait for its turn: the platform limits the seller, or the client itself (`FlowControl`)."""
 
     number: int
-    """The number of the attempt."""
+    """The number of the attempt, 1 for the first."""
     waited: float
-    """Seconds that it has waited."""
+    """Seconds that it has waited for its turn."""
     admitted: bool
     """Whether it may go now; if not, the call ends."""
 
 
 class ReauthorizationDue(CallEvent, frozen=True, kw_only=True):
-    """A person has to authorise again, at the latest when the access token ends.
+    """A person has to authorize again, at the latest when the access token ends.
 
     The refresh token is spent or revoked, or there is none.
     Told to each call that tries to refresh the token. After an early refresh the call goes on with the live token.

@@ -33,12 +33,13 @@ class Timeout(Struct, frozen=True):
     """How long things may take, in seconds: above 0 and at most 86,400, or ``None`` for no bound."""
 
     total: float | None = 60.0
-    """The whole call, as a true deadline: the wait for a connection, every attempt to its last byte, the pauses
-    between them, and the wait for a token that is refreshed."""
+    """The whole call, 60 s by default, as a true deadline: the wait for a connection, every attempt to its last byte,
+    the pauses between them, and the wait for a token that is refreshed."""
     attempt: float | None = 30.0
-    """One attempt, to the last byte of its response."""
+    """One attempt, to the last byte of its response; 30 s by default."""
     connect: float | None = 5.0
-    """The wait for a connection, from the pool or a new one. When it runs out, nothing has been sent."""
+    """The wait for a connection, from the pool or a new one; 5 s by default. When it runs out, nothing has been
+    sent."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -78,24 +79,24 @@ class CallOptions(TypedDict, total=False):
     """What a copy of a client, or of one of its resources, may do in another way; `None` changes nothing."""
 
     access_token: str | None
-    """Another seller's token. The copy belongs to no `account`, as with `auth`."""
+    """Another seller's token, in place of the client's. The copy belongs to no `account`, as with `auth`."""
     auth: AuthScheme | None
-    """Another source of tokens, or a `Signer`."""
+    """Another source of tokens, such as `RefreshingToken`, or a `Signer`; excludes `access_token`."""
     timeout: Timeout | None
-    """Other bounds of time."""
+    """Other bounds of the calls: a `Timeout`, in seconds, that replaces the client's as a whole."""
     retry: RetryPolicy | None
-    """Another policy."""
+    """Another `RetryPolicy`: how many attempts a call has, and how long it waits between them."""
     idempotency_key: str | None
     """The key of every keyed write of the copy, unless the call gives its own. Two different writes with one key are a
     conflict: use such a copy for one intent."""
     headers: Mapping[str, str] | None
-    """Further header fields."""
+    """Header fields to send in addition to those of the client; one of the same name replaces its value."""
     strict: bool | None
-    """See `PaymentsClient`."""
+    """`True` rejects a response that breaks the contract, `False` repairs it."""
     observers: Iterable[Observer] | None
-    """Instead of those of the client; see `PaymentsClient`."""
+    """Functions to call with the events of the copy, instead of those of the client; see `PaymentsClient`."""
     observer: Callable[[Attempt], None] | None
-    """The former name; see `PaymentsClient`."""
+    """The former name of `observers`, for one function that is called after every attempt alone."""
     priority: Priority | None
     """`"batch"` for calls that nobody waits for: where calls wait for their turn, they go after all others;
     `"interactive"`, the default."""

@@ -127,11 +127,11 @@ class Paging(ResponseStruct):
     """The position of a page (4.2, 4.6). All three are counted in rows."""
 
     offset: int | None = None
-    """The row that the page begins with, from 0."""
+    """The row that the page begins with, from 0; `None` if not sent."""
     limit: int | None = None
-    """The most rows of a page."""
+    """The most rows that a page of this search has; `None` if not sent."""
     total: int | None = None
-    """How many rows the search has."""
+    """How many rows the search has, over all pages; `None` if not sent."""
 
 
 #: The shape of searches that respond with ``{paging, results}``.
@@ -229,7 +229,7 @@ class WriteOptions(TypedDict, total=False):
     By default what is left of the expiration of an order, 15 minutes for a cancel, 23 hours for a refund, else the
     total timeout."""
     defer: bool
-    """For a journaled write: leave to recovery what could not be sent, and raise `Deferred`."""
+    """For a journaled write: leave to recovery what could not be sent, and raise `Deferred`; `False` by default."""
 
 
 class KeyedWriteOptions(WriteOptions, total=False):

@@ -48,56 +48,56 @@ class CustomerPhone(RequestStruct):
     """A phone number."""
 
     area_code: Id | None = None
-    """The area code."""
+    """Area code, as a string or a number; optional."""
     number: Id | None = None
-    """The number without it."""
+    """Number without the area code, as a string or a number; optional."""
 
 
 class CustomerIdentification(RequestStruct):
     """An identity document."""
 
     type: str | None = None
-    """The kind of the document."""
+    """The kind of the document, such as `CPF`; optional."""
     number: Id | None = None
-    """Its number."""
+    """The number of the document, as a string or a number; optional."""
 
 
 class CustomerAddress(RequestStruct):
     """An address."""
 
     id: Id | None = None
-    """The address, as the platform names it."""
+    """The platform's id of the address; optional."""
     zip_code: Id | None = None
-    """The postcode."""
+    """The postcode, as a string or a number; optional."""
     street_name: str | None = None
-    """The street."""
+    """The street without the number; optional."""
     street_number: Id | None = None
-    """The number of the house."""
+    """The house number, as a string or a number; optional."""
 
 
 class CustomerRequest(RequestStruct):
     """A customer to create (4.8). The contract does not say which members are required."""
 
     email: Annotated[str, Meta(pattern=_EMAIL)] | None = None
-    """Identifies the customer: the platform has one per email and seller."""
+    """Identifies the customer: the platform has one per email and seller. One `@`, and a domain with a dot."""
     first_name: str | None = None
-    """Given name."""
+    """Given name; optional."""
     last_name: str | None = None
-    """Family name."""
+    """Family name; optional."""
     phone: CustomerPhone | None = None
-    """Their phone number."""
+    """Phone number, with its area code; optional."""
     identification: CustomerIdentification | None = None
-    """Their identity document."""
+    """Identity document: its kind and number; optional."""
     default_address: Id | None = None
-    """The id of the address to use."""
+    """The id of the address to use by default; optional."""
     address: CustomerAddress | None = None
-    """Their address."""
+    """The address of the customer; optional."""
     date_registered: RequestDay | None = None
-    """When they became a customer of the seller."""
+    """When they became a customer of the seller: a date, or a timestamp with its offset."""
     description: str | None = None
-    """Free text."""
+    """Free text about the customer; optional."""
     default_card: Id | None = None
-    """The id of the card to use."""
+    """The id of the card to use by default; optional."""
     metadata: Metadata | None = None
     """The integrator's own data, returned as it was sent."""
 
@@ -109,31 +109,31 @@ class Customer(ResponseStruct):
     """A customer as the platform has them."""
 
     id: RequiredId
-    """The customer."""
+    """The platform's id of the customer."""
     email: str | None = None
-    """Their email address."""
+    """The email address, which no other customer of the seller has; `None` if not sent."""
     first_name: str | None = None
-    """Given name."""
+    """Given name; `None` if not sent."""
     last_name: str | None = None
-    """Family name."""
+    """Family name; `None` if not sent."""
     phone: CustomerPhone | None = None
-    """Their phone number."""
+    """Phone number; `None` if not sent."""
     identification: CustomerIdentification | None = None
-    """Their identity document."""
+    """Identity document; `None` if not sent."""
     address: CustomerAddress | None = None
-    """Their address."""
+    """Address; `None` if not sent."""
     description: str | None = None
-    """Free text."""
+    """Free text about the customer; `None` if there is none or it was not sent."""
     date_created: Moment | None = None
-    """When they were created."""
+    """Timestamp of the creation, with its offset; `None` if not sent."""
     metadata: Metadata | None = None
-    """The integrator's own data."""
+    """The integrator's own data, as it was sent; `None` if there is none or it was not sent."""
     date_registered: Day | None = None
-    """When they became a customer of the seller."""
+    """When they became a customer of the seller: a timestamp with its offset, midnight UTC for a date alone."""
     default_address: Id | None = None
-    """The id of the address to use."""
+    """The id of the address that is used by default; `None` if there is none or it was not sent."""
     default_card: Id | None = None
-    """The id of the card to use."""
+    """The id of the card that is used by default; `None` if there is none or it was not sent."""
     cards: tuple[Metadata, ...] | None = None
     """Their cards. The members of a card are not part of the contract."""
     addresses: tuple[Metadata, ...] | None = None

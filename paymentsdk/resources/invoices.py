@@ -82,66 +82,67 @@ class InvoicePayment(ResponseStruct):
     """The payment that an invoice led to."""
 
     id: Id | None = None
-    """The payment."""
+    """The id of the payment; `None` if not sent."""
     status: Open[InvoicePaymentStatus] | None = None
-    """Its state."""
+    """Such as `approved`, `rejected` or `refunded`: see `InvoicePaymentStatus`; `None` if not sent."""
     status_detail: str | None = None
-    """What led to this state."""
+    """What led to this status; the contract lists no values; `None` if not sent."""
 
 
 class Invoice(ResponseStruct):
     """One charge of a subscription."""
 
     id: Id
-    """The invoice."""
+    """The id of the invoice."""
     type: Open[InvoiceType] | None = None
-    """What made it."""
+    """What made it: `scheduled` or `recurring`, both the recurrence engine; `None` if not sent."""
     date_created: Moment | None = None
-    """When it was made."""
+    """Timestamp of the creation, with its offset; `None` if not sent."""
     last_modified: Moment | None = None
-    """When it was last changed: by an attempt to collect, or by its payment."""
+    """Timestamp of the last change, by an attempt to collect or by its payment, with its offset."""
     preapproval_id: str | None = None
-    """The subscription that it belongs to."""
+    """The id of the subscription that it belongs to; `None` if not sent."""
     reason: str | None = None
-    """What the subscriber is shown."""
+    """What the subscriber is shown at the checkout and in notifications; `None` if not sent."""
     external_reference: str | None = None
-    """The integrator's own name for the subscription."""
+    """The integrator's own name for the subscription; `None` if there is none or it was not sent."""
     currency_id: str | None = None
-    """The currency of the amount."""
+    """The currency of `transaction_amount`, such as `ARS`; `None` if not sent."""
     transaction_amount: Decimal | None = None
-    """What is charged."""
+    """What is charged, in `currency_id`; `None` if not sent."""
     debit_date: Day | None = None
     """The day on which it is charged; midnight UTC where the platform sends a date alone."""
     retry_attempt: int | None = None
-    """How many attempts to collect were made."""
+    """How many attempts to collect were made, from 0; `None` if not sent."""
     status: Open[InvoiceStatus] | None = None
-    """Its state."""
+    """`scheduled`, `recycling` (under collection), `processed` (collected, or out of attempts) or `canceled` (also
+    `cancelled`)."""
     summarized: Open[InvoiceSummary] | None = None
-    """Whether its collection has come to an end."""
+    """Whether its collection has ended: `pending` until then, `done` after; `None` if not sent."""
     payment: InvoicePayment | None = None
-    """The payment that it led to."""
+    """The payment that it led to; `None` before the first attempt to collect, or if not sent."""
 
 
 class InvoicePage(ResponseStruct):
     """A page of invoices, as the platform sends it."""
 
     paging: Paging = Paging()
-    """Which page it is."""
+    """The position of the page in the search, in rows."""
     results: tuple[Invoice, ...] | None = None
-    """The invoices of this page."""
+    """The invoices of this page; `None` or empty for none."""
 
 
 class InvoiceFilters(TypedDict, total=False):
     """What invoices can be searched by (4.2). The contract does not say which go together; none is required here."""
 
     id: Id
-    """The invoice."""
+    """The id of the invoice."""
     preapproval_id: str
-    """The subscription that they belong to."""
+    """The id of the subscription that they belong to."""
     payment_id: Id
-    """The payment that one led to."""
+    """The id of the payment that one of them led to."""
     payer_id: Id
-    """The buyer who is charged."""
+    """The user id of the buyer who is charged."""
 
 
 class InvoiceSearch(InvoiceFilters, WalkOptions, total=False):

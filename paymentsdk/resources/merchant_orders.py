@@ -58,66 +58,66 @@ class Party(ResponseStruct):
     """A party to an order: the collector, or the payer."""
 
     id: Id | None = None
-    """Their user id."""
+    """The user id of the party; `None` if not sent."""
 
 
 class MerchantOrderItem(ResponseStruct):
     """A line of an order."""
 
     id: Id | None = None
-    """The seller's own id for it."""
+    """The seller's own id for the item; `None` if not sent."""
     category_id: str | None = None
-    """Its category."""
+    """The id of the item's category; `None` if not sent."""
     currency_id: str | None = None
-    """The currency of the price."""
+    """The currency of `unit_price`, such as `ARS`; `None` if not sent."""
     description: str | None = None
-    """More about it."""
+    """More about the item than its title; `None` if not sent."""
     picture_url: str | None = None
-    """A picture of it."""
+    """The URL of a picture of the item; `None` if not sent."""
     title: str | None = None
-    """What the buyer is shown."""
+    """What the buyer is shown as its name; `None` if not sent."""
     quantity: int | None = None
-    """How many."""
+    """How many were ordered; `None` if not sent."""
     unit_price: Decimal | None = None
-    """The price of one."""
+    """The price of one, in `currency_id`; `None` if not sent."""
 
 
 class MerchantOrderPayment(ResponseStruct):
     """A payment of an order. There may be several, some of them rejected."""
 
     id: Id | None = None
-    """The payment."""
+    """The id of the payment; `None` if not sent."""
     transaction_amount: Decimal | None = None
-    """Its amount, without the shipment."""
+    """The amount of the payment without the shipment, in `currency_id`; `None` if not sent."""
     total_paid_amount: Decimal | None = None
-    """Its amount, with the shipment."""
+    """The amount of the payment with the shipment, in `currency_id`; `None` if not sent."""
     shipping_cost: Decimal | None = None
-    """The part of it that pays the shipment."""
+    """The part of it that pays the shipment, in `currency_id`; `None` if not sent."""
     currency_id: str | None = None
-    """The currency of its amounts."""
+    """The currency of its amounts, such as `ARS`; `None` if not sent."""
     status: str | None = None
-    """Its state, such as `approved`."""
+    """Such as `approved`, `rejected` or `refunded`; the contract lists no values."""
     status_detail: str | None = None
-    """What led to this state."""
+    """What led to this status, such as `accredited`; the contract lists no values."""
     date_approved: Moment | None = None
-    """When it was approved."""
+    """Timestamp of the approval, with its offset; `None` if it was not approved, or if not sent."""
     date_created: Moment | None = None
-    """When it was made."""
+    """Timestamp of the creation, with its offset; `None` if not sent."""
     last_modified: Moment | None = None
-    """When it was last changed."""
+    """Timestamp of the last change, with its offset; `None` if not sent."""
     amount_refunded: Decimal | None = None
-    """How much of it was refunded."""
+    """How much of it was refunded so far, in `currency_id`; `None` if not sent."""
 
 
 class ShipmentItem(ResponseStruct):
     """A line of a shipment. ``dimensions`` is text such as ``10x20x30,500``."""
 
     id: Id | None = None
-    """The seller's own id for it."""
+    """The seller's own id for the item; `None` if not sent."""
     description: str | None = None
-    """What it is."""
+    """What the item is; `None` if not sent."""
     quantity: int | None = None
-    """How many."""
+    """How many are shipped; `None` if not sent."""
     dimensions: str | None = None
     """Text such as `10x20x30,500` (centimetres, grams)."""
 
@@ -126,9 +126,9 @@ class City(ResponseStruct):
     """A city."""
 
     id: Id | None = None
-    """The city, as the platform numbers it."""
+    """The platform's id of the city; `None` if not sent."""
     name: str | None = None
-    """Its name."""
+    """The name of the city; `None` if not sent."""
 
 
 class State(ResponseStruct):
@@ -137,7 +137,7 @@ class State(ResponseStruct):
     id: Id | None = None
     """The state or province, such as `AR-C`."""
     name: str | None = None
-    """Its name."""
+    """The name of the state or province; `None` if not sent."""
 
 
 class Country(ResponseStruct):
@@ -146,173 +146,174 @@ class Country(ResponseStruct):
     id: Id | None = None
     """The country, such as `AR`."""
     name: str | None = None
-    """Its name."""
+    """The name of the country; `None` if not sent."""
 
 
 class StreetName(ResponseStruct):
     """The name of a street in each of the platform's languages."""
 
     en: str | None = None
-    """In English."""
+    """The name in English; `None` if not sent."""
     pt: str | None = None
-    """In Portuguese."""
+    """The name in Portuguese; `None` if not sent."""
     es: str | None = None
-    """In Spanish."""
+    """The name in Spanish; `None` if not sent."""
 
 
 class ReceiverAddress(ResponseStruct):
     """Where a shipment goes. The platform sends ``street_name`` as a text or in several languages."""
 
     id: Id | None = None
-    """The address, as the platform numbers it."""
+    """The platform's id of the address; `None` if not sent."""
     address_line: str | None = None
-    """Street and number in one line."""
+    """Street and number in one line; `None` if not sent."""
     city: City | None = None
-    """The city."""
+    """The city, with its name; `None` if not sent."""
     state: State | None = None
-    """The state or province."""
+    """The state or province, with its id and name; `None` if not sent."""
     country: Country | None = None
-    """The country."""
+    """The country, with its id and name; `None` if not sent."""
     latitude: float | None = None
-    """In degrees, north is positive."""
+    """In degrees, -90 to 90; north is positive; `None` if not sent."""
     longitude: float | None = None
-    """In degrees, east is positive."""
+    """In degrees, -180 to 180; east is positive; `None` if not sent."""
     comment: str | None = None
     """What the buyer adds for whoever delivers."""
     contact: str | None = None
-    """Who receives it."""
+    """The name of whoever receives the shipment; `None` if not sent."""
     phone: Id | None = None
-    """Their phone number."""
+    """The phone number of whoever receives it; `None` if not sent."""
     zip_code: Id | None = None
-    """The postcode."""
+    """The postcode, as a string or a number; `None` if not sent."""
     street_name: str | StreetName | None = None
     """The street: a string, or one in each language."""
     street_number: Id | None = None
-    """The number of the house."""
+    """The house number, as a string or a number; `None` if not sent."""
 
 
 class EstimatedDelivery(ResponseStruct):
     """When a shipment is expected to arrive."""
 
     date: Moment | None = None
-    """The day on which it is expected."""
+    """Timestamp at which it is expected, with its offset; `None` if not sent."""
 
 
 class Speed(ResponseStruct):
     """How long a shipment takes to be handled and to be carried. The contract does not name the unit."""
 
     handling: float | None = None
-    """Until it is handed over."""
+    """Time until it is handed over, in the platform's unit (hours in the sandbox); `None` if not sent."""
     shipping: float | None = None
-    """From then to the receiver."""
+    """Time from then to the receiver, in the same unit; `None` if not sent."""
 
 
 class ShippingOption(ResponseStruct):
     """How a shipment is carried, and at what price."""
 
     id: Id | None = None
-    """The option."""
+    """The id of the option; `None` if not sent."""
     cost: Decimal | None = None
-    """What the buyer pays."""
+    """What the buyer pays for the shipment, in `currency_id`; `None` if not sent."""
     currency_id: str | None = None
-    """The currency of both prices."""
+    """The currency of both prices, such as `ARS`; `None` if not sent."""
     shipping_method_id: Id | None = None
-    """The method."""
+    """The id of the method of shipping; `None` if not sent."""
     estimated_delivery: EstimatedDelivery | None = None
-    """When it is expected to arrive."""
+    """When it is expected to arrive; `None` if not sent."""
     name: str | None = None
-    """What the buyer is shown."""
+    """The name that the buyer is shown, such as `Express`; `None` if not sent."""
     list_cost: Decimal | None = None
-    """The price without a discount."""
+    """The price without a discount, in `currency_id`; `None` if not sent."""
     speed: Speed | None = None
-    """How long it takes."""
+    """How long handling and shipping take; `None` if not sent."""
 
 
 class Shipment(ResponseStruct):
     """A shipment of an order."""
 
     id: Id | None = None
-    """The shipment."""
+    """The id of the shipment; `None` if not sent."""
     shipment_type: str | None = None
     """What is sent, such as `shipping`."""
     shipping_mode: str | None = None
-    """Who ships."""
+    """Who ships, as `shipments.mode` of the preference says; the contract lists no values."""
     status: str | None = None
     """Its state, such as `pending`; the contract names no values."""
     items: tuple[ShipmentItem, ...] | None = None
-    """What is in it."""
+    """The items that are shipped; `None` if not sent."""
     date_created: Moment | None = None
-    """When it was made."""
+    """Timestamp of the creation, with its offset; `None` if not sent."""
     last_modified: Moment | None = None
-    """When it was changed last."""
+    """Timestamp of the last change, with its offset; `None` if not sent."""
     date_first_printed: Moment | None = None
-    """When its label was printed first; `None` before."""
+    """Timestamp of the first printing of its label, with its offset; `None` before, or if not sent."""
     service_id: Id | None = None
-    """The service of the carrier."""
+    """The id of the carrier's service; `None` if not sent."""
     sender_id: Id | None = None
-    """The seller's user id."""
+    """The user id of the seller; `None` if not sent."""
     receiver_id: Id | None = None
-    """The buyer's user id."""
+    """The user id of the buyer; `None` if not sent."""
     receiver_address: ReceiverAddress | None = None
-    """Where it goes."""
+    """The address that it goes to; `None` if not sent."""
     shipping_option: ShippingOption | None = None
-    """How it is carried, and at what price."""
+    """How it is carried, and at what price; `None` if not sent."""
 
 
 class MerchantOrder(ResponseStruct):
     """An order with its payments and shipments."""
 
     id: Id
-    """The order."""
+    """The id of the merchant order."""
     status: Open[MerchantOrderStatus] | None = None
-    """Whether it is covered by payments."""
+    """Whether payments cover it: `opened` before an approved payment, `closed` after, or `expired`; `None` if not
+    sent."""
     order_status: Open[MerchantOrderState] | None = None
-    """The outcome of its payments."""
+    """The outcome of its payments: `payment_required`, `paid`, `reverted` or `expired`; `None` if not sent."""
     external_reference: str | None = None
-    """The integrator's own name for it."""
+    """The integrator's own name for it; `None` if there is none or it was not sent."""
     preference_id: str | None = None
-    """The preference that it was paid through."""
+    """The id of the preference that it was paid through; `None` for a QR order, or if not sent."""
     application_id: Id | None = None
-    """The application that made it."""
+    """The id of the application that made it; `None` if not sent."""
     site_id: str | None = None
-    """The platform's site."""
+    """The platform's site for the seller's country; `None` if not sent."""
     marketplace: str | None = None
-    """The marketplace."""
+    """The marketplace that it was sold through, or `NONE`; `None` if not sent."""
     date_created: Moment | None = None
-    """When it was made."""
+    """Timestamp of the creation, with its offset; `None` if not sent."""
     last_updated: Moment | None = None
-    """When it was last changed."""
+    """Timestamp of the last change, with its offset; `None` if not sent."""
     shipping_cost: Decimal | None = None
-    """What the shipment costs."""
+    """What the buyer pays for the shipment, in the currency of the items; `None` if not sent."""
     total_amount: Decimal | None = None
-    """What its items cost."""
+    """What its items cost, in their currency; `None` if not sent."""
     paid_amount: Decimal | None = None
-    """What was paid."""
+    """What was paid so far, in the currency of the items; `None` if not sent."""
     refunded_amount: Decimal | None = None
-    """What was refunded."""
+    """What was refunded so far, in the currency of the items; `None` if not sent."""
     additional_info: str | None = None
-    """Free text."""
+    """Free text of the integrator; `None` if there is none or it was not sent."""
     collector: Party | None = None
-    """Who is paid."""
+    """The seller, who is paid; `None` if not sent."""
     payer: Party | None = None
-    """Who pays."""
+    """The buyer, who pays; `None` before a payment, or if not sent."""
     items: tuple[MerchantOrderItem, ...] | None = None
-    """Its lines."""
+    """The lines of the order; `None` if not sent."""
     payments: tuple[MerchantOrderPayment, ...] | None = None
-    """Its payments."""
+    """All its payments, also rejected ones; `None` if not sent."""
     shipments: tuple[Shipment, ...] | None = None
-    """Its shipments."""
+    """Its shipments; `None` or empty if nothing is shipped, or if not sent."""
 
 
 class MerchantOrderPage(ResponseStruct):
     """A page of merchant orders, as the platform sends it. On the last page ``next_offset`` is 0 or the total."""
 
     elements: tuple[MerchantOrder, ...] | None = None
-    """The orders of this page."""
+    """The orders of this page; `None` or empty for none."""
     next_offset: int | None = None
     """Where the next page begins; 0 or the total on the last page, `None` on some platforms."""
     total: int | None = None
-    """How many orders the search has."""
+    """How many orders the search has, over all pages; `None` if not sent."""
 
 
 class MerchantOrderFilters(TypedDict, total=False):
@@ -324,19 +325,19 @@ class MerchantOrderFilters(TypedDict, total=False):
     status: str
     """Whether they are covered by payments, such as `closed`."""
     preference_id: str
-    """The preference that they were paid through."""
+    """The id of the preference that they were paid through."""
     application_id: Id
-    """The application that made them."""
+    """The id of the application that made them."""
     payer_id: Id
-    """The buyer."""
+    """The user id of the buyer."""
     sponsor_id: Id
-    """The sponsor of the preference or the order."""
+    """The user id of the sponsor of the preference or the order."""
     external_reference: str
     """The integrator's own name for them."""
     site_id: str
-    """The platform's site."""
+    """The platform's site for the seller's country."""
     marketplace: str
-    """The marketplace."""
+    """The marketplace that they were sold through."""
     date_created_from: Moment
     """Made at this moment or later."""
     date_created_to: Moment

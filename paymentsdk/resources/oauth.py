@@ -54,15 +54,15 @@ class AccessTokenParts(MaskedRepr, Struct, frozen=True, kw_only=True):
     """What an access token says about itself. ``repr`` hides the hash."""
 
     kind: AccessTokenKind
-    """`APP_USR` or `TEST`."""
+    """`APP_USR` (acts for a user) or `TEST` (works in the sandbox alone)."""
     client_id: str
-    """The application that it was made for."""
+    """The id of the application that it was made for."""
     created: str
     """Month, day and hour of its creation, as `MMddHH`; it has no year."""
     hash: str
-    """The secret part."""
+    """The secret part; `repr` hides it."""
     user_id: str
-    """The seller."""
+    """The user id of the seller, as a string."""
     __secrets__: ClassVar[frozenset[str]] = frozenset({"hash"})
 
 
@@ -74,17 +74,18 @@ class TokenRequest(MaskedRepr, RequestStruct, forbid_unknown_fields=True):
     """
 
     client_id: Annotated[str, Meta(min_length=1)]
-    """The application."""
+    """Required: the id of the application, not empty."""
     client_secret: Annotated[str, Meta(min_length=1)]
-    """Its secret."""
+    """Required: the secret of the application, not empty."""
     grant_type: Literal["authorization_code", "refresh_token"]
-    """`authorization_code` for the first token, `refresh_token` for the next."""
+    """Required: `authorization_code` for the first token, `refresh_token` for every later one."""
     code: Annotated[str, Meta(min_length=1)] | None = None
-    """The code from the seller's authorization; valid for 10 minutes, and once."""
+    """Required for `authorization_code` alone: the code from the seller's authorization; valid for 10 minutes, and
+    once."""
     refresh_token: Annotated[str, Meta(min_length=1)] | None = None
-    """The refresh token that came with the last access token; valid once."""
+    """Required for `refresh_token` alone: the one that came with the last access token; valid once."""
     redirect_uri: str | None = None
-    """The address that the code was sent to, if the application has one."""
+    """The URL that the code was sent to, if the application is configured with one."""
     code_verifier: str | None = None
     """The verifier of PKCE, if the authorization had a challenge."""
     scope: str | None = None
@@ -108,19 +109,19 @@ class Token(MaskedRepr, ResponseStruct):
     access_token: str
     """`<type>-<client_id>-<creation_date>-<hash>-<user_id>`; see `parse_access_token`."""
     token_type: str | None = None
-    """`bearer`, in whatever case."""
+    """Always `bearer`, in whatever case; `None` if not sent."""
     expires_in: int | None = None
-    """Seconds from now; 15,552,000 (180 days) as a rule."""
+    """Seconds from now until the access token expires, 15,552,000 (180 days) as a rule; `None` if not sent."""
     scope: str | None = None
     """`offline_access`, `read`, `write`, separated by spaces."""
     user_id: Id | None = None
-    """The seller."""
+    """The user id of the seller; `None` if not sent."""
     refresh_token: str | None = None
-    """Good for one refresh, which brings a new one."""
+    """Valid for one refresh, which returns a new one; `None` if not sent."""
     public_key: str | None = None
-    """The public key of the application."""
+    """The public key of the application; `None` if not sent."""
     live_mode: bool | None = None
-    """Whether the token moves real money."""
+    """Whether the token moves real money; `None` if not sent."""
     __secrets__: ClassVar[frozenset[str]] = frozenset({"access_token", "refresh_token"})
 
     def pair(self, now: float | None = None) -> TokenPair:
@@ -215,7 +216,7 @@ class OAuth(Resource):
             RequestInvalid: Neither the call nor the client has an id and a secret, or the code is empty; nothing was
                 sent.
             BadRequest: The platform rejected it; see ``TOKEN.errors`` for the codes.
-            OutcomeUnknown: The code may be spent. If it is, the seller has to authorise again.
+            OutcomeUnknown: The code may be spent. If it is, the seller has to authorize again.
         """
         code, code_verifier, client_secret = masked(code), masked(code_verifier), masked(client_secret)
         application = self._application(client_id, client_secret)
@@ -251,7 +252,7 @@ class OAuth(Resource):
         Raises:
             RequestInvalid: Neither the call nor the client has an id and a secret, or the refresh token is empty;
                 nothing was sent.
-            ReauthorizationRequired: ``invalid_grant`` or ``unauthorized_client``: a person must authorise again;
+            ReauthorizationRequired: ``invalid_grant`` or ``unauthorized_client``: a person must authorize again;
                 ``invalid_client``: the id or the secret of the application is wrong.
             BadRequest: The platform rejected for another reason.
             OutcomeUnknown: The refresh token may be spent.

@@ -162,37 +162,38 @@ class QRConfigRequest(OrderRequestStruct):
     """The point of sale, and the kind of its code."""
 
     external_pos_id: Annotated[str, Meta(min_length=1)] | None = None
-    """The seller's own id for the point of sale."""
+    """The seller's own id for the point of sale, not empty; an unknown one is rejected with `pos_not_found`."""
     mode: QRModeName | None = None
-    """How the buyer finds the order; the platform takes `static` when it is not given."""
+    """How the buyer finds the order: `static`, `dynamic` or `hybrid`; the platform takes `static` when it is not
+    given."""
 
 
 class OrderConfigRequest(OrderRequestStruct):
     """Where the order is paid."""
 
     qr: QRConfigRequest
-    """The point of sale, and the kind of its code."""
+    """Required: the point of sale, and the kind of its code."""
 
 
 class PaymentRequest(OrderRequestStruct):
     """What is to be paid."""
 
     amount: PositiveAmount
-    """How much, above zero; two decimals or none."""
+    """Required: how much, in the currency of the seller's account; above zero, two decimals or none."""
 
 
 class CashWithdrawalRequest(OrderRequestStruct):
     """Cash that the buyer is handed at the till; the seller must be authorized for that."""
 
     amount: PositiveAmount
-    """How much, above zero; two decimals or none."""
+    """Required: how much, in the currency of the seller's account; above zero, two decimals or none."""
 
 
 class TransactionsRequest(OrderRequestStruct):
     """The one payment of the order, and the cash that is withdrawn with it."""
 
     payments: Annotated[list[PaymentRequest], Meta(min_length=1, max_length=1)]
-    """Exactly one."""
+    """Required: exactly one payment."""
     cash_withdrawal: CashWithdrawalRequest | None = None
     """Part of the `total_amount` of the order; none by default. The contract does not name the field."""
 
@@ -201,20 +202,20 @@ class CategoryRequest(OrderRequestStruct):
     """A category that gives discounts to an item."""
 
     id: str
-    """The platform's id of it."""
+    """Required: the platform's id of the category."""
 
 
 class ItemRequest(OrderRequestStruct):
     """A line of the order."""
 
     title: Annotated[str, Meta(min_length=1, max_length=150)]
-    """What the buyer is shown; 1 to 150 characters."""
+    """Required: what the buyer is shown; 1 to 150 characters."""
     unit_price: Amount
-    """The price of one, zero or more; two decimals or none."""
+    """Required: the price of one, in the currency of the seller's account; zero or more, two decimals or none."""
     quantity: Annotated[int, Meta(ge=1)]
-    """How many, 1 or more."""
+    """Required: how many, 1 or more."""
     unit_measure: Annotated[str, Meta(min_length=1, max_length=10)]
-    """What it is counted in; 1 to 10 characters."""
+    """Required: the unit that `quantity` counts, such as `unit` or `kg`; 1 to 10 characters."""
     external_code: Annotated[str, Meta(max_length=30)] | None = None
     """The integrator's own code for it; at most 30 characters."""
     external_categories: list[CategoryRequest] | None = None
@@ -225,23 +226,24 @@ class DiscountRequest(OrderRequestStruct):
     """The total for a buyer who pays by one kind of method."""
 
     new_total_amount: PositiveAmount
-    """What they pay: above zero, not above the total of the order; two decimals or none."""
+    """Required: what the buyer pays in all with a method of this `type`, in the currency of the seller's account: above
+    zero, not above the total of the order; two decimals or none."""
     type: Literal["debit_card", "credit_card", "account_money", "prepaid_card"]
-    """The kind of method."""
+    """Required: the kind of method: `debit_card`, `credit_card`, `account_money` or `prepaid_card`."""
 
 
 class DiscountsRequest(OrderRequestStruct):
     """Totals by kind of method."""
 
     payment_methods: Annotated[list[DiscountRequest], Meta(max_length=4)]
-    """At most four totals."""
+    """Required: the totals by kind of method, at most 4."""
 
 
 class SponsorRequest(OrderRequestStruct):
     """The integrator's own account."""
 
     id: str
-    """The user id of the account."""
+    """Required: the user id of the account; an invalid one is rejected with `sponsor_id_not_valid`."""
 
 
 class IntegrationDataRequest(OrderRequestStruct):
@@ -250,9 +252,9 @@ class IntegrationDataRequest(OrderRequestStruct):
     platform_id: str | None = None
     """What the integration runs on, where that is a product of its own."""
     integrator_id: Annotated[str, Meta(pattern=r"\Adev_(?#must begin with dev_)")] | None = None
-    """The integrator; begins with `dev_`."""
+    """The id of the integrator, assigned by the platform; begins with `dev_`."""
     sponsor: SponsorRequest | None = None
-    """The integrator's own account."""
+    """The integrator's own account on the platform; none by default."""
 
 
 _REFERENCE = r"\A[A-Za-z0-9_-]*\Z(?#must consist of ASCII letters, digits, - and _)"
@@ -266,15 +268,17 @@ class OrderRequest(OrderRequestStruct):
     """
 
     external_reference: Annotated[str, Meta(min_length=1, max_length=64, pattern=_REFERENCE)]
-    """The integrator's own name for the order: 1 to 64 ASCII letters, digits, `-` and `_`."""
+    """Required: the integrator's own name for the order: 1 to 64 ASCII letters, digits, `-` and `_`; no personal
+    data."""
     total_amount: PositiveAmount
-    """The amount of the payment plus that of a cash withdrawal, above zero; two decimals or none."""
+    """Required: the amount of the payment plus that of a cash withdrawal, in the currency of the seller's account;
+    above zero, two decimals or none."""
     transactions: TransactionsRequest
-    """Exactly one payment."""
+    """Required: exactly one payment, and the cash that is withdrawn with it."""
     config: OrderConfigRequest | None = None
-    """The point of sale and the mode of the code."""
+    """The point of sale and the mode of the code; the platform takes `static` without one."""
     description: Annotated[str, Meta(max_length=150)] | None = None
-    """At most 150 characters, with no personal data."""
+    """What the order is for: at most 150 characters, with no personal data."""
     expiration_time: str | None = None
     """An ISO 8601 duration such as `PT5M`, sent as given; at least 30 seconds and at most 3600 hours
     (`max_order_expiration` of the client can lower that). Without one, the platform takes 15 minutes."""
@@ -282,14 +286,14 @@ class OrderRequest(OrderRequestStruct):
     """The marketplace's share: zero or more, not above the total, two decimals or none; needs a token obtained
     through OAuth."""
     items: list[ItemRequest] | None = None
-    """The lines of the order."""
+    """The lines of the order; none by default."""
     discounts: DiscountsRequest | None = None
     """Totals by kind of method; never together with `external_categories` of an item."""
     integration_data: IntegrationDataRequest | None = None
-    """Who made the integration."""
+    """Who made the integration: ids that the platform assigns; none by default."""
     # A factory, since a plain default would not be sent.
     type: Literal["qr"] = field(default_factory=lambda: "qr")
-    """Only `qr`."""
+    """Always sent: `qr`, the default and the only value."""
 
     def __post_init__(self) -> None:
         if self.expiration_time is not None:
@@ -342,9 +346,10 @@ class RefundTransactionRequest(OrderRequestStruct):
     """How much of which payment goes back."""
 
     id: Annotated[str, Meta(min_length=1)]
-    """The payment (`order.payment.id`)."""
+    """Required: the id of the payment (`order.payment.id`), not empty."""
     amount: PositiveAmount
-    """How much: above zero, not above what is left of it; two decimals or none."""
+    """Required: how much, in the `currency` of the order: above zero, not above what is left of it; two decimals or
+    none."""
 
 
 class RefundRequest(OrderRequestStruct):
@@ -358,9 +363,9 @@ class QRConfig(ResponseStruct):
     """The point of sale, and the kind of its code."""
 
     external_pos_id: str | None = None
-    """The seller's own id for the point of sale."""
+    """The seller's own id for the point of sale; `None` if not sent."""
     mode: Open[QRMode] | None = None
-    """How the buyer finds the order."""
+    """How the buyer finds the order: `static`, `dynamic` or `hybrid`; `None` if not sent."""
 
 
 class OrderConfig(ResponseStruct):
@@ -374,56 +379,57 @@ class PaymentMethod(ResponseStruct):
     """What the buyer paid with."""
 
     id: str | None = None
-    """The method (`visa`)."""
+    """The method, such as `visa`; `None` if not sent."""
     type: str | None = None
-    """Its kind (`credit_card`)."""
+    """The kind of method, such as `credit_card`; `None` if not sent."""
     installments: int | None = None
-    """In how many parts it is paid."""
+    """In how many parts the buyer pays; 1 for the whole at once; `None` if not sent."""
 
 
 class PaymentDiscounts(ResponseStruct):
     """The discount that applied to a payment."""
 
     type: str | None = None
-    """The kind of method that it was for."""
+    """The kind of method that the discount was for, such as `debit_card`; `None` if not sent."""
 
 
 class OrderPayment(ResponseStruct):
     """The payment of an order. Amounts are in the ``currency`` of the order."""
 
     id: str
-    """The payment; a partial refund needs it."""
+    """The id of the payment; a partial refund needs it."""
     amount: Decimal | None = None
-    """What is to be paid."""
+    """What is to be paid, in the `currency` of the order; `None` if not sent."""
     status: Open[PaymentStatus] | None = None
-    """Its state."""
+    """`created`, `processed`, `canceled`, `refunded` or `expired`; `None` if not sent."""
     status_detail: Open[PaymentStatusDetail] | None = None
-    """What led to this state; `ready_to_process` while it waits for the buyer."""
+    """What led to this status, see `PaymentStatusDetail`; `ready_to_process` while it waits for the buyer."""
     refunded_amount: Decimal | None = None
-    """What was refunded so far; only after a refund."""
+    """What was refunded so far, in the `currency` of the order; `None` before a refund, or if not sent."""
     paid_amount: Decimal | None = None
-    """What the buyer has paid; less than `amount` if a discount applied."""
+    """What the buyer has paid, in the `currency` of the order: less than `amount` if a discount applied; `None` before,
+    or if not sent."""
     reference_id: str | None = None
-    """The platform's reference for it, once it was paid."""
+    """The platform's reference for the payment; `None` before it is processed, or if not sent."""
     payment_method: PaymentMethod | None = None
-    """What the buyer paid with."""
+    """What the buyer paid with; `None` before the payment is processed, or if not sent."""
     discounts: PaymentDiscounts | None = None
-    """The discount that applied, if there was one."""
+    """The discount that applied; `None` if there is none or it was not sent."""
 
 
 class Refund(ResponseStruct):
     """Money that goes back."""
 
     id: str
-    """The refund."""
+    """The id of the refund."""
     transaction_id: str | None = None
-    """The payment that it comes from."""
+    """The id of the payment that is refunded; `None` if not sent."""
     reference_id: str | None = None
-    """The platform's reference for it."""
+    """The platform's reference for the refund; `None` if not sent."""
     amount: Decimal | None = None
-    """How much, in the `currency` of the order."""
+    """How much goes back, in the `currency` of the order; `None` if not sent."""
     status: Open[RefundStatus] | None = None
-    """`processing` until it is decided; a refund that `failed` moved no money."""
+    """`processing` until it is decided, then `processed` or `failed`; a refund that `failed` moved no money."""
 
 
 class CashWithdrawal(ResponseStruct):
@@ -437,9 +443,9 @@ class Transactions(ResponseStruct):
     """What happened to the money of an order."""
 
     payments: tuple[OrderPayment, ...] | None = None
-    """Its one payment."""
+    """The one payment of the order, see `Order.payment`; `None` if this response has none."""
     refunds: tuple[Refund, ...] | None = None
-    """Its refunds, the newest last."""
+    """The refunds of the order, the newest last; `None` or empty if this response has none."""
     cash_withdrawal: CashWithdrawal | None = None
     """Only with one: `total_amount` is the amount of the payment plus this."""
 
@@ -455,60 +461,60 @@ class Category(ResponseStruct):
     """A category of an item."""
 
     id: str | None = None
-    """The platform's id of it."""
+    """The platform's id of the category; `None` if not sent."""
 
 
 class OrderItem(ResponseStruct):
     """A line of an order."""
 
     title: str | None = None
-    """What the buyer is shown."""
+    """What the buyer is shown; at most 150 characters; `None` if not sent."""
     unit_price: Decimal | None = None
-    """The price of one."""
+    """The price of one, in the `currency` of the order; `None` if not sent."""
     quantity: int | None = None
-    """How many."""
+    """How many, 1 or more; `None` if not sent."""
     unit_measure: str | None = None
-    """What it is counted in."""
+    """The unit that `quantity` counts; at most 10 characters; `None` if not sent."""
     external_code: str | None = None
-    """The integrator's own code for it."""
+    """The integrator's own code for it; `None` if there is none or it was not sent."""
     external_categories: tuple[Category, ...] | None = None
-    """Categories that give it discounts."""
+    """Categories that give it discounts; `None` if there is none or it was not sent."""
 
 
 class Discount(ResponseStruct):
     """The total for a buyer who pays by one kind of method."""
 
     new_total_amount: Decimal | None = None
-    """What they pay."""
+    """What the buyer pays in all with a method of this `type`, in the `currency` of the order; `None` if not sent."""
     type: str | None = None
-    """The kind of method."""
+    """The kind of method: `debit_card`, `credit_card`, `account_money` or `prepaid_card`."""
 
 
 class Discounts(ResponseStruct):
     """Totals by kind of method."""
 
     payment_methods: tuple[Discount, ...] | None = None
-    """The totals."""
+    """The totals by kind of method, at most 4."""
 
 
 class Sponsor(ResponseStruct):
     """The integrator's own account."""
 
     id: str | None = None
-    """The user id of the account."""
+    """The user id of the account; `None` if not sent."""
 
 
 class IntegrationData(ResponseStruct):
     """Who made the integration."""
 
     application_id: str | None = None
-    """The application that made the order."""
+    """The id of the application that made the order; `None` if not sent."""
     platform_id: str | None = None
     """What the integration runs on, where that is a product of its own."""
     integrator_id: str | None = None
-    """The integrator."""
+    """The id of the integrator, which begins with `dev_`; `None` if there is none or it was not sent."""
     sponsor: Sponsor | None = None
-    """The integrator's own account."""
+    """The integrator's own account; `None` if there is none or it was not sent."""
 
 
 class Order(ResponseStruct):
@@ -517,45 +523,46 @@ class Order(ResponseStruct):
     id: RequiredId
     """`ORD` and 26 characters; the other operations need it."""
     user_id: str | None = None
-    """The seller."""
+    """The user id of the seller, taken from the access token; `None` if not sent."""
     type: str | None = None
-    """`qr`."""
+    """Always `qr`, the only type; `None` if not sent."""
     total_amount: Decimal | None = None
-    """Its total, in `currency`."""
+    """What the payment and a cash withdrawal come to, in `currency`; `None` if not sent."""
     external_reference: str | None = None
-    """The integrator's own name for it."""
+    """The integrator's own name for the order, as the request gave it; `None` if not sent."""
     description: str | None = None
-    """What it is for."""
+    """What the order is for; `None` if there is none or it was not sent."""
     expiration_time: str | None = None
-    """How long after its creation it expires: an ISO 8601 duration such as `PT15M`."""
+    """How long after its creation it expires: an ISO 8601 duration such as `PT15M`, the platform's default; `None` if
+    not sent."""
     processing_mode: str | None = None
-    """`automatic`."""
+    """Always `automatic` for QR orders; `None` if not sent."""
     status: Open[OrderStatus] | None = None
-    """Its state."""
+    """`created`, `processed`, `canceled`, `refunded` or `expired`; `None` if not sent."""
     status_detail: Open[OrderStatusDetail] | None = None
-    """What led to this state; `partially_refunded` after a partial refund."""
+    """What led to this status, see `OrderStatusDetail`; can be `partially_refunded` after a partial refund."""
     currency: str | None = None
     """That of the seller's account: `ARS`, `BRL`, `CLP` or `UYU`."""
     country_code: str | None = None
-    """The seller's country, in two or three capitals."""
+    """The seller's country, in two or three capitals; `None` if not sent."""
     created_date: Moment | None = None
-    """When it was made."""
+    """Timestamp of the creation, with its offset; `None` if not sent."""
     last_updated_date: Moment | None = None
-    """When it was last changed."""
+    """Timestamp of the last change, with its offset; `None` if not sent."""
     marketplace_fee: Decimal | None = None
-    """The marketplace's share."""
+    """The marketplace's share, in `currency`; `None` if there is none or it was not sent."""
     config: OrderConfig | None = None
     """The point of sale and the mode of the code."""
     type_response: TypeResponse | None = None
-    """Holds the text of its QR code; see `qr_data`."""
+    """Holds the string of its QR code, see `qr_data`; `None` with the mode `static`, or if not sent."""
     transactions: Transactions | None = None
     """Its payment and its refunds; see `payment` and `refunds`."""
     items: tuple[OrderItem, ...] | None = None
-    """Its lines."""
+    """The lines of the order; `None` if there is none or it was not sent."""
     discounts: Discounts | None = None
-    """Totals by kind of method."""
+    """Totals by kind of method; `None` if there is none or it was not sent."""
     integration_data: IntegrationData | None = None
-    """Who made the integration."""
+    """Who made the integration, with the application that made the order; `None` if not sent."""
 
     @property
     def payment(self) -> OrderPayment | None:

@@ -62,92 +62,92 @@ class FreeTrial(ResponseStruct):
     """How long a subscription is free: ``frequency`` times the unit ``frequency_type``."""
 
     frequency: int | None = None
-    """How many units it is free, 1 or more."""
+    """How many units it is free, 1 or more; the unit is `frequency_type`."""
     frequency_type: Open[FrequencyType] | None = None
     """The unit: `days` or `months`."""
     first_invoice_offset: int | None = None
-    """Days from the end of the trial to the first invoice."""
+    """Days from the end of the trial to the first invoice; `None` if not sent."""
 
 
 class AutoRecurring(ResponseStruct):
     """What is charged, and how often."""
 
     frequency: int | None = None
-    """How many units lie between two charges."""
+    """How many units lie between two charges, 1 or more; the unit is `frequency_type`."""
     frequency_type: Open[FrequencyType] | None = None
-    """The unit."""
+    """The unit of `frequency`: `days` or `months`; `None` if not sent."""
     repetitions: int | None = None
     """How many charges there are in all; `None` for no end."""
     billing_day: int | None = None
-    """The day of the month on which it is charged."""
+    """The day of the month on which it is charged; `None` for that of the first charge, or if not sent."""
     billing_day_proportional: bool | None = None
     """Whether the first charge is only for the days up to the billing day."""
     free_trial: FreeTrial | None = None
-    """The free time at the beginning."""
+    """How long it is free at the beginning; `None` if there is none or it was not sent."""
     transaction_amount: Decimal | None = None
-    """What is charged each time."""
+    """What is charged each time, in `currency_id`; `None` if not sent."""
     currency_id: str | None = None
-    """Its currency."""
+    """The currency of `transaction_amount`, such as `ARS`; `None` if not sent."""
 
 
 class PaymentMethodsAllowed(ResponseStruct):
     """What a subscriber may pay with. The members of the entries are not part of the contract; ``id`` is usual."""
 
     payment_types: tuple[Metadata, ...] | None = None
-    """The kinds of methods; empty for all."""
+    """The kinds of methods; empty for all; `None` if not sent."""
     payment_methods: tuple[Metadata, ...] | None = None
-    """The methods; empty for all."""
+    """The methods; empty for all; `None` if not sent."""
 
 
 class Plan(ResponseStruct):
     """A plan that buyers subscribe to."""
 
     id: str
-    """The plan."""
+    """The id of the plan."""
     application_id: Id | None = None
-    """The application that made it."""
+    """The id of the application that made it; `None` if not sent."""
     collector_id: Id | None = None
-    """The seller."""
+    """The user id of the seller; `None` if not sent."""
     reason: str | None = None
-    """What the subscriber is shown."""
+    """What the subscriber is shown at the checkout and in notifications; `None` if not sent."""
     auto_recurring: AutoRecurring | None = None
     """What is charged, and how often."""
     payment_methods_allowed: PaymentMethodsAllowed | None = None
-    """What a subscriber may pay with."""
+    """What a subscriber may pay with; `None` if not sent."""
     back_url: str | None = None
-    """Where the subscriber goes after the checkout."""
+    """The URL that the subscriber goes to after the checkout; `None` if not sent."""
     external_reference: str | None = None
-    """The integrator's own name for the plan."""
+    """The integrator's own name for the plan; `None` if there is none or it was not sent."""
     init_point: str | None = None
-    """Where the subscription begins."""
+    """The URL of the checkout where a buyer subscribes; `None` if not sent."""
     date_created: Moment | None = None
-    """When it was made."""
+    """Timestamp of the creation, with its offset; `None` if not sent."""
     last_modified: Moment | None = None
-    """When it was last changed."""
+    """Timestamp of the last change, with its offset; `None` if not sent."""
     subscribed: int | None = None
-    """How many have subscribed; in search results only."""
+    """How many have subscribed; in search results only, else `None`."""
     status: Open[PlanStatus] | None = None
-    """Its state."""
+    """`active`, `inactive` or `canceled` (also `cancelled`); the contract names `active` alone."""
 
 
 class PlanPage(ResponseStruct):
     """A page of plans, as the platform sends it."""
 
     paging: Paging = Paging()
-    """Which page it is."""
+    """The position of the page in the search, in rows."""
     results: tuple[Plan, ...] | None = None
-    """The plans of this page."""
+    """The plans of this page; `None` or empty for none."""
 
 
 class PlanFilters(TypedDict, total=False):
     """What plans can be searched by (4.6)."""
 
     status: str
-    """Their state, such as `active`."""
+    """Their status, such as `active`; any by default."""
     q: str
-    """Free text to look for."""
+    """Text to search for; the contract does not say in which fields."""
     sort: str
-    """The member to sort by."""
+    """The field to sort by; the contract lists no values."""
     criteria: str
     """The order to sort in. The contract names no values; in the sandbox they are `asc` and `desc`."""
 

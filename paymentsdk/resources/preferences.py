@@ -104,28 +104,28 @@ class Passenger(RequestStruct):
     """Who travels or stays (tourism, hospitality)."""
 
     first_name: str | None = None
-    """Given name."""
+    """Given name; optional."""
     last_name: str | None = None
-    """Family name."""
+    """Family name; optional."""
     identification_type: str | None = None
-    """The kind of the identity document."""
+    """The kind of the identity document, such as `CPF`; optional."""
     identification_number: Id | None = None
-    """Its number."""
+    """The number of the document, as a string or a number; optional."""
 
 
 class Route(RequestStruct):
     """A journey: its start and end, its times, and the company (tourism)."""
 
     departure: str | None = None
-    """Where it begins."""
+    """The place where it begins; optional."""
     destination: str | None = None
-    """Where it ends."""
+    """The place where it ends; optional."""
     departure_date_time: RequestDay | None = None
-    """When it begins."""
+    """When it begins: a date, or a timestamp with its offset."""
     arrival_date_time: RequestDay | None = None
-    """When it ends."""
+    """When it ends: a date, or a timestamp with its offset."""
     company: str | None = None
-    """Who carries the passenger."""
+    """The company that carries the passenger; optional."""
 
     def __post_init__(self) -> None:
         read_days(self, "departure_date_time", "arrival_date_time")
@@ -135,36 +135,36 @@ class CategoryDescriptor(RequestStruct):
     """The journey or the stay that an item is (tourism, hospitality)."""
 
     passenger: Passenger | None = None
-    """Who travels, or stays."""
+    """The person who travels or stays; optional."""
     route: Route | None = None
-    """From where to where (tourism)."""
+    """Where the journey begins and ends, and when (tourism alone); optional."""
 
 
 class PreferenceItemRequest(RequestStruct):
     """What is sold."""
 
     id: Id | None = None
-    """The seller's own id for it."""
+    """The seller's own id for the item; optional."""
     title: str | None = None
-    """What the buyer is shown."""
+    """What the buyer is shown as its name; optional."""
     description: str | None = None
-    """More about it."""
+    """More about the item than its title; optional."""
     picture_url: str | None = None
-    """A picture of it."""
+    """The URL of a picture of the item; optional."""
     category_id: str | None = None
-    """Its category."""
+    """The id of the item's category; optional."""
     quantity: Annotated[int, Meta(ge=1)] | None = None
-    """How many, 1 or more."""
+    """How many, 1 or more; optional."""
     currency_id: str | None = None
-    """The currency of the price."""
+    """The currency of `unit_price`, such as `ARS`; optional."""
     unit_price: Amount | None = None
-    """The price of one, zero or more; two decimals or none."""
+    """The price of one, in `currency_id`: zero or more, two decimals or none; optional."""
     type: str | None = None
-    """Its kind (apparel)."""
+    """The kind of item (apparel); optional."""
     warranty: bool | None = None
     """Whether it has a warranty (electro, home and deco)."""
     event_date: RequestDay | None = None
-    """When it takes place (entertainment, government, hospitality)."""
+    """When it takes place (entertainment, government, hospitality): a date, or a timestamp with its offset."""
     category_descriptor: CategoryDescriptor | None = None
     """Who travels or stays, and the route (tourism, hospitality)."""
 
@@ -176,33 +176,33 @@ class PayerPhone(RequestStruct):
     """A phone number."""
 
     area_code: Id | None = None
-    """The area code."""
+    """Area code, as a string or a number; optional."""
     number: Id | None = None
-    """The number without it."""
+    """Number without the area code, as a string or a number; optional."""
 
 
 class PayerIdentification(RequestStruct):
     """An identity document, under the names of the preference or those of the industries."""
 
     type: str | None = None
-    """The kind of the document."""
+    """The kind of the document, such as `CPF`; optional."""
     number: Id | None = None
-    """Its number."""
+    """The number of the document, as a string or a number; optional."""
     identification_type: str | None = None
-    """The kind of the document, as the industries name it."""
+    """The kind of the document, as the industries name it; optional."""
     identification_number: Id | None = None
-    """Its number, as the industries name it."""
+    """The number of the document, as the industries name it; optional."""
 
 
 class PayerAddress(RequestStruct):
     """An address."""
 
     zip_code: Id | None = None
-    """The postcode."""
+    """The postcode, as a string or a number; optional."""
     street_name: str | None = None
-    """The street."""
+    """The street without the number; optional."""
     street_number: Id | None = None
-    """The number of the house."""
+    """The house number, as a string or a number; optional."""
 
 
 class PayerRequest(RequestStruct):
@@ -213,29 +213,29 @@ class PayerRequest(RequestStruct):
     surname: str | None = None
     """Family name; `last_name` in the tables of the industries."""
     first_name: str | None = None
-    """Given name."""
+    """Given name, as the industries name it; optional."""
     last_name: str | None = None
-    """Family name."""
+    """Family name, as the industries name it; optional."""
     email: str | None = None
-    """Their email address."""
+    """The email address of the buyer; optional."""
     phone: PayerPhone | None = None
-    """Their phone number."""
+    """The phone number of the buyer, with its area code; optional."""
     identification: PayerIdentification | None = None
-    """Their identity document."""
+    """The identity document of the buyer; optional."""
     address: PayerAddress | None = None
-    """Where they live."""
+    """The address where the buyer lives; optional."""
     date_created: RequestDay | None = None
-    """When they became a customer of the seller."""
+    """When they became a customer of the seller: a date, or a timestamp with its offset."""
     authentication_type: AuthenticationTypeName | None = None
-    """How the seller's shop knows them."""
+    """How they log in to the seller's shop: `Gmail`, `Facebook`, `Native web` or `Other`; optional."""
     registration_date: RequestDay | None = None
-    """When they registered."""
+    """When they registered with the seller's shop: a date, or a timestamp with its offset."""
     is_prime_user: bool | None = None
     """Whether they are a member of the seller's programme."""
     is_first_purchase_online: bool | None = None
     """Whether they never bought online before."""
     last_purchase: RequestDay | None = None
-    """When they bought last."""
+    """When they last bought: a date, or a timestamp with its offset."""
 
     def __post_init__(self) -> None:
         read_days(self, "date_created", "registration_date", "last_purchase")
@@ -245,7 +245,7 @@ class Excluded(RequestStruct):
     """A payment method, or a kind of them, that the buyer is not offered."""
 
     id: str | None = None
-    """The method, or the kind."""
+    """The id of the method or the kind, such as `visa` or `ticket`."""
 
 
 class PaymentMethodsRequest(RequestStruct):
@@ -256,7 +256,7 @@ class PaymentMethodsRequest(RequestStruct):
     excluded_payment_types: list[Excluded] | None = None
     """The kinds of methods that the buyer is not offered, such as `ticket`."""
     default_payment_method_id: str | None = None
-    """The method that is offered first."""
+    """The id of the method that is offered first; optional."""
     installments: Installments | None = None
     """The most installments that the buyer may choose, 1 to 36."""
     default_installments: Annotated[int, Meta(ge=1)] | None = None
@@ -267,85 +267,85 @@ class FreeMethod(RequestStruct):
     """A way of shipping that costs the buyer nothing."""
 
     id: Id | None = None
-    """The method of shipping."""
+    """The id of the method of shipping."""
 
 
 class PreferenceReceiverAddress(RequestStruct):
     """Where a shipment goes."""
 
     zip_code: Id | None = None
-    """The postcode."""
+    """The postcode, as a string or a number; optional."""
     street_name: str | None = None
-    """The street."""
+    """The street without the number; optional."""
     city_name: str | None = None
-    """The city."""
+    """The name of the city; optional."""
     state_name: str | None = None
-    """The state or province."""
+    """The name of the state or province; optional."""
     street_number: Id | None = None
-    """The number of the house."""
+    """The house number, as a string or a number; optional."""
     country_name: str | None = None
-    """The country."""
+    """The name of the country; optional."""
 
 
 class ShipmentsRequest(RequestStruct):
     """How the items are shipped."""
 
     mode: str | None = None
-    """Who ships."""
+    """Who ships; the contract lists no values; optional."""
     local_pickup: bool | None = None
-    """Whether the buyer may fetch them."""
+    """Whether the buyer may fetch the items; optional."""
     dimensions: str | None = None
     """Text such as `30x30x30,500` (centimetres, grams)."""
     default_shipping_method: Id | None = None
-    """The id of the method that is offered first."""
+    """The id of the method that is offered first; optional."""
     free_methods: list[FreeMethod] | None = None
     """The methods that cost the buyer nothing."""
     cost: Amount | None = None
-    """What the shipment costs."""
+    """What the shipment costs, in the currency of the items: zero or more, two decimals or none; optional."""
     free_shipping: bool | None = None
-    """Whether the shipment costs the buyer nothing."""
+    """Whether the shipment costs the buyer nothing; optional."""
     express_shipment: bool | None = None
-    """Whether the shipment is fast."""
+    """Whether the shipment is express; optional."""
     receiver_address: PreferenceReceiverAddress | None = None
-    """Where the shipment goes."""
+    """The address that the shipment goes to; optional."""
 
 
 class BackURLsRequest(RequestStruct):
     """Where the buyer goes afterwards: absolute http or https addresses."""
 
     success: URL | None = None
-    """After a payment that was approved."""
+    """The URL after a payment that was approved; optional."""
     pending: URL | None = None
-    """While the payment is pending."""
+    """The URL while the payment is pending; optional."""
     failure: URL | None = None
-    """After a payment that was rejected, or given up."""
+    """The URL after a payment that was rejected, or given up; optional."""
 
 
 class DifferentialPricing(RequestStruct):
     """The seller's own terms for installments."""
 
     id: int | None = None
-    """The terms that the platform keeps under this number."""
+    """The number that the platform keeps the seller's terms under."""
 
 
 class TrackValues(RequestStruct):
     """How an advertiser identifies a conversion."""
 
     conversion_id: Id | None = None
-    """The conversion, at the advertiser."""
+    """The advertiser's id of the conversion; optional."""
     conversion_label: str | None = None
-    """Its label there."""
+    """The advertiser's label of the conversion; optional."""
     pixel_id: Id | None = None
-    """The pixel that reports it."""
+    """The id of the pixel that reports it; optional."""
 
 
 class Track(RequestStruct):
     """An advertisement to credit the sale to; ``type`` is, for example, ``google_ad``."""
 
     type: str | None = None
-    """The advertiser: `google_ad`, for example."""
+    """The advertiser, such as `google_ad`; the contract lists no other value."""
     values: TrackValues | None = None
-    """The identifiers that it asks for."""
+    """The identifiers that the advertiser asks for; optional."""
 
 
 class PreferenceRequest(RequestStruct):
@@ -356,49 +356,50 @@ class PreferenceRequest(RequestStruct):
     """
 
     items: Annotated[list[PreferenceItemRequest], Meta(min_length=1)]
-    """What is sold; one or more."""
+    """Required: what is sold, one or more."""
     payer: PayerRequest | None = None
-    """Who is asked to pay."""
+    """The buyer, who is asked to pay; optional."""
     payment_methods: PaymentMethodsRequest | None = None
-    """How they may pay."""
+    """How the buyer may pay, and in how many installments; optional."""
     shipments: ShipmentsRequest | None = None
-    """How the items are shipped."""
+    """How the items are shipped, and at what price; optional."""
     back_urls: BackURLsRequest | None = None
-    """Where the buyer goes afterwards."""
+    """Where the buyer goes after the checkout; optional."""
     notification_url: str | None = None
-    """Where the platform tells of changes."""
+    """The URL that receives notifications of changes; optional."""
     statement_descriptor: str | None = None
-    """What the buyer's statement says."""
+    """What the buyer's statement shows; optional."""
     additional_info: str | None = None
-    """Free text."""
+    """Free text of the integrator; optional."""
     auto_return: Literal["approved"] | None = None
-    """`approved` takes the buyer back without a click."""
+    """`approved`, the only value, takes the buyer back without a click; optional."""
     external_reference: str | None = None
-    """The integrator's own name for it."""
+    """The integrator's own name for the preference; optional."""
     operation_type: Literal["regular_payment", "money_transfer"] | None = None
     """`regular_payment` (a payment, the default of the platform) or `money_transfer` (a request of money)."""
     expires: bool | None = None
-    """Whether `expiration_date_from` and `expiration_date_to` apply."""
+    """Whether `expiration_date_from` and `expiration_date_to` apply; optional."""
     expiration_date_from: Moment | None = None
-    """The start of the time in which it can be paid; before `expiration_date_to`."""
+    """Timestamp from which it can be paid, with its offset; before `expiration_date_to`."""
     expiration_date_to: Moment | None = None
-    """The end of the time in which it can be paid."""
+    """Timestamp until which it can be paid, with its offset; after `expiration_date_from`."""
     date_of_expiration: Moment | None = None
-    """The end of the time in which it can be paid by cash."""
+    """Timestamp until which it can be paid by cash, with its offset; optional."""
     marketplace: str | None = None
-    """The marketplace."""
+    """The marketplace that the sale comes through; optional."""
     marketplace_fee: Amount | None = None
-    """The marketplace's share, not above the sum of quantity times price over the items."""
+    """The marketplace's share, in the currency of the items: zero or more, two decimals or none, not above the sum of
+    quantity times price over the items."""
     differential_pricing: DifferentialPricing | None = None
-    """The seller's own terms for installments."""
+    """The seller's own terms for installments, by their number; optional."""
     tracks: list[Track] | None = None
-    """Advertisements to credit the sale to."""
+    """Advertisements to credit the sale to; optional."""
     binary_mode: bool | None = None
-    """The payment ends approved or rejected, and is never pending."""
+    """`True`: the payment ends approved or rejected, and is never pending; optional."""
     sponsor_id: Id | None = None
-    """An active user of the seller's site."""
+    """The user id of a sponsor: an active user of the seller's site; optional."""
     metadata: Metadata | None = None
-    """The integrator's own data, returned as it was sent."""
+    """The integrator's own data, returned as it was sent; optional."""
 
     def __post_init__(self) -> None:
         total = _total(self.items)
@@ -434,27 +435,28 @@ class PreferenceItem(ResponseStruct):
     """What is sold."""
 
     id: Id | None = None
-    """The seller's own id for it."""
+    """The seller's own id for the item; `None` if not sent."""
     title: str | None = None
-    """What the buyer is shown."""
+    """What the buyer is shown as its name; `None` if not sent."""
     description: str | None = None
-    """More about it."""
+    """More about the item than its title; `None` if not sent."""
     picture_url: str | None = None
-    """A picture of it."""
+    """The URL of a picture of the item; `None` if not sent."""
     category_id: str | None = None
-    """Its category."""
+    """The id of the item's category; `None` if not sent."""
     quantity: int | None = None
-    """How many, 1 or more."""
+    """How many, 1 or more; `None` if not sent."""
     currency_id: str | None = None
-    """The currency of the price."""
+    """The currency of `unit_price`, such as `ARS`; `None` if not sent."""
     unit_price: Decimal | None = None
-    """The price of one, zero or more; two decimals or none."""
+    """The price of one, in `currency_id`; `None` if not sent."""
     type: str | None = None
-    """Its kind (apparel)."""
+    """The kind of item (apparel); `None` if not sent."""
     warranty: bool | None = None
     """Whether it has a warranty (electro, home and deco)."""
     event_date: Day | None = None
-    """When it takes place (entertainment, government, hospitality)."""
+    """When it takes place (entertainment, government, hospitality): a timestamp with its offset, midnight UTC for a
+    date alone."""
     category_descriptor: CategoryDescriptor | None = None
     """Who travels or stays, and the route (tourism, hospitality)."""
 
@@ -467,29 +469,29 @@ class Payer(ResponseStruct):
     surname: str | None = None
     """Family name; `last_name` in the tables of the industries."""
     first_name: str | None = None
-    """Given name."""
+    """Given name, as the industries name it; `None` if not sent."""
     last_name: str | None = None
-    """Family name."""
+    """Family name, as the industries name it; `None` if not sent."""
     email: str | None = None
-    """Their email address."""
+    """The email address of the buyer; `None` if not sent."""
     phone: PayerPhone | None = None
-    """Their phone number."""
+    """The phone number of the buyer, with its area code; `None` if not sent."""
     identification: PayerIdentification | None = None
-    """Their identity document."""
+    """The identity document of the buyer; `None` if not sent."""
     address: PayerAddress | None = None
-    """Where they live."""
+    """The address where the buyer lives; `None` if not sent."""
     date_created: Day | None = None
-    """When they became a customer of the seller."""
+    """When they became a customer of the seller: a timestamp with its offset, midnight UTC for a date alone."""
     authentication_type: Open[AuthenticationType] | None = None
-    """How the seller's shop knows them."""
+    """How they log in to the seller's shop: `Gmail`, `Facebook`, `Native web` or `Other`; `None` if not sent."""
     registration_date: Day | None = None
-    """When they registered."""
+    """When they registered with the seller's shop: a timestamp with its offset, midnight UTC for a date alone."""
     is_prime_user: bool | None = None
     """Whether they are a member of the seller's programme."""
     is_first_purchase_online: bool | None = None
     """Whether they never bought online before."""
     last_purchase: Day | None = None
-    """When they bought last."""
+    """When they last bought: a timestamp with its offset, midnight UTC for a date alone."""
 
 
 class PaymentMethods(ResponseStruct):
@@ -500,106 +502,106 @@ class PaymentMethods(ResponseStruct):
     excluded_payment_types: tuple[Excluded, ...] | None = None
     """The kinds of methods that the buyer is not offered, such as `ticket`."""
     default_payment_method_id: str | None = None
-    """The method that is offered first."""
+    """The id of the method that is offered first; `None` if not sent."""
     installments: int | None = None
-    """The most installments that the buyer may choose, 1 to 36."""
+    """The most installments that the buyer may choose, 1 to 36; `None` if not sent."""
     default_installments: int | None = None
-    """The number of installments that is offered first, 1 or more."""
+    """The number of installments that is offered first, 1 or more; `None` if not sent."""
 
 
 class Shipments(ResponseStruct):
     """How it is shipped."""
 
     mode: str | None = None
-    """Who ships."""
+    """Who ships; the contract lists no values; `None` if not sent."""
     local_pickup: bool | None = None
-    """Whether the buyer may fetch them."""
+    """Whether the buyer may fetch the items; `None` if not sent."""
     dimensions: str | None = None
     """Text such as `30x30x30,500` (centimetres, grams)."""
     default_shipping_method: Id | None = None
-    """The id of the method that is offered first."""
+    """The id of the method that is offered first; `None` if not sent."""
     free_methods: tuple[FreeMethod, ...] | None = None
     """The methods that cost the buyer nothing."""
     cost: Decimal | None = None
-    """What the shipment costs."""
+    """What the shipment costs, in the currency of the items; `None` if not sent."""
     free_shipping: bool | None = None
-    """Whether the shipment costs the buyer nothing."""
+    """Whether the shipment costs the buyer nothing; `None` if not sent."""
     express_shipment: bool | None = None
-    """Whether the shipment is fast."""
+    """Whether the shipment is express; `None` if not sent."""
     receiver_address: PreferenceReceiverAddress | None = None
-    """Where the shipment goes."""
+    """The address that the shipment goes to; `None` if not sent."""
 
 
 class BackURLs(ResponseStruct):
     """Where the buyer goes afterwards; an empty text where none was given."""
 
     success: str | None = None
-    """After a payment that was approved."""
+    """The URL after a payment that was approved; empty or `None` if there is none."""
     pending: str | None = None
-    """While the payment is pending."""
+    """The URL while the payment is pending; empty or `None` if there is none."""
     failure: str | None = None
-    """After a payment that was rejected, or given up."""
+    """The URL after a payment that was rejected, or given up; empty or `None` if there is none."""
 
 
 class Preference(ResponseStruct):
     """A preference as the platform has it. The members that are not listed here are those of the request."""
 
     id: RequiredId
-    """`<collector_id>-<uuid>`."""
+    """The id of the preference: `<collector_id>-<uuid>`."""
     init_point: str | None = None
-    """Where the buyer pays."""
+    """The URL of the checkout where the buyer pays; `None` if not sent."""
     sandbox_init_point: str | None = None
-    """Where a test buyer pays."""
+    """The URL of the checkout where a test buyer pays; `None` if not sent."""
     collector_id: Id | None = None
-    """The seller."""
+    """The user id of the seller, also their id as a customer; `None` if not sent."""
     client_id: Id | None = None
-    """The application that made it."""
+    """The id of the application that made it; `None` if not sent."""
     operation_type: Open[OperationType] | None = None
-    """What it is for."""
+    """`regular_payment` (a payment) or `money_transfer` (a request of money); `None` if not sent."""
     items: tuple[PreferenceItem, ...] | None = None
-    """What is sold; one or more."""
+    """What is sold, one or more; `None` if not sent."""
     payer: Payer | None = None
-    """Who is asked to pay."""
+    """The buyer, who is asked to pay; `None` if not sent."""
     back_urls: BackURLs | None = None
-    """Where the buyer goes afterwards."""
+    """Where the buyer goes after the checkout; `None` if not sent."""
     auto_return: str | None = None
-    """`approved` takes the buyer back without a click."""
+    """`approved` takes the buyer back without a click; empty or `None` if not asked for."""
     payment_methods: PaymentMethods | None = None
-    """How they may pay."""
+    """How the buyer may pay, and in how many installments; `None` if not sent."""
     marketplace: str | None = None
-    """The marketplace."""
+    """The marketplace that the sale comes through; `None` if not sent."""
     marketplace_fee: Decimal | None = None
-    """The marketplace's share, not above the sum of quantity times price over the items."""
+    """The marketplace's share, in the currency of the items; `None` if there is none or it was not sent."""
     shipments: Shipments | None = None
-    """How the items are shipped."""
+    """How the items are shipped, and at what price; `None` if not sent."""
     notification_url: str | None = None
-    """Where the platform tells of changes."""
+    """The URL that receives notifications of changes; `None` if not sent."""
     statement_descriptor: str | None = None
-    """What the statement of the buyer says."""
+    """What the buyer's statement shows; `None` if not sent."""
     additional_info: str | None = None
-    """Free text."""
+    """Free text of the integrator; `None` if not sent."""
     external_reference: str | None = None
-    """The integrator's own name for it."""
+    """The integrator's own name for the preference; `None` if not sent."""
     expires: bool | None = None
     """Whether `expiration_date_from` and `expiration_date_to` apply."""
     expiration_date_from: Moment | None = None
-    """The start of the time in which it can be paid; before `expiration_date_to`."""
+    """Timestamp from which it can be paid, with its offset; `None` if there is none or it was not sent."""
     expiration_date_to: Moment | None = None
-    """The end of the time in which it can be paid."""
+    """Timestamp until which it can be paid, with its offset; `None` if there is none or it was not sent."""
     date_of_expiration: Moment | None = None
-    """The end of the time in which it can be paid by cash."""
+    """Timestamp until which it can be paid by cash, with its offset; `None` if there is none or it was not sent."""
     date_created: Moment | None = None
-    """When it was made."""
+    """Timestamp of the creation, with its offset; `None` if not sent."""
     differential_pricing: DifferentialPricing | None = None
     """The seller's own terms for installments."""
     tracks: tuple[Track, ...] | None = None
-    """Advertisements to credit the sale to."""
+    """Advertisements to credit the sale to; `None` if not sent."""
     binary_mode: bool | None = None
-    """The payment ends approved or rejected, and is never pending."""
+    """`True`: the payment ends approved or rejected, and is never pending; `None` if not sent."""
     sponsor_id: Id | None = None
-    """An active user of the seller's site."""
+    """The user id of a sponsor: an active user of the seller's site; `None` if not sent."""
     metadata: Metadata | None = None
-    """The integrator's own data, returned as it was sent."""
+    """The integrator's own data, returned as it was sent; `None` if not sent."""
 
 
 def _same_title(given: str | None, echoed: str) -> bool | None:

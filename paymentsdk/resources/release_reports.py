@@ -48,9 +48,9 @@ class InternalManagement(ResponseStruct):
     """How the platform handles a report."""
 
     is_visible: bool | None = None
-    """Whether the seller sees the report."""
+    """Whether the seller sees the report; `None` if not sent."""
     notify: bool | None = None
-    """Whether the seller is told of it."""
+    """Whether the seller is notified of it; `None` if not sent."""
     use_exact_time: bool | None = None
     """Whether it begins and ends at the exact time."""
 
@@ -59,39 +59,39 @@ class ReleaseReport(ResponseStruct):
     """A report about released money. Any member can be missing: the response to a deletion may have no body at all."""
 
     id: Id | None = None
-    """The report."""
+    """The id of the report; `None` if not sent."""
     account_id: Id | None = None
-    """The account that it is about."""
+    """The id of the account that it is about; `None` if not sent."""
     begin_date: Moment | None = None
-    """The start of the time that it covers, UTC."""
+    """Timestamp at which the time that it covers begins, UTC; `None` if not sent."""
     end_date: Moment | None = None
-    """The end of the time that it covers, UTC."""
+    """Timestamp at which the time that it covers ends, UTC; `None` if not sent."""
     created_from: Open[ReportOrigin] | None = None
-    """Whether a person or the schedule made it."""
+    """What made it: `manual` (a person) or `schedule`; `None` if not sent."""
     currency_id: str | None = None
-    """The currency of its amounts."""
+    """The currency of its amounts, such as `ARS`; `None` if not sent."""
     generation_date: Moment | None = None
-    """When it was made."""
+    """Timestamp of the generation, with its offset; `None` if not sent."""
     internal_management: tuple[InternalManagement, ...] | None = None
-    """How the platform handles it."""
+    """How the platform handles the report; `None` if not sent."""
     is_reserve: bool | None = None
-    """Whether it is about reserved money."""
+    """Whether it is about reserved money; `None` if not sent."""
     is_test: bool | None = None
-    """Whether it is a test."""
+    """Whether it is a test report; `None` if not sent."""
     last_modified: Moment | None = None
-    """When it was last changed."""
+    """Timestamp of the last change, with its offset; `None` if not sent."""
     report_id: Id | None = None
-    """The report that the schedule belongs to."""
+    """The id of the report that the schedule belongs to; `None` if not sent."""
     retries: int | None = None
-    """How many attempts were made to generate it."""
+    """How many attempts were made to generate it; `None` if not sent."""
     status: Open[ReportStatus] | None = None
-    """Its state; `deleted` after the schedule was disabled."""
+    """`deleted` after the schedule was disabled; the contract names no other value."""
     sub_type: Open[ReportSubType] | None = None
-    """Its kind."""
+    """The kind of report: `release`; `None` if not sent."""
     user_id: Id | None = None
-    """The seller."""
+    """The user id of the seller; `None` if not sent."""
     format: Open[ReportFormat] | None = None
-    """The format of its file."""
+    """The format of its file: `CSV`; `None` if not sent."""
 
 
 DISABLE_SCHEDULE: Operation[None, ReleaseReport] = Operation(

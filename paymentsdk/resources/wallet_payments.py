@@ -56,90 +56,91 @@ class SubMerchant(RequestStruct):
     """The merchant that a payment is forwarded for. The members of ``phone`` are not part of the contract."""
 
     sub_merchant_id: Id | None = None
-    """The merchant, as the seller names it."""
+    """The seller's own id for the merchant; optional."""
     mcc: Id | None = None
-    """Its merchant category code (ISO 18245)."""
+    """The merchant category code, four digits (ISO 18245); optional."""
     country: str | None = None
-    """The country."""
+    """The country of the merchant; optional."""
     address_door_number: Id | None = None
-    """The number of the house."""
+    """The house number, as a string or a number; optional."""
     zip: Id | None = None
-    """The postcode."""
+    """The postcode, as a string or a number; optional."""
     document_number: Id | None = None
-    """The number of its identity document."""
+    """The number of its identity document; optional."""
     city: str | None = None
-    """The city."""
+    """The city of the merchant; optional."""
     address_street: str | None = None
-    """The street."""
+    """The street without the number; optional."""
     legal_name: str | None = None
-    """Its name in law."""
+    """The registered name of the merchant; optional."""
     region_code_iso: str | None = None
     """The region, by its ISO 3166-2 code."""
     region_code: Id | None = None
     """The region, as the acquirer numbers it."""
     document_type: str | None = None
-    """The kind of its identity document."""
+    """The kind of its identity document, such as `CNPJ`; optional."""
     phone: Metadata | None = None
-    """Its phone number."""
+    """The phone number, an object whose fields the contract does not name; optional."""
     url: str | None = None
-    """Its site."""
+    """The URL of the merchant's site; optional."""
 
 
 class ForwardData(RequestStruct):
     """What is handed on to the acquirer."""
 
     sub_merchant: SubMerchant | None = None
-    """The merchant that the payment is for."""
+    """The merchant that the payment is forwarded for; optional."""
 
 
 class WalletDiscountDetail(RequestStruct):
     """How a discount was worked out."""
 
     cap: Amount | None = None
-    """The most that it takes off, zero or more; two decimals or none."""
+    """The most that it takes off, in the payment's currency: zero or more, two decimals or none; optional."""
     type: str | None = None
-    """What `value` counts."""
+    """The unit of `value`; the contract lists no values."""
     value: Amount | None = None
-    """How much it takes off, zero or more; two decimals or none."""
+    """How much it takes off, in the unit that `type` names: zero or more, two decimals or none; optional."""
 
 
 class WalletDiscount(RequestStruct):
     """A discount, which must exist as a discount promise before it is used."""
 
     amount: Amount | None = None
-    """How much is taken off, zero or more; two decimals or none."""
+    """How much is taken off, in the payment's currency: zero or more, two decimals or none; optional."""
     description: str | None = None
-    """What the buyer is told."""
+    """The text that the buyer is shown for it; optional."""
     code: str | None = None
-    """The code of the discount promise."""
+    """The code of the discount promise, which must exist before; optional."""
     detail: WalletDiscountDetail | None = None
-    """How it was worked out."""
+    """How the discount was worked out; optional."""
 
 
 class WalletChargeRequest(RequestStruct):
     """What is charged to the wallet."""
 
     transaction_amount: PositiveAmount | None = None
-    """How much, above zero; two decimals or none."""
+    """How much, in the currency of the seller's account: above zero, two decimals or none; some platforms require
+    it."""
     description: str | None = None
-    """What for."""
+    """What the buyer is charged for; optional."""
     external_reference: str | None = None
-    """The integrator's own name for the payment."""
+    """The integrator's own name for the payment; optional."""
     statement_descriptor: str | None = None
-    """What the buyer's statement says."""
+    """What the buyer's statement shows; optional."""
     forward_data: ForwardData | None = None
-    """What is handed on to the acquirer."""
+    """What is handed on to the acquirer; optional."""
     discount: WalletDiscount | None = None
-    """What is taken off."""
+    """What is taken off the amount; none by default."""
 
 
 class WalletPayerRequest(MaskedRepr, RequestStruct):
     """Who pays. ``repr`` hides the token."""
 
     token: Annotated[str, Meta(min_length=1)]
-    """The token of their wallet; not empty."""
+    """Required: the token of the buyer's wallet; not empty."""
     type_token: Annotated[str, Meta(min_length=1)]
-    """Its type; not empty."""
+    """Required: the type of the token, not empty; the contract lists no values."""
     __secrets__: ClassVar[frozenset[str]] = frozenset({"token"})
 
 
@@ -147,88 +148,88 @@ class WalletPaymentRequest(RequestStruct):
     """A payment to create (4.4)."""
 
     wallet_payment: WalletChargeRequest
-    """What is charged."""
+    """Required: what is charged to the wallet."""
     payer: WalletPayerRequest
-    """Who pays."""
+    """Required: whose wallet is charged."""
     binary_mode: bool | None = None
-    """The payment ends approved or rejected, and is never pending."""
+    """`True`: the payment ends approved or rejected; otherwise it may also stay pending."""
     capture: bool | None = None
-    """`False` reserves the amount, to be captured later."""
+    """`False` reserves the amount, to be captured later; charged at once otherwise."""
 
 
 class WalletPaymentPart(ResponseStruct):
     """One of the payments that a wallet payment consists of."""
 
     id: Id | None = None
-    """The payment."""
+    """The id of the payment; `None` if not sent."""
     status_detail: str | None = None
-    """How it ended, such as `accredited`."""
+    """How it ended, such as `accredited`; the contract lists no values; `None` if not sent."""
     payment_method_id: str | None = None
-    """The method that it was paid with."""
+    """The id of the method that it was paid with, such as `account_money`; `None` if not sent."""
     transaction_amount: Decimal | None = None
-    """Its amount."""
+    """The amount of this payment, in the currency of the seller's account; `None` if not sent."""
     installments: int | None = None
-    """In how many parts."""
+    """In how many parts the buyer pays, 1 for the whole at once; `None` if not sent."""
     description: str | None = None
-    """What for."""
+    """What the buyer was charged for; `None` if there is none or it was not sent."""
     capture: bool | None = None
     """Whether it was captured; `False` if the amount is only reserved."""
     external_reference: str | None = None
-    """The integrator's own name for it."""
+    """The integrator's own name for it; `None` if there is none or it was not sent."""
 
 
 class WalletCharge(ResponseStruct):
     """What was charged, as it was asked for."""
 
     transaction_amount: Decimal | None = None
-    """How much; the platform may give it with the discount or without."""
+    """How much, in the currency of the seller's account; the platform may give it with the discount or without."""
     description: str | None = None
-    """What for."""
+    """What the buyer was charged for; `None` if there is none or it was not sent."""
     external_reference: str | None = None
-    """The integrator's own name for the payment."""
+    """The integrator's own name for the payment; `None` if there is none or it was not sent."""
     statement_descriptor: str | None = None
-    """What the buyer's statement says."""
+    """What the buyer's statement shows; `None` if there is none or it was not sent."""
     forward_data: ForwardData | None = None
-    """What is handed on to the acquirer."""
+    """What was handed on to the acquirer; `None` if there is none or it was not sent."""
     discount: WalletDiscount | None = None
-    """What is taken off."""
+    """What was taken off, by `amount` and `code`; `None` if there is none or it was not sent."""
 
 
 class Disbursement(ResponseStruct):
     """A receiver of the money."""
 
     collector_id: Id | None = None
-    """Who is paid."""
+    """The user id of the seller who is paid; `None` if not sent."""
 
 
 class WalletPayer(ResponseStruct):
     """Who paid."""
 
     id: Id | None = None
-    """Their user id."""
+    """The user id of the buyer; `None` if not sent."""
 
 
 class WalletPayment(ResponseStruct):
     """A wallet payment as the platform has it."""
 
     id: int | RequiredId
-    """The wallet payment."""
+    """The id of the wallet payment."""
     payments: tuple[WalletPaymentPart, ...] | None = None
-    """What it consists of."""
+    """The payments that it consists of; look at their `status_detail`."""
     wallet_payment: WalletCharge | None = None
-    """What was asked for."""
+    """What the request asked to charge; `None` if not sent."""
     disbursements: tuple[Disbursement, ...] | None = None
-    """Who is paid."""
+    """The sellers who are paid; `None` if not sent."""
     payer: WalletPayer | None = None
-    """Who paid."""
+    """The buyer who paid; `None` if not sent."""
     site_id: str | None = None
-    """The platform's site."""
+    """The platform's site for the seller's country; `None` if not sent."""
     binary_mode: bool | None = None
-    """Whether it can only be approved or rejected."""
+    """Whether it can only be approved or rejected; `None` if not sent."""
     date_created: Moment | None = None
-    """When it was made."""
+    """Timestamp of the creation, with its offset; `None` if not sent."""
     date_last_updated: Moment | None = None
-    """When it was last changed."""
+    """Timestamp of the last change, with its offset; `None` if not sent."""
 
 
 def _is_charged(charge: WalletChargeRequest, amount: Decimal) -> bool | None:
