@@ -20,6 +20,9 @@ from tests.postgres import Server, free_port
 
 #: Requests at a time.
 BUYERS = 8
+#: Of a connection that is accepted as the service stops aiohttp reads nothing: it is closed when this time is over. Of
+#: the half minute that the page gives to what was read, a test needs no more.
+PATIENCE = ("shutdown_timeout=30", "shutdown_timeout=2")
 
 
 @pytest.fixture
@@ -34,7 +37,9 @@ class Shop:
 
     def __init__(self, folder: Path, sandbox: Sandbox, journal: str, http: aiohttp.ClientSession) -> None:
         self._program = folder / "service.py"
-        self._program.write_text(blocks("a-complete-service")[0], encoding="utf-8")
+        code = blocks("a-complete-service")[0]
+        assert PATIENCE[0] in code
+        self._program.write_text(code.replace(*PATIENCE), encoding="utf-8")
         self._environment = {
             **os.environ,
             "PORT": str(free_port()),
