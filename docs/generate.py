@@ -226,6 +226,7 @@ def errors_and_codes() -> str:
     )
     return "\n\n".join([
         "# Errors and codes",
+        "All exceptions that the package raises for what happens to a call, a walk or a client:",
         "```text\n" + python.cleandoc(tree) + "\n```",
         "The attributes of each: [API](../api/errors.md).",
         "## Documented codes",

@@ -115,6 +115,16 @@ def test_nothing_else_is_published(site: Path):
     assert {".css", ".html", ".inv", ".js", ".json", ".png", ".xml"} == kinds
 
 
+def test_every_page_is_one_that_a_reader_is_led_to(site: Path, pages: dict[str, str]):
+    """A page is a file of docs that is meant to be read: what orders the pages is none, and is not found either."""
+    read = {path.relative_to(ROOT / "docs").with_suffix(".html").as_posix() for path in ROOT.glob("docs/**/*.md")}
+    named = {path.replace("README.html", "index.html") for path in read if not path.endswith("NAV.html")}
+    items = json.loads(site.joinpath("search.json").read_text(encoding="utf-8"))["items"]
+
+    assert named | {"404.html"} == set(pages)
+    assert {item["location"].partition("#")[0] for item in items} <= named
+
+
 def test_nothing_comes_from_elsewhere(pages: dict[str, str]):
     """The site works offline, and tells nobody who reads it: scripts, styles, fonts and pictures are its own."""
     loads = re.compile(
@@ -183,6 +193,17 @@ ASKED = {
     "proxy": "how-to/own-transport.html#proxy-tls-limits-set-up-the-one-that-is-there",
     "own transport": "how-to/own-transport.html",
     "upgrade": "how-to/upgrade-to-0.2.html",
+    "test without network": "how-to/test-your-code.html#test-without-a-network",
+    "crash recovery": "how-to/survive-kill-9.html",
+    "how do I refund part of an order": "tutorial/first-order.html#refund-a-part",
+    "What is a partial refund?": "how-to/qr-orders.html#cancel-refund-partial-refund",
+    "token expires": "how-to/tokens.html#when-an-access-token-expires",
+    "how to install": "index.html#install",
+    "exceptions": "reference/errors.html",
+    "sync": "how-to/run-in-a-service.html#sync-code-calls-without-asyncio",
+    "list orders": "how-to/qr-orders.html#list-orders-search-merchant-orders",
+    "release notes": "explanation/versions.html#release-notes",
+    "verify webhook signature": "how-to/qr-orders.html#wait-for-the-buyer-webhook-or-polling",
 }
 
 
