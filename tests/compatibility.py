@@ -10,6 +10,7 @@ It reads the last version from the history of the repository.
 from __future__ import annotations
 
 import logging
+import subprocess
 import sys
 from pathlib import Path
 
@@ -22,6 +23,8 @@ PAGE = Path("docs/how-to/upgrade-to-0.2.md")
 
 def breaks() -> dict[str, str]:
     """Return what a program that used the last version may trip over, by the public path."""
+    if subprocess.run(["git", "cat-file", "-e", f"{LAST}^{{commit}}"], capture_output=True, check=False).returncode:
+        sys.exit(f"The last version, commit {LAST}, is not in this copy: fetch the history, `git fetch --unshallow`.")
     # Names of other packages, and what was private, cannot be resolved: they are no concern of this.
     logging.getLogger("griffe").setLevel(logging.CRITICAL)
     before = griffe.load_git("paymentsdk", ref=LAST, resolve_aliases=True, resolve_external=False)
@@ -56,4 +59,6 @@ def untold() -> dict[str, str]:
 
 if __name__ == "__main__":
     found = untold()
-    sys.exit("\n".join(f"{path}:\n{text}" for path, text in found.items()) if found else None)
+    if found:
+        sys.exit("\n".join(f"{path}:\n{text}" for path, text in found.items()))
+    sys.stdout.write(f"No break since {LAST} that {PAGE} does not tell.\n")

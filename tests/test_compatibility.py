@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import griffe
+import pytest
 
+from tests import compatibility
 from tests.compatibility import is_name_of_rest
 
 
@@ -13,3 +15,11 @@ def test_the_name_of_the_rest_is_no_break() -> None:
     now = griffe.visit("api", None, "def renamed(*replies): ...\ndef removed(): ...\n")
     found = {one.obj.path: is_name_of_rest(one) for one in griffe.find_breaking_changes(before, now)}
     assert found == {"api.renamed": True, "api.removed": False}
+
+
+def test_a_copy_without_the_history_says_what_to_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the last version is not in the history, as in a shallow clone, one line says what to do."""
+    monkeypatch.setattr(compatibility, "LAST", "0123456789ab")
+
+    with pytest.raises(SystemExit, match=r"commit 0123456789ab, is not in this copy: .*`git fetch --unshallow`\.$"):
+        compatibility.breaks()
