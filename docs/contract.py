@@ -11,6 +11,7 @@ from datetime import timedelta
 from docs.describe import code, members, opening, table
 from paymentsdk import OPERATIONS, resources
 from paymentsdk._engine.retry import KEY_LIFETIME
+from paymentsdk.money import MOST_DIGITS
 from paymentsdk.resources.common import OpenEnum
 from paymentsdk.resources.oauth import DEFAULT_LIFETIME
 from paymentsdk.resources.orders import DEFAULT_EXPIRATION, LONGEST_EXPIRATION, SHORTEST_EXPIRATION
@@ -39,8 +40,9 @@ IDEMPOTENCY = f"""\
 A keyed write carries an idempotency key in the header `X-Idempotency-Key`: `wallet_payments.create`, `orders.create`,
 `orders.cancel` and `orders.refund`. For 24 hours the platform responds to a repetition with the same key and the same
 body with the first response; the same key with another body is a 409 `idempotency_key_already_used`. The client stops
-sending a key after {KEY_LIFETIME / 3600:g} hours. `preferences.create` and `customers.create` take no key: a second
-request creates a second object. See [Retry safely](../how-to/retry-safely.md)."""
+sending a key after {KEY_LIFETIME / 3600:g} hours. The contract gives no length for a key; the client takes 1 to 64
+visible ASCII characters. `preferences.create` and `customers.create` take no key: a second request creates a second
+object. See [Retry safely](../how-to/retry-safely.md)."""
 
 PAGINATION = """\
 A search takes `offset` and `limit`, and returns one page. `invoices.search` and `plans.search` return the rows as
@@ -64,7 +66,11 @@ STATES_OF_AN_ORDER = [
     ],
 ]
 
-ABOUT_STATES = """\
+OTHER_STATES = """\
+Of payments, refunds, invoices, merchant orders and plans the contract lists the [values](#values) alone, not what leads
+from one to another. The client expects no particular sequence; the sandbox has one of its own. Tokens have no state."""
+
+ABOUT_VALUES = """\
 A new value may appear at any time: it is kept as it came, and compares with nothing that is named
 (see `paymentsdk.resources.common.OpenEnum`)."""
 
@@ -73,6 +79,12 @@ The platform announces changes by webhook, on the topic `orders`: the applicatio
 settings. Orders take no `notification_url`; preferences do. The contract says nothing of the payload, the signature,
 the repetition or the order of notifications. So this package has no receiver: take a notification as a hint to
 fetch the order (`orders.get`), and believe the response."""
+
+AMOUNTS = f"""\
+An amount has two decimals or none, and at most {MOST_DIGITS} digits before the point; nothing is rounded. The
+operations on orders write it as a string (`"24.90"`), all others as a number (`24.90`). Before anything is sent, each
+is checked, and so are the sum of an order and what may not be above a total. What is left of a payment, only the
+platform knows."""
 
 ERRORS = """\
 Every code, by status: [Errors and codes](errors.md#documented-codes). The shape of an error response is not given; the
@@ -119,12 +131,17 @@ def contract() -> str:
         "## Limits",
         "Of time and number:",
         table(["Limit", "Value"], limits()),
-        "Of the members of requests, each checked before anything is sent:",
+        "### Amounts",
+        AMOUNTS,
+        table(["Operation", "Member", "Limit", ""], amounts()),
+        "### Other members of requests",
+        "Each is checked before anything is sent:",
         table(["Operation", "Member", "Limit"], bounds()),
         "## States of an order",
         table(["From", "On", "To", ""], STATES_OF_AN_ORDER),
+        OTHER_STATES,
         "## Values",
-        ABOUT_STATES,
+        ABOUT_VALUES,
         table(["Type", "What it is", "Values"], values()),
         "## Status codes and errors",
         ERRORS,
@@ -141,15 +158,17 @@ def limits() -> Iterator[list[str]]:
     """Yield the limits that no member has."""
     yield ["Authorization code", "10 minutes, once"]
     yield ["Access token", f"{DEFAULT_LIFETIME // 86_400} days ({DEFAULT_LIFETIME:,} seconds)"]
-    yield ["Idempotency key", "24 hours"]
-    yield [
-        "Expiration of an order",
-        f"{spoken(SHORTEST_EXPIRATION)} to {spoken(LONGEST_EXPIRATION)}, in one place `PT3H`",
-    ]
+    yield ["Idempotency key", "24 hours; no length is given (the client takes 1 to 64 visible ASCII characters)"]
+    expiration = (
+        f"{spoken(SHORTEST_EXPIRATION)} to {spoken(LONGEST_EXPIRATION)}. The contract gives two maxima for the "
+        "`expiration_time` of `orders.create`, one in each of two variants: this one, and `PT3H` (3 hours). "
+        "The client takes the longer one, which `max_order_expiration` lowers."
+    )
+    yield ["Expiration of an order", expiration]
     yield ["... by default", spoken(DEFAULT_EXPIRATION)]
     yield ["Payments of an order", "1"]
     yield ["Search of merchant orders", "the last 90 days"]
-    yield ["Cards of a customer", "there is one (code 129); its number is not given"]
+    yield ["Cards of a customer", "there is a limit (code 129), whose value the contract does not give"]
 
 
 def spoken(time: timedelta) -> str:
@@ -159,11 +178,19 @@ def spoken(time: timedelta) -> str:
     return next(f"{seconds // size:,} {name}" for size, name in units if seconds % size == 0)
 
 
+def amounts() -> Iterator[list[str]]:
+    """Yield the amounts in request bodies."""
+    for name, operation in OPERATIONS.items():
+        for member, kind, _, meaning in members(operation.body) if operation.body else ():
+            if kind.startswith("amount"):
+                yield [code(name), member, kind.removeprefix("amount").strip() or "0 or more", meaning]
+
+
 def bounds() -> Iterator[list[str]]:
-    """Yield the members of request bodies that have a length, a range or a pattern."""
+    """Yield the other members of request bodies that have a length, a range or a pattern."""
     for name, operation in OPERATIONS.items():
         for member, kind, *_ in members(operation.body) if operation.body else ():
-            if "," in kind and "`" not in kind:
+            if "," in kind and not kind.startswith("`"):
                 yield [code(name), member, kind]
 
 

@@ -16,11 +16,8 @@ RENAMED = {
     "paymentsdk.resources.common.AnswerStruct": "paymentsdk.resources.common.ResponseStruct",
     "paymentsdk.resources.common.ByName": "every request and response takes its members by name",
     "paymentsdk.sandbox.Happening": "paymentsdk.sandbox.ClockEvent",
-    "paymentsdk.sandbox.Rejected": "paymentsdk.sandbox.Rejected",
     "paymentsdk.sandbox.Refused": "paymentsdk.sandbox.Rejected",
     "paymentsdk.sandbox.SandboxClock": "paymentsdk.sandbox.Clock",
-    "paymentsdk.sandbox.answers.Refused": "paymentsdk.sandbox.Rejected",
-    "paymentsdk.sandbox.answers.Rejected": "paymentsdk.sandbox.Rejected",
     "paymentsdk.transports.pyreqwest.PyreqwestTransport": "paymentsdk.Http11Transport",
 }
 
@@ -39,7 +36,8 @@ or two; a type checker finds every one. What 0.2 adds is in the [changelog](../c
   `APIError.settled` tells whether the write has certainly not taken effect.
 - **`observer=` is `observers=`**, a list of functions that get typed events (`paymentsdk.events`); `observer=` works
   as before until 0.3.
-- **`search(limit=, offset=)` is `search(page_size=, start=)`**, one name for each.
+- **`search(limit=, offset=)` is `search(page_size=, start=)`**. `limit` was the size of a page; it now raises
+  `RequestInvalid`. `--limit N` of the command line is another thing: at most N rows in all.
 - **Structs take their members by name only**: `Party(1)` is a `TypeError`. By position, an amount could become a
   reference.
 - **A status in a response is a union with `str`** for type checkers: a `match` over it needs a last case.
@@ -70,7 +68,7 @@ def upgrade() -> str:
     """Write the page."""
     now = {f"{module.__name__}.{name}" for module in public_modules() for name in module.__all__}
     gone = [name for name in BEFORE.read_text(encoding="utf-8").split() if name not in now]
-    moved = {name: new for name in gone if (new := RENAMED.get(name) or moved_to(name, now))}
+    moved = {name: new for name in gone if (new := moved_to(name, now))}
     rows = ([code(name), code(new) if new in now else new] for name, new in moved.items())
     return "\n\n".join([
         "# Upgrade from 0.1 to 0.2",
@@ -84,10 +82,10 @@ def upgrade() -> str:
 
 
 def moved_to(name: str, now: set[str]) -> str | None:
-    """Return where a name is now: in a package above the module that it was in."""
+    """Return where a name is now: in a package above the module that it was in, or under another name."""
     module, _, last = name.rpartition(".")
-    found = (f"{module.rsplit('.', parts)[0]}.{last}" for parts in range(1, module.count(".") + 1))
-    return next((one for one in found if one in now), None)
+    found = (f"{module.rsplit('.', parts)[0]}.{last}" for parts in range(module.count(".") + 1))
+    return next((RENAMED.get(one, one) for one in found if one in RENAMED or one in now), None)
 
 
 def private(names: Iterator[str]) -> Iterator[list[str]]:

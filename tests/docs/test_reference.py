@@ -23,6 +23,8 @@ CONTROL = ROOT.joinpath("docs/reference/control-api.md").read_text(encoding="utf
 OPERATIONS = ROOT.joinpath("docs/reference/operations.md").read_text(encoding="utf-8")
 ERRORS = ROOT.joinpath("docs/reference/errors.md").read_text(encoding="utf-8")
 RESPONSES = ROOT.joinpath("docs/reference/responses.md").read_text(encoding="utf-8")
+CONTRACT = ROOT.joinpath("docs/reference/contract.md").read_text(encoding="utf-8")
+UPGRADE = ROOT.joinpath("docs/how-to/upgrade-to-0.2.md").read_text(encoding="utf-8")
 
 
 def generate(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -156,6 +158,36 @@ def test_every_amount_has_a_meaning(response: str):
     asked = meanings(OPERATIONS, "preferences.create", place) if response == "Preference" else {}
 
     assert [] == [name for name in sorted(amounts & told.keys()) if not (told[name] or asked.get(name))]
+
+
+def test_the_contract_has_every_amount_of_a_request():
+    """What may be paid is looked for there first: each amount that goes out, with its bound and its meaning."""
+    asked = re.findall(r"^\| `([^`]+)` \| amount *(.*?) \|.*\| (.+) \|$", OPERATIONS, re.MULTILINE)
+    section = CONTRACT.partition("\n### Amounts\n")[2].partition("\n### ")[0]
+    told = re.findall(r"^\| `\w+\.\w+` \| `([^`]+)` \| (.+?) \| (.+) \|$", section, re.MULTILINE)
+
+    assert {"total_amount", "transactions[].amount"} < {name for name, *_ in told}
+    assert sorted((name, bound or "0 or more", about) for name, bound, about in asked) == sorted(told)
+
+
+def test_a_list_of_a_request_that_is_bounded_is_in_the_contract():
+    """A bound on how many there may be is a limit, as that of a length is."""
+    asked = re.findall(r"^\| (`[^`]+` \| list of [^|]*, [^|]*) \|", OPERATIONS, re.MULTILINE)
+
+    assert any("at most 4 entries" in row for row in asked)
+    assert [] == [row for row in asked if row not in CONTRACT]
+
+
+def test_a_name_of_the_last_version_has_gone_one_way():
+    """Nobody reads of one thing that it is elsewhere, and also that it is private now."""
+    public, _, private = UPGRADE.partition("\n## Names that are private now\n")
+    moved = set(re.findall(r"^\| `([\w.]+)` \|", public, re.MULTILINE))
+    rows = re.findall(r"^\| `([\w.]+)` \| (.*) \|$", private, re.MULTILINE)
+    hidden = [(module, name) for module, names in rows for name in re.findall(r"`(\w+)`", names)]
+
+    assert moved
+    assert hidden
+    assert [] == [(module, name) for module, name in hidden if f"{module.rpartition('.')[0]}.{name}" in moved]
 
 
 @pytest.mark.parametrize(("page", "section"), [(OPERATIONS, "orders.create"), (RESPONSES, "Order")])
