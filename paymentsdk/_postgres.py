@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeAlias, TypeGuard, TypeVar
 
 from paymentsdk._secrets import masked
 from paymentsdk._validate import check_seconds
-from paymentsdk.errors import RequestInvalid, visible
+from paymentsdk.errors import RequestInvalid, install_extra, visible
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -107,7 +107,7 @@ class Postgres:
         try:
             library = import_module("asyncpg")
         except ImportError:
-            raise ImportError("PostgreSQL needs asyncpg: install the extra `postgres` of paymentsdk") from None
+            raise ImportError(f"PostgreSQL needs asyncpg: {install_extra('postgres')}") from None
         connect: Callable[..., Awaitable[Connection]] = library.connect
         # `str`: the library hands it to the parser of the standard library.
         connection = await connect(str.__str__(self._dsn), timeout=self.timeout, server_settings=_SETTINGS)

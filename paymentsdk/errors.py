@@ -59,6 +59,11 @@ def visible(text: str) -> str:
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
+def install_extra(name: str) -> str:
+    """Return how to get the extra *name*; no index has the package, so only the reader knows where it is."""
+    return f"install the extra `{name}`: pip install '<path or URL of paymentsdk>[{name}]'"
+
+
 class ErrorDetail(Struct, frozen=True, kw_only=True):
     """One entry of an error response."""
 

@@ -15,6 +15,8 @@ from functools import lru_cache
 from typing import Protocol, TypeAlias
 from urllib.parse import urlsplit
 
+from paymentsdk.errors import install_extra
+
 try:
     from opentelemetry import context, metrics, trace
     from opentelemetry.context import Context
@@ -22,7 +24,7 @@ try:
     from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ModuleNotFoundError as _error:
-    raise ModuleNotFoundError(f"{_error.msg}: install the extra `otel` of paymentsdk", name=_error.name) from None
+    raise ModuleNotFoundError(f"{_error.msg}: {install_extra('otel')}", name=_error.name) from None
 
 from paymentsdk._operation.rules import CANCELLED
 from paymentsdk._version import __version__

@@ -16,6 +16,7 @@ from types import ModuleType
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
+from paymentsdk.errors import install_extra
 from paymentsdk.reconcile._windows import EPOCH
 from paymentsdk.resources.common import Id, Moment, ResponseStruct
 from paymentsdk.resources.merchant_orders import SEARCH
@@ -186,7 +187,7 @@ def check_installed() -> None:
     """
     for name in ("pyarrow", "duckdb"):
         if find_spec(name) is None:
-            raise ImportError(f"a reconciliation needs {name}: install the extra `reconcile` of paymentsdk")
+            raise ImportError(f"a reconciliation needs {name}: {install_extra('reconcile')}")
 
 
 @cache

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from paymentsdk.errors import install_extra
 from paymentsdk.transports.base import SendFailed, too_long
 
 try:
     from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 except ModuleNotFoundError as _error:
-    raise ModuleNotFoundError(f"{_error.msg}: install the extra `fast` of paymentsdk", name=_error.name) from None
+    raise ModuleNotFoundError(f"{_error.msg}: {install_extra('fast')}", name=_error.name) from None
 
 #: A response may have so many bytes of framing besides, for sizes of chunks and a trailer,
 _MOST_FRAMING = 128 * 1024

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from aiohttp import web
 
-from paymentsdk.sandbox._pages import headers, markup, routes
+from paymentsdk.sandbox._pages import codes, headers, markup, routes
 from tests.sandbox_pages.browser_steps import open_dashboard, text_of
 
 
@@ -75,7 +75,7 @@ async def test_without_segno_the_text_of_the_code_is_shown(tab, sandbox, shop, m
 
     await tab.until("document.querySelector('.card .code code') !== null")
 
-    assert f"{order.type_response.qr_data}install the extra qr of paymentsdk" == await text_of(tab, ".card .code")
+    assert f"{order.type_response.qr_data}{codes.INSTALL}" == await text_of(tab, ".card .code")
 
 
 async def test_a_sandbox_that_ends_is_noticed(tab, sandbox) -> None:

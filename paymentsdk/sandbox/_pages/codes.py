@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from io import BytesIO
 
+from paymentsdk.errors import install_extra
 from paymentsdk.sandbox._responses import Rejected
 
-#: How to get what draws the codes; in quotes, since a shell may read brackets itself.
-INSTALL = "install the extra qr of paymentsdk"
+#: How to get what draws the codes.
+INSTALL = install_extra("qr")
 
 
 def svg(text: str) -> bytes:
