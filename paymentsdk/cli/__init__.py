@@ -2,7 +2,7 @@
 
 ::
 
-    paymentsdk demo                   the main job, end to end, on this machine
+    paymentsdk demo                   an end-to-end demo on this machine
     paymentsdk sandbox                the platform on localhost, until it is interrupted
     paymentsdk sandbox pay ORD...     talk to a running sandbox: pay, policies, faults, advance
     paymentsdk journal list           the records of named writes: list, show, recover, abandon
@@ -36,7 +36,7 @@ from paymentsdk.cli._output import discard_stdout
 from paymentsdk.cli._reconcile import add_reconcile
 from paymentsdk.cli._running import DEFAULT_HOST, DEFAULT_PORT
 from paymentsdk.cli._words import sentence
-from paymentsdk.errors import PaymentsError, visible
+from paymentsdk.errors import PaymentsError, install_extra, visible
 
 if TYPE_CHECKING:
     from paymentsdk._operation.operation import Operation
@@ -177,13 +177,13 @@ def _run_completion(options: argparse.Namespace) -> int:
     try:
         from argcomplete.shell_integration import shellcode
     except ImportError:
-        raise argparse.ArgumentTypeError("to complete words, install the extra `cli` of paymentsdk") from None
+        raise argparse.ArgumentTypeError(f"to complete words, {install_extra('cli')}") from None
     print(shellcode([options.parser.prog.split()[0]], shell=options.shell))
     return 0
 
 
 def _add_demo(commands: Commands) -> None:
-    summary = "run the main job between a client and a sandbox, with faults, and compare their books"
+    summary = "run an end-to-end demo between a client and a sandbox, with injected faults, and compare their ledgers"
     demo = commands.add_parser("demo", help=summary, description=sentence(summary))
     demo.add_argument("--orders", type=count, default=300, metavar="N", help="orders to create (default: 300)")
     demo.add_argument("--concurrency", type=count, default=32, metavar="N", help="calls in flight (default: 32)")
@@ -237,8 +237,7 @@ def _settings(sandbox: argparse.ArgumentParser) -> Iterator[argparse.Action]:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="decide a point that the contract leaves open, until this sandbox ends: of policies, --db keeps only "
-        "those set by `paymentsdk sandbox policies`, and this wins over them",
+        help="override a policy for this run (takes precedence over policies stored in --db)",
     )
     yield sandbox.add_argument("--frozen", action="store_true", help="let the clock stand still until it is advanced")
     yield sandbox.add_argument(

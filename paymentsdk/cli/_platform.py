@@ -46,7 +46,7 @@ IN_DOUBT = 3
 _DEEPEST = 4
 _POSITION = frozenset({"offset", "limit"})
 #: How a value of a type is written.
-_FORMS: Mapping[object, str] = {datetime: "a moment such as 2026-01-31T09:30:00Z", bool: "true or false"}
+_FORMS: Mapping[object, str] = {datetime: "a timestamp such as 2026-01-31T09:30:00Z", bool: "true or false"}
 _EXIT_CODES = (
     "exit codes: 0 done; 1 rejected, or the platform could not be reached; 2 nothing was sent, since the command makes "
     "no sense; 3 you do not know what became of a write: repeat it with the same --idempotency-key; 130 interrupted"
@@ -157,7 +157,7 @@ def _run(options: Namespace) -> int:
     try:
         return asyncio.run(_call(options))
     except RequestInvalid as error:
-        _complain(options, f"{_place(error.path, options)}: {error.reason}")
+        _complain(options, ": ".join(filter(None, (_place(error.path, options), error.reason))))
         return MISUSED
     except KeyboardInterrupt:
         if options.operation.keyed:
@@ -246,7 +246,10 @@ def _query(operation: AnyOperation, options: Namespace) -> Mapping[str, object]:
         read: Mapping[str, object] = msgspec.convert(given, operation.query, strict=False)
     except msgspec.ValidationError as error:
         found = request_invalid(error)
-        raise RequestInvalid(found.path.replace("$", "$query", 1), found.reason, found.rule) from None
+        name = found.path.removeprefix("$.")
+        form = _FORMS.get(_filters(operation).get(name))
+        reason = f"{given[name]!r} is not {form}" if form else found.reason
+        raise RequestInvalid(f"$query.{name}", reason, found.rule) from None
     return read
 
 

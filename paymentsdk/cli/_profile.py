@@ -16,7 +16,7 @@ from paymentsdk.errors import RequestInvalid
 if TYPE_CHECKING:
     from paymentsdk.client import PaymentsClient
 
-_HINT = "say where the platform is: PAYMENTSDK_BASE_URL and PAYMENTSDK_ACCESS_TOKEN, or a profile in {file}"
+_VARIABLES = ("PAYMENTSDK_BASE_URL", "PAYMENTSDK_ACCESS_TOKEN")
 
 
 class _Profile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,9 +37,10 @@ def connect(name: str | None) -> PaymentsClient:
 
     name = name or os.environ.get("PAYMENTSDK_PROFILE") or None
     if name is None:
-        for variable in ("PAYMENTSDK_BASE_URL", "PAYMENTSDK_ACCESS_TOKEN"):
+        for variable in _VARIABLES:
             if not os.environ.get(variable):
-                raise RequestInvalid(variable, f"is not set; {_HINT.format(file=_file())}")
+                hint = f"Set {' and '.join(_VARIABLES)}, or use --profile with a profile of {_file()}."
+                raise RequestInvalid("", f"{variable} is not set. {hint}")
         return PaymentsClient.from_env()
     found = profiles()
     if name not in found:

@@ -153,7 +153,7 @@ def test_what_nobody_knows_is_named(capsys, arguments: list[str]):
         (["sandbox"], "paymentsdk sandbox pay POS001"),
         (["sandbox", "advance"], "[--json] DURATION"),
         (["sandbox"], "authorization code in it lasts 10 minutes"),
-        (["sandbox"], "of policies, --db keeps only those set by"),
+        (["sandbox"], "(takes precedence over policies stored in --db)"),
         (["sandbox", "pay"], "account_money, credit_card"),
     ],
 )

@@ -138,7 +138,7 @@ def test_help_says_what_the_filters_mean(run):
     shown = " ".join(run("merchant-orders", "search", "--help")[1].split())
 
     assert "--status VALUE whether they are covered by payments, such as `closed` --" in shown
-    assert "made at this moment or later; a moment such as 2026-01-31T09:30:00Z --" in shown
+    assert "made at this moment or later; a timestamp such as 2026-01-31T09:30:00Z --" in shown
     assert "a filter" not in shown
 
 
@@ -146,7 +146,10 @@ def test_help_says_what_the_filters_mean(run):
     ("arguments", "complaint"),
     [
         (["merchant-orders", "search", "--status", ""], "--status: is empty"),
-        (["merchant-orders", "search", "--date-created-from", "yesterday"], "--date-created-from: "),
+        (
+            ["merchant-orders", "search", "--date-created-from", "yesterday"],
+            "--date-created-from: 'yesterday' is not a timestamp such as 2026-01-31T09:30:00Z",
+        ),
         (["merchant-orders", "search", "--page-size", "0"], "argument --page-size: '0' is not a number of at least 1"),
         (["merchant-orders", "search", "--start", "-1"], "--start: "),
         (["merchant-orders", "search", "--columns", "id,colour"], "--columns: there is no colour; there are id, "),
@@ -376,8 +379,8 @@ def test_no_credentials_at_all(run, sandbox, monkeypatch, missing: str):
 
     code, _, err = run("orders", "get", "ORD1")
 
-    assert (2, True) == (code, err.startswith(f"paymentsdk: {missing}: is not set; say where the platform is: "))
-    assert "PAYMENTSDK_BASE_URL and PAYMENTSDK_ACCESS_TOKEN, or a profile in" in err
+    assert (2, True) == (code, err.startswith(f"paymentsdk: {missing} is not set. Set PAYMENTSDK_BASE_URL and "))
+    assert "PAYMENTSDK_ACCESS_TOKEN, or use --profile" in err
 
 
 def test_no_option_takes_a_credential(run):
@@ -431,7 +434,7 @@ def test_completion_needs_the_extra(run, monkeypatch):
     code, out, err = run("completion", "bash")
 
     assert (2, "") == (code, out)
-    assert err.splitlines()[-1].endswith("error: to complete words, install the extra `cli` of paymentsdk")
+    assert err.splitlines()[-1].endswith("install the extra `cli`: pip install '<path or URL of paymentsdk>[cli]'")
 
 
 def test_a_terminal_without_rich(run, sold, monkeypatch):

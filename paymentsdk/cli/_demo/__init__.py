@@ -1,4 +1,4 @@
-"""``paymentsdk demo``: the main job, end to end, over real HTTP on this machine."""
+"""``paymentsdk demo``: an end-to-end demo over real HTTP on this machine."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def picture(code: str) -> str:
     try:
         import segno
     except ImportError:
-        return f"({INSTALL} to see it as a QR code)\n"
+        return f"(to see it as a QR code, {INSTALL})\n"
     drawn = io.StringIO()
     segno.make(code, error="m").terminal(drawn, compact=True)
     return drawn.getvalue()

@@ -65,11 +65,19 @@ def _lines(report: Report) -> Iterator[str]:
     for comparison in (report.ledger, report.search):
         yield from _differences("double", comparison.double)
         yield from _differences("lost", comparison.lost)
+    yield ""
+    yield f"{'passed' if report.clean else 'failed'}: {_differing(report.ledger, report.search)}"
 
 
 def _verdict(comparison: Comparison) -> str:
     agreed = counted(comparison.agreed, "entry", "entries")
-    return f"{agreed}: {len(comparison.double):,} double, {len(comparison.lost):,} lost"
+    return f"{agreed}: {_differing(comparison)}"
+
+
+def _differing(*comparisons: Comparison) -> str:
+    double = sum(len(one.double) for one in comparisons)
+    lost = sum(len(one.lost) for one in comparisons)
+    return f"{double:,} double, {lost:,} lost"
 
 
 def _differences(kind: str, entries: Sequence[Entry]) -> Iterator[str]:
