@@ -16,7 +16,7 @@
     │   │   └── IdempotencyConflict  the key was used with another request
     │   ├── RateLimited              429
     │   ├── ServerError              5xx
-    │   └── ReauthorizationRequired  the refresh token is spent: a person must authorise again
+    │   └── ReauthorizationRequired  the refresh token is spent: a person must authorize again
     ├── RefreshFailed                no valid token could be had for now; nothing was done, trying again is safe
     ├── PaginationStalled            the platform's paging went in a circle
     ├── Incomplete                   a walk ended with fewer rows than the platform counts
@@ -278,7 +278,7 @@ class ServerError(APIError):
 class ReauthorizationRequired(APIError):
     """The access token cannot be refreshed; trying again does not help.
 
-    As a rule the refresh token is spent or its grant revoked, and a person must authorise once more. With the code
+    As a rule the refresh token is spent or its grant revoked, and a person must authorize once more. With the code
     ``invalid_client``, the platform does not know the application: fix ``client_id`` or ``client_secret``, and start
     again with the same refresh token.
     """
@@ -288,7 +288,7 @@ class RefreshFailed(PaymentsError):
     """The access token has expired or was rejected, and could not be refreshed for now.
 
     The token endpoint timed out or responded with 5xx, the store of the tokens failed, or the like. This call did
-    nothing, so making it again is safe; nobody has to authorise again. A write of which an earlier attempt is in doubt
+    nothing, so making it again is safe; nobody has to authorize again. A write of which an earlier attempt is in doubt
     raises `OutcomeUnknown` instead, with this error as its ``last_error``.
     """
 

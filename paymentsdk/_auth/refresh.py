@@ -125,7 +125,7 @@ class RefreshingToken:
 
     @property
     def revoked(self) -> bool:
-        """Whether the refresh token is spent, or there is none: a person has to authorise again."""
+        """Whether the refresh token is spent, or there is none: a person has to authorize again."""
         state = self._state
         if isinstance(state, Active) and state.pair is not NO_PAIR:
             return not any(pair.refresh_token for pair in (state.pair, state.former))
@@ -331,7 +331,7 @@ def _lost(pair: TokenPair, begun: float, now: float) -> str:
         end = f"by {_in_utc(pair.expires_at)}" if alive(pair, now) else "now"
     return (
         f"a token refresh that began at {_in_utc(begun)} was never saved: "
-        f"if the platform has issued a new pair, it is lost, and the seller must authorise again {end}"
+        f"if the platform has issued a new pair, it is lost, and the seller must authorize again {end}"
     )
 
 

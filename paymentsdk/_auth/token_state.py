@@ -21,7 +21,7 @@ from paymentsdk._auth.token_store import TokenPair
 from paymentsdk.errors import ReauthorizationRequired
 
 #: The part of its life that a token has left when it is refreshed: 30 of 180 days. If a crash loses the new pair, that
-#: is what the seller has to authorise again, with the old token still in use.
+#: is what the seller has to authorize again, with the old token still in use.
 SHARE = 1 / 6
 #: Seconds before its end at which a token is refreshed of which nobody knows how long it lives.
 LEAST = 600.0

@@ -145,7 +145,7 @@ class FileTokenStore:
     once it is an hour old. Processes that share the file refresh one after the other, and take over a pair that another
     one has saved. They lock an empty file beside it, named like it with ``.lock`` appended. During a refresh there is
     another one with ``.refreshing`` appended, without credentials: if a crash loses the new pair, the next process
-    finds that file, and warns in the log by when the seller must authorise again.
+    finds that file, and warns in the log by when the seller must authorize again.
 
     Into a container, mount the folder, not just the file. A file that is mounted alone cannot be replaced, so it is
     written over: a crash may leave it half written, and it keeps its mode. Nor do others see the container's lock.

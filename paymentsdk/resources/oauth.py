@@ -148,7 +148,7 @@ TOKEN: Operation[TokenRequest, Token] = Operation(
     section="4.1",
     summary="Create or refresh an access token",
     retry=RetryClass.TOKEN_CODE,
-    in_doubt="do not send it again: the code may be spent, and then the seller has to authorise once more",
+    in_doubt="do not send it again: the code may be spent, and then the seller has to authorize once more",
     body=TokenRequest,
     example={
         "client_id": "1234567890",
@@ -185,7 +185,7 @@ TOKEN: Operation[TokenRequest, Token] = Operation(
 _REFRESH = replace(
     TOKEN,
     retry=RetryClass.TOKEN_REFRESH,
-    in_doubt="refresh again: if the refresh token is spent, it is rejected, and the seller has to authorise once more",
+    in_doubt="refresh again: if the refresh token is spent, it is rejected, and the seller has to authorize once more",
 )
 
 

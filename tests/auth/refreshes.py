@@ -53,7 +53,7 @@ async def run(where: str, folder: Path, dies: str) -> str:
     try:
         return await token.renew(None, exchange, NOW + 600) or "none"
     except ReauthorizationRequired:
-        return "must authorise again"
+        return "must authorize again"
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ async def test_a_death_at_the_worst_moment_is_said(where: str, tmp_path: Path) -
     process = start(where, tmp_path)
     out, _ = await asyncio.to_thread(process.communicate)
 
-    assert "must authorise again" == out
+    assert "must authorize again" == out
     assert ["refresh-1"] * 2 == (tmp_path / "asked").read_text().split()
 
 

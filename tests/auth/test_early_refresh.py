@@ -32,7 +32,7 @@ HALF_YEAR = 180 * DAY
 async def test_a_token_is_refreshed_with_a_sixth_of_its_life_left(
     make_client, platform: Platform, clock, *, lifetime: float, due: float
 ) -> None:
-    """Of 180 days that is 30: what a seller has to authorise again, should the new pair be lost."""
+    """Of 180 days that is 30: what a seller has to authorize again, should the new pair be lost."""
     client = make_client(platform.pair(expires_at=START + lifetime, issued_at=START))
 
     clock.advance(due - 0.5)
@@ -164,7 +164,7 @@ async def forgetful(self: FileTokenStore, pair: TokenPair, now: float) -> None:
     ],
     ids=["live", "unknown", "ended"],
 )
-async def test_the_next_process_says_by_when_to_authorise_again(
+async def test_the_next_process_says_by_when_to_authorize_again(
     make_client, platform: Platform, tmp_path, *, caplog, expires_at: float | None, deadline: str
 ) -> None:
     """After a crash between the refresh and the save, the log warns; the live token is used until it ends."""
@@ -180,7 +180,7 @@ async def test_the_next_process_says_by_when_to_authorise_again(
 
     warned = [record.getMessage() for record in caplog.records if "never saved" in record.getMessage()]
     began, lost = "2023-11-14T22:13:20+00:00", "if the platform has issued a new pair, it is lost"
-    words = f"a token refresh that began at {began} was never saved: {lost}, and the seller must authorise again"
+    words = f"a token refresh that began at {began} was never saved: {lost}, and the seller must authorize again"
     assert [f"{words} {deadline}"] == warned
     if deadline.startswith("by"):
         assert ["1", "1", "1"] == platform.calls

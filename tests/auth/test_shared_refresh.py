@@ -178,7 +178,7 @@ TROUBLE = {
 @pytest.mark.parametrize("rejected", [False, True], ids=["due", "refused"])
 @pytest.mark.parametrize("trouble", [*TROUBLE, "full"])
 async def test_a_refresh_that_fails_for_now_says_so(make_client, platform, *, trouble: str, rejected: bool) -> None:
-    """Each of a hundred callers learns that nothing was done; none of them that the seller had to authorise again."""
+    """Each of a hundred callers learns that nothing was done; none of them that the seller had to authorize again."""
     store = Full() if trouble == "full" else None
     client = make_client(platform.pair(expires_at=None if rejected else 0.0), store=store)
     platform.accepts_only = 2
@@ -221,7 +221,7 @@ async def test_a_token_that_a_finished_refresh_did_not_help_is_rejected(make_cli
 
 
 async def test_a_spent_grant_is_no_failed_refresh(make_client, platform: Platform) -> None:
-    """`invalid_grant` lasts: a person must authorise again."""
+    """`invalid_grant` lasts: a person must authorize again."""
     client = make_client(platform.pair(expires_at=0.0))
     platform.generation = 5
 

@@ -351,7 +351,7 @@ async def run(
         )
         tokens = Tokens(plan, users)
         for place in range(len(users)):
-            await tokens.authorise(place)
+            await tokens.authorize(place)
         if not control:
             plan = await every_step(plan, users, kills)
         await platform.fail()
@@ -370,7 +370,7 @@ async def run(
             faults["backups restored"] = tokens.restored
         await platform.call("DELETE", "faults")
         for place in range(len(users)):
-            await tokens.authorise(place)
+            await tokens.authorize(place)
         if not control:
             await recover(plan)
         return await evidence(plan, platform, users, kills, faults), kills

@@ -27,7 +27,7 @@ from tests.chaos.worker import MUST_AUTHORISE, Caller, Diary, Plan, client_of, r
 
 #: More steps than a call or a recovery has.
 MOST = 2_000
-#: The exit code of a client that was told that its seller must authorise again.
+#: The exit code of a client that was told that its seller must authorize again.
 LOST = 3
 
 
@@ -122,7 +122,7 @@ def die_everywhere(plan: Plan, tokens: Tokens) -> int:
         if code == -signal.SIGKILL:
             number += 1
         elif code == LOST:
-            asyncio.run(tokens.authorise(place))
+            asyncio.run(tokens.authorize(place))
         elif code == 0:
             return number - 1
         else:

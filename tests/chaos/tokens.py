@@ -1,4 +1,4 @@
-"""The tokens of the sellers in the chaos run: they end early, and a person authorises again what a kill has lost."""
+"""The tokens of the sellers in the chaos run: they end early, and a person authorizes again what a kill has lost."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class Tokens:
         """Where the pair of a seller is."""
         return store_at(self._plan, place)
 
-    async def authorise(self, place: int, *, lives: float | None = None) -> None:
-        """Have the seller authorise again, and keep the new pair: no token of it was ever rejected.
+    async def authorize(self, place: int, *, lives: float | None = None) -> None:
+        """Have the seller authorize again, and keep the new pair: no token of it was ever rejected.
 
         Its end is that of the platform, or else *lives* so many seconds away.
         """
@@ -81,18 +81,18 @@ class Tokens:
                 raise
 
     async def look_after(self) -> None:
-        """End tokens at random, and have those authorise again who must, until this is cancelled."""
+        """End tokens at random, and have those authorize again who must, until this is cancelled."""
         for number in itertools.count():
             try:
                 for place in self._lost():
-                    await self.authorise(place)
+                    await self.authorize(place)
                 if number % RESTORED == 1:
                     await self._back_up()
                 elif number % RESTORED == 0 and number:
                     await self._restore()
                 for place in self._random.sample(range(len(self._users)), 1 + len(self._users) // 20):
                     if self._random.random() < ENDING:
-                        await self.authorise(place, lives=self._random.uniform(1.0, 8.0))
+                        await self.authorize(place, lives=self._random.uniform(1.0, 8.0))
                     else:
                         await self.expire(place)
             except (OSError, HTTPException, PaymentsError):
@@ -113,7 +113,7 @@ class Tokens:
                 return
 
     def _lost(self) -> set[int]:
-        """Return the sellers of whom a process was told that they must authorise again, since the last look."""
+        """Return the sellers of whom a process was told that they must authorize again, since the last look."""
         path = self._plan.folder / "told"
         lines = path.read_text().splitlines()[self._read :] if path.exists() else []
         self._read += len(lines)

@@ -60,7 +60,7 @@ from paymentsdk.resources.preferences import Preference, PreferenceItemRequest, 
 TASKS = 6
 UNAUTHORIZED = 401
 #: What is told where the new pair was lost in a kill.
-MUST_AUTHORISE = "the seller must authorise again"
+MUST_AUTHORISE = "the seller must authorize again"
 #: Seconds in which a hasty record may be sent: so short that faults outlast it.
 HASTE = 3.0
 

@@ -73,7 +73,7 @@ async def test_the_pair_of_the_program_is_the_last_resort(signed_in, issuer) -> 
     assert "Bearer APP_USR-access-6" == issuer.used[-1]
 
 
-async def test_a_person_who_authorises_anew_needs_no_restart(signed_in, issuer) -> None:
+async def test_a_person_who_authorizes_anew_needs_no_restart(signed_in, issuer) -> None:
     """A spent grant is not asked for again, but the store is: a new pair in it is taken as soon as it is there."""
     issuer.trouble = [Response(400, {}, b'{"error":"invalid_grant"}')]
     store = MemoryTokenStore()
@@ -125,7 +125,7 @@ async def test_any_other_pair_is_better_than_a_spent_one(
 
 
 async def test_a_spent_grant_beside_a_spent_one(signed_in, issuer) -> None:
-    """When the other pair of the store is spent as well, each is asked for once, and a person has to authorise."""
+    """When the other pair of the store is spent as well, each is asked for once, and a person has to authorize."""
     issuer.generation = 9
     store = MemoryTokenStore(issuer.pair(1, expires_at=START - 9999))
     client = signed_in(issuer.pair(2, expires_at=START - 1), store=store)
@@ -139,7 +139,7 @@ async def test_a_spent_grant_beside_a_spent_one(signed_in, issuer) -> None:
 
 
 async def test_nothing_in_the_store(signed_in, issuer) -> None:
-    """With no pair at all a person has to authorise; once the store has a pair, calls go on."""
+    """With no pair at all a person has to authorize; once the store has a pair, calls go on."""
     store = MemoryTokenStore()
     client = signed_in(store=store)
 
