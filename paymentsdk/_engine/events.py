@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import structs
@@ -79,10 +80,13 @@ def check_observers(
         RequestInvalid: One of them cannot be called, or is async.
     """
     check_methods("observer", observer, "__call__", sync="__call__")
-    if observers is None:
-        return None if observer is None else (_OfAttempts(observer),)
-    if observer is not None:
+    if observer is not None and observers is not None:
         raise RequestInvalid("observer", "cannot be combined with observers")
+    if observer is not None:
+        warnings.warn("observer= goes in 0.3: use observers=", DeprecationWarning, stacklevel=3)
+        return (_OfAttempts(observer),)
+    if observers is None:
+        return None
     if not isinstance(observers, Iterable):
         raise RequestInvalid("observers", f"must be a list of functions, not {type(observers).__name__}")
     all_ = tuple(observers)

@@ -419,15 +419,19 @@ def test_an_async_observer_is_rejected() -> None:
 
 
 async def test_the_former_name_observes_attempts_alone() -> None:
-    """`observer=` is told of the end of each attempt, as it ever was."""
+    """`observer=` is told of the end of each attempt, as it ever was, and says that it goes."""
     seen = Seen()
-    client = PaymentsClient(
-        TOKEN, base_url="https://platform.test", transport=MemoryTransport([ORDER]), observer=seen.append
-    )
+    with pytest.warns(DeprecationWarning, match="observer= goes in 0.3: use observers=") as told:
+        client = PaymentsClient(
+            TOKEN, base_url="https://platform.test", transport=MemoryTransport([ORDER]), observer=seen.append
+        )
+    with pytest.warns(DeprecationWarning, match="use observers=") as told_of_copy:
+        copy = client.with_options(observer=seen.append)
 
-    await client.orders.get("ORD1")
+    await copy.orders.get("ORD1")
 
     assert ["AttemptEnded"] == seen.kinds
+    assert {__file__} == {one.filename for one in [*told, *told_of_copy]}
 
 
 async def test_a_token_that_cannot_be_refreshed_is_told_before_it_ends() -> None:

@@ -10,11 +10,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
 
-from paymentsdk import OPERATIONS, Attempt, PaymentsClient, RetryClass, RetryPolicy
+from paymentsdk import OPERATIONS, PaymentsClient, RetryClass, RetryPolicy
 from paymentsdk.cli._demo.books import Entry, compare
 from paymentsdk.cli._demo.report import Report, Step
 from paymentsdk.cli._demo.seller import Seller, shown
 from paymentsdk.cli._demo.till import FIRST, journal_later, sell_and_die
+from paymentsdk.events import AttemptEnded, Event, Observer
 from paymentsdk.journal import RecordState
 from paymentsdk.resources.orders import Order
 from paymentsdk.sandbox import Entry as Recorded
@@ -105,8 +106,9 @@ async def run(*, orders: int, concurrency: int, say: Callable[[str], None], show
     """
     sent: Counter[int] = Counter()
 
-    def count(attempt: Attempt) -> None:
-        sent[attempt.number] += 1
+    def count(event: Event) -> None:
+        if isinstance(event, AttemptEnded):
+            sent[event.number] += 1
 
     async with Sandbox() as sandbox, _client(sandbox, count) as client:
         faults = [sandbox.faults.add(rule) for rule in FAULTS]
@@ -128,13 +130,13 @@ async def run(*, orders: int, concurrency: int, say: Callable[[str], None], show
         )
 
 
-def _client(sandbox: Sandbox, observer: Callable[[Attempt], None]) -> PaymentsClient:
+def _client(sandbox: Sandbox, observer: Observer) -> PaymentsClient:
     return PaymentsClient(
         base_url=sandbox.base_url,
         client_id=sandbox.client_id,
         client_secret=sandbox.client_secret,
         retry=RETRY,
-        observer=observer,
+        observers=[observer],
     )
 
 
@@ -168,7 +170,7 @@ async def _trade(
 
 
 async def _survive_kill(
-    sandbox: Sandbox, seller: Seller, diary: Diary, *, sales: int, observer: Callable[[Attempt], None]
+    sandbox: Sandbox, seller: Seller, diary: Diary, *, sales: int, observer: Observer
 ) -> list[Order]:
     """Kill a till in the middle of its sales, recover them, and make all of them once more; return their orders."""
     with TemporaryDirectory() as folder:
@@ -178,7 +180,7 @@ async def _survive_kill(
             seller.access_token,
             base_url=sandbox.base_url,
             retry=RETRY,
-            observer=observer,
+            observers=[observer],
             journal=journal_later(path),
         ) as client:
             await diary.walk("recovered", _recovered(client))
