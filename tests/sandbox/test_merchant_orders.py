@@ -64,7 +64,8 @@ async def test_days_of_changes_show_what_was_paid_after_its_own_day(client, sand
 
     No window of creation shows it as closed on the morning after, the only time at which such a window is walked.
     """
-    midnight = sandbox.clock.now().replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+    # The second one from now: minutes before the first, the clock would have to go back.
+    midnight = sandbox.clock.now().replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=2)
     day, moment = timedelta(days=1), timedelta(milliseconds=1)
     item = PreferenceItemRequest(title="A book", quantity=1, unit_price=Decimal("5.00"))
     preference = await client.preferences.create(PreferenceRequest(items=[item]))
