@@ -1,15 +1,17 @@
 """The whole life of a call, top to bottom. Read `Call.run` first; every method below is a step of it.
 
-engine.py           check what the caller gives, encode the body, choose the key, begin the deadline
-for each attempt:
-credential.py   take the token, or wait until there is one (`_auth/refresh.py`)
-flow.py         wait for a permit, if the seller is at a limit
-transports/     send
-response_checks.py  is it the response to this request, and as the contract says?
-after a failure:
-failures.py     what it means
-retry.py        may the call be tried again, and when? (`_operation/rules.py` has the table)
-outcome.py      if not, the one error that is true
+    engine.py               check what the caller gives, encode the body, choose the key, begin the deadline
+    for each attempt:
+        credential.py       take the token, or wait until there is one (`_auth/refresh.py`)
+        flow.py             wait for a permit, if the seller is at a limit
+        transports/         send
+    response_checks.py      is it the response to this request, and as the contract says?
+    after a failure:
+        failures.py         what it means
+        retry.py            may the call be tried again, and when? (`_operation/rules.py` has the table)
+        outcome.py          if not, the one error that is true
+
+What an observer is told on the way is in observed.py.
 """
 
 from __future__ import annotations

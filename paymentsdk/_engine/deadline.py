@@ -89,7 +89,7 @@ class Deadlines:
     def reset(self, deadline: Deadline, when: float) -> None:
         """Give *deadline* another deadline."""
         deadline.when = when
-        self._live.add(deadline)  # It has left the list if it rang for an earlier deadline.
+        self._live.add(deadline)  # It has left the list if it fired for an earlier deadline.
         if when < self._next:
             self._arm(when)
 
