@@ -22,7 +22,7 @@ from paymentsdk.reconcile._open import open_records, open_write
 from paymentsdk.reconcile._report import Report
 from paymentsdk.reconcile._search import Search
 from paymentsdk.reconcile._walk import Plan, Progress, Walk, WalkReport
-from paymentsdk.reconcile._windows import Rules, moment_of, settled_until
+from paymentsdk.reconcile._windows import Rules, moment_of
 
 if TYPE_CHECKING:
     from paymentsdk.journal import Journal
@@ -81,7 +81,8 @@ class Reconciliation:
             walked.parts,
             changes.files,
             columns=self._columns,
-            settled=settled_until(rules, begun),
+            # However coarse the date filter is: the search shows an order once it is older than the lag.
+            settled=begun - rules.lag,
             oldest=begun - rules.horizon,
             doubtful=walked.not_whole,
             open_writes=[open_write(record) for record in records],

@@ -222,6 +222,18 @@ async def test_orders_older_than_the_search_shows(tmp_path: Path) -> None:
     assert report.not_whole
 
 
+@pytest.mark.parametrize(("minutes", "outcome"), [(16, Outcome.NOT_PAID_OR_MISSING), (14, Outcome.TOO_RECENT)])
+async def test_only_what_is_younger_than_the_lag_is_too_recent(tmp_path: Path, minutes: int, outcome: Outcome) -> None:
+    """However coarse the date filter is: of a seller without orders, it is taken to be exact to a day."""
+    world = World(0)
+    world.book.append(
+        {"account": "shop-0", "reference": "A-1", "paid": 1, "created": CREATED[1] - timedelta(minutes=minutes)}
+    )
+    world.freeze()
+
+    assert {("shop-0", "A-1"): outcome} == found(await reconciled(world, tmp_path))
+
+
 # --- again, and in pieces ---------------------------------------------------------------------------------------------
 
 
