@@ -7,9 +7,8 @@
         transports/         send
     response_checks.py      is it the response to this request, and as the contract says?
     after a failure:
-        failures.py         what it means
+        failures.py         what it means; and, if it was the last one, which error is true
         retry.py            may the call be tried again, and when? (`_operation/rules.py` has the table)
-        outcome.py          if not, the one error that is true
 
 What an observer is told on the way is in observed.py.
 """
@@ -30,18 +29,19 @@ from paymentsdk._engine import events, observed
 from paymentsdk._engine.deadline import cancelled_again
 from paymentsdk._engine.failures import (
     AttemptFailed,
+    History,
     client_closed,
     error_response,
+    final_error,
     interrupted,
     no_response,
     no_token,
     unreadable,
 )
 from paymentsdk._engine.limiter import NO_PERMIT
-from paymentsdk._engine.outcome import final_error
 from paymentsdk._engine.response_checks import check_response, mask_request_id
 from paymentsdk._engine.result import Result
-from paymentsdk._engine.retry import KEY_LIFETIME, History, Retries, key_expired, should_refresh_token
+from paymentsdk._engine.retry import KEY_LIFETIME, Retries, key_expired, should_refresh_token
 from paymentsdk._engine.settings import connect_timeout
 from paymentsdk._headers import Headers, merge
 from paymentsdk._operation.rules import Failure, RetryClass

@@ -1,10 +1,13 @@
-"""What it means that an attempt failed."""
+"""What failures mean: of one attempt, of all attempts of a call so far, and in the end for the caller."""
 
 from __future__ import annotations
 
 import asyncio
 from copy import copy
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
+
+from msgspec import Struct
 
 from paymentsdk._codec.anomaly import DecodingError
 from paymentsdk._operation.error_response import parse_error_response
@@ -12,22 +15,28 @@ from paymentsdk._operation.rules import CANCELLED, Failure, failure_of, is_in_pr
 from paymentsdk.errors import (
     APIError,
     ClientClosed,
+    NoAnswer,
+    NotSent,
+    OutcomeUnknown,
     PaymentsError,
     ReauthorizationRequired,
     RefreshFailed,
     RequestInvalid,
     describe,
+    visible,
 )
-from paymentsdk.transports.base import Response, SendFailed
+from paymentsdk.transports.base import Response, SendFailed, header
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from paymentsdk._clock import Clock
     from paymentsdk._operation.operation import Operation
 
 B = TypeVar("B")
 R = TypeVar("R")
 
+_BAD_REQUEST = 400
 #: Errors of an attempt that was not made which a caller learns of as they are.
 OWN_ERRORS = (RequestInvalid, ReauthorizationRequired, RefreshFailed, ClientClosed)
 
@@ -73,6 +82,47 @@ class AttemptFailed(Exception):  # noqa: N818 - it never leaves the engine
     def retry_after(self) -> float:
         """Seconds that the platform asked to wait; 0 if it did not."""
         return (self.error and self.error.retry_after) or 0.0
+
+
+class History(Struct, eq=False):
+    """What the failures of one call have shown so far: what the verdicts depend on."""
+
+    ambiguous_attempts: int = 0
+    """Attempts after which nobody can say whether the operation took effect."""
+    first_ambiguity: str | None = None
+    """What happened at the first of them."""
+    unsettled: int = 0
+    """How often the platform responded with a 4xx that does not settle the write."""
+    first_sent: tuple[float, float] | None = None
+    """When the first request may have left: on the monotonic clock, and in seconds since the epoch."""
+
+    def sent(self, monotonic: float, wall: float) -> None:
+        """Note that a request may have left at a time that both clocks have told."""
+        if self.first_sent is None:
+            self.first_sent = monotonic, wall
+
+    def age(self, clock: Clock) -> float:
+        """Return the seconds since the first request was sent; 0 if none was."""
+        if self.first_sent is None:
+            return 0.0
+        monotonic, wall = self.first_sent
+        # While a machine is suspended, its monotonic clock may stand still.
+        return max(clock.monotonic() - monotonic, clock.now() - wall)
+
+    def sent_before(self, first_sent_at: datetime, clock: Clock) -> None:
+        """Take into account that another call sent the key at *first_sent_at*, and that its outcome is in doubt."""
+        wall = first_sent_at.timestamp()
+        self.first_sent = clock.monotonic() - max(0.0, clock.now() - wall), wall
+        self.ambiguous_attempts = 1
+        self.first_ambiguity = "it was sent before this call"
+
+    def record(self, failure: AttemptFailed) -> None:
+        """Take *failure* into account."""
+        if failure.kind in (Failure.CONFLICT, Failure.CLIENT_ERROR) and not failure.settled:
+            self.unsettled += 1
+        if failure.in_progress or failure.kind in (Failure.NO_TRUSTED_RESPONSE, Failure.SERVER):
+            self.ambiguous_attempts += 1
+            self.first_ambiguity = self.first_ambiguity or failure.reason
 
 
 def client_closed(error: ClientClosed, *, begun: bool = True) -> AttemptFailed:
@@ -149,3 +199,73 @@ def error_response(
     settled = operation.writes and settles(operation.errors, response.status, error.codes, random_key=random_key)
     in_progress = operation.keyed and not settled and is_in_progress(kind, error.codes)
     return AttemptFailed(kind, str(error), error=error, response=response, settled=settled, in_progress=in_progress)
+
+
+def final_error(
+    operation: Operation[B, R],
+    last: AttemptFailed,
+    history: History,
+    *,
+    attempts: int,
+    key: str | None,
+    caller_supplied_key: bool,
+    journaled: bool = False,
+) -> PaymentsError:
+    """Return what a caller has to know, with all that is known of the call.
+
+    A *journaled* write that is not settled is sent again by recovery: its caller must not take it for rejected.
+    """
+    error = _kind_of_error(operation, last, history, caller_supplied_key=caller_supplied_key)
+    if journaled and attempts and isinstance(error, APIError) and not error.settled:
+        error = OutcomeUnknown(_reason(last))
+    # Whatever it was raised from, its traceback begins here: the frames below hold credentials.
+    error = error.with_traceback(None)
+    error.operation = operation.name
+    error.attempts = attempts
+    error.idempotency_key = key
+    if last.response is not None:
+        error.request_id = header(last.response.headers, "X-Request-Id")
+    if isinstance(error, NoAnswer):
+        error.first_reason = history.first_ambiguity or last.reason
+        error.last_error = last.error if last.error is not None else last.cause
+        if history.first_sent is not None:
+            _, wall = history.first_sent
+            error.first_sent_at = datetime.fromtimestamp(wall, UTC)
+    if isinstance(error, OutcomeUnknown):
+        error.in_doubt = operation.in_doubt
+    return error
+
+
+def _kind_of_error(
+    operation: Operation[B, R], last: AttemptFailed, history: History, *, caller_supplied_key: bool
+) -> PaymentsError:
+    """Say which of the three outcomes of `paymentsdk.errors` it is, or what else kept the call from being made."""
+    doubtful = history.ambiguous_attempts > 0 and not last.settled
+    # It is no rejection: whoever sent the caller elsewhere may have acted on the request before.
+    redirected = last.error is not None and last.error.status < _BAD_REQUEST
+    if operation.writes and (doubtful or redirected):
+        return OutcomeUnknown(_reason(last))
+    if last.error is not None:
+        # What takes no key is not sent again, but "in progress" may be about the same write, which a proxy sent twice.
+        open_end = caller_supplied_key or is_in_progress(last.kind, last.error.codes)
+        last.error.settled = operation.writes and (last.settled or not open_end)
+        return last.error
+    # No other rejection of a token refresh: a caller would take it for what the platform says of the request.
+    if isinstance(last.cause, ReauthorizationRequired):
+        last.cause.settled = operation.writes and not caller_supplied_key
+    if isinstance(last.cause, OWN_ERRORS):
+        return last.cause
+    # Here it is a read; "not sent" would be wrong if an earlier attempt was.
+    return (
+        NotSent(last.reason)
+        if last.kind is Failure.NOT_SENT and not history.ambiguous_attempts
+        else NoAnswer(last.reason)
+    )
+
+
+def _reason(last: AttemptFailed) -> str:
+    """Say why a write stays in doubt; for a 4xx in a form that a program can read."""
+    error = last.error
+    if error is None or error.status < _BAD_REQUEST or last.kind is Failure.SERVER:
+        return last.reason
+    return f"platform_error:{visible(error.code or str(error.status))}"

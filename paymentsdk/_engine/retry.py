@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
-from paymentsdk._engine.failures import AttemptFailed
+from paymentsdk._engine.failures import AttemptFailed, History
 from paymentsdk._operation.rules import MAX_UNSETTLED, TABLE, Failure, RetryClass, Verdict
 from paymentsdk._validate import check_bool, check_seconds, check_within
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from tenacity import RetryCallState
 
     from paymentsdk._clock import Clock
@@ -51,47 +49,6 @@ class RetryPolicy(Struct, frozen=True):
         for name in ("base_delay", "max_delay", "max_retry_after"):
             check_seconds(f"retry.{name}", getattr(self, name), zero=True)
         check_bool("retry.retry_unkeyed", self.retry_unkeyed)
-
-
-class History(Struct, eq=False):
-    """What the failures of one call have shown so far: what the verdicts depend on."""
-
-    ambiguous_attempts: int = 0
-    """Attempts after which nobody can say whether the operation took effect."""
-    first_ambiguity: str | None = None
-    """What happened at the first of them."""
-    unsettled: int = 0
-    """How often the platform responded with a 4xx that does not settle the write."""
-    first_sent: tuple[float, float] | None = None
-    """When the first request may have left: on the monotonic clock, and in seconds since the epoch."""
-
-    def sent(self, monotonic: float, wall: float) -> None:
-        """Note that a request may have left at a time that both clocks have told."""
-        if self.first_sent is None:
-            self.first_sent = monotonic, wall
-
-    def age(self, clock: Clock) -> float:
-        """Return the seconds since the first request was sent; 0 if none was."""
-        if self.first_sent is None:
-            return 0.0
-        monotonic, wall = self.first_sent
-        # While a machine is suspended, its monotonic clock may stand still.
-        return max(clock.monotonic() - monotonic, clock.now() - wall)
-
-    def sent_before(self, first_sent_at: datetime, clock: Clock) -> None:
-        """Take into account that another call sent the key at *first_sent_at*, and that its outcome is in doubt."""
-        wall = first_sent_at.timestamp()
-        self.first_sent = clock.monotonic() - max(0.0, clock.now() - wall), wall
-        self.ambiguous_attempts = 1
-        self.first_ambiguity = "it was sent before this call"
-
-    def record(self, failure: AttemptFailed) -> None:
-        """Take *failure* into account."""
-        if failure.kind in (Failure.CONFLICT, Failure.CLIENT_ERROR) and not failure.settled:
-            self.unsettled += 1
-        if failure.in_progress or failure.kind in (Failure.NO_TRUSTED_RESPONSE, Failure.SERVER):
-            self.ambiguous_attempts += 1
-            self.first_ambiguity = self.first_ambiguity or failure.reason
 
 
 def should_retry(rule: RetryClass, failure: AttemptFailed, history: History, policy: RetryPolicy) -> bool:

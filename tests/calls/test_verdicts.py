@@ -327,7 +327,7 @@ async def test_what_an_error_response_says_of_a_write(play: Play, given: Answer)
             assert f"platform_error:{given.codes[0] if given.codes else given.status}" == result.error.reason, cell
 
 
-@pytest.mark.control("paymentsdk._engine.outcome.is_in_progress", lambda kind, codes: False)
+@pytest.mark.control("paymentsdk._engine.failures.is_in_progress", lambda kind, codes: False)
 @pytest.mark.parametrize("status", [409, 423, 425])
 @pytest.mark.parametrize("write", UNKEYED)
 async def test_a_first_conflict_does_not_settle_a_write_without_a_key(play: Play, write: str, status: int) -> None:

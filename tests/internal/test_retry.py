@@ -13,7 +13,8 @@ from paymentsdk import (
     RetryPolicy,
 )
 from paymentsdk._engine import retry
-from paymentsdk._engine.retry import AttemptFailed, Failure, History, RetryBudgets, delay
+from paymentsdk._engine.failures import AttemptFailed, History
+from paymentsdk._engine.retry import Failure, RetryBudgets, delay
 from paymentsdk._operation.error_response import retry_after
 from paymentsdk._operation.rules import TABLE as VERDICTS
 from paymentsdk._operation.rules import RetryClass
