@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from paymentsdk._clock import Clock
     from paymentsdk._codec.anomaly import Anomaly
     from paymentsdk._engine.concurrent_map import MapOutcome
+    from paymentsdk._engine.deadline import Timeout
     from paymentsdk._engine.flow import FlowControl
     from paymentsdk._engine.rate_share import RateShare
     from paymentsdk._engine.result import Result
     from paymentsdk._engine.retry import RetryPolicy
-    from paymentsdk._engine.settings import Timeout
     from paymentsdk._headers import Headers
     from paymentsdk._operation.identity import Addition, Echo
     from paymentsdk._operation.operation import Limits, Operation, PageShape
@@ -176,11 +176,11 @@ _HOMES = {
     "_clock": ("Clock",),
     "_codec.anomaly": ("Anomaly",),
     "_engine.concurrent_map": ("MapOutcome",),
+    "_engine.deadline": ("Timeout",),
     "_engine.flow": ("FlowControl",),
     "_engine.rate_share": ("RateShare",),
     "_engine.result": ("Result",),
     "_engine.retry": ("RetryPolicy",),
-    "_engine.settings": ("Timeout",),
     "_headers": ("Headers",),
     "_operation.identity": ("Addition", "Echo"),
     "_operation.operation": ("Limits", "Operation", "PageShape"),

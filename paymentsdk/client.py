@@ -18,19 +18,13 @@ from paymentsdk._auth.token_store import TokenPair
 from paymentsdk._clock import Clock, SystemClock
 from paymentsdk._engine.address import check_base_url
 from paymentsdk._engine.client_state import ClientState
+from paymentsdk._engine.deadline import RefreshTimeout, Timeout
 from paymentsdk._engine.engine import Engine
 from paymentsdk._engine.events import check_observers, notify
 from paymentsdk._engine.flow import FlowControl
+from paymentsdk._engine.limiter import check_priority
 from paymentsdk._engine.retry import RetryPolicy
-from paymentsdk._engine.settings import (
-    SESSION_HEADER,
-    CallOptions,
-    RefreshTimeout,
-    Settings,
-    Timeout,
-    check_key,
-    check_priority,
-)
+from paymentsdk._engine.settings import SESSION_HEADER, CallOptions, Settings, check_key
 from paymentsdk._headers import check_headers, masked_values, merged
 from paymentsdk._operation.operation import Limits, Operation
 from paymentsdk._secrets import masked

@@ -26,7 +26,7 @@ from paymentsdk._auth.refresh import RefreshingToken
 from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._codec.decode import LARGE
 from paymentsdk._engine import events, observed
-from paymentsdk._engine.deadline import cancelled_again
+from paymentsdk._engine.deadline import cancelled_again, connect_timeout
 from paymentsdk._engine.failures import (
     AttemptFailed,
     History,
@@ -42,7 +42,6 @@ from paymentsdk._engine.limiter import NO_PERMIT
 from paymentsdk._engine.response_checks import check_response, mask_request_id
 from paymentsdk._engine.result import Result
 from paymentsdk._engine.retry import KEY_LIFETIME, Retries, key_expired, should_refresh_token
-from paymentsdk._engine.settings import connect_timeout
 from paymentsdk._headers import Headers, merge
 from paymentsdk._operation.rules import Failure, RetryClass
 from paymentsdk.errors import ClientClosed, OutcomeUnknown, PaymentsError, RequestInvalid

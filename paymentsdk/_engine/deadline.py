@@ -1,4 +1,4 @@
-"""Deadlines of all calls in flight, with one timer.
+"""How long things may take, and the deadlines of all calls in flight, with one timer.
 
 A timer per call (``asyncio.timeout``, or the three that aiohttp would start) costs more than the rest of the engine.
 Here a call puts itself on a list, and one timer fires for the nearest deadline on it. As long as calls end in time,
@@ -13,15 +13,62 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from paymentsdk._engine.settings import Timeout, bound_of, end_of_attempt
+from paymentsdk._validate import check_seconds
 
 if TYPE_CHECKING:
     from paymentsdk._clock import Alarm, Clock
 
-
-NO_TIMEOUT = Timeout(None, None, None)
 #: Seconds between two firings at least, so that ten thousand calls that hang are not looked through ten thousand times.
 REST = 0.005
+
+
+class Timeout(Struct, frozen=True):
+    """How long things may take, in seconds: above 0 and at most 86,400, or ``None`` for no bound."""
+
+    total: float | None = 60.0
+    """The whole call, 60 s by default, as a true deadline: the wait for a connection, every attempt to its last byte,
+    the pauses between them, and the wait for a token that is refreshed."""
+    attempt: float | None = 30.0
+    """One attempt, to the last byte of its response; 30 s by default."""
+    connect: float | None = 5.0
+    """The wait for a connection, from the pool or a new one; 5 s by default. When it runs out, nothing has been
+    sent."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if value is not None:
+                check_seconds(f"timeout.{name}", value)
+
+
+class RefreshTimeout(Timeout, frozen=True):
+    """That of a token refresh, which the caller knows as `refresh_timeout`: `total`, and half of it an attempt."""
+
+
+def bound_of(timeout: Timeout, *, attempt: bool) -> str:
+    """Say which bound ran out, as the caller has set it: that of an *attempt*, or that of the whole call."""
+    if isinstance(timeout, RefreshTimeout):
+        return f"{'half of ' * attempt}refresh_timeout={timeout.total:g} s"
+    name = "attempt" if attempt else "total"
+    return f"timeout.{name}={getattr(timeout, name):g} s"
+
+
+def end_of_attempt(timeout: Timeout, now: float, deadline: float) -> float:
+    """Return when an attempt that begins *now* has to end: the call ends at the *deadline*."""
+    limit = timeout.attempt
+    return deadline if limit is None or now + limit > deadline else now + limit
+
+
+def connect_timeout(timeout: Timeout, left: float) -> float:
+    """Return how long an attempt that has *left* seconds may wait for a connection.
+
+    That has to end before the attempt does: what is cut off after it may have been sent.
+    """
+    connect = timeout.connect
+    return 0.9 * left if connect is None or connect >= left else connect
+
+
+NO_TIMEOUT = Timeout(None, None, None)
 
 
 class Deadline(Struct, eq=False):

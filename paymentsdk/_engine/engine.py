@@ -17,10 +17,11 @@ from paymentsdk._codec.encode import fill_path
 from paymentsdk._engine.call import Call
 from paymentsdk._engine.client_state import ClientState
 from paymentsdk._engine.credential import Bearer, Credential, user_id
+from paymentsdk._engine.deadline import end_of_attempt
 from paymentsdk._engine.failures import History
 from paymentsdk._engine.observed import observed
 from paymentsdk._engine.result import Result
-from paymentsdk._engine.settings import CallOptions, Settings, check_first_sent_at, check_key, end_of_attempt
+from paymentsdk._engine.settings import CallOptions, Settings, check_first_sent_at, check_key
 from paymentsdk._headers import check_headers, masked_values
 from paymentsdk._operation.operation import Operation
 from paymentsdk.errors import ClientClosed, NotSent, RequestInvalid

@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
-from paymentsdk._engine.limiter import NO_PERMIT, Limiter, Permit, Waiter
-from paymentsdk._engine.settings import Priority
+from paymentsdk._engine.limiter import NO_PERMIT, Limiter, Permit, Priority, Waiter
 from paymentsdk._validate import check_bool, check_methods, check_seconds, check_within
 from paymentsdk.errors import RequestInvalid
 

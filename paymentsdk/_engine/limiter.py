@@ -6,28 +6,79 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Hashable
 from math import inf
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
 from paymentsdk._engine.pace import (
     FIRST_CONCURRENCY,
     MEMORY,
-    Gate,
     Meter,
     Pace,
-    close_gate,
     concurrency_after_cut,
     grown_concurrency,
     measured,
     next_slot,
-    opens_gate,
     pace_of,
 )
+from paymentsdk.errors import RequestInvalid
 
 if TYPE_CHECKING:
     from paymentsdk._clock import Alarm
-    from paymentsdk._engine.settings import Priority
+
+#: `"interactive"`: somebody waits for it. `"batch"`: sent only while no interactive call of the client waits.
+Priority: TypeAlias = Literal["interactive", "batch"]
+_SERVER_ERROR = 500
+#: Seconds that nothing goes out after a 429, and the most after several in a row. Longer wastes what the platform would
+#: serve: a limiter refills long before the second that it asks for is over.
+HOLD, LONGEST_HOLD = 0.1, 1.0
+#: What a 429 without a Retry-After is taken to ask for.
+NO_RETRY_AFTER = 1.0
+
+
+def check_priority(priority: str) -> None:
+    """Reject what is no `Priority`.
+
+    Raises:
+        RequestInvalid: It is something else.
+    """
+    if priority not in get_args(Priority):
+        raise RequestInvalid("priority", 'must be "interactive" or "batch"')
+
+
+class RateLimitGate(Struct, frozen=True):
+    """A seller who got a 429, until a request is served again."""
+
+    limited_at: float
+    """When the last 429 came that was not the response to a request from before the first."""
+    held_until: float
+    """When the next request may try."""
+    opens_at: float
+    """When the Retry-After is over, and all go freely."""
+    retry_after: float
+    """The longest that the platform asked for."""
+    rejected: int = 1
+    """How many 429s in a row."""
+
+
+def close_gate(gate: RateLimitGate | None, sent_at: float, now: float, retry_after: float) -> RateLimitGate:
+    """Return the gate after a 429 at *now* to a request of *sent_at*."""
+    asked = retry_after or NO_RETRY_AFTER
+    if gate is None:
+        return RateLimitGate(now, now + HOLD, now + asked, asked)
+    # Asked for the same again, the time that was promised first holds: many say the same number to everybody.
+    opens_at = max(now + asked, gate.opens_at) if asked > gate.retry_after else gate.opens_at
+    asked = max(asked, gate.retry_after)
+    if sent_at < gate.limited_at:
+        # It was in flight when the gate closed: no news, except that the platform still says no.
+        return RateLimitGate(gate.limited_at, max(gate.held_until, now + HOLD), opens_at, asked, gate.rejected)
+    hold = min(HOLD * 2.0**gate.rejected, LONGEST_HOLD)
+    return RateLimitGate(now, now + hold, opens_at, asked, gate.rejected + 1)
+
+
+def opens_gate(gate: RateLimitGate, sent_at: float, status: int) -> bool:
+    """Whether a response of *status* to a request of *sent_at* says that the seller is served again."""
+    return sent_at >= gate.limited_at and status < _SERVER_ERROR
 
 
 class Permit(Struct, eq=False):
@@ -73,7 +124,7 @@ class Limiter:
 
     def __init__(self, seller: Hashable, now: float, *, adaptive: bool) -> None:
         self.seller: Hashable = seller
-        self.gate: Gate | None = None
+        self.gate: RateLimitGate | None = None
         #: The one that was let through the closed gate, until it is given back.
         self.probe: Permit | None = None
         self.in_flight: int = 0

@@ -1,4 +1,4 @@
-"""Decisions about a seller's rate limit, values in and values out: the gate after a 429, the rate, the concurrency.
+"""Decisions about a seller's rate limit, values in and values out: the rate after a 429, and the concurrency.
 
 What the numbers are for is measured by benchmarks/bench_flow.py, and held by tests/flow.
 """
@@ -6,52 +6,6 @@ What the numbers are for is measured by benchmarks/bench_flow.py, and held by te
 from __future__ import annotations
 
 from msgspec import Struct
-
-_SERVER_ERROR = 500
-
-# --- the gate: decisions after a 429 ----------------------------------------------------------------------------------
-
-#: Seconds that nothing goes out after a 429, and the most after several in a row. Longer wastes what the platform would
-#: serve: a limiter refills long before the second that it asks for is over.
-HOLD, LONGEST_HOLD = 0.1, 1.0
-#: What a 429 without a Retry-After is taken to ask for.
-NO_RETRY_AFTER = 1.0
-
-
-class Gate(Struct, frozen=True):
-    """A seller who got a 429, until a request is served again."""
-
-    limited_at: float
-    """When the last 429 came that was not the response to a request from before the first."""
-    held_until: float
-    """When the next request may try."""
-    opens_at: float
-    """When the Retry-After is over, and all go freely."""
-    retry_after: float
-    """The longest that the platform asked for."""
-    rejected: int = 1
-    """How many 429s in a row."""
-
-
-def close_gate(gate: Gate | None, sent_at: float, now: float, retry_after: float) -> Gate:
-    """Return the gate after a 429 at *now* to a request of *sent_at*."""
-    asked = retry_after or NO_RETRY_AFTER
-    if gate is None:
-        return Gate(now, now + HOLD, now + asked, asked)
-    # Asked for the same again, the time that was promised first holds: many say the same number to everybody.
-    opens_at = max(now + asked, gate.opens_at) if asked > gate.retry_after else gate.opens_at
-    asked = max(asked, gate.retry_after)
-    if sent_at < gate.limited_at:
-        # It was in flight when the gate closed: no news, except that the platform still says no.
-        return Gate(gate.limited_at, max(gate.held_until, now + HOLD), opens_at, asked, gate.rejected)
-    hold = min(HOLD * 2.0**gate.rejected, LONGEST_HOLD)
-    return Gate(now, now + hold, opens_at, asked, gate.rejected + 1)
-
-
-def opens_gate(gate: Gate, sent_at: float, status: int) -> bool:
-    """Whether a response of *status* to a request of *sent_at* says that the seller is served again."""
-    return sent_at >= gate.limited_at and status < _SERVER_ERROR
-
 
 # --- the pace: decisions about a rate ---------------------------------------------------------------------------------
 

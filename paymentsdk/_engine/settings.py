@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, get_args
+from typing import TYPE_CHECKING, TypedDict
 
 from msgspec import Struct
 
 from paymentsdk._auth.schemes import Seller
+from paymentsdk._engine.deadline import Timeout
+from paymentsdk._engine.limiter import Priority
 from paymentsdk._engine.retry import RetryPolicy
 from paymentsdk._operation.operation import Limits
-from paymentsdk._validate import check_seconds
 from paymentsdk.errors import RequestInvalid
 
 if TYPE_CHECKING:
@@ -22,57 +23,9 @@ if TYPE_CHECKING:
     from paymentsdk._auth.schemes import AuthScheme, Credentials
     from paymentsdk.events import Attempt, Observer
 
-#: `"interactive"`: somebody waits for it. `"batch"`: sent only while no interactive call of the client waits.
-Priority: TypeAlias = Literal["interactive", "batch"]
 #: The header that the id of the buyer's device goes with (4.4), unless a client is told its real name.
 SESSION_HEADER = "X-Platform-Session-Id"
 _KEY = re.compile(r"[!-~]{1,64}\Z")
-
-
-class Timeout(Struct, frozen=True):
-    """How long things may take, in seconds: above 0 and at most 86,400, or ``None`` for no bound."""
-
-    total: float | None = 60.0
-    """The whole call, 60 s by default, as a true deadline: the wait for a connection, every attempt to its last byte,
-    the pauses between them, and the wait for a token that is refreshed."""
-    attempt: float | None = 30.0
-    """One attempt, to the last byte of its response; 30 s by default."""
-    connect: float | None = 5.0
-    """The wait for a connection, from the pool or a new one; 5 s by default. When it runs out, nothing has been
-    sent."""
-
-    def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            value = getattr(self, name)
-            if value is not None:
-                check_seconds(f"timeout.{name}", value)
-
-
-class RefreshTimeout(Timeout, frozen=True):
-    """That of a token refresh, which the caller knows as `refresh_timeout`: `total`, and half of it an attempt."""
-
-
-def bound_of(timeout: Timeout, *, attempt: bool) -> str:
-    """Say which bound ran out, as the caller has set it: that of an *attempt*, or that of the whole call."""
-    if isinstance(timeout, RefreshTimeout):
-        return f"{'half of ' * attempt}refresh_timeout={timeout.total:g} s"
-    name = "attempt" if attempt else "total"
-    return f"timeout.{name}={getattr(timeout, name):g} s"
-
-
-def end_of_attempt(timeout: Timeout, now: float, deadline: float) -> float:
-    """Return when an attempt that begins *now* has to end: the call ends at the *deadline*."""
-    limit = timeout.attempt
-    return deadline if limit is None or now + limit > deadline else now + limit
-
-
-def connect_timeout(timeout: Timeout, left: float) -> float:
-    """Return how long an attempt that has *left* seconds may wait for a connection.
-
-    That has to end before the attempt does: what is cut off after it may have been sent.
-    """
-    connect = timeout.connect
-    return 0.9 * left if connect is None or connect >= left else connect
 
 
 class CallOptions(TypedDict, total=False):
@@ -125,16 +78,6 @@ class Settings(Struct, frozen=True, kw_only=True):
     def seller(self) -> Hashable:
         """Whom the calls are for: the name of the account, or what identifies its auth scheme."""
         return Seller(self.auth) if self.account is None else self.account
-
-
-def check_priority(priority: str) -> None:
-    """Reject what is no `Priority`.
-
-    Raises:
-        RequestInvalid: It is something else.
-    """
-    if priority not in get_args(Priority):
-        raise RequestInvalid("priority", 'must be "interactive" or "batch"')
 
 
 def check_key(key: str) -> str:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from paymentsdk import AiohttpTransport, FlowControl, Http11Transport, PaymentsClient, RetryPolicy
-from paymentsdk._engine.pace import FIRST_CONCURRENCY, HOLD, LEAST_CONCURRENCY, LONGEST_HOLD
+from paymentsdk._engine.limiter import HOLD, LONGEST_HOLD
+from paymentsdk._engine.pace import FIRST_CONCURRENCY, LEAST_CONCURRENCY
 from paymentsdk._engine.retry import KEY_LIFETIME
 from paymentsdk._operation.identity import MOST_ADDITIONS
 from paymentsdk._paging.pager import REMEMBERED

@@ -6,22 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paymentsdk._engine.limiter import HOLD, LONGEST_HOLD, NO_RETRY_AFTER, close_gate, opens_gate
 from paymentsdk._engine.pace import (
     CATCH_UP,
     CUT,
-    HOLD,
     LEAST_RATE,
-    LONGEST_HOLD,
-    NO_RETRY_AFTER,
     RECOVERY,
     Meter,
     Pace,
-    close_gate,
     concurrency_after_cut,
     grown_concurrency,
     measured,
     next_slot,
-    opens_gate,
     pace_of,
     rate_at,
 )
