@@ -39,7 +39,7 @@ from paymentsdk._engine.failures import (
     unreadable,
 )
 from paymentsdk._engine.limiter import NO_PERMIT
-from paymentsdk._engine.response_checks import check_response, mask_request_id
+from paymentsdk._engine.response_checks import check_response
 from paymentsdk._engine.result import Result
 from paymentsdk._engine.retry import KEY_LIFETIME, Retries, key_expired, should_refresh_token
 from paymentsdk._headers import Headers, merge
@@ -93,7 +93,7 @@ class Call(Struct, Generic[B, R], eq=False):
     caller_supplied_key: bool
     """Whether the key is the caller's own: an earlier call may have sent it."""
     history: History | None = None
-    """`past`, once there is one; most calls have none."""
+    """What its failures have shown; most calls have none."""
     may_send: MaySend | None = None
     """The journal: asked before each attempt, with its seconds; says why there may be none."""
     number: int = 0
@@ -168,14 +168,14 @@ class Call(Struct, Generic[B, R], eq=False):
                 response = await state.transport.send(request)
                 # In here, since a transport of one's own may return something that is no Response.
                 accepted = _OK <= response.status < _REDIRECTION
-                response = mask_request_id(response, credential, self.body)
+                response = credential.mask_request_id(response, self.body)
             except BaseException as error:
                 flow.release(permit)
                 failure = self._no_response(error)
                 if failure is None:
                     raise
             else:
-                state.observe(response)
+                state.learn_platform_time(response)
                 if self.deadline.expired:
                     self.deadline.uncancel()  # The response came at the moment that our deadline cancelled the wait.
                 if accepted:
@@ -388,7 +388,7 @@ class Call(Struct, Generic[B, R], eq=False):
         failure = no_response(error, ran_out)
         if failure is None:
             ended = interrupted(Failure.NO_TRUSTED_RESPONSE, error)
-            self.past.record(ended)
+            self._ensure_history().record(ended)
             observed.report(self, None, ended)
         return failure
 
@@ -404,16 +404,15 @@ class Call(Struct, Generic[B, R], eq=False):
 
     def _failed(self, failure: AttemptFailed) -> AttemptFailed:
         """Take *failure* into account, and give the call its whole deadline back for what comes next."""
+        history = self._ensure_history()
         if failure.kind is not Failure.NOT_SENT:
-            self.past.sent(self.sending, self.sending_wall)
-        self.past.record(failure)
+            history.sent(self.sending, self.sending_wall)
+        history.record(failure)
         self.state.deadlines.reset(self.deadline, self.deadline.total)
         observed.report(self, failure.response, failure)
         return failure
 
-    @property
-    def past(self) -> History:
-        """What the failures have shown, to be noted or asked for after one."""
+    def _ensure_history(self) -> History:
         if self.history is None:
             self.history = History()
         return self.history
@@ -421,14 +420,16 @@ class Call(Struct, Generic[B, R], eq=False):
     async def _retry(self, first: AttemptFailed) -> Result[R]:
         """Go on after the *first* failure, until an attempt succeeds or no further one is allowed."""
         rule, policy, state = self.operation.retry, self.settings.retry, self.state
-        retries = Retries(rule, policy, state.budgets, self.seller, self.past, state.clock, self.deadline.total)
+        retries = Retries(
+            rule, policy, state.budgets, self.seller, self._ensure_history(), state.clock, self.deadline.total
+        )
         return await retries.run(self._attempt_again, first, state.pause)
 
     async def _log_cancelled(self, cancelled: asyncio.CancelledError) -> None:
         """Tell of a cancelled write that is in doubt, with its key. A cancel scope of anyio may cancel once more."""
         self.state.deadlines.remove(self.deadline)
         operation, note = self.operation, None
-        if operation.writes and self.past.ambiguous_attempts:
+        if operation.writes and self._ensure_history().ambiguous_attempts:
             # Before the wait: a loop that is being stopped may have no further turn.
             observed.warn_outcome_unknown(self, "cancelled after it was sent")
             note = f"{operation.name} was sent, with idempotency_key={self.key!r}"
@@ -439,7 +440,7 @@ class Call(Struct, Generic[B, R], eq=False):
         error = final_error(
             self.operation,
             last,
-            self.past,
+            self._ensure_history(),
             attempts=self.attempts,
             key=self.key,
             caller_supplied_key=self.caller_supplied_key,

@@ -89,8 +89,8 @@ class ClientState:
             with suppress(Exception):  # The outcome of the call must not depend on it.
                 self._discarding.discard(response)
 
-    def observe(self, response: Response) -> None:
-        """Learn the platform's time from *response*, if a journal counts on it."""
+    def learn_platform_time(self, response: Response) -> None:
+        """Take the platform's time from *response*, if a journal counts on it."""
         if self.journaling is not None:
             self.journaling.platform_clock.observe(header(response.headers, "Date"))
 

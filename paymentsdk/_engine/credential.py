@@ -13,17 +13,18 @@ from msgspec import Struct, structs
 from paymentsdk._auth.schemes import RenewingSigner, check_token
 from paymentsdk._codec.type_walk import can_hold_secrets
 from paymentsdk._engine.failures import AttemptFailed, no_token, not_signed
-from paymentsdk._headers import OF_THE_TRANSPORT, check_headers, masked_values, merged
+from paymentsdk._headers import OF_THE_TRANSPORT, Headers, check_headers, masked_values, merged
 from paymentsdk._operation.rules import Failure
-from paymentsdk._secrets import masked, secrets_in
+from paymentsdk._secrets import masked, scrub, secrets_in
 from paymentsdk.errors import RefreshFailed
-from paymentsdk.transports.base import Request
+from paymentsdk.transports.base import Request, Response, header
 
 if TYPE_CHECKING:
     from paymentsdk._auth.schemes import Auth, Exchange, Signer
     from paymentsdk._engine.deadline import Deadline
 
-
+#: Bytes of a header that are no text stay as the transport has them.
+_NOT_TEXT = "surrogateescape"
 #: The platform's user id is the last part of an access token (4.1).
 _USER_ID = re.compile(r"(?:APP_USR|TEST)-.+-([0-9]{1,20})\Z")
 
@@ -98,6 +99,17 @@ class Credential(Struct, eq=False):
         """Return what nothing may show of a request with *body*."""
         found = [*self.signature] if self.token is None else [self.token]
         return [*found, *secrets_in(body)] if can_hold_secrets(body) else found
+
+    def mask_request_id(self, response: Response, body: object) -> Response:
+        """Return *response* with no secret of the request in its request id, which goes to logs, errors and metrics."""
+        echoed, token = header(response.headers, "X-Request-Id"), self.token
+        if echoed is None or (token is not None and token.lower() not in echoed.lower() and not can_hold_secrets(body)):
+            return response  # Nearly always.
+        masked_id = scrub(echoed.encode(errors=_NOT_TEXT), self.secrets(body)).decode(errors=_NOT_TEXT)
+        if masked_id == echoed:
+            return response
+        rest = {name: value for name, value in response.headers.items() if name.lower() != "x-request-id"}
+        return structs.replace(response, headers=Headers({**rest, "X-Request-Id": masked_id}))
 
     async def refresh(self, deadline: Deadline, now: float, rejected: Request | None = None) -> AttemptFailed | None:
         """Obtain another token (``None`` if the client has no way to get one), or return why that failed.

@@ -3,39 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from msgspec import structs
 
 from paymentsdk._codec.anomaly import Anomaly
-from paymentsdk._codec.type_walk import can_hold_secrets
-from paymentsdk._headers import Headers
 from paymentsdk._operation.identity import Comparison
 from paymentsdk._operation.operation import Operation, PageShape
-from paymentsdk._secrets import scrub
 from paymentsdk.transports.base import Response, header
-
-if TYPE_CHECKING:
-    from paymentsdk._engine.credential import Credential
 
 B = TypeVar("B")
 R = TypeVar("R")
 
 _MATCH = Comparison()
-#: What headers have that is no text stays as a transport has it.
-_ODD = "surrogateescape"
-
-
-def mask_request_id(response: Response, credential: Credential, body: object) -> Response:
-    """Return *response* with no credential in its request id, which goes to logs, errors and metrics."""
-    echoed, token = header(response.headers, "X-Request-Id"), credential.token
-    if echoed is None or (token is not None and token.lower() not in echoed.lower() and not can_hold_secrets(body)):
-        return response  # Nearly always.
-    masked = scrub(echoed.encode(errors=_ODD), credential.secrets(body)).decode(errors=_ODD)
-    if masked == echoed:
-        return response
-    rest = {name: value for name, value in response.headers.items() if name.lower() != "x-request-id"}
-    return structs.replace(response, headers=Headers({**rest, "X-Request-Id": masked}))
 
 
 def check_response(

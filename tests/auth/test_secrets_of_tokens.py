@@ -83,7 +83,7 @@ async def test_a_refresh_whose_save_fails_shows_no_token(tmp_path, monkeypatch) 
 # --- a request id that repeats the token ------------------------------------------------------------------------------
 
 
-@pytest.mark.control("paymentsdk._engine.call.mask_request_id", lambda response, *_: response)
+@pytest.mark.control("paymentsdk._engine.credential.Credential.mask_request_id", lambda self, response, *_: response)
 @pytest.mark.parametrize("status", [200, 401, 404, 503])
 async def test_an_echoed_token_is_masked_in_the_request_id(make_client, caplog, status: int) -> None:
     """On results and errors, in the log, in pickles, and in what observers see."""
