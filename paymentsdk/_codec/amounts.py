@@ -14,11 +14,8 @@ from typing import cast
 
 from msgspec import inspect
 
-from paymentsdk._codec.codegen import compile_function
+from paymentsdk._codec.codegen import Check, compile_function, indented
 from paymentsdk._codec.type_walk import alternatives
-
-#: Says whether a value holds an unusable amount.
-Check = Callable[[object], bool]
 
 #: An amount with more digits before or behind the point is a memory bomb for the first who rounds or prints it.
 MOST_PLACES = 99
@@ -54,7 +51,7 @@ def compile_check(kind: type) -> Check:
         return f"{name}()"
 
     found = list(_source(inspect.type_info(kind), (), again))
-    lines = ["try:", *_indented(found), "    return False", "except Exception:", "    return True"]
+    lines = ["try:", *indented(found), "    return False", "except Exception:", "    return True"]
     return cast("Check", compile_function("v0", lines, {"suspect": _suspects(MOST_PLACES), **deeper}))
 
 
@@ -74,15 +71,11 @@ def _source(info: inspect.Type, above: tuple[type | None, ...], again: Callable[
                     if inner := list(_source(field.type, (*above, cls), again)):
                         yield f"{below} = {value}.{field.name}"
                         yield f"if {below} is not None:"
-                        yield from _indented(inner)
+                        yield from indented(inner)
             case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
                 if inner := list(_source(item, (*above, None), again)):
                     yield f"for {below} in {value}:"
-                    yield from _indented(inner)
-
-
-def _indented(lines: list[str]) -> Iterator[str]:
-    return ("    " + line for line in lines)
+                    yield from indented(inner)
 
 
 def _suspects(most: int) -> list[bool]:

@@ -5,8 +5,11 @@ The interpreter takes an attribute that is named in the source twice as fast as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import cast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeAlias, cast
+
+#: A compiled check of one value.
+Check: TypeAlias = Callable[[object], bool]
 
 
 def compile_function(signature: str, body: Iterable[str], scope: Mapping[str, object]) -> Callable[..., object]:
@@ -16,3 +19,8 @@ def compile_function(signature: str, body: Iterable[str], scope: Mapping[str, ob
     lines = [f"def compiled({signature}{given}):", *(f"    {line}" for line in body)]
     exec("\n".join(lines), found)  # noqa: S102 - the source holds nothing but names of members
     return cast("Callable[..., object]", found["compiled"])
+
+
+def indented(lines: Iterable[str]) -> Iterator[str]:
+    """Yield *lines* as the body of a compound statement."""
+    return (f"    {line}" for line in lines)

@@ -8,7 +8,7 @@ member is of exactly its declared class and keeps all of its constraints; whatev
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from decimal import Decimal
 from enum import StrEnum
 from typing import cast, get_origin
@@ -16,9 +16,7 @@ from typing import cast, get_origin
 from msgspec import inspect
 
 from paymentsdk import money
-from paymentsdk._codec.codegen import compile_function
-
-Check = Callable[[object], bool]
+from paymentsdk._codec.codegen import Check, compile_function, indented
 
 #: What the source refers to.
 _NAMES: dict[str, object] = {
@@ -36,7 +34,7 @@ def compile_plain(kind: type) -> Check:
     """Compile the check of bodies of *kind*. A value in which the check itself fails is not plain."""
     names = dict(_NAMES)
     found = list(_unless(inspect.type_info(kind), 0, names))
-    lines = ["try:", *_indented(found), "    return True", "except Exception:", "    return False"]
+    lines = ["try:", *indented(found), "    return True", "except Exception:", "    return False"]
     return cast("Check", compile_function("v0", lines, names))
 
 
@@ -54,7 +52,7 @@ def _unless(info: inspect.Type, depth: int, names: dict[str, object]) -> Iterato
             # Which of several types a value is, the long way finds out.
             found = _unless(others[0], depth, names) if len(others) == 1 < len(types) else iter(["return False"])
             yield f"if {value} is not None:"
-            yield from _indented(found)
+            yield from indented(found)
         case inspect.StructType(cls=cls, fields=fields):
             yield from _reject(f"{value}.__class__ is not {_named(get_origin(cls) or cls, names)}")
             for field in fields:
@@ -65,7 +63,7 @@ def _unless(info: inspect.Type, depth: int, names: dict[str, object]) -> Iterato
         case inspect.ListType(item_type=item):
             yield from _reject(f"{value}.__class__ is not list", *_lengths(info, value))
             yield f"for {below} in {value}:"
-            yield from _indented(_unless(item, depth + 1, names))
+            yield from indented(_unless(item, depth + 1, names))
         case inspect.StrType(pattern=pattern):
             other = [] if pattern is None else [f"{_named(re.compile(pattern).search, names)}({value}) is None"]
             yield from _reject(f"{value}.__class__ is not str", *_lengths(info, value), *other)
@@ -103,7 +101,3 @@ def _named(thing: object, names: dict[str, object]) -> str:
     name = f"n{len(names)}"
     names[name] = thing
     return name
-
-
-def _indented(lines: Iterable[str]) -> Iterator[str]:
-    return (f"    {line}" for line in lines)

@@ -17,7 +17,7 @@ from msgspec import NODEFAULT, UNSET, Raw, Struct, structs
 
 from paymentsdk._codec import amounts
 from paymentsdk._codec.anomaly import MALFORMED, Reports
-from paymentsdk._codec.codegen import compile_function
+from paymentsdk._codec.codegen import Check, compile_function
 
 #: How the decoder names the first member of a row that it does not take, or what is below it; or one that is missing.
 _PLACE = re.compile(r"(?:required field `(\w+)` - at )?`\$\[(?:\d+|\.\.\.)\](?:`|\.(\w+))")
@@ -54,7 +54,7 @@ class RowType:
         return {on_wire for on_wire, value in values.items() if value is not None and self._checks[on_wire](value)}
 
     @cached_property
-    def _checks(self) -> Mapping[str, amounts.Check]:
+    def _checks(self) -> Mapping[str, Check]:
         return {f.encode_name: amounts.compile_check(f.type) for f in structs.fields(self.cls)}
 
 
@@ -108,7 +108,7 @@ class _Relaxed(NamedTuple):
     """How rows are read in which some members may be anything."""
 
     decode: Callable[[bytes], list[Struct]]
-    unusable: amounts.Check
+    unusable: Check
     """Says whether such a row has an amount that cannot be used, in another member."""
     restore: Callable[..., list[object]]
     """Makes the rows of such rows, the place of their list, the number of the first, and what takes reports."""
