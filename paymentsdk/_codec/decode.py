@@ -1,7 +1,7 @@
 """A response's bytes as a Struct: exact where they follow the contract, repaired where they do not.
 
-Nearly every response goes straight from bytes to its Struct, in C. Only when that fails is the JSON read untyped, and
-repaired along the type.
+Nearly every response goes straight from bytes to its Struct, in C: the text of a JSON number becomes a `Decimal`, and
+never a float. Only when that fails is the JSON read untyped, and repaired along the type.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SEVERAL_ROWS = 4_096
 HUGE = 1_048_576
 #: What the decoder says of a day without a time.
 _NO_TIMESTAMP = "RFC3339"
-#: What an response without members looks like.
+#: What a response without members looks like.
 _EMPTY = frozenset({b"", b"null", b"[]", b'""'})
 
 

@@ -1,6 +1,6 @@
 """The whole life of a call, top to bottom. Read `Call.run` first; every method below is a step of it.
 
-    engine.py               check what the caller gives, encode the body, choose the key, begin the deadline
+    engine.py               check what the caller gives, choose the key, encode the body, begin the deadline
     for each attempt:
         credential.py       take the token, or wait until there is one (`_auth/refresh.py`)
         flow.py             wait for a permit, if the seller is at a limit
@@ -244,7 +244,7 @@ class Call(Struct, Generic[B, R], eq=False):
         return credential.token is not None
 
     async def _wait_for_token(self) -> None:
-        """Obtain the first token, or ``None`` if the client has no way to get one."""
+        """Obtain the first token, if the client has a way to get one."""
         if (failure := await self._refresh()) is None:
             return
         if failure.timed_out and self.state.clock.monotonic() < self.deadline.total:

@@ -1,4 +1,4 @@
-"""What a client makes its calls with: it checks what the caller gives, and prepares the call. See `call.py`."""
+"""The base of `PaymentsClient`: checks what the caller gives, prepares the call, and runs it. See `call.py`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _RESULTS: ContextVar[list[Result[object]] | None] = ContextVar("paymentsdk_resul
 
 
 class Engine(ABC):
-    """Makes calls: settings of one client or copy, and the state that all its copies share."""
+    """Makes calls with the settings of one client or copy, and the state that all its copies share."""
 
     def __init__(self, state: ClientState, settings: Settings) -> None:
         self._state = state
