@@ -113,7 +113,7 @@ class Recovery:
             due = self._backoff.due(rows)
             rows = [row for row in rows if row.key in due]
         await self._find_sellers(rows)
-        taken, since = await self._claim(rows)
+        taken, since = await self._claim([row for row in rows if self._can_send(row)])
         for batch in (taken[start : start + BATCH] for start in range(0, len(taken), BATCH)):
             await asyncio.gather(*(self._finish(record, since) for record in batch))
             if progress is not None:
@@ -135,6 +135,25 @@ class Recovery:
             except PaymentsError as error:
                 self._add_problem(f"{name or 'the client'}: {describe(error)}")
 
+    def _can_send(self, record: Record) -> bool:
+        """Whether this client can make the request of *record*: what it cannot is left to another, and not held."""
+        sender = self._senders.get(record.seller)
+        if sender is None or not record.recoverable:
+            return False
+        try:
+            sender.prepare(record)
+        except ValueError as error:  # A `RequestInvalid`, or bytes that are no JSON.
+            why = describe(error) if isinstance(error, RequestInvalid) else str(error)
+            self._add_problem(f"{record.name}: {why}")
+            self._put_off(record)
+            return False
+        return True
+
+    def _put_off(self, record: Record) -> None:
+        """Note that *record* was tried, and is still open."""
+        if self._backoff is not None:
+            self._backoff.stayed_open(record, self._journaling.platform_clock.now())
+
     def _knows_time(self, rows: Iterable[Record]) -> bool:
         """Whether the platform's time is not behind that of *rows*: else nobody knows how old they are."""
         now = self._journaling.platform_clock.now()
@@ -148,8 +167,7 @@ class Recovery:
         since, owner = self._journaling.platform_clock.moment(), self._journaling.owner()
         if not rows or not self._knows_time(rows):
             return [], since
-        keys = None if self._backoff is None else {row.key for row in rows}
-        sellers = tuple(self._senders)
+        keys, sellers = {row.key for row in rows}, tuple(self._senders)
         claim = partial(self._journaling.journal.claim, sellers, owner=owner, lease=LEASE, limit=NO_LIMIT, keys=keys)
         return await within_contract(claim), since
 
@@ -177,8 +195,8 @@ class Recovery:
             self._add_problem(f"{record.name}: {describe(error)}")
             return
         self._told.add(record.key)
-        if self._backoff is not None and told.state in OPEN:
-            self._backoff.stayed_open(record, self._journaling.platform_clock.now())
+        if told.state in OPEN:
+            self._put_off(record)
         notify_resolved(call, self._journaling, told, recovered=True)
         logger.info("recovery: %s %s is %s", record.operation, record.name, told.state.value)
         resolved = dict(self._summary.resolved)

@@ -6,6 +6,7 @@ what they mean.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import lru_cache
 from hashlib import sha256
@@ -14,11 +15,13 @@ from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from paymentsdk._validate import Seal, check_seals
-from paymentsdk.errors import JournalUnavailable
+from paymentsdk.errors import JournalUnavailable, describe
 from paymentsdk.journal import _states as states
 from paymentsdk.journal._states import Action, Record, RecordState, Resolution, StoredResponse
 
 T = TypeVar("T")
+
+logger = logging.getLogger("paymentsdk")
 
 #: The version of the table.
 SCHEMA = 1
@@ -80,6 +83,8 @@ class Codec:
         check_seals(seal, unseal)
         self._seal = seal
         self._unseal = unseal
+        #: Names of records that were warned of.
+        self._unreadable: set[str] = set()
 
     def columns(self, record: Record) -> Columns:
         """Return the columns of *record*."""
@@ -108,7 +113,7 @@ class Codec:
         """Return the record that *row* keeps."""
         what, body = _FIXED.decode(row.fixed), row.body
         if row.sealed and body is not None:
-            body = None if self._unseal is None else self._unseal(body)
+            body = self._unsealed(body, what.name)
         return Record(
             key=row.key,
             name=what.name,
@@ -131,6 +136,16 @@ class Codec:
             reason=row.reason,
             response=None if row.response is None else _RESPONSE.decode(row.response),
         )
+
+    def _unsealed(self, body: bytes, name: str) -> bytes | None:
+        """Return what was sealed; `None` if it cannot be had, as of a key that was discarded: the others are read."""
+        try:
+            return None if self._unseal is None else self._unseal(body)
+        except Exception as error:  # noqa: BLE001 - of whatever seals
+            if name not in self._unreadable:
+                self._unreadable.add(name)
+                logger.warning("the body of the record %s cannot be unsealed: %s", name, describe(error))
+            return None
 
 
 def _fixed(row: Record) -> _Fixed:

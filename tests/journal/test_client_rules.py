@@ -72,8 +72,8 @@ def connect(clock: FakeClock, platform: Platform) -> Callable[..., PaymentsClien
     """Start a process with a journal."""
 
     def connect(journal: Journal, handler: Callable[[Request], object] = platform, **settings: object):
-        settings = {"clock": clock, "transport": MemoryTransport(handler), **settings}
-        return PaymentsClient(TOKEN, base_url=URL, journal=journal, **settings)
+        settings = {"base_url": URL, "clock": clock, "transport": MemoryTransport(handler), **settings}
+        return PaymentsClient(TOKEN, journal=journal, **settings)
 
     return connect
 
@@ -151,11 +151,14 @@ async def test_recovery_sends_the_bytes_of_another_version(journal, connect, pla
     ]
 
 
-async def test_a_request_that_this_version_cannot_read_is_left(journal, connect, platform: Platform, clock) -> None:
+@pytest.mark.parametrize("body", [b'{"member_of_tomorrow":1}', b"member_of_tomorrow"])
+async def test_a_request_that_this_version_cannot_read_is_left(
+    journal, connect, platform: Platform, clock, body: bytes
+) -> None:
     """Such as one of a later version: it is not sent, the summary says why, and the others are carried out."""
     platform.lose = True
     kept = journal()
-    await kept.begin(written(b'{"member_of_tomorrow":1}', clock.now()), lease=0)
+    await kept.begin(written(body, clock.now()), lease=0)
     async with connect(kept, retry=ONCE) as client:
         with pytest.raises(OutcomeUnknown):
             await client.orders.create(order(), once="table-8/1")
@@ -164,7 +167,49 @@ async def test_a_request_that_this_version_cannot_read_is_left(journal, connect,
 
     assert ({RecordState.DONE: 1}, False) == (dict(summary.resolved), summary.is_complete)
     assert ["table-7/1"] == [row.name for row in summary.left]
-    assert "member_of_tomorrow" in "".join(summary.problems)
+    assert ("member_of_tomorrow" if b"{" in body else "JSON is malformed") in "".join(summary.problems)
+
+
+@pytest.mark.control("paymentsdk._engine.recovery.Recovery._can_send", lambda self, record: True)
+@pytest.mark.parametrize("body", [b'{"member_of_tomorrow":1}', None])
+async def test_recovery_holds_nothing_that_it_cannot_send(journal, connect, platform: Platform, clock, body) -> None:
+    """A record of another platform or version stays free: the client that can send it does not wait for a lease."""
+    kept = journal()
+    record = written(body or msgspec.json.encode(order()), clock.now())
+    await kept.begin(record, lease=0)
+    async with connect(journal(), base_url=URL if body else "http://127.0.0.1:2") as client:
+        other = await client.recover()
+
+    assert ([record.key], 1, {}) == ([row.key for row in other.left], len(other.problems), other.resolved)
+    assert [record.key] == [row.key for row in await kept.claim(["77"], owner="q/1", lease=60)]
+    await kept.aclose()
+
+
+async def test_a_seal_whose_key_was_discarded_costs_its_records_alone(
+    journal, connect, platform: Platform, caplog
+) -> None:
+    """Recovery leaves them to a person, says which, once, and carries out the others; who brings one again resumes."""
+
+    def discarded(body: bytes) -> bytes:
+        raise ValueError("InvalidTag")
+
+    def lost(request: Request) -> Response:
+        raise SendFailed("connection reset", sent=True)
+
+    platform.fail = lost
+    async with connect(journal(seal=bytes, unseal=bytes), retry=ONCE) as client:
+        for call in (client.wallet_payments.create(PAYMENT, once="ride-7"), client.orders.create(order(), once="A-1")):
+            with pytest.raises(OutcomeUnknown):
+                await call
+    platform.fail = None
+    async with connect(journal(seal=bytes, unseal=discarded)) as client:
+        summary = await client.recover()
+        await client.recover()
+        assert [["ride-7"], {RecordState.DONE: 1}] == [[row.name for row in summary.left], dict(summary.resolved)]
+        assert 1 == caplog.text.count("the body of the record ride-7 cannot be unsealed: ValueError")
+        platform.fail = lambda request: Response(201, {}, b'{"id":1,"wallet_payment":{"transaction_amount":5}}')
+        assert 1 == (await client.wallet_payments.create(PAYMENT, once="ride-7")).id
+    assert 1 == len({post.headers["X-Idempotency-Key"] for post in platform.posts if b"token" in post.body})
 
 
 @pytest.mark.parametrize("sealed", [True, False])
