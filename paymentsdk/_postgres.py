@@ -37,6 +37,9 @@ _SETTINGS = {
 }
 #: Seconds between two tries to connect.
 _PAUSE = 0.05
+#: Seconds after which the server ends a statement that its client has given up: behind a table that somebody has locked
+#: one after the other would wait there, until there are no connections left for anybody.
+_GRACE = 1.0
 
 
 class Connection(Protocol):
@@ -98,8 +101,14 @@ class Postgres:
     def __hash__(self) -> int:
         return hash((self._dsn, self.timeout))
 
-    async def connect(self, prepare: Callable[[Connection], Awaitable[None]]) -> Connection:
+    async def connect(
+        self, prepare: Callable[[Connection], Awaitable[None]], *, longest: float | None = None
+    ) -> Connection:
         """Return a new connection that *prepare* has prepared, and on which a commit is on the disk.
+
+        Args:
+            prepare: Looks at it.
+            longest: Seconds that a statement may take; by default those of a piece of work.
 
         Raises:
             ImportError: asyncpg is not installed; the message says how to get it.
@@ -110,7 +119,8 @@ class Postgres:
             raise ImportError(f"PostgreSQL needs asyncpg: {install_extra('postgres')}") from None
         connect: Callable[..., Awaitable[Connection]] = library.connect
         # `str`: the library hands it to the parser of the standard library.
-        connection = await connect(str.__str__(self._dsn), timeout=self.timeout, server_settings=_SETTINGS)
+        ends = {"statement_timeout": f"{1000 * ((longest or self.timeout) + _GRACE):.0f}"}
+        connection = await connect(str.__str__(self._dsn), timeout=self.timeout, server_settings=_SETTINGS | ends)
         try:
             if await connection.fetchval("SHOW synchronous_commit") == "off":
                 await connection.execute("SET synchronous_commit = on")

@@ -223,7 +223,8 @@ class _Server:
     async def run(self, statement: str, *values: object) -> Sequence[Row]:
         if statement is _BEGIN and self._locked is not None:
             # Whoever has lost the lock must not spend the refresh token.
-            return await _told(self._locked.fetch(statement, *values))
+            async with asyncio.timeout(self._server.timeout):
+                return await _told(self._locked.fetch(statement, *values))
         return await (await _shared(self._server)).lane.do((statement, values))
 
     async def aclose(self) -> None:
@@ -232,7 +233,7 @@ class _Server:
     @asynccontextmanager
     async def lock(self, name: str) -> AsyncIterator[None]:
         async with asyncio.timeout(LONGEST_LOCK) as end, (await _shared(self._server)).locks:
-            connection = await _told(self._server.connect(_prepare))
+            connection = await _told(self._server.connect(_prepare, longest=LONGEST_LOCK))
             try:
                 await _told(
                     connection.execute(
@@ -245,7 +246,8 @@ class _Server:
                 self._locked = connection
                 yield
             finally:
-                self._locked = None
+                if self._locked is connection:  # And not that of another task, which waits no longer.
+                    self._locked = None
                 connection.terminate()
 
 

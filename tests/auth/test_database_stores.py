@@ -237,6 +237,32 @@ async def test_who_has_lost_the_lock_spends_no_token(postgres: Server, dsn: str)
     assert pair(2) == await PostgresTokenStore(dsn, "shop-1").load()
 
 
+async def test_a_mark_that_the_network_swallows_is_given_up(postgres: Server, dsn: str) -> None:
+    """The refresh ends after `timeout`, with its lock: else nobody could refresh that seller ever again."""
+    async with wire_to(postgres) as wire:
+        store = PostgresTokenStore(wire.dsn(dsn), "shop-1", timeout=0.5)
+        async with asyncio.timeout(20):
+            async with store.lock():
+                wire.mute = True
+                with pytest.raises(TimeoutError):
+                    await store.begin_refresh(pair(1), NOW)
+            async with PostgresTokenStore(dsn, "shop-1").lock():
+                pass
+
+
+async def test_who_waits_in_vain_takes_no_mark_from_who_has_the_lock(postgres: Server, dsn: str) -> None:
+    """Two tasks may share a store: the mark of the one goes by its connection after the other has given up."""
+    async with wire_to(postgres) as wire:
+        store = PostgresTokenStore(wire.dsn(dsn), "shop-1", timeout=5.0)
+        async with store.lock():
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2), store.lock():
+                    pass
+            wire.cut()
+            with pytest.raises(ConnectionError):
+                await store.begin_refresh(pair(1), NOW)
+
+
 @pytest.mark.control("paymentsdk._auth.database_stores._MOST_LOCKS", 40)
 async def test_more_sellers_than_connections(dsn: str, *, defence: bool) -> None:
     """Sellers that are refreshed at once take turns: a process does not use up what the server has."""

@@ -185,6 +185,11 @@ async def test_recovery_holds_nothing_that_it_cannot_send(journal, connect, plat
     await kept.aclose()
 
 
+@pytest.mark.control(
+    "paymentsdk.journal._table.Codec._unsealed",
+    lambda self, body, name: self._unseal(body),
+    raises=JournalUnavailable,
+)
 async def test_a_seal_whose_key_was_discarded_costs_its_records_alone(
     journal, connect, platform: Platform, caplog
 ) -> None:

@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 
 import asyncpg
@@ -16,6 +16,7 @@ from msgspec import structs
 
 from paymentsdk import JournalUnavailable, RequestInvalid
 from paymentsdk.journal import Action, PostgresJournal, Record, RecordState, Resolution, StoredResponse, _postgres
+from tests.conftest import PATIENCE
 from tests.postgres import Server, Wire, free_port, running, wire_to
 
 ROOT = Path(__file__).parents[2]
@@ -166,6 +167,34 @@ async def test_a_server_that_does_not_response_is_given_up(
         wire.mute = False
         assert Action.SEND is (await journal.begin(record("later"), lease=60))[0]
         await journal.aclose()
+
+
+@pytest.mark.control("paymentsdk._postgres._GRACE", 1000.0)
+async def test_a_table_that_is_locked_takes_no_connections(
+    dsn: str, record: Callable[..., Record], *, defence: bool
+) -> None:
+    """While somebody has locked the table, what was given up ends on the server, too: others need its connections."""
+    journal, other, waiting = PostgresJournal(dsn, timeout=0.3), await asyncpg.connect(dsn), 5
+    await journal.get("made")
+
+    async def look() -> None:
+        nonlocal waiting
+        while waiting:
+            waiting = await other.fetchval(
+                "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+            )
+
+    async with other.transaction():
+        await other.execute("LOCK TABLE paymentsdk_record")
+        for number in range(5):
+            with pytest.raises(JournalUnavailable):
+                await journal.begin(record(f"{number}"), lease=60)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(look(), 2.0 if defence else PATIENCE)
+    await other.close()
+    await journal.aclose()
+
+    assert 0 == waiting
 
 
 async def test_a_finished_name_takes_two_round_trips(postgres: Server, dsn: str, record: Callable[..., Record]) -> None:
