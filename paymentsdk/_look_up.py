@@ -14,6 +14,7 @@ from paymentsdk.errors import PaymentsError
 from paymentsdk.journal import Record, RecordState, Resolution, StoredResponse
 from paymentsdk.journal._call import within_contract
 from paymentsdk.journal._states import NO_LIMIT, TOLERANCE
+from paymentsdk.money import ZERO
 from paymentsdk.resources.merchant_orders import MerchantOrders
 from paymentsdk.resources.orders import (
     CANCEL,
@@ -25,6 +26,7 @@ from paymentsdk.resources.orders import (
     OrderStatus,
     Refund,
     RefundRequest,
+    RefundStatus,
     Transactions,
 )
 
@@ -74,7 +76,7 @@ class LookUp:
     async def _refund(self, record: Record) -> Resolution | None:
         seen = await self._orders.get(_order_id(record))
         if not record.body:
-            return _done(seen) if seen.status == OrderStatus.REFUNDED else None
+            return _done(seen) if _is_refunded_whole(seen) else None
         # Read after the order: what it shows was kept before it was sent.
         others = [row for row in await self._others(record) if row.path == record.path]
         known = {_own_refund(row) for row in others if row.state is RecordState.DONE}
@@ -115,6 +117,17 @@ class LookUp:
 def _done(seen: Order) -> Resolution:
     response = StoredResponse(200, {}, msgspec.json.encode(seen))
     return Resolution(state=RecordState.DONE, reason="seen by a read", response=response)
+
+
+def _is_refunded_whole(seen: Order) -> bool:
+    """Whether all that was paid went back: after a part of it, too, the contract has the status `refunded`."""
+    payment = seen.payment
+    if payment is None or seen.status != OrderStatus.REFUNDED:
+        return False
+    paid, back = payment.amount if payment.paid_amount is None else payment.paid_amount, payment.refunded_amount
+    if back is None:
+        back = sum((one.amount or ZERO for one in seen.refunds if one.status == RefundStatus.PROCESSED), ZERO)
+    return paid is not None and back >= paid
 
 
 def _order_id(record: Record) -> str:

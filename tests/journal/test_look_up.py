@@ -13,7 +13,7 @@ from msgspec import structs
 
 from paymentsdk import OutcomeUnknown, PaymentsClient, RetryPolicy
 from paymentsdk.journal import Record, RecordState, Resolution, SQLiteJournal
-from paymentsdk.resources.orders import Order
+from paymentsdk.resources.orders import GET, Order
 from paymentsdk.sandbox import FaultRule, Sandbox
 from tests.journal.test_client import order
 
@@ -215,6 +215,54 @@ async def test_a_cancel_and_a_whole_refund_show_in_the_order(seller: Seller, eff
     rows = await seller.a_day_later()
 
     assert {state} == {rows[name].state for name in ("cancel", "refund")}
+
+
+@pytest.mark.parametrize("status", ["refunded", "processed"])
+@pytest.mark.parametrize("detail", ["partially_refunded", "refunded"])
+@pytest.mark.parametrize(("effect", "state"), [(LOST, RecordState.DONE), (FAILED, RecordState.UNKNOWN)])
+async def test_a_part_that_went_back_is_no_whole_refund(
+    seller: Seller, status: str, detail: str, effect: str, state: RecordState
+) -> None:
+    """The contract has `refunded` after a part, too: only when all that was paid went back, the whole is done."""
+    seller.sandbox.platform.change_policies({"partial_refund_status": status, "partial_refund_detail": detail})
+    lunch = await seller.paid()
+    await seller.refund(lunch, "part")
+    seller.sandbox.faults.add(FaultRule(effect=effect, operation="orders.refund", times=1))
+    with pytest.raises(OutcomeUnknown):
+        await seller.client.orders.refund(lunch.id, once="whole")
+
+    assert state is (await seller.a_day_later())["whole"].state
+
+
+@pytest.mark.parametrize(
+    ("payment", "refunds", "state"),
+    [
+        ('"paid_amount":"10.50","refunded_amount":"10.50"', "", RecordState.DONE),
+        ('"paid_amount":"8.00","refunded_amount":"8.00"', "", RecordState.DONE),
+        ('"refunded_amount":"8.00"', "", RecordState.UNKNOWN),
+        ('"paid_amount":"10.50"', '{"id":"1","amount":"10.50","status":"processed"}', RecordState.DONE),
+        ('"paid_amount":"10.50"', '{"id":"1","amount":"10.50","status":"failed"}', RecordState.UNKNOWN),
+        ('"paid_amount":"10.50"', '{"id":"1","amount":"10.50","status":"processing"}', RecordState.UNKNOWN),
+        ('"paid_amount":"10.50"', "", RecordState.UNKNOWN),
+    ],
+)
+async def test_what_went_back_is_counted(
+    seller: Seller, monkeypatch: pytest.MonkeyPatch, payment: str, refunds: str, state: RecordState
+) -> None:
+    """By the payment, else by the refunds that moved money; where neither says it, nobody knows."""
+    lunch = await seller.paid()
+    seller.sandbox.faults.add(FaultRule(effect=FAILED, operation="orders.refund", times=1))
+    with pytest.raises(OutcomeUnknown):
+        await seller.client.orders.refund(lunch.id, once="whole")
+    of = f'{{"payments":[{{"id":"PAY1","amount":"10.50",{payment}}}],"refunds":[{refunds}]}}'
+    seen = f'{{"id":"{lunch.id}","status":"refunded","transactions":{of}}}'.encode()
+
+    async def get(order_id: str) -> Order:
+        return GET.decode(seen)[0]
+
+    monkeypatch.setattr(seller.client.orders, "get", get)
+
+    assert state is (await seller.a_day_later())["whole"].state
 
 
 async def test_a_read_that_fails_says_nothing(seller: Seller) -> None:
