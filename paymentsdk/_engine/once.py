@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from msgspec import structs
+
 from paymentsdk._codec.type_walk import can_hold_secrets
 from paymentsdk._engine import events
 from paymentsdk._engine.credential import user_id
@@ -155,6 +157,10 @@ class Attempts(Generic[B, R]):
         if call.operation.keyed:
             # It may have been sent by a process whose journal is lost: the key is not random.
             call.key, call.caller_supplied_key = row.key, True
+        elif call.settings.retry.retry_unkeyed:
+            # A record without a key is never sent twice, whatever holds for other writes.
+            retry = structs.replace(call.settings.retry, retry_unkeyed=False)
+            call.settings = structs.replace(call.settings, retry=retry)
         if row.state is RecordState.SENT:
             call.history = History(ambiguous_attempts=1, first_ambiguity="it may have been sent before this call")
         call.sending = state.deadlines.restart(call.deadline)
@@ -179,7 +185,10 @@ class Attempts(Generic[B, R]):
         error = self._own_error(told) or self._kept_error(told)
         if error is None:
             return self._kept_result(told.record)
-        error.operation, error.idempotency_key = self._call.operation.name, told.record.key
+        operation, row = self._call.operation, told.record
+        error.operation, error.idempotency_key = operation.name, row.key if row.keyed else None
+        if isinstance(error, OutcomeUnknown):
+            error.in_doubt = operation.in_doubt
         raise error.with_traceback(None)
 
     def _own_error(self, told: Told) -> PaymentsError | None:
