@@ -59,7 +59,7 @@ def naming(path: str | None) -> Iterator[None]:
         if code & 0xFF == sqlite3.SQLITE_IOERR:  # So it calls it when there is no room for the index of the log.
             reason += ": the disk may be full"
         named = OSError(f"cannot use {path!r} as the database of a sandbox: {reason}")
-        named.errno = errno.ENOSPC if is_full(error) else None
+        named.errno = errno.ENOSPC if is_full(error) else errno.EIO
         raise named from None
 
 

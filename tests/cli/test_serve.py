@@ -6,10 +6,11 @@ import errno
 import json
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -213,6 +214,21 @@ def test_what_cannot_be_is_one_line(capsys, arguments: list[str], complaint: str
     assert (1, "") == (code, printed.out)
     assert printed.err.startswith(f"paymentsdk: {complaint}")
     assert 1 == printed.err.count("\n")
+
+
+def test_a_file_that_is_damaged_inside_is_named(capsys, tmp_path: Path):
+    """It is found only as the sandbox starts, where an address can be wrong as well: it is the file, and is said so."""
+    file = str(tmp_path / "shop.db")
+    with sandbox("--json", "--db", file) as process:
+        process.stdout.readline()
+        end(process, signal.SIGTERM)
+    with closing(sqlite3.connect(file)) as database, database:
+        database.execute("UPDATE tenants SET document = '{}'")
+
+    code = main(["sandbox", "--port", "0", "--db", file])
+
+    said = f"paymentsdk: cannot use {file!r} as the database of a sandbox: it is damaged"
+    assert (1, True) == (code, capsys.readouterr().err.startswith(said))
 
 
 def test_two_sandboxes_share_no_file(capsys, tmp_path: Path):
