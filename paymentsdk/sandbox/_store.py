@@ -8,12 +8,12 @@ from __future__ import annotations
 import sqlite3
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from decimal import localcontext
-from functools import partial, reduce
-from typing import Any, NoReturn, TypeAlias, TypeVar, cast
+from functools import partial
+from typing import Any, NoReturn, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -39,10 +39,6 @@ CREATE TABLE due (seq INTEGER PRIMARY KEY, at INTEGER, tenant INTEGER, kind TEXT
 CREATE INDEX due_at ON due (at, seq);
 CREATE TABLE settings (name TEXT PRIMARY KEY, value BLOB);
 """
-
-
-#: Rows to be written, by the statement that writes them.
-Rows: TypeAlias = dict[str, list[tuple[Any, ...]]]
 
 
 class SavedResponse(Struct, frozen=True, kw_only=True):
@@ -74,10 +70,6 @@ class _Closed:
         raise RuntimeError("the sandbox has stopped: ask it before it ends, or start another one")
 
 
-class _UndoneError(Exception):
-    """Ends a transaction that was only to see what it would write."""
-
-
 class Store:
     """The documents, the ledger, the idempotency keys and what is due.
 
@@ -101,7 +93,6 @@ class Store:
         self._counts: dict[str, Counts] = {}
         self._own: set[str] = set()
         """The tables of `Documents` that are there for sure."""
-        self._names = ("ledger", *(table.name for table in tables))
         self._path = path
         self._snapshots = Snapshots(path)
         self.links: str = ""
@@ -318,30 +309,6 @@ class Store:
             )
 
         return Buckets(partial(self._number, table, tenant), whole)
-
-    def draft(self, change: Callable[[], None]) -> Rows:
-        """Return the documents and lines of the ledger that *change* would write; nothing of it stays."""
-        rows: Rows = {}
-        with suppress(_UndoneError), self.transaction():
-            last = {name: self._rows(f"SELECT ifnull(max(seq), 0) FROM {name}", ())[0][0] for name in self._names}
-            change()
-            for name, seq in last.items():
-                found = self._connection.execute(f"SELECT * FROM {name} WHERE seq > ?", (seq,))
-                names = [column for column, *_ in found.description[1:]]
-                statement = f"INSERT INTO {name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
-                rows[statement] = [row[1:] for row in found]
-            raise _UndoneError
-        return rows
-
-    def write(self, rows: Rows, columns: Mapping[object, object], texts: Iterable[tuple[bytes, bytes]]) -> None:
-        """Write drafted *rows* with other values: of whole *columns*, and of *texts* within JSON."""
-        texts = list(texts)
-        with self._lock:
-            self._counts.clear()
-            for statement, some in rows.items():
-                for *values, document in some:
-                    changed = reduce(lambda text, pair: text.replace(*pair), texts, document)
-                    self._rows(statement, (*(columns.get(value, value) for value in values), changed))
 
     def append(self, tenant: int, line: bytes) -> None:
         """Write a line of the ledger; no line is ever changed."""
