@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple, cast
 
-from paymentsdk.sandbox._counts import Condition
+from paymentsdk.sandbox._conditions import Condition
 
 #: A bucket has the moments that differ in these bits of their microseconds: 2.4 hours. The 90 days of a search are 900
 #: numbers to add up; of 100,000 rows of one day a tenth is looked at.

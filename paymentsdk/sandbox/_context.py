@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from msgspec import Struct
 
 from paymentsdk import money
-from paymentsdk.sandbox._counts import Condition
+from paymentsdk.sandbox._conditions import Condition
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import Entry, EntryKind, Grant, Tenant
 from paymentsdk.sandbox._responses import encode
@@ -99,7 +99,6 @@ class SellerContext:
         descending: bool = False,
         limit: int = -1,
         offset: int = 0,
-        total: int | None = None,
         shuffle: int | None = None,
     ) -> list[D]:
         """Return the seller's documents that meet all *conditions*; see `Store.find`."""
@@ -111,7 +110,6 @@ class SellerContext:
             descending=descending,
             limit=limit,
             offset=offset,
-            total=total,
             shuffle=shuffle,
         )
 

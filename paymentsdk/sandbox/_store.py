@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from paymentsdk import money
 from paymentsdk.sandbox._buckets import Buckets, Period, period_of
-from paymentsdk.sandbox._counts import Condition, Counts, beyond
+from paymentsdk.sandbox._conditions import Condition, beyond
 from paymentsdk.sandbox._files import SCHEMA, check_file, naming, read_kept
 from paymentsdk.sandbox._snapshots import Snapshots, copy_in_steps
 from paymentsdk.sandbox._table import EPOCH, MICROSECOND, Documents, Table, as_column, as_columns
@@ -90,7 +90,6 @@ class Store:
         self._ends = False
         self._inside = False
         self._after: list[Callable[[], None]] = []
-        self._counts: dict[str, Counts] = {}
         self._own: set[str] = set()
         """The tables of `Documents` that are there for sure."""
         self._path = path
@@ -168,7 +167,6 @@ class Store:
                 with localcontext(money.EXACTLY):
                     yield
             except BaseException:
-                self._counts.clear()
                 self._own.clear()
                 with suppress(sqlite3.OperationalError):  # On a full disk SQLite has rolled back by itself.
                     self._connection.execute("ROLLBACK")
@@ -207,13 +205,8 @@ class Store:
 
     def put(self, table: Table[D], tenant: int, document: D) -> None:
         """Keep *document*, in place of an older one with its key."""
-        key, row = table.stored_key(table.key(document), tenant), table.values(document)
-        with self._lock:
-            if counts := self._counts.get(table.name):
-                names = ", ".join(table.columns) or "key"
-                olds = self._rows(f"SELECT {names} FROM {table.name} WHERE key = ?", (key,))
-                counts.changed(tenant, dict(zip(table.columns, olds[0], strict=False)) if olds else None, row)
-            self._rows(table.put, (tenant, key, *row.values(), msgspec.json.encode(document)))
+        key = table.stored_key(table.key(document), tenant)
+        self._rows(table.put, (tenant, key, *table.values(document), msgspec.json.encode(document)))
 
     def prepare(self, table: Table[D]) -> Table[D]:
         """Return *table*, and make that of `Documents` at the first look: nobody has told of them before."""
@@ -226,10 +219,8 @@ class Store:
 
     def remove(self, table: Documents[D], key: str, tenant: int) -> bool:
         """Forget the document *key*, and say whether there was one."""
-        with self._lock:
-            self._counts.pop(table.name, None)
-            stored = table.stored_key(key, tenant)
-            return bool(self._rows(f"DELETE FROM {table.name} WHERE key = ? RETURNING key", (stored,)))
+        stored = table.stored_key(key, tenant)
+        return bool(self._rows(f"DELETE FROM {table.name} WHERE key = ? RETURNING key", (stored,)))
 
     def find(
         self,
@@ -241,10 +232,9 @@ class Store:
         descending: bool = False,
         limit: int = -1,
         offset: int = 0,
-        total: int | None = None,
         shuffle: int | None = None,
     ) -> list[D]:
-        """Return the documents that meet all *conditions*, of which there are *total*, if that is known.
+        """Return the documents that meet all *conditions*.
 
         Equal ones in *order* come in the order of their making; with *shuffle*, in another for each number.
         """
@@ -252,14 +242,9 @@ class Store:
         period = period_of(conditions, table.dates, table.kind) if shuffle is None else None
         if period and period.date == order:
             period, offset = self._buckets(table, tenant).skip(period, offset, descending=descending)
-            conditions, total = period.conditions(), None
+            conditions = period.conditions()
         where, values = table.where(tenant, conditions)
-        # A page in the second half is nearer to the other end.
-        backwards = total is not None and shuffle is None and limit >= 0 and 0 < total - offset < offset
-        if backwards and total is not None:
-            limit = min(limit, total - offset)
-        skipped = total - offset - limit if backwards and total is not None else offset
-        way = "DESC" if descending != backwards else "ASC"
+        way = "DESC" if descending else "ASC"
         # Knuth's multiplier spreads neighbours; the number decides where they go.
         ties = f"seq {way}" if shuffle is None else f"(seq + {int(shuffle)}) * 2654435761 % 4294967296"
         sort = f"{order} {way}, {ties}" if order in table.columns else ties
@@ -267,9 +252,9 @@ class Store:
             # Which rows it is, an index may know alone; only theirs are the documents that are read.
             f"SELECT document FROM {table.name} WHERE seq IN "
             f"(SELECT seq FROM {table.name}{where} ORDER BY {sort} LIMIT ? OFFSET ?) ORDER BY {sort}",
-            (*values, limit, skipped),
+            (*values, limit, offset),
         )
-        return [self._decoded(table, document) for (document,) in (reversed(rows) if backwards else rows)]
+        return [self._decoded(table, document) for (document,) in rows]
 
     def count(
         self,
@@ -287,8 +272,7 @@ class Store:
             if bound and (period := period_of(conditions, table.dates, table.kind)):  # By the other date.
                 old = self._number(table, tenant, beyond(bound[0], conditions))
                 return self._buckets(table, tenant).number(period) - old
-            counts = self._counts.setdefault(table.name, Counts(partial(self._number, table)))
-            return counts.number(tenant, conditions, bound[0] if bound else None)
+            return self._number(table, tenant, [*conditions, *bound])
 
     def _number(self, table: Table[D], tenant: int | None, conditions: Sequence[Condition]) -> int:
         """Count the documents that meet *conditions*, whose values are as columns have them."""
@@ -394,7 +378,6 @@ class Store:
             if not check_file(copy):
                 raise sqlite3.DatabaseError("it is empty")
             copy.backup(self._connection)
-            self._counts.clear()
             self._own.clear()
 
     def _rows(self, statement: str, values: Sequence[object]) -> list[Any]:

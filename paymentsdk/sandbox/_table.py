@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from paymentsdk.sandbox._buckets import create_buckets
-from paymentsdk.sandbox._counts import Condition
+from paymentsdk.sandbox._conditions import Condition
 
 D = TypeVar("D", bound=Struct)
 
@@ -82,9 +82,9 @@ class Table(Generic[D]):
             ]
         )
 
-    def values(self, document: D) -> dict[str, object]:
+    def values(self, document: D) -> list[object]:
         """Return the columns of *document*, as SQLite keeps them."""
-        return {name: as_column(value(document)) for name, value in self.columns.items()}
+        return [as_column(value(document)) for value in self.columns.values()]
 
     def stored_key(self, key: str, tenant: int | None) -> str:
         """Return the key among all sellers: two of them may have documents of one key, if those are `per_seller`."""

@@ -22,8 +22,8 @@ from paymentsdk.resources.invoices import (
     InvoiceType,
 )
 from paymentsdk.resources.plans import AutoRecurring, Plan, PlanStatus
+from paymentsdk.sandbox._conditions import Condition
 from paymentsdk.sandbox._context import Call, SellerContext
-from paymentsdk.sandbox._counts import Condition
 from paymentsdk.sandbox._magic_values import MagicValue
 from paymentsdk.sandbox._noun import Handler, Noun
 from paymentsdk.sandbox._paging import window

@@ -22,8 +22,8 @@ from paymentsdk.resources.merchant_orders import (
 )
 from paymentsdk.resources.orders import Order
 from paymentsdk.sandbox._clock import EARLIEST
+from paymentsdk.sandbox._conditions import Comparison, Condition
 from paymentsdk.sandbox._context import Call, SellerContext
-from paymentsdk.sandbox._counts import Comparison, Condition
 from paymentsdk.sandbox._handlers._sales import DETAILS, currency_of, shipments_of, shipping_cost, total
 from paymentsdk.sandbox._magic_values import MagicValue
 from paymentsdk.sandbox._noun import Handler, Noun
@@ -61,7 +61,7 @@ def search(context: SellerContext, call: Call[None]) -> _Page:
     for effect in call.effects:
         _drift(context, effect)
     conditions, since = _conditions(context, call.query), _since(context)
-    part = window(context.policies, call, total := context.count(MERCHANT_ORDERS, conditions, since=since))
+    part = window(context.policies, call, context.count(MERCHANT_ORDERS, conditions, since=since))
     rows = context.find(
         MERCHANT_ORDERS,
         [*conditions, since],
@@ -69,7 +69,6 @@ def search(context: SellerContext, call: Call[None]) -> _Page:
         descending=context.policies.search_order == "newest",
         limit=part.limit,
         offset=part.start,
-        total=total,
         shuffle=context.ids.number() if context.policies.equal_moments == "shuffled" else None,
     )
     elements = tuple(row.merchant_order for row in rows)
