@@ -1,14 +1,22 @@
-"""A noun of the sandbox cannot be half declared: what is missing, or stands for nothing, fails when it is imported."""
+"""No noun of the sandbox is half declared: nothing is missing, or stands for nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
+from msgspec import inspect
 from msgspec.structs import replace as replace_struct
 
 from paymentsdk import OPERATIONS
+from paymentsdk._codec.type_walk import members_at
+from paymentsdk._operation.operation import Operation
 from paymentsdk.sandbox._handlers import NOUNS
 from paymentsdk.sandbox._magic_values import MagicValue
 from paymentsdk.sandbox._noun import Handler, Noun
+from paymentsdk.sandbox._policies import Policies
+from paymentsdk.sandbox._responses import structs_in
 
 PLANS = NOUNS["plans"]
 
@@ -25,11 +33,51 @@ def handlers(**changes: object) -> list[Handler]:
     return [Handler(**{**own, **changes}), *others]
 
 
+def misdeclared(noun: Noun) -> Iterator[str]:
+    """Yield each operation of *noun* without one handler, and each name that stands for nothing in the contract."""
+    operations = [one.operation for one in noun.handlers]
+    handled = sorted(one.name for one in operations)
+    expected = sorted(name for name in OPERATIONS if name.partition(".")[0] == noun.name)
+    if handled != expected:
+        yield f"there is one handler for each of {handled}, not of {expected}"
+    for one in noun.handlers:
+        # A value for later is told at the creation of the thing: by another operation.
+        told = operations if one.magic and one.magic.later else [one.operation]
+        if one.magic and not any(takes(operation, one.magic.member) for operation in told):
+            yield f"{one.operation.name} takes no {one.magic.member} that could hold a magic value"
+        yield from (f"{one.operation.name} has no code {code}" for code in one.causes.keys() - one.operation.meanings)
+    documented = {code for operation in operations for code in operation.meanings}
+    yield from (f"no operation has the code {code}" for code in noun.causes.keys() - documented)
+    required = noun.required(Policies()) if noun.required else {}
+    for of, member in [*noun.schemas, *((of, member) for of, names in required.items() for member in names)]:
+        if not any(member in members_of(operation, of) for operation in operations):
+            yield f"{of} has no member {member}"
+
+
+def takes(operation: Operation[Any, Any], path: str) -> bool:
+    """Whether a request of *operation* can hold the member *path*, such as ``payer.token``."""
+    if operation.body is None:
+        return path in members_of(operation, operation.name)
+    return any(True for _ in members_at(inspect.type_info(operation.body), path))
+
+
+def members_of(operation: Operation[Any, Any], of: str) -> set[str]:
+    """Return the parameters of *operation*, if it has the name *of*, or the members of its Struct of that name."""
+    if of == operation.name:
+        return {*operation.path_names, *(operation.query.__annotations__ if operation.query else ())}
+    structs = structs_in([operation.body]) if operation.body else ()
+    return {one.encode_name for struct in structs if struct.cls.__name__ == of for one in struct.fields}
+
+
 def test_every_operation_has_a_handler():
     """All nouns together handle all operations, each noun its own."""
     assert set(OPERATIONS) == {one.operation.name for noun in NOUNS.values() for one in noun.handlers}
-    for noun in NOUNS.values():
-        assert Noun(**members(noun)) == noun
+
+
+@pytest.mark.parametrize("noun", NOUNS.values(), ids=NOUNS)
+def test_what_a_noun_names_is_in_the_contract(noun):
+    """A magic value, a cause, a rule or a required member of a misspelt name would never have an effect."""
+    assert [] == list(misdeclared(noun))
 
 
 def test_where_magic_values_stand():
@@ -52,20 +100,10 @@ def test_where_magic_values_stand():
 
 
 @pytest.mark.parametrize(
-    "declared",
-    [PLANS.handlers[:1], [*PLANS.handlers, PLANS.handlers[0]], [], [*PLANS.handlers, *NOUNS["customers"].handlers]],
-    ids=["missing", "twice", "none", "of another noun"],
-)
-@pytest.mark.control("paymentsdk.sandbox._noun.Noun.__post_init__", lambda self: None, raises=pytest.fail.Exception)
-def test_each_operation_has_one_handler(declared):
-    """An operation without a handler would be found by the first request for it, as a 500."""
-    with pytest.raises(ValueError, match="needs one handler for each of"):
-        Noun(**members(PLANS, handlers=declared))
-
-
-@pytest.mark.parametrize(
     ("changes", "words"),
     [
+        ({"handlers": PLANS.handlers[:1]}, "one handler for each of"),
+        ({"handlers": [*PLANS.handlers, PLANS.handlers[0]]}, "one handler for each of"),
         ({"handlers": handlers(magic=MagicValue("nmae"))}, "takes no nmae"),
         ({"handlers": handlers(magic=MagicValue("external_reference", later=True))}, "takes no external_reference"),
         ({"handlers": handlers(causes={"not_found": "an unknown id"})}, "has no code not_found"),
@@ -75,11 +113,9 @@ def test_each_operation_has_one_handler(declared):
         ({"required": lambda policies: {"PlanRequest": ["reason"]}}, "PlanRequest has no member reason"),
     ],
 )
-@pytest.mark.control("paymentsdk.sandbox._noun.Noun._misdeclared", lambda self: iter(()), raises=pytest.fail.Exception)
-def test_what_a_noun_names_is_in_the_contract(changes, words):
-    """A magic value, a cause, a rule or a required member of a misspelt name would never have an effect."""
-    with pytest.raises(ValueError, match=words):
-        Noun(**members(PLANS, **changes))
+def test_what_is_misdeclared_is_found(changes, words):
+    """Control: the look at the nouns sees each kind of mistake."""
+    assert any(words in one for one in misdeclared(Noun(**members(PLANS, **changes))))
 
 
 def test_a_misspelt_declaration_is_none():
@@ -117,5 +153,5 @@ def test_a_value_for_later_may_be_a_member_of_another_operation():
     now = Handler(operation=refund.operation, handle=refund.handle, magic=replace_struct(refund.magic, later=False))
     others = [one for one in orders.handlers if one is not refund]
 
-    with pytest.raises(ValueError, match=r"orders.refund takes no external_reference"):
-        Noun(**members(orders, handlers=[*others, now]))
+    changed = Noun(**members(orders, handlers=[*others, now]))
+    assert ["orders.refund takes no external_reference that could hold a magic value"] == list(misdeclared(changed))
