@@ -12,7 +12,6 @@ from aiohttp import web
 from paymentsdk.sandbox import _control, _responses
 from paymentsdk.sandbox._delivery import reset_connection
 from paymentsdk.sandbox._handlers import noun_of
-from paymentsdk.sandbox._header_timeout import timed
 from paymentsdk.sandbox._keys import ALLOWED_HOSTS, PLATFORM, PREFIX, STOPPING, Route
 from paymentsdk.sandbox._openapi import document
 from paymentsdk.sandbox._pages import routes
@@ -42,7 +41,7 @@ def make_app(
         allowed_hosts: Names besides those of this machine that a browser may know the control API by.
         authenticate: Finds the token that a signature stands for.
     """
-    app = web.Application(client_max_size=MAX_BODY, middlewares=[timed, _respond_always])
+    app = web.Application(client_max_size=MAX_BODY, middlewares=[_respond_always])
     app[PLATFORM] = platform
     app[ALLOWED_HOSTS] = allowed_hosts
     app[STOPPING] = asyncio.Event()

@@ -24,7 +24,6 @@ from paymentsdk.sandbox._buyer import Buyer
 from paymentsdk.sandbox._clock import Clock
 from paymentsdk.sandbox._faults import Faults
 from paymentsdk.sandbox._handlers.plans import PlanRequest
-from paymentsdk.sandbox._header_timeout import HeaderTimeout
 from paymentsdk.sandbox._keys import STOPPING
 from paymentsdk.sandbox._pipeline import Authenticate
 from paymentsdk.sandbox._platform import Job, OwnHandlers, Platform, SandboxInfo
@@ -35,6 +34,9 @@ from paymentsdk.sandbox._tenants import TenantOptions, TenantRequest
 
 #: Seconds that requests have to end when the server stops; hangs and drips are told to end before.
 _GRACE = 0.5
+#: Seconds that a connection stays without a whole request: between two, in the headers of one, and, from aiohttp 3.14.4
+#: on, before the first. Clients keep idle connections for less: none sends where it is just being closed.
+_IDLE = 60.0
 #: What clients do wrong below HTTP is heard by whoever listens, and is no news on the terminal.
 _log = logging.getLogger("paymentsdk.sandbox.http")
 _log.addHandler(logging.NullHandler())
@@ -127,7 +129,6 @@ class Sandbox:
                 self.platform.clock.freeze(frozen_at)
         self._authenticate = authenticate
         self._runner: web.AppRunner | None = None
-        self._listener: asyncio.Server | None = None
         self.buyer: Buyer = Buyer(self.platform)
         self._tenant: Tenant | None = None
 
@@ -139,11 +140,18 @@ class Sandbox:
             allowed_hosts=self._names,
             authenticate=self._authenticate,
         )
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_GRACE, auto_decompress=False, logger=_log)
+        runner = web.AppRunner(
+            app,
+            access_log=None,
+            shutdown_timeout=_GRACE,
+            keepalive_timeout=_IDLE,
+            auto_decompress=False,
+            logger=_log,
+        )
         try:
             await runner.setup()
-            port = await self._listen(runner)
-            self.platform.bind(f"http://{_in_url(self._host)}:{port}")
+            await web.TCPSite(runner, self._host, self._port).start()
+            self.platform.bind(f"http://{_in_url(self._host)}:{runner.addresses[0][1]}")
             with self.platform.store.opening():
                 self._tenant = self.platform.default_tenant()
         except BaseException:
@@ -152,19 +160,7 @@ class Sandbox:
         self._runner = runner
         return self
 
-    async def _listen(self, runner: web.AppRunner) -> int:
-        """Listen, and return the port."""
-        make_protocol = runner.server
-        if make_protocol is None:
-            raise RuntimeError("the server was not set up")
-        self._listener = await asyncio.get_running_loop().create_server(
-            lambda: HeaderTimeout(make_protocol()), self._host, self._port, backlog=128
-        )
-        return int(self._listener.sockets[0].getsockname()[1])
-
     async def _close(self, runner: web.AppRunner) -> None:
-        if self._listener is not None:
-            self._listener.close()
         await runner.cleanup()
         self.platform.close()
 

@@ -9,7 +9,7 @@ from contextlib import closing, nullcontext, suppress
 import pytest
 
 from paymentsdk import OutcomeUnknown, PaymentsClient, RetryPolicy
-from paymentsdk.sandbox import FaultRule, Rejected, Sandbox, _delivery, _header_timeout
+from paymentsdk.sandbox import FaultRule, Rejected, Sandbox, _delivery, _server
 
 
 def fill_the_disk(sandbox: Sandbox) -> None:
@@ -101,20 +101,22 @@ async def test_a_body_that_is_never_sent_whole_is_closed(sandbox, monkeypatch, p
     assert await closed_by_the_server(sandbox, patience, request_)
 
 
-@pytest.mark.control("paymentsdk.sandbox._header_timeout.HEADER_TIMEOUT", 3600.0)
+@pytest.mark.control("paymentsdk.sandbox._server._IDLE", 3600.0)
 @pytest.mark.parametrize("before", [[], ["GET /_sandbox/state HTTP/1.1\nHost: 127.0.0.1\n\n"]], ids=["first", "second"])
-async def test_headers_that_are_never_sent_whole_are_closed(sandbox, monkeypatch, patience, before):
+async def test_headers_that_are_never_sent_whole_are_closed(start, monkeypatch, patience, before):
     """On many new connections, and on those that had a request before."""
-    if _header_timeout.HEADER_TIMEOUT < 60:
-        monkeypatch.setattr(_header_timeout, "HEADER_TIMEOUT", 0.5)
+    if _server._IDLE < 100:
+        monkeypatch.setattr(_server, "_IDLE", 0.5)
+    sandbox = await start()
 
     half = "POST /v1/orders HTTP/1.1\nHost: 127"
     assert all(await asyncio.gather(*(closed_by_the_server(sandbox, patience, *before, half) for _ in range(40))))
 
 
-async def test_a_slow_response_is_not_cut_by_the_timeout_of_headers(sandbox, connect, monkeypatch):
+async def test_a_slow_response_is_not_cut_by_the_timeout_of_headers(start, connect, monkeypatch):
     """It ends with the headers of the request, and begins again with those of the next."""
-    monkeypatch.setattr(_header_timeout, "HEADER_TIMEOUT", 0.5)
+    monkeypatch.setattr(_server, "_IDLE", 0.5)
+    sandbox = await start()
     async with connect(sandbox) as client:
         for _ in range(2):  # On one connection.
             with sandbox.faults.add(FaultRule(effect="delay_after_commit", seconds=0.7)):
