@@ -1,34 +1,27 @@
-"""What the control API can do: one function per command, each ``(platform, request) -> plain data or Structs``."""
+"""What the control API can do: one function per command, with the body that it takes above it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Literal, TypeVar
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, ValidationError
 
+from paymentsdk._codec.encode import request_invalid
+from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import OPERATIONS
+from paymentsdk.resources.preferences import Installments
 from paymentsdk.sandbox import _policies
-from paymentsdk.sandbox._buyer import Buyer
+from paymentsdk.sandbox._buyer import DEFAULT_PAYER, Buyer, Outcome, PaymentMethod
 from paymentsdk.sandbox._codes import ways
-from paymentsdk.sandbox._control_bodies import (
-    AdvanceRequest,
-    ControlRequest,
-    DiscountRequest,
-    FreezeRequest,
-    NewPlanRequest,
-    PayRequest,
-    RefundRequest,
-    RevokeRequest,
-    ScanRequest,
-    SnapshotRequest,
-    StatusRequest,
-    SubscribeRequest,
-    number_of,
-)
 from paymentsdk.sandbox._faults import AddedFault, FaultRule
+from paymentsdk.sandbox._handlers.plans import PlanRequest
+from paymentsdk.sandbox._parsing import ControlStruct, check_amounts
 from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._provision import ProvisionRequest
 from paymentsdk.sandbox._records import INVOICES, MERCHANT_ORDERS, ORDERS, PLANS, SUBSCRIPTIONS, Tenant
@@ -37,14 +30,95 @@ from paymentsdk.sandbox._table import Table
 from paymentsdk.sandbox._tenants import TenantRequest
 
 S = TypeVar("S", bound=Struct)
-
+_MOST_DIGITS = 15
 #: Rows that a list holds unless `limit` asks for others, newest first.
 _LISTED = 100
 
 
-Command = Callable[[Platform, ControlRequest], object]
+@dataclass(frozen=True, kw_only=True)
+class ControlRequest:
+    """A request to the control API: the values in the path, the parameters, and the body."""
+
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    body: bytes
+
+    def read(self, form: type[S]) -> S:
+        """Return the body as *form*; no body is an empty object.
+
+        Raises:
+            Rejected: It is something else.
+        """
+        body = self.body.strip() or b"{}"
+        try:
+            check_amounts(form, body)
+            return msgspec.json.decode(body, type=form)
+        except (ValidationError, RequestInvalid) as error:
+            found = error if isinstance(error, RequestInvalid) else request_invalid(error)
+            raise Rejected(400, "bad_request", str(found), details=(found.path,)) from None
+        except (ValueError, ArithmeticError, RecursionError):
+            raise Rejected(400, "bad_request", "the body is not JSON") from None
+
+    def number(self, name: str) -> int | None:
+        """Return the parameter *name*.
+
+        Raises:
+            Rejected: It is no number.
+        """
+        text = self.query.get(name)
+        if text is None:
+            return None
+        number = number_of(text)
+        if number is None:
+            raise Rejected(400, "bad_request", f"{name} is not a number")
+        return number
 
 
+def number_of(text: str) -> int | None:
+    """Return the number that *text* is; ``None`` if it is none, or has more digits than any id."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
+
+
+Method: TypeAlias = Literal["GET", "POST", "PATCH", "DELETE"]
+#: Returns plain data or Structs.
+Command: TypeAlias = Callable[[Platform, ControlRequest], object]
+C = TypeVar("C", bound=Command)
+
+COMMANDS: dict[tuple[Method, str], Command] = {}
+#: What can be asked behind a question mark. Nothing else is taken there: a misspelt ``tenant`` would stand for all.
+PARAMETERS: dict[tuple[Method, str], tuple[str, ...]] = {("GET", "ledger"): ("tenant",)}
+
+
+def command(method: Method, path: str, *parameters: str) -> Callable[[C], C]:
+    """Return what makes a function the command at *path*, with those *parameters*."""
+
+    def add(function: C) -> C:
+        COMMANDS[method, path] = function
+        PARAMETERS[method, path] = parameters
+        return function
+
+    return add
+
+
+def _add_listing(table: Table[S]) -> None:
+    """Add the command that lists the newest documents of *table*, of one tenant or of all."""
+
+    @command("GET", table.name, "tenant", "limit")
+    def documents(platform: Platform, request: ControlRequest) -> object:
+        limit = request.number("limit")
+        return platform.store.find(
+            table, request.number("tenant"), descending=True, limit=_LISTED if limit is None else limit
+        )
+
+
+_add_listing(ORDERS)
+_add_listing(MERCHANT_ORDERS)
+_add_listing(PLANS)
+_add_listing(SUBSCRIPTIONS)
+_add_listing(INVOICES)
+
+
+@command("GET", "state")
 def state(platform: Platform, request: ControlRequest) -> object:
     """Say where it is, who sells, what time it is and which policies hold."""
     return {
@@ -56,6 +130,27 @@ def state(platform: Platform, request: ControlRequest) -> object:
     }
 
 
+class PayRequest(ControlStruct):
+    """How to pay."""
+
+    payment_method: PaymentMethod = "account_money"
+    """What to pay with; `account_money` by default."""
+    installments: Installments = 1
+    """In how many parts, with a credit card; 1 by default."""
+    outcome: Outcome = "approved"
+    """`approved`, the default; `rejected`; or `in_review`, to be decided by another payment."""
+    reject: bool = False
+    """`true` is short for the outcome `rejected`."""
+    payer_id: int = DEFAULT_PAYER
+    """Who pays; 100000001 by default."""
+
+    @property
+    def decided(self) -> Outcome:
+        """How it ends."""
+        return "rejected" if self.reject else self.outcome
+
+
+@command("POST", "orders/{id}/pay")
 def pay_order(platform: Platform, request: ControlRequest) -> object:
     """Have the buyer pay an order."""
     how = request.read(PayRequest)
@@ -64,81 +159,7 @@ def pay_order(platform: Platform, request: ControlRequest) -> object:
     )
 
 
-def scan(platform: Platform, request: ControlRequest) -> object:
-    """Return the order behind a code."""
-    asked = request.read(ScanRequest)
-    return Buyer(platform).scan(asked.code, tenant=asked.tenant)
-
-
-def open_checkout(platform: Platform, request: ControlRequest) -> object:
-    """Open the checkout of a preference."""
-    return Buyer(platform).open_checkout(request.path["id"])[1].merchant_order
-
-
-def pay_preference(platform: Platform, request: ControlRequest) -> object:
-    """Have the buyer pay a preference."""
-    how = request.read(PayRequest)
-    return Buyer(platform, how.payer_id).pay_preference(
-        request.path["id"], payment_method=how.payment_method, installments=how.installments, outcome=how.decided
-    )
-
-
-def refund_merchant_order(platform: Platform, request: ControlRequest) -> object:
-    """Refund what a preference was paid."""
-    return Buyer(platform).refund_merchant_order(request.path["id"], request.read(RefundRequest).amount)
-
-
-def listing(table: Table[S]) -> Command:
-    """Return a command that lists the newest documents of *table*, of one tenant or of all."""
-
-    def documents(platform: Platform, request: ControlRequest) -> object:
-        limit = request.number("limit")
-        return platform.store.find(
-            table, request.number("tenant"), descending=True, limit=_LISTED if limit is None else limit
-        )
-
-    return documents
-
-
-def create_tenant(platform: Platform, request: ControlRequest) -> object:
-    """Make a seller."""
-    return _shown_tenant(platform, platform.create_tenant(request.read(TenantRequest)))
-
-
-def tenants(platform: Platform, request: ControlRequest) -> object:
-    """List the sellers, with credentials that can be used."""
-    return [_shown_tenant(platform, platform.with_valid_grants(tenant)) for tenant in platform.tenants()]
-
-
-def _shown_tenant(platform: Platform, tenant: Tenant) -> object:
-    return {**msgspec.structs.asdict(tenant), "base_url": platform.base_url}
-
-
-def authorize(platform: Platform, request: ControlRequest) -> object:
-    """Have a seller consent, and return the new authorization code."""
-    return {"code": platform.authorize(_tenant(platform, number_of(request.path["id"])))}
-
-
-def promise_discount(platform: Platform, request: ControlRequest) -> object:
-    """Promise a discount of a seller, so that wallet payments may use its code."""
-    tenant = _tenant(platform, number_of(request.path["id"]))
-    return {
-        "discount_promises": platform.promise_discount(tenant, request.read(DiscountRequest).code).discount_promises
-    }
-
-
-def revoke(platform: Platform, request: ControlRequest) -> object:
-    """End a token at once."""
-    return {"revoked": platform.revoke(request.read(RevokeRequest).token)}
-
-
-def create_plan(platform: Platform, request: ControlRequest) -> object:
-    """Make a plan."""
-    asked = request.read(NewPlanRequest)
-    tenant = platform.default_tenant() if asked.tenant is None else _tenant(platform, asked.tenant)
-    return platform.create_plan(tenant, asked)
-
-
+@command("POST", "provision")
 async def provision(platform: Platform, request: ControlRequest) -> object:
     """Make many paid orders of the past at once, each with its merchant order and its lines of the ledger."""
     asked = request.read(ProvisionRequest)
@@ -150,6 +171,137 @@ async def provision(platform: Platform, request: ControlRequest) -> object:
     return {"orders": asked.orders}
 
 
+class ScanRequest(ControlStruct):
+    """A code to scan."""
+
+    code: str
+    """The `qr_data` of an order, its id, or the `external_pos_id` of a point of sale."""
+    tenant: int | None = None
+    """The user id of the seller of that point of sale; the first seller by default."""
+
+
+@command("POST", "scan")
+def scan(platform: Platform, request: ControlRequest) -> object:
+    """Return the order behind a code."""
+    asked = request.read(ScanRequest)
+    return Buyer(platform).scan(asked.code, tenant=asked.tenant)
+
+
+@command("POST", "preferences/{id}/open")
+def open_checkout(platform: Platform, request: ControlRequest) -> object:
+    """Open the checkout of a preference."""
+    return Buyer(platform).open_checkout(request.path["id"])[1].merchant_order
+
+
+@command("POST", "preferences/{id}/pay")
+def pay_preference(platform: Platform, request: ControlRequest) -> object:
+    """Have the buyer pay a preference."""
+    how = request.read(PayRequest)
+    return Buyer(platform, how.payer_id).pay_preference(
+        request.path["id"], payment_method=how.payment_method, installments=how.installments, outcome=how.decided
+    )
+
+
+class RefundRequest(ControlStruct):
+    """A refund of a merchant order."""
+
+    amount: Decimal | None = None
+    """How much; all that is left by default."""
+
+
+@command("POST", "merchant_orders/{id}/refund")
+def refund_merchant_order(platform: Platform, request: ControlRequest) -> object:
+    """Refund what a preference was paid."""
+    return Buyer(platform).refund_merchant_order(request.path["id"], request.read(RefundRequest).amount)
+
+
+@command("GET", "tenants")
+def tenants(platform: Platform, request: ControlRequest) -> object:
+    """List the sellers, with credentials that can be used."""
+    return [_shown_tenant(platform, platform.with_valid_grants(tenant)) for tenant in platform.tenants()]
+
+
+@command("POST", "tenants")
+def create_tenant(platform: Platform, request: ControlRequest) -> object:
+    """Make a seller."""
+    return _shown_tenant(platform, platform.create_tenant(request.read(TenantRequest)))
+
+
+def _shown_tenant(platform: Platform, tenant: Tenant) -> object:
+    return {**msgspec.structs.asdict(tenant), "base_url": platform.base_url}
+
+
+@command("POST", "tenants/{id}/authorize")
+def authorize(platform: Platform, request: ControlRequest) -> object:
+    """Have a seller consent, and return the new authorization code."""
+    return {"code": platform.authorize(_tenant(platform, number_of(request.path["id"])))}
+
+
+class DiscountRequest(ControlStruct):
+    """A discount to promise."""
+
+    code: str
+    """The discount code that wallet payments may use from now on."""
+
+
+@command("POST", "tenants/{id}/discounts")
+def promise_discount(platform: Platform, request: ControlRequest) -> object:
+    """Promise a discount of a seller, so that wallet payments may use its code."""
+    tenant = _tenant(platform, number_of(request.path["id"]))
+    return {
+        "discount_promises": platform.promise_discount(tenant, request.read(DiscountRequest).code).discount_promises
+    }
+
+
+def _tenant(platform: Platform, user_id: int | None) -> Tenant:
+    tenant = None if user_id is None else platform.tenant(user_id)
+    if tenant is None:
+        raise Rejected(404, "not_found", "there is no such seller")
+    return tenant
+
+
+class RevokeRequest(ControlStruct):
+    """A token to revoke."""
+
+    token: str
+    """An access token, a refresh token or an authorization code."""
+
+
+@command("POST", "tokens/revoke")
+def revoke(platform: Platform, request: ControlRequest) -> object:
+    """End a token at once."""
+    return {"revoked": platform.revoke(request.read(RevokeRequest).token)}
+
+
+class NewPlanRequest(PlanRequest):
+    """A plan to make."""
+
+    tenant: int | None = None
+    """The user id of its seller; the first seller by default."""
+
+
+@command("POST", "plans")
+def create_plan(platform: Platform, request: ControlRequest) -> object:
+    """Make a plan."""
+    asked = request.read(NewPlanRequest)
+    tenant = platform.default_tenant() if asked.tenant is None else _tenant(platform, asked.tenant)
+    return platform.create_plan(tenant, asked)
+
+
+class SubscribeRequest(ControlStruct):
+    """A subscription to make."""
+
+    plan_id: str | None = None
+    """The plan; the first seller's own by default."""
+    payer_id: int = DEFAULT_PAYER
+    """Who subscribes; 100000001 by default."""
+    external_reference: str | None = None
+    """The integrator's own name for the subscription."""
+    rejections: int = 0
+    """How many attempts to collect are rejected before one is approved; -1 for all; 0 by default."""
+
+
+@command("POST", "subscriptions")
 def subscribe(platform: Platform, request: ControlRequest) -> object:
     """Subscribe a buyer to a plan."""
     asked = request.read(SubscribeRequest)
@@ -158,33 +310,60 @@ def subscribe(platform: Platform, request: ControlRequest) -> object:
     )
 
 
+@command("POST", "subscriptions/{id}/cancel")
 def unsubscribe(platform: Platform, request: ControlRequest) -> object:
     """End a subscription."""
     return Buyer(platform).unsubscribe(request.path["id"])
 
 
+class StatusRequest(ControlStruct):
+    """The state to bring the payment of an invoice into."""
+
+    status: str
+    """One of those of the contract: `approved`, `refunded`, `charged_back`, `in_mediation`, ..."""
+
+
+@command("POST", "invoices/{id}/payment")
 def change_invoice_payment(platform: Platform, request: ControlRequest) -> object:
     """Bring the payment of an invoice into a state."""
     return Buyer(platform).change_invoice_payment(request.path["id"], request.read(StatusRequest).status)
 
 
+@command("GET", "clock")
 def clock(platform: Platform, request: ControlRequest) -> dict[str, object]:
     """Say what time it is."""
     return {"now": platform.clock.now(), "frozen": platform.clock.frozen}
 
 
+class FreezeRequest(ControlStruct):
+    """The moment to freeze the clock at."""
+
+    at: datetime | None = None
+    """The moment, with its offset; now by default."""
+
+
+@command("POST", "clock/freeze")
 async def freeze(platform: Platform, request: ControlRequest) -> object:
     """Stop the clock, and say what fell due up to then."""
     platform.clock.set(platform.clock.state_frozen(request.read(FreezeRequest).at))
     return await _moved(platform, request)
 
 
+@command("POST", "clock/resume")
 def resume(platform: Platform, request: ControlRequest) -> object:
     """Let the clock go on."""
     platform.clock.resume()
     return clock(platform, request)
 
 
+class AdvanceRequest(ControlStruct):
+    """How far to move the clock."""
+
+    duration: str
+    """An ISO 8601 duration of weeks to seconds, such as `PT15M` or `P30D`; ten years at most."""
+
+
+@command("POST", "clock/advance")
 async def advance(platform: Platform, request: ControlRequest) -> object:
     """Move the clock, and say what happened meanwhile."""
     platform.clock.set(platform.clock.state_advanced(request.read(AdvanceRequest).duration))
@@ -196,6 +375,13 @@ async def _moved(platform: Platform, request: ControlRequest) -> object:
     return {**clock(platform, request), "happened": happened}
 
 
+@command("GET", "faults")
+def faults(platform: Platform, request: ControlRequest) -> object:
+    """List the rules in force."""
+    return [_shown_fault(added) for added in platform.faults.list()]
+
+
+@command("POST", "faults")
 def add_fault(platform: Platform, request: ControlRequest) -> object:
     """Put a rule in force."""
     rule = request.read(FaultRule)
@@ -205,17 +391,14 @@ def add_fault(platform: Platform, request: ControlRequest) -> object:
         raise Rejected(400, "bad_request", str(error)) from None
 
 
-def faults(platform: Platform, request: ControlRequest) -> object:
-    """List the rules in force."""
-    return [_shown_fault(added) for added in platform.faults.list()]
-
-
+@command("DELETE", "faults", "tenant")
 def clear_faults(platform: Platform, request: ControlRequest) -> object:
     """Take out every rule, of one tenant or of all."""
     platform.faults.clear(request.number("tenant"))
     return []
 
 
+@command("DELETE", "faults/{id}")
 def remove_fault(platform: Platform, request: ControlRequest) -> object:
     """Take one rule out."""
     for added in platform.faults.list():
@@ -229,6 +412,7 @@ def _shown_fault(added: AddedFault) -> object:
     return {"id": added.id, "seen": added.seen, "hits": added.hits, "rule": added.rule}
 
 
+@command("GET", "policies")
 def list_policies(platform: Platform, request: ControlRequest) -> object:
     """List the policies: what each may be, and what it is."""
     values = msgspec.structs.asdict(platform.policies)
@@ -237,6 +421,7 @@ def list_policies(platform: Platform, request: ControlRequest) -> object:
     ]
 
 
+@command("PATCH", "policies")
 def change_policies(platform: Platform, request: ControlRequest) -> object:
     """Set policies: the body is an object of names and values."""
     try:
@@ -246,6 +431,14 @@ def change_policies(platform: Platform, request: ControlRequest) -> object:
     return msgspec.structs.asdict(platform.change_policies(changes))
 
 
+class SnapshotRequest(ControlStruct):
+    """The name of a snapshot."""
+
+    name: str = "snapshot"
+    """`snapshot` by default. A snapshot replaces an earlier one of the same name."""
+
+
+@command("POST", "snapshot")
 async def snapshot(platform: Platform, request: ControlRequest) -> object:
     """Remember everything as it is: documents, ledger, keys, clock, policies and faults."""
     name = request.read(SnapshotRequest).name
@@ -253,6 +446,7 @@ async def snapshot(platform: Platform, request: ControlRequest) -> object:
     return {"name": name}
 
 
+@command("POST", "restore")
 async def restore(platform: Platform, request: ControlRequest) -> object:
     """Make everything as it was at a snapshot; faults that were cleared since are in force again."""
     name = request.read(SnapshotRequest).name
@@ -265,11 +459,13 @@ async def restore(platform: Platform, request: ControlRequest) -> object:
     return {"name": name, **clock(platform, request)}
 
 
+@command("GET", "requests")
 def requests(platform: Platform, request: ControlRequest) -> object:
     """List the last requests, newest first, without credentials."""
     return list(reversed(platform.feed.requests))
 
 
+@command("GET", "codes")
 def codes(platform: Platform, request: ControlRequest) -> object:
     """List every documented code, and the ways to be rejected with it."""
     return [
@@ -277,60 +473,3 @@ def codes(platform: Platform, request: ControlRequest) -> object:
         for operation in OPERATIONS.values()
         for error in operation.errors
     ]
-
-
-def _tenant(platform: Platform, user_id: int | None) -> Tenant:
-    tenant = None if user_id is None else platform.tenant(user_id)
-    if tenant is None:
-        raise Rejected(404, "not_found", "there is no such seller")
-    return tenant
-
-
-Method = Literal["GET", "POST", "PATCH", "DELETE"]
-
-_LISTS: Mapping[tuple[Method, str], Command] = {
-    ("GET", "orders"): listing(ORDERS),
-    ("GET", "merchant_orders"): listing(MERCHANT_ORDERS),
-    ("GET", "plans"): listing(PLANS),
-    ("GET", "subscriptions"): listing(SUBSCRIPTIONS),
-    ("GET", "invoices"): listing(INVOICES),
-}
-COMMANDS: Mapping[tuple[Method, str], Command] = {
-    **_LISTS,
-    ("GET", "state"): state,
-    ("POST", "orders/{id}/pay"): pay_order,
-    ("POST", "provision"): provision,
-    ("POST", "scan"): scan,
-    ("POST", "preferences/{id}/open"): open_checkout,
-    ("POST", "preferences/{id}/pay"): pay_preference,
-    ("POST", "merchant_orders/{id}/refund"): refund_merchant_order,
-    ("GET", "tenants"): tenants,
-    ("POST", "tenants"): create_tenant,
-    ("POST", "tenants/{id}/authorize"): authorize,
-    ("POST", "tenants/{id}/discounts"): promise_discount,
-    ("POST", "tokens/revoke"): revoke,
-    ("POST", "plans"): create_plan,
-    ("POST", "subscriptions"): subscribe,
-    ("POST", "subscriptions/{id}/cancel"): unsubscribe,
-    ("POST", "invoices/{id}/payment"): change_invoice_payment,
-    ("GET", "clock"): clock,
-    ("POST", "clock/freeze"): freeze,
-    ("POST", "clock/resume"): resume,
-    ("POST", "clock/advance"): advance,
-    ("GET", "faults"): faults,
-    ("POST", "faults"): add_fault,
-    ("DELETE", "faults"): clear_faults,
-    ("DELETE", "faults/{id}"): remove_fault,
-    ("GET", "policies"): list_policies,
-    ("PATCH", "policies"): change_policies,
-    ("POST", "snapshot"): snapshot,
-    ("POST", "restore"): restore,
-    ("GET", "requests"): requests,
-    ("GET", "codes"): codes,
-}
-#: What can be asked behind a question mark. Nothing else is taken there: a misspelt ``tenant`` would stand for all.
-PARAMETERS: Mapping[tuple[Method, str], tuple[str, ...]] = {
-    **dict.fromkeys(_LISTS, ("tenant", "limit")),
-    ("DELETE", "faults"): ("tenant",),
-    ("GET", "ledger"): ("tenant",),
-}

@@ -11,8 +11,7 @@ from collections.abc import Awaitable, Mapping
 from aiohttp import web
 
 from paymentsdk.sandbox import _responses
-from paymentsdk.sandbox._commands import COMMANDS, PARAMETERS, Command
-from paymentsdk.sandbox._control_bodies import ControlRequest
+from paymentsdk.sandbox._commands import COMMANDS, PARAMETERS, Command, ControlRequest
 from paymentsdk.sandbox._csrf import check_origin
 from paymentsdk.sandbox._delivery import read
 from paymentsdk.sandbox._keys import ALLOWED_HOSTS, PLATFORM, PREFIX, STOPPING, Route
@@ -26,7 +25,7 @@ _TICK = 1.0
 def add_routes(app: web.Application) -> None:
     """Add the control API to *app*."""
     for (method, path), command in COMMANDS.items():
-        app.router.add_route(method, PREFIX + path, guarded(_handler(command, PARAMETERS.get((method, path), ()))))
+        app.router.add_route(method, PREFIX + path, guarded(_handler(command, PARAMETERS[method, path])))
     app.router.add_get(PREFIX + "ledger", guarded(_ledger))
     # A HEAD would wait for the end of what has none.
     app.router.add_get(PREFIX + "events", guarded(_events), allow_head=False)

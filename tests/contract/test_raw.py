@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paymentsdk.resources import OPERATIONS
-from paymentsdk.sandbox import Sandbox, _control_bodies
+from paymentsdk.sandbox import Sandbox, _commands
 from paymentsdk.sandbox._app import make_app
 from paymentsdk.sandbox._handlers import HANDLERS
 from paymentsdk.sandbox._parsing import ControlStruct
@@ -61,7 +61,7 @@ HOSTILE = (
 #: The bodies of the control API, each as the names of its members.
 COMMANDS = [
     kind.__struct_fields__
-    for kind in vars(_control_bodies).values()
+    for kind in vars(_commands).values()
     if isinstance(kind, type) and issubclass(kind, ControlStruct) and kind.__struct_fields__
 ]
 MEMBERS = sorted({name for names in COMMANDS for name in names})
