@@ -22,7 +22,6 @@ from paymentsdk.sandbox._clock import Clock, ClockEvent, ClockState
 from paymentsdk.sandbox._context import Call, SellerContext
 from paymentsdk.sandbox._events import Changed, Event, Feed
 from paymentsdk.sandbox._faults import Faults, FaultState
-from paymentsdk.sandbox._files import read_kept
 from paymentsdk.sandbox._grants import make_grant
 from paymentsdk.sandbox._handlers import HANDLERS, JOBS, plans
 from paymentsdk.sandbox._handlers.plans import PlanRequest
@@ -96,11 +95,6 @@ class _Standing(Struct, frozen=True):
     faults: tuple[FaultState, ...]
 
 
-_CLOCK = msgspec.json.Decoder(ClockState).decode
-_POLICIES = msgspec.json.Decoder(dict[str, object]).decode
-_STANDING = msgspec.json.Decoder(_Standing).decode
-
-
 class Platform:
     """Everything that the sandbox does, in one process and from any thread.
 
@@ -142,7 +136,7 @@ class Platform:
             # What is asked for at a start wins over what was changed before it.
             self.policies: Policies = asked.merged({**self._kept_policies(), **(policies or {})})
             self.ids: Ids = Ids(self._seed(seed))
-            kept = self._kept_clock()
+            kept = self.store.setting("clock", ClockState())
         self.clock: Clock = Clock(kept, changed=self._clock_moved, run_due=self.run_due, locked=self.store.locked)
         self._catching_up = asyncio.Lock()
 
@@ -157,20 +151,15 @@ class Platform:
 
     def _seed(self, seed: int | None) -> str:
         """Return a new seed for every start: identifiers must not come again in a file that lives on."""
-        starts = read_kept(self.store.setting("starts") or b"0", int) + 1
-        self.store.keep_setting("starts", str(starts).encode())
+        starts = self.store.setting("starts", 0) + 1
+        self.store.keep_setting("starts", starts)
         return f"{os.urandom(16).hex() if seed is None else seed}/{starts}"
 
-    def _kept_clock(self) -> ClockState:
-        kept = self.store.setting("clock")
-        return ClockState() if kept is None else read_kept(kept, _CLOCK)
-
     def _kept_policies(self) -> Mapping[str, object]:
-        kept = self.store.setting("policies")
-        return {} if kept is None else read_kept(kept, _POLICIES)
+        return self.store.setting("policies", {})
 
     def _clock_moved(self, state: ClockState) -> None:
-        self.store.keep_setting("clock", msgspec.json.encode(state))
+        self.store.keep_setting("clock", state)
         self.feed.publish(Event(kind="clock", tenant=None, document=state))
 
     def _publish_change(self, what: Literal["policies", "faults", "everything"]) -> None:
@@ -327,7 +316,7 @@ class Platform:
         """
         with self.store.locked():
             self.policies = self.policies.merged(changes)
-            self.store.keep_setting("policies", msgspec.json.encode({**self._kept_policies(), **changes}))
+            self.store.keep_setting("policies", {**self._kept_policies(), **changes})
             self._publish_change("policies")
             return self.policies
 
@@ -347,7 +336,10 @@ class Platform:
             ValueError: The name is not 1 to 64 letters, digits, `_` or `-`.
             OSError: The file cannot be written.
         """
-        self.store.snapshot(name, lambda: msgspec.json.encode(_Standing(self.policies, self.faults.standing())))
+        self.store.snapshot(name, self._standing)
+
+    def _standing(self) -> _Standing:
+        return _Standing(self.policies, self.faults.standing())
 
     def restore(self, name: str = "snapshot") -> None:
         """Make everything as it was at the snapshot *name*; faults that were cleared since are in force again.
@@ -358,12 +350,11 @@ class Platform:
         """
         with self.store.alone():
             self.store.restore(name)
-            self.clock.state = self._kept_clock()
+            self.clock.state = self.store.setting("clock", ClockState())
             # A copy of the file that somebody made has none.
-            if kept := self.store.setting("snapshot"):
-                standing = read_kept(kept, _STANDING)
-                self.policies = standing.policies
-                self.faults.restore(standing.faults)
+            standing = self.store.setting("snapshot", self._standing())
+            self.policies = standing.policies
+            self.faults.restore(standing.faults)
             self._publish_change("everything")
 
     def find_owner(self, table: Table[D], key: str) -> Tenant | None:

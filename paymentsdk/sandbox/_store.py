@@ -26,6 +26,7 @@ from paymentsdk.sandbox._snapshots import Snapshots, copy_in_steps
 from paymentsdk.sandbox._table import EPOCH, MICROSECOND, Documents, Table, as_column, as_columns
 
 D = TypeVar("D", bound=Struct)
+T = TypeVar("T")
 
 _TABLES = """
 CREATE TABLE ledger (seq INTEGER PRIMARY KEY AUTOINCREMENT, tenant INTEGER, entry BLOB);
@@ -343,16 +344,16 @@ class Store:
             self._rows("DELETE FROM due WHERE seq = ?", (seq,))
         return Due(at=EPOCH + at * MICROSECOND, tenant=tenant, kind=kind, id=name)
 
-    def setting(self, name: str) -> bytes | None:
-        """Return what was kept under *name*."""
+    def setting(self, name: str, otherwise: T) -> T:
+        """Return what was kept under *name*, which has the type of *otherwise*; that, if nothing was."""
         rows = self._rows("SELECT value FROM settings WHERE name = ?", (name,))
-        return rows[0][0] if rows else None
+        return read_kept(rows[0][0], msgspec.json.Decoder(type(otherwise)).decode) if rows else otherwise
 
-    def keep_setting(self, name: str, value: bytes) -> None:
+    def keep_setting(self, name: str, value: object) -> None:
         """Keep *value* under *name*."""
-        self._rows("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, value))
+        self._rows("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, msgspec.json.encode(value)))
 
-    def snapshot(self, name: str, standing: Callable[[], bytes] = bytes) -> None:
+    def snapshot(self, name: str, standing: Callable[[], object] = dict) -> None:
         """Copy everything to the snapshot *name*: with a file, to another one beside it; else, in memory.
 
         It has all of the moment when it is done, also what other threads have done meanwhile; what *standing* returns
@@ -365,7 +366,8 @@ class Store:
         with self._copying, self._snapshots.new(name) as copy, self.locked():
             copy_in_steps(self._connection, copy, self._lock, has_ended=lambda: self._ends)
             with copy:
-                copy.execute("INSERT OR REPLACE INTO settings VALUES ('snapshot', ?)", (standing(),))
+                kept = msgspec.json.encode(standing())
+                copy.execute("INSERT OR REPLACE INTO settings VALUES ('snapshot', ?)", (kept,))
 
     def restore(self, name: str) -> None:
         """Make everything as it was when the snapshot *name* was taken.

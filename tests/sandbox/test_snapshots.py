@@ -89,14 +89,14 @@ async def test_a_snapshot_in_memory_ends_under_writes(busy, monkeypatch):
     names = map(str, count())
 
     def write(_: float) -> None:
-        busy.platform.store.keep_setting(next(names), b"written")
+        busy.platform.store.keep_setting(next(names), "written")
 
     monkeypatch.setattr(_snapshots, "time", SimpleNamespace(sleep=write))
     busy.platform.snapshot("restless")
     busy.platform.restore("restless")
 
     assert "1" == next(names)
-    assert b"written" == busy.platform.store.setting("0")
+    assert "written" == busy.platform.store.setting("0", "")
 
 
 async def test_a_stop_does_not_wait_for_a_snapshot(busy, monkeypatch, tmp_path):
