@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from decimal import Decimal
-from typing import Protocol
+from typing import TypeAlias
 
 from paymentsdk import money
 from paymentsdk.resources.merchant_orders import (
@@ -21,7 +21,13 @@ from paymentsdk.resources.merchant_orders import (
     State,
     StreetName,
 )
-from paymentsdk.resources.preferences import Preference, PreferenceReceiverAddress
+from paymentsdk.resources.orders import OrderItem
+from paymentsdk.resources.preferences import (
+    Preference,
+    PreferenceItem,
+    PreferenceItemRequest,
+    PreferenceReceiverAddress,
+)
 from paymentsdk.sandbox._context import SellerContext
 
 #: The ``status_detail`` that goes with the status of a payment; invoices have words of their own.
@@ -37,24 +43,9 @@ DETAILS: Mapping[str, str] = {
 _DELIVERY, _HANDLING_HOURS = timedelta(days=3), 24
 
 
-class Priced(Protocol):
-    """A line of a sale, of whatever resource."""
-
-    @property
-    def quantity(self) -> int | None:
-        """How many; 1 where it is not said."""
-
-    @property
-    def unit_price(self) -> Decimal | None:
-        """What one costs; nothing where it is not said."""
-
-
-class Valued(Protocol):
-    """A line of a sale that may say what it is paid in."""
-
-    @property
-    def currency_id(self) -> str | None:
-        """The currency of its price; the sale's where it is not said."""
+#: A line of a sale that may say what it is paid in, and a line of any sale.
+Valued: TypeAlias = PreferenceItem | PreferenceItemRequest | MerchantOrderItem
+Priced: TypeAlias = Valued | OrderItem
 
 
 def line_total(item: Priced) -> Decimal:

@@ -36,16 +36,6 @@ from paymentsdk.sandbox._responses import Rejected, echo
 SEARCH_DAYS = 90
 #: Of the date filters; a millisecond is what the clock counts in, and needs no rounding.
 _GRAINS = {"second": timedelta(seconds=1), "minute": timedelta(minutes=1), "hour": timedelta(hours=1)}
-_EQUAL = (
-    "status",
-    "preference_id",
-    "application_id",
-    "payer_id",
-    "sponsor_id",
-    "external_reference",
-    "site_id",
-    "marketplace",
-)
 
 
 class _Page(Struct, frozen=True, kw_only=True):
@@ -106,9 +96,10 @@ def _since(context: SellerContext) -> Condition:
 
 
 def _conditions(context: SellerContext, query: Mapping[str, object]) -> list[Condition]:
-    conditions: list[Condition] = [(name, "=", query[name]) for name in _EQUAL if name in query]
-    for column in ("date_created", "last_updated"):
-        conditions.extend(_range(context.policies, column, query.get(f"{column}_from"), query.get(f"{column}_to")))
+    equal = (MERCHANT_ORDERS.columns.keys() & query.keys()) - {"items"}
+    conditions: list[Condition] = [(name, "=", query[name]) for name in sorted(equal)]
+    for date in MERCHANT_ORDERS.dates:
+        conditions.extend(_range(context.policies, date, query.get(f"{date}_from"), query.get(f"{date}_to")))
     if "items" in query:
         conditions.append(("items", "holds", f"\n{query['items']}\n"))
     return conditions
