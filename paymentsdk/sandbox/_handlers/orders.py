@@ -55,7 +55,7 @@ _CODES: Mapping[str, str] = {
     "sum": "invalid_total_amount",
 }
 #: The kinds of payment methods that discounts know, each with a method of its kind.
-METHODS = {"account_money": "account_money", "credit_card": "visa", "debit_card": "debvisa", "prepaid_card": "prepaid"}
+METHODS = {"account_money": "account_money", "debit_card": "debvisa", "credit_card": "visa", "prepaid_card": "prepaid"}
 ORDER_ID = re.compile(r"\AORD[0-9A-Za-z]{26}\Z")
 B = TypeVar("B")
 

@@ -22,12 +22,6 @@ from paymentsdk.sandbox._records import MerchantOrderRecord, OrderRecord, Prefer
 #: The colour of a state; its word says the same.
 Tone: TypeAlias = Literal["good", "wait", "bad", "still"]
 
-NAMES = {
-    "account_money": "Account money",
-    "debit_card": "Debit card",
-    "credit_card": "Credit card",
-    "prepaid_card": "Prepaid card",
-}
 _USUAL_INSTALLMENTS = (1, 2, 3, 6, 9, 12, 18, 24, 36)
 
 
@@ -43,8 +37,12 @@ class Method(Struct, frozen=True):
     """A way to pay, and what the buyer pays that way."""
 
     type: str
-    name: str
     total: Decimal
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return _name_of(self.type)
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -132,9 +130,9 @@ def _order_lines(order: Order) -> Iterator[Line]:
 
 
 def _order_methods(order: Order, amount: Decimal) -> Iterator[Method]:
-    for kind, name in NAMES.items():
+    for kind in METHODS:
         discounted = discounted_total(order, kind)
-        yield Method(kind, name, amount if discounted is None else discounted)
+        yield Method(kind, amount if discounted is None else discounted)
 
 
 def _payment_facts(order: Order) -> Iterator[tuple[str, str]]:
@@ -192,7 +190,7 @@ def from_preference(record: PreferenceRecord, opened: MerchantOrderRecord, attem
     preference, order = record.preference, opened.merchant_order
     currency = currency_of(order.items or (), "")
     lines = tuple(_preference_lines(order, currency))
-    methods = tuple(_preference_methods(preference, order))
+    methods = tuple(Method(kind, amount_due(order)) for kind in offered(preference))
     outcome = _preference_outcome(order, attempt) or (None if methods else _NO_METHOD)
     return Sale(
         heading=_heading(lines[0], len(order.items or ())),
@@ -222,13 +220,6 @@ def _preference_lines(order: MerchantOrder, currency: str) -> Iterator[Line]:
         yield Line(what, _times(item.quantity, money(currency, item.unit_price)), line_total(item))
     if order.shipping_cost:
         yield Line("Shipping", "", order.shipping_cost)
-
-
-def _preference_methods(preference: Preference, order: MerchantOrder) -> Iterator[Method]:
-    able = offered(preference)
-    for kind, name in NAMES.items():
-        if kind in able:
-            yield Method(kind, name, amount_due(order))
 
 
 def _favourite(preference: Preference, methods: Iterable[Method]) -> str | None:
@@ -296,5 +287,9 @@ def _times(quantity: int | None, price: str, unit: str | None = None) -> str:
 
 
 def _with(kind: str | None, installments: int | None) -> str:
-    name = NAMES.get(kind or "", kind or "")
+    name = _name_of(kind or "")
     return f"{name}, {installments} installments" if (installments or 1) > 1 else name
+
+
+def _name_of(kind: str) -> str:
+    return kind.replace("_", " ").capitalize()
