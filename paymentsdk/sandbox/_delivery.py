@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from paymentsdk.sandbox._faults import Hit
 from paymentsdk.sandbox._responses import phrase
 
-_HTML = "<!doctype html>\n<html><head><title>{0}</title></head><body><h1>{0}</h1></body></html>\n"
+#: The page of a gateway that responds in place of the platform.
+_GATEWAY_PAGE = "<!doctype html>\n<html><head><title>{0}</title></head><body><h1>{0}</h1></body></html>\n"
 #: Seconds for a body to arrive.
 READ_TIMEOUT = 30.0
 #: Seconds between two looks whether the client of a hanging request is still there.
@@ -78,9 +79,10 @@ def apply_faults(outcome: Response, hit: Hit) -> Response | None:
     """Return what the faults in *hit* leave of *outcome*, as it will be sent; `None` when nothing will be."""
     if hit.first("lose_response_after_commit"):
         return None
-    if page := hit.first("html"):
-        status = page.status or 502
-        outcome = replace(outcome, status=status, body=_html(status), content_type="text/html")
+    if rule := hit.first("html"):
+        status = rule.status or 502
+        page = _GATEWAY_PAGE.format(f"{status} {phrase(status)}")
+        outcome = replace(outcome, status=status, body=page.encode(), content_type="text/html")
     if hit.first("malformed"):
         outcome = replace(outcome, body=outcome.body[: len(outcome.body) // 2] + b"\x00<<")
     if hit.first("wrong_content_type"):
@@ -89,11 +91,6 @@ def apply_faults(outcome: Response, hit: Hit) -> Response | None:
         half = outcome.body[: len(outcome.body) // 2]
         outcome = replace(outcome, body=half, missing=len(outcome.body) - len(half))
     return outcome
-
-
-def _html(status: int) -> bytes:
-    """Return the page of a gateway that responds in place of the platform."""
-    return _HTML.format(f"{status} {phrase(status)}").encode()
 
 
 async def send(request: web.Request, outcome: Response | None, hit: Hit, stopping: asyncio.Event) -> web.StreamResponse:

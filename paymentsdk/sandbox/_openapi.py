@@ -27,11 +27,6 @@ JSON: TypeAlias = Any
 Schema: TypeAlias = dict[str, JSON]
 
 
-def _ecma(pattern: str) -> str:
-    """Return a *pattern* that holds for a whole text as JSON Schema writes it, without its comments."""
-    return re.sub(r"\(\?#[^)]*\)", "", pattern).replace(r"\A", "^").replace(r"\Z", "$")
-
-
 _REF = "#/components/schemas/{name}"
 #: Amounts: whether they are strings, and whether they are above zero.
 _AMOUNTS: Mapping[tuple[bool, bool], Schema] = {
@@ -147,13 +142,10 @@ def _schemas(policies: Policies, operations: Mapping[str, AnyOperation]) -> Sche
     for name, members in required(policies).items():
         schemas[name]["required"] = [*members]
         for member in members:
-            _never_null(schemas[name]["properties"][member])
+            # Null is as good as no member, and so may no longer be sent.
+            schema = schemas[name]["properties"][member]
+            schema["anyOf"] = [one for one in schema["anyOf"] if one != {"type": "null"}]
     return schemas
-
-
-def _never_null(schema: Schema) -> None:
-    """Take null out of the *schema* of a member that may be left out elsewhere: null is as good as no member."""
-    schema["anyOf"] = [one for one in schema["anyOf"] if one != {"type": "null"}]
 
 
 def _tighten(schema: Schema, struct: types_of.StructType) -> None:
@@ -191,7 +183,9 @@ def _finished(schema: JSON, *, decimal_strings: bool = False) -> JSON:
         if (name, value) != ("default", None)
     }
     if "pattern" in finished:
-        finished["pattern"] = _ecma(finished["pattern"])
+        # Without its comments, and with the words of ECMA for a whole text.
+        pattern = re.sub(r"\(\?#[^)]*\)", "", finished["pattern"])
+        finished["pattern"] = pattern.replace(r"\A", "^").replace(r"\Z", "$")
     return finished
 
 

@@ -160,12 +160,12 @@ def cause(rejected: Rejected, message: str) -> Mapping[str, object]:
     return {"message": message, "error": rejected.code, "status": rejected.status, "cause": [entry]}
 
 
-def _flat(rejected: Rejected, message: str) -> Mapping[str, object]:
-    return {"code": rejected.code, "message": message}
-
-
 #: The shapes that a policy can choose for all.
-SHAPES: Mapping[str, Shape] = {"cause": cause, "errors": errors, "flat": _flat}
+SHAPES: Mapping[str, Shape] = {
+    "cause": cause,
+    "errors": errors,
+    "flat": lambda rejected, message: {"code": rejected.code, "message": message},
+}
 
 
 def structs_in(types: Iterable[type]) -> Iterator[inspect.StructType]:

@@ -130,7 +130,7 @@ def _receiver_address(
     return ReceiverAddress(
         id=context.ids.number(10),
         address_line=line or None,
-        city=_city(address.city_name),
+        city=None if address.city_name is None else City(id=_code(address.city_name), name=address.city_name),
         state=None if address.state_name is None else State(id=_code(address.state_name), name=address.state_name),
         country=None if address.country_name is None else Country(id=context.tenant.country, name=address.country_name),
         latitude=-34.6,
@@ -149,10 +149,6 @@ def _street(context: SellerContext, name: str | None) -> str | StreetName | None
     if name is None or context.policies.street_names == "text":
         return name
     return StreetName(en=name, pt=name, es=name)
-
-
-def _city(name: str | None) -> City | None:
-    return None if name is None else City(id=_code(name), name=name)
 
 
 def _code(name: str) -> str:

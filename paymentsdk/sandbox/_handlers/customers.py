@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 from msgspec import Struct
@@ -15,7 +15,6 @@ from paymentsdk.resources.customers import Customer, CustomerRequest
 from paymentsdk.sandbox._context import Call, SellerContext
 from paymentsdk.sandbox._magic_values import MagicValue
 from paymentsdk.sandbox._noun import Handler, Noun
-from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import CUSTOMERS
 from paymentsdk.sandbox._responses import Rejected, cause, dates_as_sent, echo, wire_form
 
@@ -79,11 +78,6 @@ def _check_lengths(body: Struct, place: str = "") -> None:
             raise Rejected(400, "104", details=(f"{place}{name}: has more than {MAX_TEXT} characters",))
 
 
-def _required(policies: Policies) -> Mapping[str, Sequence[str]]:
-    """Return the members that a policy asks for."""
-    return {CustomerRequest.__name__: REQUIRED[policies.customer_required]}
-
-
 def _code_of(operation: Operation[object, object], error: RequestInvalid) -> str:
     """Return the number of the member that is to blame (spec: Errors, Customer creation)."""
     place, kind = error.path.removeprefix("$").removeprefix("."), error.rule
@@ -109,7 +103,7 @@ NOUN = Noun(
     ],
     code_of=_code_of,
     shape=_shape,
-    required=_required,
+    required=lambda policies: {CustomerRequest.__name__: REQUIRED[policies.customer_required]},
     causes={
         **dict(_CODES.values()),
         "101": "the email of a customer that the seller already has",

@@ -6,7 +6,7 @@ binary mode: is rejected), and any other is approved.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from paymentsdk import money
 from paymentsdk.resources import wallet_payments
@@ -24,7 +24,6 @@ from paymentsdk.sandbox._context import Call, SellerContext
 from paymentsdk.sandbox._handlers._sales import DETAILS
 from paymentsdk.sandbox._magic_values import MagicValue
 from paymentsdk.sandbox._noun import Handler, Noun
-from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import EntryKind
 from paymentsdk.sandbox._responses import Rejected, echo
 
@@ -97,14 +96,11 @@ def _outcome(body: WalletPaymentRequest) -> str:
     return "authorized" if body.capture is False else "approved"
 
 
-def _required(policies: Policies) -> Mapping[str, Sequence[str]]:
-    """Return the members that a policy asks for."""
-    return {WalletChargeRequest.__name__: ["transaction_amount"] if policies.wallet_amount == "required" else []}
-
-
 NOUN = Noun(
     name="wallet_payments",
     handlers=[Handler(operation=wallet_payments.CREATE, handle=create, magic=MagicValue("payer.token"))],
     causes={"bad_request": "no transaction_amount, or a member that breaks a rule"},
-    required=_required,
+    required=lambda policies: {
+        WalletChargeRequest.__name__: ["transaction_amount"] if policies.wallet_amount == "required" else []
+    },
 )

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from contextlib import suppress
 from secrets import token_hex
 from typing import TypeAlias
 from urllib.parse import unquote
@@ -116,20 +117,14 @@ def _ids(operation: AnyOperation, path: str) -> Arguments:
 
 
 def _filters(operation: AnyOperation, path: str, writer: Writer) -> Arguments:
-    for name, value in _query(operation, path).items():
-        yield f"{_POSITION.get(name, name)}=", writer.write(value)
-
-
-def _query(operation: AnyOperation, path: str) -> Mapping[str, object]:
     if operation.query is None:
-        return {}
+        return
     known = operation.query.__annotations__
-    given = {name: value for name, value in URL(path).query.items() if name in known and value}
-    try:
-        query: Mapping[str, object] = msgspec.convert(given, operation.query, strict=False)
-    except msgspec.ValidationError:
-        return given
-    return query
+    query: dict[str, object] = {name: value for name, value in URL(path).query.items() if name in known and value}
+    with suppress(msgspec.ValidationError):
+        query = msgspec.convert(query, operation.query, strict=False)
+    for name, value in query.items():
+        yield f"{_POSITION.get(name, name)}=", writer.write(value)
 
 
 # --- the program -------------------------------------------------------------------------------------------------
