@@ -88,7 +88,6 @@ class _Exchange:
     """What is known so far of one request."""
 
     operation: AnyOperation
-    request_id: str
     began: float = field(default_factory=time.perf_counter)
     incoming: Incoming | None = None
     principal: Principal | None = None
@@ -121,7 +120,7 @@ class Pipeline:
         """Return the aiohttp handler of *operation*."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
-            exchange = request[_EXCHANGE] = _Exchange(operation, self.request_id(request))
+            exchange = request[_EXCHANGE] = _Exchange(operation)
             try:
                 response = await self._respond(request, exchange)
             except Rejected as rejected:

@@ -29,7 +29,7 @@ from paymentsdk.sandbox._magic_values import MagicValue
 from paymentsdk.sandbox._noun import Handler, Noun
 from paymentsdk.sandbox._paging import Window, window
 from paymentsdk.sandbox._policies import Policies
-from paymentsdk.sandbox._records import MERCHANT_ORDERS, MerchantOrderRecord, PreferenceRecord
+from paymentsdk.sandbox._records import MERCHANT_ORDERS, EntryKind, MerchantOrderRecord, PreferenceRecord
 from paymentsdk.sandbox._responses import Rejected, echo
 
 #: How far back a search sees (spec: Limits).
@@ -206,14 +206,7 @@ def pay_preference(context: SellerContext, record: MerchantOrderRecord, payer_id
     order = _waiting(record)
     amount = amount_due(order)
     paid = _paid(context, record, payer_id, amount)
-    context.record(
-        "payment",
-        id=str(paid.payments[-1].id) if paid.payments else "",
-        order_id=record.source,
-        amount=amount,
-        currency=_currency(context, order),
-        external_reference=order.external_reference,
-    )
+    _record(context, "payment", record, str(paid.payments[-1].id) if paid.payments else "", amount)
     return paid
 
 
@@ -243,15 +236,21 @@ def refund_preference(context: SellerContext, record: MerchantOrderRecord, amoun
     amount = left if amount is None else amount
     if not money.ZERO < amount <= left:
         raise Rejected(409, "refund_amount_exceeds", f"{left} is left")
+    _record(context, "refund", record, context.ids.sortable("REF", context.now), -amount)
+    return revert(context, record.source, amount)
+
+
+def _record(context: SellerContext, kind: EntryKind, record: MerchantOrderRecord, name: str, amount: Decimal) -> None:
+    """Write a line of the ledger about a preference: the payment or refund of *amount* is called *name*."""
+    order = record.merchant_order
     context.record(
-        "refund",
-        id=context.ids.sortable("REF", context.now),
+        kind,
+        id=name,
         order_id=record.source,
-        amount=-amount,
+        amount=amount,
         currency=_currency(context, order),
         external_reference=order.external_reference,
     )
-    return revert(context, record.source, amount)
 
 
 def revert(context: SellerContext, source: str, amount: Decimal) -> MerchantOrder:
