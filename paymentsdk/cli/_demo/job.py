@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
@@ -18,7 +17,6 @@ from paymentsdk.cli._demo.till import FIRST, journal_later, sell_and_die
 from paymentsdk.events import AttemptEnded, Event, Observer
 from paymentsdk.journal import RecordState
 from paymentsdk.resources.orders import Order
-from paymentsdk.sandbox import Entry as Recorded
 from paymentsdk.sandbox import FaultRule, Sandbox
 
 T = TypeVar("T")
@@ -41,15 +39,14 @@ FAULTS = (
         if operation.retry is RetryClass.UNKEYED
     ),
     FaultRule(effect="reset", operation="merchant_orders.search", nth=2),
-    FaultRule(effect="html", operation="invoices.search", nth=2, status=502),
+    FaultRule(effect="html", operation="merchant_orders.search", nth=3, status=502),
 )
 #: More attempts than usual, and shorter pauses: here, every tenth request is meant to fail.
 RETRY = RetryPolicy(attempts=10, base_delay=0.05, max_delay=0.5)
 #: Seconds after which a step that goes on says how far it is.
 _SILENT = 2.0
-#: How far the clock is moved, so that invoices fall due. Searches see 90 days.
-SEASON = "P85D"
-SUBSCRIPTIONS = 3
+#: How far the clock is moved, so that orders that nobody paid expire.
+EXPIRY = "PT1H"
 
 
 class Diary:
@@ -110,34 +107,35 @@ async def run(*, orders: int, concurrency: int, say: Callable[[str], None], show
         if isinstance(event, AttemptEnded):
             sent[event.number] += 1
 
-    async with Sandbox() as sandbox, _client(sandbox, count) as client:
+    async with (
+        Sandbox() as sandbox,
+        PaymentsClient(
+            base_url=sandbox.base_url,
+            client_id=sandbox.client_id,
+            client_secret=sandbox.client_secret,
+            retry=RETRY,
+            observers=[count],
+        ) as client,
+    ):
         faults = [sandbox.faults.add(rule) for rule in FAULTS]
         seller, diary = Seller(client, sandbox.external_pos_id), Diary(client, concurrency, say)
-        open_orders = await _trade(sandbox, seller, diary, orders=orders, show=show)
-        open_orders += await _survive_kill(sandbox, seller, diary, sales=max(4, orders // 10), observer=count)
+        unpaid = await _trade(sandbox, seller, diary, orders=orders, show=show)
+        unpaid += await _survive_kill(sandbox, seller, diary, sales=max(4, orders // 10), observer=count)
         found = await diary.walk("merchant orders walked", seller.walk_merchant_orders())
-        await _let_time_pass(sandbox, seller, diary, open_orders)
+        sandbox.clock.advance(EXPIRY)
+        await diary.each("orders seen to expire", seller.see_expired, unpaid)
         fired: Counter[str] = Counter()
         for fault in faults:
             fired[fault.rule.effect] += fault.hits
+        recorded = (Entry(row.kind, row.id, row.amount) for row in sandbox.ledger())
         return Report(
             steps=diary.steps,
             faults=fired,
             calls=sent[1],
             requests=sent.total(),
-            ledger=compare(seller.believed, map(_as_believed, sandbox.ledger())),
+            ledger=compare(seller.believed, recorded),
             search=compare(seller.sold, shown(found)),
         )
-
-
-def _client(sandbox: Sandbox, observer: Observer) -> PaymentsClient:
-    return PaymentsClient(
-        base_url=sandbox.base_url,
-        client_id=sandbox.client_id,
-        client_secret=sandbox.client_secret,
-        retry=RETRY,
-        observers=[observer],
-    )
 
 
 async def _trade(
@@ -149,20 +147,14 @@ async def _trade(
         sandbox.buyer.pay(order)
         return await seller.see_paid(order)
 
-    tokens = await diary.each("tokens from a code (OAuth)", seller.sign_in, [sandbox.authorization_code])
-    await diary.each("tokens refreshed", seller.renew, tokens)
+    await diary.each("signed in (OAuth)", seller.sign_in, [sandbox.authorization_code])
     created = await diary.each("orders created", seller.create_order, range(orders))
     show(created[0])
     paid = await diary.each("orders paid and read", be_paid, (o for i, o in enumerate(created) if i % 10 not in {8, 9}))
     await diary.each("refunded in full", seller.refund, paid[1::8])
     await diary.each("refunded in part", seller.refund_half, paid[2::8])
     await diary.each("orders canceled", seller.cancel, created[8::10])
-    await diary.each("wallet payments", seller.charge_wallet, range(max(1, orders // 10)))
-    # Together, since each is told to come back in a second.
-    [preference], _ = await asyncio.gather(
-        diary.each("preferences", lambda _: seller.create_preference(), [None]),
-        diary.each("customers", lambda _: seller.create_customer(), [None]),
-    )
+    [preference] = await diary.each("preferences", seller.create_preference, ["demo-preference"])
     sandbox.buyer.pay_preference(preference)
     await diary.each("preferences paid and read", seller.see_preference_paid, [preference])
     await diary.each("report schedules ended", lambda _: seller.end_reports(), [None])
@@ -193,17 +185,3 @@ async def _survive_kill(
 async def _recovered(client: PaymentsClient) -> list[RecordState]:
     """Recover, and return the states of the records that were open."""
     return list(Counter((await client.recover()).resolved).elements())
-
-
-async def _let_time_pass(sandbox: Sandbox, seller: Seller, diary: Diary, open_orders: Sequence[Order]) -> None:
-    """Subscribe buyers, let a season go by, and look at the invoices, and at the orders that nobody paid."""
-    plans = await diary.walk("plans read", seller.offer_plans())
-    subscriptions = [sandbox.buyer.subscribe(plan.id) for plan in plans for _ in range(SUBSCRIPTIONS)]
-    sandbox.clock.advance(SEASON)
-    await diary.walk("invoices walked", seller.walk_invoices(one.id for one in subscriptions))
-    await diary.each("orders seen to expire", seller.see_expired, open_orders)
-
-
-def _as_believed(recorded: Recorded) -> Entry:
-    """Return a line of the ledger as the client writes it."""
-    return Entry(recorded.kind, recorded.id, recorded.amount)
