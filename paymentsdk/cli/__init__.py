@@ -28,14 +28,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Never
 
 from paymentsdk._version import __version__
-from paymentsdk.cli._arguments import Commands, address, count, file, pair, port
+from paymentsdk.cli._arguments import address, count, file, pair, port
 from paymentsdk.cli._control import add_advance, add_pay, add_policies
 from paymentsdk.cli._faults import add_faults
 from paymentsdk.cli._journal import add_journal
 from paymentsdk.cli._output import discard_stdout
+from paymentsdk.cli._parser import Commands, Parser, add_parser
 from paymentsdk.cli._reconcile import add_reconcile
 from paymentsdk.cli._running import DEFAULT_HOST, DEFAULT_PORT
-from paymentsdk.cli._words import sentence
 from paymentsdk.errors import PaymentsError, install_extra, visible
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _parser(
 ) -> argparse.ArgumentParser:
     """Return the parser for *words*: what the operations need to know is found out only for those who ask for one."""
     own = operations is not None
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=None if own else "paymentsdk",
         description="Ask the platform." if own else "A payments platform: its client and its sandbox.",
         epilog=None if own else "Start with: paymentsdk demo",
@@ -163,14 +163,9 @@ class _Version(argparse.Action):
 
 def _add_completion(commands: Commands) -> None:
     summary = "print what completes the words of this command in a shell"
-    completion = commands.add_parser(
-        "completion",
-        help=summary,
-        description=sentence(summary),
-        epilog='bash and zsh: eval "$(paymentsdk completion bash)"; fish: paymentsdk completion fish | source',
-    )
+    how = 'bash and zsh: eval "$(paymentsdk completion bash)"; fish: paymentsdk completion fish | source'
+    completion = add_parser(commands, "completion", summary, _run_completion, epilog=how)
     completion.add_argument("shell", choices=("bash", "zsh", "fish"), metavar="SHELL", help="bash, zsh or fish")
-    completion.set_defaults(run=_run_completion, parser=completion)
 
 
 def _run_completion(options: argparse.Namespace) -> int:
@@ -184,11 +179,10 @@ def _run_completion(options: argparse.Namespace) -> int:
 
 def _add_demo(commands: Commands) -> None:
     summary = "run an end-to-end demo between a client and a sandbox, with injected faults, and compare their ledgers"
-    demo = commands.add_parser("demo", help=summary, description=sentence(summary))
+    demo = add_parser(commands, "demo", summary, _run_demo)
     demo.add_argument("--orders", type=count, default=300, metavar="N", help="orders to create (default: 300)")
     demo.add_argument("--concurrency", type=count, default=32, metavar="N", help="calls in flight (default: 32)")
     demo.add_argument("--json", action="store_true", help="print the result as one line of JSON")
-    demo.set_defaults(run=_run_demo, parser=demo)
 
 
 def _run_demo(options: argparse.Namespace) -> int:
@@ -199,18 +193,13 @@ def _run_demo(options: argparse.Namespace) -> int:
 
 def _add_sandbox(commands: Commands) -> None:
     summary = "the platform on localhost"
-    sandbox = commands.add_parser(
-        "sandbox",
-        help=summary,
-        description=f"Run {summary}, or talk to a sandbox that runs.",
-        usage="%(prog)s [OPTIONS] [COMMAND ...]",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    about = f"Run {summary}, or talk to a sandbox that runs."
+    sandbox = add_parser(commands, "sandbox", summary, _run_sandbox, description=about, epilog=_EXAMPLES)
+    sandbox.usage = "%(prog)s [OPTIONS] [COMMAND ...]"
     sandbox.add_argument("--host", help=f"address to listen on (default: {DEFAULT_HOST})")
     sandbox.add_argument("--port", type=port, help=f"port; 0 takes any free one (default: {DEFAULT_PORT})")
     sandbox.add_argument("--url", type=address, default=argparse.SUPPRESS, help="the sandbox that a COMMAND talks to")
-    sandbox.set_defaults(run=_run_sandbox, parser=sandbox, settings=list(_settings(sandbox)))
+    sandbox.set_defaults(settings=list(_settings(sandbox)))
     running = sandbox.add_subparsers(title="commands for a running sandbox", metavar="COMMAND", prog=sandbox.prog)
     for add in (add_pay, add_policies, add_faults, add_advance):
         add(running)

@@ -5,14 +5,7 @@ from __future__ import annotations
 import re
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlsplit
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser, _SubParsersAction
-
-#: Where commands are added; argparse has no public name for it.
-Commands: TypeAlias = "_SubParsersAction[ArgumentParser]"
 
 _LARGEST_PORT = 65_535
 #: How people write a duration who do not know ISO 8601: `20m`, `2 days`. Months are none of these, nor is `1.5 h`.

@@ -5,46 +5,23 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from paymentsdk.cli._arguments import Commands, address
+from paymentsdk.cli._arguments import address
 from paymentsdk.cli._output import Output, print_output
+from paymentsdk.cli._parser import Commands, Parser, add_parser
 from paymentsdk.cli._running import DEFAULT_HOST, DEFAULT_PORT, Running
-from paymentsdk.cli._words import sentence
 
 #: Does what the options ask for with the sandbox.
 Command = Callable[[Running, argparse.Namespace], Output]
 
 
-def add_command(
-    commands: Commands,
-    name: str,
-    command: Command,
-    summary: str,
-    *,
-    explain: type[argparse.Action] | None = None,
-) -> argparse.ArgumentParser:
-    """Add a command that asks a sandbox, with the options that all of them have.
-
-    Args:
-        commands: Where to.
-        name: What it is called.
-        command: What it does.
-        summary: What it does, in words.
-        explain: What ``--help`` does, where that is more than to print what the parser knows.
-    """
-    parser = commands.add_parser(
-        name,
-        help=summary,
-        description=sentence(summary),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        add_help=explain is None,
-    )
-    if explain:
-        parser.add_argument("-h", "--help", action=explain)
+def add_command(commands: Commands, name: str, command: Command, summary: str) -> Parser:
+    """Add a command that asks a sandbox, with the options that all of them have."""
+    parser = add_parser(commands, name, summary, ask)
     # Without defaults: a command within a command would set what was said before it back to them.
     where = f"the sandbox (default: PAYMENTSDK_BASE_URL, or port {DEFAULT_PORT} here)"
     parser.add_argument("--url", type=address, default=argparse.SUPPRESS, help=where)
     parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print the response as JSON")
-    parser.set_defaults(run=ask, command=command, parser=parser, name=name)
+    parser.set_defaults(command=command, name=name)
     return parser
 
 

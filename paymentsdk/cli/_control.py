@@ -13,9 +13,10 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
-from paymentsdk.cli._arguments import Choices, Commands, duration, order_name, pair, pairs
+from paymentsdk.cli._arguments import Choices, duration, order_name, pair, pairs
 from paymentsdk.cli._command import add_command
 from paymentsdk.cli._output import Output
+from paymentsdk.cli._parser import Commands
 from paymentsdk.cli._running import NoResponseError, Running, SandboxError
 
 _PREFERENCE = re.compile(r"[0-9]+-[0-9a-f-]{36}\Z")

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
-from paymentsdk.cli._arguments import Choices, Commands, count, pair, pairs
+from paymentsdk.cli._arguments import Choices, count, pair, pairs
 from paymentsdk.cli._command import add_command
 from paymentsdk.cli._output import Output
+from paymentsdk.cli._parser import Commands, Parser
 from paymentsdk.cli._running import Running
 from paymentsdk.cli._words import counted, wrapped
 
@@ -21,13 +22,15 @@ if TYPE_CHECKING:
 
 def add_faults(commands: Commands) -> None:
     """Add ``faults``, with commands of its own."""
-    faults = add_command(commands, "faults", _list, "list, add and clear what goes wrong", explain=_Explain)
+    faults = add_command(commands, "faults", _list, "list, add and clear what goes wrong")
+    faults.explain = _explain
     faults.usage = "%(prog)s [-h] [--url URL] [--json] [COMMAND ...]"
     actions = faults.add_subparsers(title="commands", metavar="COMMAND", prog=faults.prog)
 
     add_command(actions, "list", _list, "list the faults in force, as `faults` does by itself")
 
-    added = add_command(actions, "add", _add, "put a fault in force", explain=_Explain)
+    added = add_command(actions, "add", _add, "put a fault in force")
+    added.explain = _explain
     added.add_argument("effect", metavar="EFFECT", choices=Choices(_effects), help="what happens")
     added.add_argument(
         "details",
@@ -42,17 +45,10 @@ def add_faults(commands: Commands) -> None:
     cleared.add_argument("number", nargs="?", type=count, metavar="NUMBER", help="the number of one fault")
 
 
-class _Explain(argparse.Action):
-    """Prints the help with every effect in it; the effects come with the whole server, so only now."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str) -> None:
-        help_ = "show this help message, with the effects, and exit"
-        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=help_)
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        parser.epilog = "\n".join(_explained())
-        parser.print_help()
-        parser.exit()
+def _explain(parser: Parser) -> None:
+    """End the help with every effect; the effects come with the whole server."""
+    parser.epilog = "\n".join(_explained())
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
 
 
 def _explained() -> Iterable[str]:

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paymentsdk._postgres import is_dsn
-from paymentsdk.cli._arguments import Choices, Commands, count, file
+from paymentsdk.cli._arguments import Choices, count, file
 from paymentsdk.cli._output import Output, Row, columns, fields, print_output
-from paymentsdk.cli._words import counted, sentence
+from paymentsdk.cli._parser import Commands, Parser, add_parser
+from paymentsdk.cli._words import counted
 from paymentsdk.errors import visible
 
 if TYPE_CHECKING:
@@ -42,13 +43,7 @@ _Command = Callable[["Journal", argparse.Namespace], Awaitable[tuple[int, Output
 def add_journal(commands: Commands) -> None:
     """Add ``journal`` and its commands."""
     summary = "list the records of named writes, carry out what is open, or close it"
-    journal = commands.add_parser(
-        "journal",
-        help=summary,
-        description=sentence(summary),
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    journal = add_parser(commands, "journal", summary, epilog=_EXAMPLES)
     within = journal.add_subparsers(title="commands", metavar="COMMAND", required=True)
     listed = _add(within, "list", _list, "list the records that are open")
     which = listed.add_mutually_exclusive_group()
@@ -68,14 +63,12 @@ def add_journal(commands: Commands) -> None:
     abandoned.add_argument("--yes", action="store_true", help="do not ask")
 
 
-def _add(
-    commands: Commands, name: str, command: _Command, summary: str, epilog: str | None = None
-) -> argparse.ArgumentParser:
-    parser = commands.add_parser(name, help=summary, description=sentence(summary), epilog=epilog)
+def _add(commands: Commands, name: str, command: _Command, summary: str, epilog: str | None = None) -> Parser:
+    parser = add_parser(commands, name, summary, _run, epilog=epilog)
     where = f"the file or the postgresql:// address of the journal (default: {_VARIABLE}, or {_DEFAULT_FILE})"
     parser.add_argument("--file", type=file, metavar="FILE", help=where)
     parser.add_argument("--json", action="store_true", help="print the response as JSON")
-    parser.set_defaults(run=_run, command=command, parser=parser)
+    parser.set_defaults(command=command)
     return parser
 
 

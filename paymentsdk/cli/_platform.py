@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, Never, cast, get_type_hints, is_typeddict
@@ -23,12 +23,12 @@ from paymentsdk._codec.type_walk import alternatives
 from paymentsdk._texts import texts
 from paymentsdk.cli._arguments import count
 from paymentsdk.cli._output import Row, csv_writer, discard_stdout, fields, print_json, print_table, progress
-from paymentsdk.cli._words import counted, in_terminal, sentence
+from paymentsdk.cli._parser import Commands, Parser, add_parser
+from paymentsdk.cli._words import counted, in_terminal
 from paymentsdk.errors import OutcomeUnknown, PaymentsError, RequestInvalid, visible
 
 if TYPE_CHECKING:
     from argparse import Action, Namespace
-    from argparse import _SubParsersAction as SubParsers
 
     from paymentsdk._operation.operation import Operation
     from paymentsdk.client import PaymentsClient
@@ -54,7 +54,7 @@ _EXIT_CODES = (
 
 
 def add_operations(
-    commands: SubParsers[ArgumentParser],
+    commands: Commands,
     operations: Iterable[Operation[Never, object]],
     connect: Connect,
     *,
@@ -74,29 +74,17 @@ def add_operations(
             nouns.setdefault(operation.name.partition(".")[0], []).append(operation)
     for noun, own in nouns.items():
         summary = f"the platform's {noun.replace('_', ' ')}: {', '.join(one.name.partition('.')[2] for one in own)}"
-        parser = commands.add_parser(_option(noun), help=summary, description=sentence(summary))
+        parser = add_parser(commands, _option(noun), summary)
         parser.set_defaults(connect=connect, program=program)
-        within = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=_Parser)
+        within = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
         for operation in own:
             _add(within, operation)
 
 
-class _Parser(ArgumentParser):
-    """Finds out what the filters mean only for who asks: that is read in the source."""
-
-    operation: AnyOperation | None = None
-    filters: Mapping[str, Action] = {}
-
-    def format_help(self) -> str:
-        if self.operation is not None:
-            for name, about in _meanings(self.operation):
-                self.filters[name].help = about.replace("%", "%%")
-        return super().format_help()
-
-
-def _add(commands: SubParsers[_Parser], operation: AnyOperation) -> None:
-    name, summary = _option(operation.name.partition(".")[2]), operation.summary
-    parser = commands.add_parser(name, help=summary, description=f"{summary}.", epilog=_EXIT_CODES)
+def _add(commands: Commands, operation: AnyOperation) -> None:
+    parser = add_parser(
+        commands, _option(operation.name.partition(".")[2]), operation.summary, _run, epilog=_EXIT_CODES
+    )
     for placeholder in operation.path_names:
         parser.add_argument(placeholder, metavar=placeholder.upper())
     if operation.body is not None:
@@ -106,19 +94,18 @@ def _add(commands: SubParsers[_Parser], operation: AnyOperation) -> None:
     if operation.keyed:
         about = "your key for this write, such as an order number: repeated with it, the write is done once"
         parser.add_argument("--idempotency-key", required=True, metavar="KEY", help=about)
-    parser.filters = {
+    filters = {
         name: parser.add_argument(f"--{_option(name)}", dest=f"filter {name}", metavar="VALUE", help="a filter")
         for name in _filters(operation)
     }
+    parser.explain = partial(_explain, operation, filters)
     if operation.page is not None:
         parser.usage = "%(prog)s [FILTERS] [OPTIONS]"
         parser.add_argument("--limit", type=count, metavar="N", help="at most N rows (default: all)")
         parser.add_argument("--page-size", type=count, metavar="N", help="rows to ask for at a time")
         parser.add_argument("--start", type=int, metavar="ROW", help="begin at this row, as an error told it")
     parser.add_argument("--profile", metavar="NAME", help="a profile of the file (default: PAYMENTSDK_PROFILE)")
-    parser.operation = operation
-    parser.set_defaults(run=_run, parser=parser, operation=operation, format="table")
-    parser.set_defaults(output=None, resume_point=None)
+    parser.set_defaults(operation=operation, format="table", output=None, resume_point=None)
     if operation.result is bytes:
         parser.add_argument("--output", metavar="FILE", help="where to write it (default: stdout)")
         return
@@ -136,6 +123,12 @@ def _filters(operation: AnyOperation) -> Mapping[str, object]:
     """Return the filters, and the type of each."""
     hints = get_type_hints(operation.query) if operation.query else {}
     return {name: hint for name, hint in hints.items() if name not in _POSITION}
+
+
+def _explain(operation: AnyOperation, filters: Mapping[str, Action], _: Parser) -> None:
+    """Say what each filter means: that is read in the source."""
+    for name, about in _meanings(operation):
+        filters[name].help = about.replace("%", "%%")
 
 
 def _meanings(operation: AnyOperation) -> Iterator[tuple[str, str]]:

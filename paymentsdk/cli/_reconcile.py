@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from paymentsdk.cli._arguments import Commands, count, file, pair, pairs
+from paymentsdk.cli._arguments import count, file, pair, pairs
 from paymentsdk.cli._output import drawn_bar
-from paymentsdk.cli._words import counted, sentence
+from paymentsdk.cli._parser import Commands, add_parser
+from paymentsdk.cli._words import counted
 from paymentsdk.errors import (
     AuthenticationFailed,
     NotWhole,
@@ -60,13 +61,7 @@ _YEARS = range(1970, 9999)
 def add_reconcile(commands: Commands) -> None:
     """Add ``reconcile``."""
     summary = "hold a book of orders against the platform, and say what differs"
-    parser = commands.add_parser(
-        "reconcile",
-        help=summary,
-        description=sentence(summary),
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = add_parser(commands, "reconcile", summary, _run, epilog=_EPILOG)
     book = "a .parquet, .csv, .db or .sqlite file, or journal:FILE"
     parser.add_argument("book", type=file, metavar="BOOK", help=book)
     where = "directory of the run: files, and what is done"
@@ -90,7 +85,6 @@ def add_reconcile(commands: Commands) -> None:
     parser.add_argument("--csv", type=file, metavar="FILE", help="write the differences for a spreadsheet")
     parser.add_argument("--html", type=file, metavar="FILE", help="write a page for people")
     parser.add_argument("--json", action="store_true", help="print the result as one line of JSON")
-    parser.set_defaults(run=_run, parser=parser)
 
 
 def _run(options: argparse.Namespace) -> int:
