@@ -6,7 +6,6 @@ import argparse
 import re
 import sys
 from collections.abc import Iterable
-from decimal import Decimal
 from typing import get_args
 from urllib.parse import quote
 
@@ -58,37 +57,6 @@ def add_advance(commands: Commands) -> None:
 # --- pay ---------------------------------------------------------------------------------------------------------
 
 
-class _OrderPayment(Struct):
-    """As much of the payment of an order as people are told."""
-
-    paid_amount: Decimal | None = None
-
-
-class _Transactions(Struct):
-    """The payments of an order."""
-
-    payments: list[_OrderPayment]
-
-
-class _Item(Struct):
-    """As much of an item of a merchant order as people are told."""
-
-    currency_id: str = ""
-
-
-class _Paid(Struct):
-    """As much of an order, or of the merchant order of a preference, as people are told."""
-
-    id: int | str
-    status: str
-    total_amount: Decimal
-    shipping_cost: Decimal = Decimal(0)
-    currency: str = ""
-    items: list[_Item] = []
-    paid_amount: Decimal | None = None
-    transactions: _Transactions | None = None
-
-
 def _payment_methods() -> Iterable[str]:
     from paymentsdk.sandbox._buyer import PaymentMethod
 
@@ -96,25 +64,31 @@ def _payment_methods() -> Iterable[str]:
 
 
 def _pay(running: Running, options: argparse.Namespace) -> Output:
-    name = options.what
-    is_preference = bool(_PREFERENCE.match(name))
-    noun = "preferences" if is_preference else "orders"
-    how = {"payment_method": options.method} if options.method else {}
-    sale = running.ask(_Paid, "POST", f"{noun}/{quote(name, safe='')}/pay", {**how, "reject": options.reject})
-    paid = f"{(sale.transactions.payments[0] if sale.transactions else sale).paid_amount or 0:.2f}"
-    currency = sale.currency or next((item.currency_id for item in sale.items if item.currency_id), "")
-    amount = f"{paid} {currency} paid"
-    if options.reject:
+    from paymentsdk.resources.merchant_orders import MerchantOrder
+    from paymentsdk.resources.orders import Order
+
+    name, how = options.what, {"payment_method": options.method} if options.method else {}
+    path, body = f"{quote(name, safe='')}/pay", {**how, "reject": options.reject}
+    sale: Order | MerchantOrder
+    if _PREFERENCE.match(name):
+        sale = running.ask(MerchantOrder, "POST", f"preferences/{path}", body)
+        what, paid = f"preference {name}, merchant order {sale.id}", sale.paid_amount
+        currency = next((item.currency_id for item in sale.items or () if item.currency_id), "")
         # What is sent costs more than what is sold.
-        amount = f"the payment was rejected, {sale.total_amount + sale.shipping_cost:.2f} {currency} to pay"
-    what = f"preference {name}, merchant order {sale.id}" if is_preference else sale.id
+        due = (sale.total_amount or 0) + (sale.shipping_cost or 0)
+    else:
+        sale = running.ask(Order, "POST", f"orders/{path}", body)
+        what, paid = sale.id, sale.payment.paid_amount if sale.payment else None
+        currency, due = sale.currency or "", sale.total_amount or 0
     data = {
         "id": sale.id,
         "status": sale.status,
-        "total_amount": f"{sale.total_amount:.2f}",
-        "paid_amount": paid,
+        "total_amount": f"{sale.total_amount or 0:.2f}",
+        "paid_amount": f"{paid or 0:.2f}",
         "currency": currency,
     }
+    rejected = f"the payment was rejected, {due:.2f} {currency} to pay"
+    amount = rejected if options.reject else f"{data['paid_amount']} {currency} paid"
     return Output(data, [f"{what}: {sale.status}, {amount}"])
 
 
