@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -10,7 +9,6 @@ from decimal import Decimal
 from html import escape
 from itertools import groupby, islice
 from operator import attrgetter
-from pathlib import Path
 
 from paymentsdk.reconcile._outcome import Difference, Outcome
 
@@ -58,17 +56,12 @@ _HEADINGS = {
 }
 
 
-def write_csv(differences: Iterable[Difference], path: Path) -> None:
-    """Write *differences* as CSV. A text that a spreadsheet would take for a formula begins with `'`."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        lines = csv.writer(file)
-        lines.writerow(Difference.__struct_fields__)
-        for one in differences:
-            lines.writerow([_field(getattr(one, name)) for name in Difference.__struct_fields__])
+def csv_fields(difference: Difference) -> list[object]:
+    """Return a line of a CSV file. A text that a spreadsheet would take for a formula begins with `'`."""
+    return [_field(getattr(difference, name)) for name in Difference.__struct_fields__]
 
 
-def write_html(
-    path: Path,
+def page(
     *,
     title: str,
     is_good: bool,
@@ -76,11 +69,10 @@ def write_html(
     counts: Counter[Outcome],
     notes: Sequence[tuple[str, Sequence[str]]],
     differences: Iterable[Difference],
-) -> None:
-    """Write a page: *facts* and *counts* first, then *notes*, and up to 1,000 differences of each outcome.
+) -> Iterator[str]:
+    """Yield a page: *facts* and *counts* first, then *notes*, and up to 1,000 differences of each outcome.
 
     Args:
-        path: Where to.
         title: What it is about.
         is_good: Whether there is nothing to look at.
         facts: Names and values.
@@ -88,19 +80,6 @@ def write_html(
         notes: Headings and lines.
         differences: Sorted by outcome.
     """
-    with path.open("w", encoding="utf-8") as file:
-        file.writelines(_page(title, facts, counts, notes, differences, is_good=is_good))
-
-
-def _page(
-    title: str,
-    facts: Sequence[tuple[str, str]],
-    counts: Counter[Outcome],
-    notes: Sequence[tuple[str, Sequence[str]]],
-    differences: Iterable[Difference],
-    *,
-    is_good: bool,
-) -> Iterator[str]:
     yield '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
     yield f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body><h1>{escape(title)}</h1>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
@@ -16,7 +17,7 @@ from msgspec import Struct
 from paymentsdk.errors import NotWhole
 from paymentsdk.journal import Record
 from paymentsdk.reconcile._outcome import Difference, Outcome
-from paymentsdk.reconcile._page import MOST, write_csv, write_html
+from paymentsdk.reconcile._page import MOST, csv_fields, page
 from paymentsdk.reconcile._rows import DIGITS, duckdb, parquet
 
 if TYPE_CHECKING:
@@ -80,7 +81,10 @@ class Report(Struct, frozen=True, kw_only=True):
 
     def write_csv(self, path: str | PathLike[str]) -> None:
         """Write the differences to a CSV file. A field that a spreadsheet would take for a formula begins with `'`."""
-        write_csv(self.differences(), Path(path))
+        with Path(path).open("w", encoding="utf-8", newline="") as file:
+            lines = csv.writer(file)
+            lines.writerow(Difference.__struct_fields__)
+            lines.writerows(map(csv_fields, self.differences()))
 
     def write_html(self, path: str | PathLike[str]) -> None:
         """Write a page for people: one file that loads nothing. It shows the first 1,000 differences of each kind."""
@@ -90,8 +94,7 @@ class Report(Struct, frozen=True, kw_only=True):
             ("Not whole: orders may be missing here", [str(one) for one in self.not_whole]),
             ("Open in the journal: run `paymentsdk journal recover`", [str(one.name) for one in self.open_records]),
         ]
-        write_html(
-            Path(path),
+        lines = page(
             title=f"Reconciliation of {begin[:10]}" + (f" to {end[:10]}" if end[:10] > begin[:10] else ""),
             is_good=self.is_same,
             facts=[
@@ -104,6 +107,8 @@ class Report(Struct, frozen=True, kw_only=True):
             notes=[(heading, lines) for heading, lines in notes if lines],
             differences=self._by_outcome(),
         )
+        with Path(path).open("w", encoding="utf-8") as file:
+            file.writelines(lines)
 
     def _by_outcome(self) -> Iterator[Difference]:
         """Yield those that the page shows, by outcome."""
