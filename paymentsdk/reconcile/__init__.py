@@ -28,7 +28,6 @@ from paymentsdk.reconcile._processes import ProcessExecutor
 from paymentsdk.reconcile._reconcile import Reconciliation, drop_left, loaded
 from paymentsdk.reconcile._report import Report
 from paymentsdk.reconcile._rows import check_installed
-from paymentsdk.reconcile._search import Search
 from paymentsdk.reconcile._walk import Plan, Progress, Walk, WalkReport
 from paymentsdk.reconcile._walker import MOST_IN_FLIGHT
 from paymentsdk.reconcile._windows import MILLISECOND, Rules, Window, milliseconds
@@ -118,8 +117,15 @@ async def reconcile(
         drop_left(Path(out), diff)
         if executor is not None:
             await stack.enter_async_context(executor)
-        journal = client.journal
-        run = Reconciliation(plan, diff, columns, ledger, journal=journal, progress=progress, executor=executor)
+        run = Reconciliation(
+            plan=plan,
+            diff=diff,
+            columns=columns,
+            ledger=ledger,
+            journal=client.journal,
+            progress=progress,
+            executor=executor,
+        )
         return await run.run()
 
 
@@ -179,7 +185,7 @@ async def walk(
         stack.callback(ledger.close)
         if executor is not None:
             await stack.enter_async_context(executor)
-        report = await Walk(plan, Search(plan.accounts, max_window, in_flight), ledger, progress, executor).run()
+        report = await Walk(plan, plan.search(), ledger, progress, executor).run()
     if report.not_whole:
         first, *others = report.not_whole
         for other in others:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
@@ -39,38 +40,33 @@ class Changes(NamedTuple):
     not_whole: list[NotWhole]
 
 
+@dataclass
 class ChangesWalk:
-    """Walks all changes of some accounts.
+    """Walks all changes of some accounts."""
 
-    Args:
-        search: Fetches pages.
-        rules: What is assumed about the platform.
-        directory: Where files go.
-        told: Called with the part that is done, 0 to 1.
-    """
+    search: Search
+    rules: Rules
+    directory: Path
+    """Where files go."""
+    told: Callable[[float], None]
+    """Called with the part that is done, 0 to 1."""
 
-    def __init__(self, search: Search, rules: Rules, directory: Path, told: Callable[[float], None]) -> None:
-        self._search = search
-        self._rules = rules
-        self._directory = directory
-        self._told = told
-        self._numbers = count(1)
-        self._rows: list[Rows] = []
-        self._files: list[Path] = []
-        self._not_whole: list[NotWhole] = []
+    _rows: list[Rows] = field(default_factory=list)
+    _files: list[Path] = field(default_factory=list)
+    _not_whole: list[NotWhole] = field(default_factory=list)
 
     async def run(self, since: int) -> Changes:
         """Write the rows that have changed from *since* on, in milliseconds since 1970."""
-        grain = await self._search.grain("last_updated")
+        grain = await self.search.grain("last_updated")
         if grain is None:
             return Changes([], None, [])
-        self._rules = replace(self._rules, grain=grain, horizon=_EVER)
-        turn, done, names = asyncio.Semaphore(MOST_IN_FLIGHT), count(1), list(self._search.accounts)
+        self.rules = replace(self.rules, grain=grain, horizon=_EVER)
+        turn, done, names = asyncio.Semaphore(MOST_IN_FLIGHT), count(1), list(self.search.accounts)
 
         async def one(name: str) -> int | None:
             async with turn:
                 moment = await self._account(name, since)
-            self._told(next(done) / len(names))
+            self.told(next(done) / len(names))
             return moment
 
         moments = await together(one(name) for name in names)
@@ -81,10 +77,10 @@ class ChangesWalk:
 
     async def _account(self, name: str, begin: int) -> int | None:
         for _ in range(MOST_ROUNDS):
-            page = await self._search.page(name, begin - self._rules.grain, None, 0, by="last_updated")
+            page = await self.search.page(name, begin - self.rules.grain, None, 0, by="last_updated")
             if page is None:
                 return None
-            if is_atomic(page, self._rules):
+            if is_atomic(page, self.rules):
                 rows = Rows(name)
                 rows.add(page.ids, page.rows, page.now)
                 await self._keep(Window(begin, page.now), rows)
@@ -99,7 +95,7 @@ class ChangesWalk:
         stack = [whole]
         while stack:
             window = stack.pop()
-            verdict, rows = await examined(self._search, self._rules, name, window, by="last_updated")
+            verdict, rows = await examined(self.search, self.rules, name, window, by="last_updated")
             if isinstance(verdict, Split):
                 stack += reversed(verdict.pieces)
                 continue
@@ -121,6 +117,6 @@ class ChangesWalk:
     async def _flush(self) -> None:
         rows, self._rows = self._rows, []
         if any(rows):
-            path = self._directory / f"{next(self._numbers):06}.parquet"
+            path = self.directory / f"{len(self._files):06}.parquet"
             self._files.append(path)
             await asyncio.to_thread(write, rows, path)

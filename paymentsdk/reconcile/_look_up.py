@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from typing import NamedTuple
@@ -68,32 +69,25 @@ _ENCODE = msgspec.msgpack.Encoder().encode
 _TRIES = 5
 
 
+@dataclass
 class LookUps:
-    """Looks orders up, and keeps what was found in the ledger.
+    """Looks orders up, and keeps what was found in the ledger."""
 
-    Args:
-        search: Fetches pages.
-        rules: What is assumed about the platform.
-        ledger: Keeps what was found.
-        in_flight: Orders of an account that are looked up at a time.
-        told: Called with the number of orders that are done, each time some are kept.
-    """
+    search: Search
+    rules: Rules
+    ledger: Ledger
+    in_flight: int
+    """Orders of an account that are looked up at a time."""
+    told: Callable[[int], None]
+    """Called with the number of orders that are done, each time some are kept."""
 
-    def __init__(
-        self, search: Search, rules: Rules, ledger: Ledger, in_flight: int, told: Callable[[int], None]
-    ) -> None:
-        self._search = search
-        self._rules = rules
-        self._ledger = ledger
-        self._in_flight = in_flight
-        self._told = told
-        self._found: list[tuple[str, str, str, bytes]] = []
-        self._kept_at = 0.0
-        self._done = 0
+    _found: list[tuple[str, str, str, bytes]] = field(default_factory=list)
+    _kept_at: float = 0.0
+    _done: int = 0
 
     async def run(self, absent: Iterator[Absent]) -> None:
         """Look up what is *absent*, except for what an earlier run has."""
-        workers = min(MOST_IN_FLIGHT, self._in_flight * len(self._search.accounts))
+        workers = min(MOST_IN_FLIGHT, self.in_flight * len(self.search.accounts))
         try:
             await together(self._work(absent) for _ in range(workers))
         finally:
@@ -101,7 +95,7 @@ class LookUps:
 
     async def _work(self, absent: Iterator[Absent]) -> None:
         for one in absent:
-            if self._ledger.look_up(*one.key) is None:
+            if self.ledger.look_up(*one.key) is None:
                 found = await self._find(one)
                 self._found.append((*one.key, _ENCODE(found)))
             self._done += 1
@@ -111,18 +105,18 @@ class LookUps:
     def _keep(self) -> None:
         # A few rows in one transaction: a thread would cost more than it saves.
         found, self._found = self._found, []
-        self._ledger.add_look_ups(found)
+        self.ledger.add_look_ups(found)
         self._kept_at = asyncio.get_running_loop().time()
-        self._told(self._done)
+        self.told(self._done)
 
     async def _find(self, one: Absent) -> Found:
         page = None
         for _ in range(_TRIES):
-            page = await self._search.reference(one.account, one.reference)
-            if page is not None and is_atomic(page, self._rules):
+            page = await self.search.reference(one.account, one.reference)
+            if page is not None and is_atomic(page, self.rules):
                 break
-        at = self._search.begun or 0 if page is None else page.now
-        if page is None or not is_atomic(page, self._rules) or not all(map(_is_readable, page.rows)):
+        at = self.search.begun or 0 if page is None else page.now
+        if page is None or not is_atomic(page, self.rules) or not all(map(_is_readable, page.rows)):
             return Found(at=at, is_doubtful=True, orders=())
         # The search may find more than it was asked for.
         orders = tuple(_seen(order) for order in page.rows if order.external_reference == one.reference)
@@ -134,7 +128,7 @@ class LookUps:
     async def _get(self, one: Absent) -> tuple[Seen | None, bool]:
         """Return the order of an id, and whether its amounts could be read."""
         try:
-            result = await self._search.accounts[one.account].call(GET, order_id=one.order_id)
+            result = await self.search.accounts[one.account].call(GET, order_id=one.order_id)
         except (NotFound, BadRequest, RequestInvalid):
             # An id that cannot be one is that of no order, too.
             return None, True

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -20,7 +21,6 @@ from paymentsdk.reconcile._ledger import Ledger
 from paymentsdk.reconcile._look_up import FOUND, Absent, Found, LookUps
 from paymentsdk.reconcile._open import open_records, open_write
 from paymentsdk.reconcile._report import Report
-from paymentsdk.reconcile._search import Search
 from paymentsdk.reconcile._walk import Plan, Progress, Walk, WalkReport
 from paymentsdk.reconcile._windows import Rules, moment_of
 
@@ -32,55 +32,40 @@ _PREFIX = "paymentsdk-comparison-"
 Phase = Literal["walk", "changes", "look-ups", "comparison"]
 
 
+@dataclass(kw_only=True)
 class Reconciliation:
-    """A reconciliation under way.
+    """A reconciliation under way."""
 
-    Args:
-        plan: What to walk.
-        diff: Has the book.
-        columns: The columns of the book.
-        ledger: What is done.
-        journal: Of the client.
-        progress: Called now and then.
-        executor: Who walks the windows; this event loop without one.
-    """
+    plan: Plan
+    diff: Diff
+    """Has the book."""
+    columns: tuple[str, ...]
+    """The columns of the book."""
+    ledger: Ledger
+    journal: Journal | None
+    """Of the client."""
+    progress: Callable[[Progress], None] | None
+    executor: Executor | None
 
-    def __init__(
-        self,
-        plan: Plan,
-        diff: Diff,
-        columns: tuple[str, ...],
-        ledger: Ledger,
-        *,
-        journal: Journal | None,
-        progress: Callable[[Progress], None] | None,
-        executor: Executor | None,
-    ) -> None:
-        self._plan = plan
-        self._diff = diff
-        self._columns = columns
-        self._ledger = ledger
-        self._journal = journal
-        self._progress = progress
-        self._executor = executor
-        self._search = Search(plan.accounts, plan.rules.max_window, plan.in_flight)
-        self._directory = ledger.parts.parent
+    def __post_init__(self) -> None:
+        self._search = self.plan.search()
+        self._directory = self.ledger.parts.parent
 
     async def run(self) -> Report:
         """Take every step, and write what was found."""
-        records = [] if self._journal is None else await open_records(self._journal)
-        walked = await Walk(self._plan, self._search, self._ledger, self._progress, self._executor).run()
+        records = [] if self.journal is None else await open_records(self.journal)
+        walked = await Walk(self.plan, self._search, self.ledger, self.progress, self.executor).run()
         changes = await self._changes(walked)
         # Before the first call of this run nobody knew more than the book.
-        begun = self._search.begun or self._plan.created.end
+        begun = self._search.begun or self.plan.created.end
         doubtful = (*walked.not_whole, *changes.not_whole)
-        rules = replace(self._plan.rules, grain=self._ledger.grain or 1)
+        rules = replace(self.plan.rules, grain=self.ledger.grain or 1)
         missing = await asyncio.to_thread(
-            self._diff.compare,
-            self._plan.created,
+            self.diff.compare,
+            self.plan.created,
             walked.parts,
             changes.files,
-            columns=self._columns,
+            columns=self.columns,
             # However coarse the date filter is: the search shows an order once it is older than the lag.
             settled=begun - rules.lag,
             oldest=begun - rules.horizon,
@@ -90,14 +75,14 @@ class Reconciliation:
         if missing:
             await self._look_up(rules, walked, missing)
         self._tell("comparison", 0.0, walked)
-        counts = await asyncio.to_thread(self._diff.finish, self._directory / "differences.parquet")
-        self._ledger.drop_look_ups()
+        counts = await asyncio.to_thread(self.diff.finish, self._directory / "differences.parquet")
+        self.ledger.drop_look_ups()
         self._tell("comparison", 1.0, walked)
         return Report(
             directory=self._directory,
             counts=counts,
-            columns=self._columns,
-            created=(moment_of(self._plan.created.begin), moment_of(self._plan.created.end)),
+            columns=self.columns,
+            created=(moment_of(self.plan.created.begin), moment_of(self.plan.created.end)),
             rows=walked.rows,
             calls=self._search.calls,
             as_of=None if changes.as_of is None else moment_of(changes.as_of),
@@ -109,36 +94,34 @@ class Reconciliation:
         directory = self._directory / "changes"
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir()
-        since = self._ledger.since()
+        since = self.ledger.since()
         if since is None:
             return Changes([], None, [])
-        walk = ChangesWalk(
-            self._search, self._plan.rules, directory, lambda share: self._tell("changes", share, walked)
-        )
+        walk = ChangesWalk(self._search, self.plan.rules, directory, lambda share: self._tell("changes", share, walked))
         # What changed shortly before may have been shown only since.
-        return await walk.run(since - self._plan.rules.lag)
+        return await walk.run(since - self.plan.rules.lag)
 
     async def _look_up(self, rules: Rules, walked: WalkReport, missing: int) -> None:
         look_ups = LookUps(
             self._search,
             rules,
-            self._ledger,
-            self._plan.in_flight,
+            self.ledger,
+            self.plan.in_flight,
             lambda done: self._tell("look-ups", done / missing, walked),
         )
-        await look_ups.run(self._diff.absent())
-        self._diff.add_looked_up(self._found())
+        await look_ups.run(self.diff.absent())
+        self.diff.add_looked_up(self._found())
 
     def _found(self) -> Iterator[tuple[Absent, Found]]:
-        for one in self._diff.absent():
-            kept = self._ledger.look_up(*one.key)
+        for one in self.diff.absent():
+            kept = self.ledger.look_up(*one.key)
             if kept is not None:
                 yield one, FOUND.decode(kept)
 
     def _tell(self, phase: Phase, share: float, walked: WalkReport) -> None:
-        if self._progress is not None:
+        if self.progress is not None:
             calls = self._search.calls
-            self._progress(Progress(phase=phase, share=share, windows=walked.windows, rows=walked.rows, calls=calls))
+            self.progress(Progress(phase=phase, share=share, windows=walked.windows, rows=walked.rows, calls=calls))
 
 
 @asynccontextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from asyncio import FIRST_COMPLETED, Task, create_task, to_thread, wait
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
@@ -88,43 +89,36 @@ class Plan(Struct, frozen=True, kw_only=True):
         rules = {"lag": self.rules.lag, "max_window": self.rules.max_window}
         return json.dumps({"created": [begin, end], "accounts": sorted(self.accounts), **rules})
 
+    def search(self) -> Search:
+        """Return what asks for pages, and counts the calls."""
+        return Search(self.accounts, self.rules.max_window, self.in_flight)
 
+
+@dataclass
 class Walk:
-    """A run: it asks, writes and commits until every window is done.
+    """A run: it asks, writes and commits until every window is done."""
 
-    Args:
-        plan: What to walk.
-        search: Fetches pages.
-        ledger: What is done.
-        progress: Called after each commit.
-        executor: Who walks the windows; this event loop without one.
-    """
+    plan: Plan
+    search: Search
+    ledger: Ledger
+    progress: Callable[[Progress], None] | None
+    """Called after each commit."""
+    executor: Executor | None
+    """Who walks the windows; this event loop without one."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        search: Search,
-        ledger: Ledger,
-        progress: Callable[[Progress], None] | None,
-        executor: Executor | None,
-    ) -> None:
-        self._plan = plan
-        self._search = search
-        self._ledger = ledger
-        self._progress = progress
-        self._executor = executor
-        self._numbers = count(1 + max((int(one[:6]) for one in ledger.names() if one[:6].isdecimal()), default=0))
+    def __post_init__(self) -> None:
+        self._numbers = count(1 + max((int(one[:6]) for one in self.ledger.names() if one[:6].isdecimal()), default=0))
 
     async def run(self) -> WalkReport:
         """Walk whatever is left."""
-        if self._ledger.grain is None:
-            self._ledger.grain = await self._prove()
-        rules = replace(self._plan.rules, grain=self._ledger.grain)
-        todo = {name: remaining(self._plan.created, self._ledger.done(name)) for name in self._plan.accounts}
-        if self._executor is None:
-            await Walker(self._search, rules, self._plan.in_flight, self._save, self._report_progress).run(todo)
+        if self.ledger.grain is None:
+            self.ledger.grain = await self._prove()
+        rules = replace(self.plan.rules, grain=self.ledger.grain)
+        todo = {name: remaining(self.plan.created, self.ledger.done(name)) for name in self.plan.accounts}
+        if self.executor is None:
+            await Walker(self.search, rules, self.plan.in_flight, self._save, self._report_progress).run(todo)
         else:
-            await self._spread(self._executor, rules, todo)
+            await self._spread(self.executor, rules, todo)
         return self._report(rules)
 
     async def _prove(self) -> int:
@@ -133,27 +127,27 @@ class Walk:
         Raises:
             NotWhole: No row is found by its date: no window would prove anything.
         """
-        for name in self._plan.accounts:
-            proved = await self._search.prove(name)
+        for name in self.plan.accounts:
+            proved = await self.search.prove(name)
             if proved is None:
                 continue
             grain, total = proved
             if grain is None:
                 reason = "the date filter finds no row by the date that it shows"
-                raise not_whole(name, self._plan.created, 0, total, reason)
+                raise not_whole(name, self.plan.created, 0, total, reason)
             return grain
         # Nothing to prove it on. The rows that appear later are few, so the coarsest grain costs nothing.
         return GRAINS[-1]
 
     def _save(self, pending: Sequence[Finished]) -> None:
         """Write files first, entries after: a file without an entry is nothing, an entry without its file a lie."""
-        entries, files = save(pending, self._ledger.parts, lambda: f"{next(self._numbers):06}.parquet")
-        self._ledger.commit(entries, files)
+        entries, files = save(pending, self.ledger.parts, lambda: f"{next(self._numbers):06}.parquet")
+        self.ledger.commit(entries, files)
 
     async def _spread(self, executor: Executor, rules: Rules, todo: Mapping[str, Sequence[Window]]) -> None:
         """Have *executor* walk the windows. Workers write files; whose windows are entered is decided here alone."""
         jobs = [
-            Job(directory=str(self._ledger.parts.absolute()), account=name, window=window, rules=rules)
+            Job(directory=str(self.ledger.parts.absolute()), account=name, window=window, rules=rules)
             for name, windows in todo.items()
             for window in windows
         ]
@@ -171,31 +165,31 @@ class Walk:
 
     async def _take(self, done: JobDone) -> list[Job]:
         """Enter what a worker has done, and return what it has left to others."""
-        self._search.calls += done.calls
-        await to_thread(self._ledger.commit, done.entries, done.files)
+        self.search.calls += done.calls
+        await to_thread(self.ledger.commit, done.entries, done.files)
         self._report_progress()
         return [replace(done.job, window=window) for window in done.postponed]
 
     def _report_progress(self) -> None:
-        if self._progress is not None:
-            sums = self._ledger.sums()
-            width = (self._plan.created.end - self._plan.created.begin) * len(self._plan.accounts)
+        if self.progress is not None:
+            sums = self.ledger.sums()
+            width = (self.plan.created.end - self.plan.created.begin) * len(self.plan.accounts)
             share = sums.width / width
-            self._progress(Progress(share=share, windows=sums.windows, rows=sums.rows, calls=self._search.calls))
+            self.progress(Progress(share=share, windows=sums.windows, rows=sums.rows, calls=self.search.calls))
 
     def _report(self, rules: Rules) -> WalkReport:
-        sums = self._ledger.sums()
+        sums = self.ledger.sums()
         doubtful = [
             not_whole(one.account, Window(one.begin, one.end), one.seen, one.total, one.reason or "")
-            for one in self._ledger.doubtful()
+            for one in self.ledger.doubtful()
         ]
         return WalkReport(
-            parts=tuple(self._ledger.parts / name for name in self._ledger.names()),
+            parts=tuple(self.ledger.parts / name for name in self.ledger.names()),
             rows=sums.rows,
             undated=sums.undated,
             windows=sums.windows,
             not_whole=tuple(doubtful),
-            calls=self._search.calls,
+            calls=self.search.calls,
             grain=timedelta(milliseconds=rules.grain),
         )
 

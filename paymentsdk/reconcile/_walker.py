@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from msgspec import Struct
@@ -31,42 +32,30 @@ class Finished(Struct, frozen=True):
     rows: Rows
 
 
+@dataclass
 class Walker:
-    """Walks windows, and has their rows saved in batches.
+    """Walks windows, and has their rows saved in batches."""
 
-    Args:
-        search: Fetches pages.
-        rules: What is assumed about the platform.
-        in_flight: Windows of an account that are walked at a time.
-        save: Writes rows and enters windows; called in a thread.
-        saved: Called after each batch.
-        most_pieces: A window that is split into more pieces is left, in `postponed`, to whoever shares out work.
-    """
+    search: Search
+    rules: Rules
+    in_flight: int
+    """Windows of an account that are walked at a time."""
+    save: Callable[[Sequence[Finished]], None]
+    """Writes rows and enters windows; called in a thread."""
+    saved: Callable[[], None]
+    """Called after each batch."""
+    most_pieces: int | None = None
+    """A window that is split into more pieces is left to whoever shares out work."""
+    postponed: list[Window] = field(default_factory=list)
+    """What was left."""
 
-    def __init__(
-        self,
-        search: Search,
-        rules: Rules,
-        in_flight: int,
-        save: Callable[[Sequence[Finished]], None],
-        saved: Callable[[], None],
-        *,
-        most_pieces: int | None = None,
-    ) -> None:
-        self._search = search
-        self._rules = rules
-        self._in_flight = in_flight
-        self._save = save
-        self._saved = saved
-        self._most_pieces = most_pieces
-        self._pending: list[Finished] = []
-        self._turn = asyncio.Lock()
-        self._committed_at = 0.0
-        self.postponed: list[Window] = []
+    _pending: list[Finished] = field(default_factory=list)
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _committed_at: float = 0.0
 
     async def run(self, todo: Mapping[str, list[Window]]) -> None:
         """Walk the windows of each account."""
-        at_once = asyncio.Semaphore(max(1, MOST_IN_FLIGHT // self._in_flight))
+        at_once = asyncio.Semaphore(max(1, MOST_IN_FLIGHT // self.in_flight))
         try:
             await together(self._account(name, windows, at_once) for name, windows in todo.items())
         finally:
@@ -80,22 +69,22 @@ class Walker:
         async with at_once:
             try:
                 while windows or running:
-                    while windows and len(running) < self._in_flight:
+                    while windows and len(running) < self.in_flight:
                         running.add(asyncio.create_task(self._window(name, windows.pop())))
                     done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                     for task in done:
                         window, verdict, rows = task.result()
                         if not isinstance(verdict, Split):
                             await self._finish(window, verdict, rows)
-                        elif self._most_pieces is None or len(verdict.pieces) <= self._most_pieces:
+                        elif self.most_pieces is None or len(verdict.pieces) <= self.most_pieces:
                             windows.extend(verdict.pieces)
                         else:
-                            self.postponed += _merged(verdict.pieces, self._most_pieces)
+                            self.postponed += _merged(verdict.pieces, self.most_pieces)
             finally:
                 await cancel(running | done)
 
     async def _window(self, name: str, window: Window) -> tuple[Window, Verdict[int], Rows]:
-        return window, *await examined(self._search, self._rules, name, window)
+        return window, *await examined(self.search, self.rules, name, window)
 
     async def _finish(self, window: Window, verdict: Whole[int] | Doubtful[int], seen: Rows) -> None:
         """Keep the rows of *window*, and commit if that is due."""
@@ -104,7 +93,7 @@ class Walker:
         if isinstance(verdict, Doubtful):
             count, total, reason = verdict.seen, verdict.total, verdict.reason
         # The certificate of a young window speaks of one moment; rows may have become visible since.
-        kept = reason is None and window.is_settled(self._rules, verdict.at)
+        kept = reason is None and window.is_settled(self.rules, verdict.at)
         # Rows of several tries were read before the last one began.
         at = min(map(seen.read_at.__getitem__, verdict.rows), default=verdict.at)
         entry = Entry(rows.account, window.begin, window.end, kept, at, len(rows), undated, count, total, reason)
@@ -120,7 +109,7 @@ class Walker:
             pending, self._pending = self._pending, []
             if not pending:
                 return
-            writing = asyncio.ensure_future(asyncio.to_thread(self._save, pending))
+            writing = asyncio.ensure_future(asyncio.to_thread(self.save, pending))
             try:
                 await asyncio.shield(writing)
             except asyncio.CancelledError:
@@ -128,7 +117,7 @@ class Walker:
                 await asyncio.wait([writing])
                 raise
             self._committed_at = asyncio.get_running_loop().time()
-            self._saved()
+            self.saved()
 
 
 async def examined(

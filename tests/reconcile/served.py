@@ -113,9 +113,9 @@ def written(report: WalkReport | Path) -> list[tuple[str, int]]:
 def entered_first(self: _walk.Walk, pending: Sequence[_walker.Finished]) -> None:
     """What must not be: an entry in the ledger before the rows are in their file."""
     name = f"{next(self._numbers):06}.parquet"
-    self._ledger.commit([one.entry for one in pending], [(name, True)])
-    _walker.write([], self._ledger.parts / "999999.unfinished")
-    _walker.write([one.rows for one in pending], self._ledger.parts / name)
+    self.ledger.commit([one.entry for one in pending], [(name, True)])
+    _walker.write([], self.ledger.parts / "999999.unfinished")
+    _walker.write([one.rows for one in pending], self.ledger.parts / name)
 
 
 def client_of_sellers(handlers: Mapping[str, Callable[[Request], object]]) -> PaymentsClient:
