@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from typing import TypeVar
 
+R = TypeVar("R")
 T = TypeVar("T")
 
 
@@ -16,6 +17,29 @@ async def together(work: Iterable[Coroutine[None, None, T]]) -> list[T]:
         return await asyncio.gather(*tasks)
     finally:
         await cancel(tasks)
+
+
+async def work_off(
+    todo: list[T],
+    do: Callable[[T], Coroutine[None, None, R]],
+    take: Callable[[R], Awaitable[None]],
+    at_once: Callable[[], int],
+) -> None:
+    """Do what is *todo*, the last first and so many at a time; *take* each result. The first error ends the rest.
+
+    What *take* adds to *todo* is done, too.
+    """
+    running: set[asyncio.Task[R]] = set()
+    done: set[asyncio.Task[R]] = set()
+    try:
+        while todo or running:
+            while todo and len(running) < at_once():
+                running.add(asyncio.create_task(do(todo.pop())))
+            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                await take(task.result())
+    finally:
+        await cancel(running | done)
 
 
 async def cancel(tasks: Collection[asyncio.Task[T]]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from asyncio import FIRST_COMPLETED, Task, create_task, to_thread, wait
+from asyncio import to_thread
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,7 +20,7 @@ from paymentsdk.reconcile._ledger import Ledger
 from paymentsdk.reconcile._proof import GRAINS
 from paymentsdk.reconcile._rows import SEARCH_ORDERS
 from paymentsdk.reconcile._search import Search
-from paymentsdk.reconcile._tasks import cancel
+from paymentsdk.reconcile._tasks import work_off
 from paymentsdk.reconcile._walker import Finished, Walker, save
 from paymentsdk.reconcile._windows import Rules, Window, moment_of, remaining
 
@@ -151,24 +151,14 @@ class Walk:
             for name, windows in todo.items()
             for window in windows
         ]
-        running: set[Task[JobDone]] = set()
-        done: set[Task[JobDone]] = set()
-        try:
-            while jobs or running:
-                while jobs and len(running) < executor.slots:
-                    running.add(create_task(executor.run(jobs.pop())))
-                done, running = await wait(running, return_when=FIRST_COMPLETED)
-                for task in done:
-                    jobs += await self._take(task.result())
-        finally:
-            await cancel(running | done)
 
-    async def _take(self, done: JobDone) -> list[Job]:
-        """Enter what a worker has done, and return what it has left to others."""
-        self.search.calls += done.calls
-        await to_thread(self.ledger.commit, done.entries, done.files)
-        self._report_progress()
-        return [replace(done.job, window=window) for window in done.postponed]
+        async def take(done: JobDone) -> None:
+            self.search.calls += done.calls
+            await to_thread(self.ledger.commit, done.entries, done.files)
+            self._report_progress()
+            jobs.extend(replace(done.job, window=window) for window in done.postponed)
+
+        await work_off(jobs, executor.run, take, lambda: executor.slots)
 
     def _report_progress(self) -> None:
         if self.progress is not None:

@@ -14,7 +14,7 @@ from paymentsdk.reconcile._certificate import Doubtful, Sight, Split, Steps, Ver
 from paymentsdk.reconcile._ledger import Entry
 from paymentsdk.reconcile._rows import Rows, keepable, write
 from paymentsdk.reconcile._search import By, Search
-from paymentsdk.reconcile._tasks import cancel, together
+from paymentsdk.reconcile._tasks import together, work_off
 from paymentsdk.reconcile._windows import EPOCH, MILLISECOND, NO_DATE, Rules, Window
 
 #: Calls in flight, of all accounts together.
@@ -64,27 +64,21 @@ class Walker:
 
     async def _account(self, name: str, windows: list[Window], at_once: asyncio.Semaphore) -> None:
         """Walk the windows of one account, some at a time, the latest first: they split into the most pieces."""
-        running: set[asyncio.Task[tuple[Window, Verdict[int], Rows]]] = set()
-        done: set[asyncio.Task[tuple[Window, Verdict[int], Rows]]] = set()
-        async with at_once:
-            try:
-                while windows or running:
-                    while windows and len(running) < self.in_flight:
-                        running.add(asyncio.create_task(self._window(name, windows.pop())))
-                    done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                    for task in done:
-                        window, verdict, rows = task.result()
-                        if not isinstance(verdict, Split):
-                            await self._finish(window, verdict, rows)
-                        elif self.most_pieces is None or len(verdict.pieces) <= self.most_pieces:
-                            windows.extend(verdict.pieces)
-                        else:
-                            self.postponed += _merged(verdict.pieces, self.most_pieces)
-            finally:
-                await cancel(running | done)
 
-    async def _window(self, name: str, window: Window) -> tuple[Window, Verdict[int], Rows]:
-        return window, *await examined(self.search, self.rules, name, window)
+        async def walk(window: Window) -> tuple[Window, Verdict[int], Rows]:
+            return window, *await examined(self.search, self.rules, name, window)
+
+        async def take(walked: tuple[Window, Verdict[int], Rows]) -> None:
+            window, verdict, rows = walked
+            if not isinstance(verdict, Split):
+                await self._finish(window, verdict, rows)
+            elif self.most_pieces is None or len(verdict.pieces) <= self.most_pieces:
+                windows.extend(verdict.pieces)
+            else:
+                self.postponed += _merged(verdict.pieces, self.most_pieces)
+
+        async with at_once:
+            await work_off(windows, walk, take, lambda: self.in_flight)
 
     async def _finish(self, window: Window, verdict: Whole[int] | Doubtful[int], seen: Rows) -> None:
         """Keep the rows of *window*, and commit if that is due."""
