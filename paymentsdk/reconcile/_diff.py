@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from datetime import datetime
 from importlib.resources import files
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import astuple
+
 from paymentsdk.errors import NotWhole
 from paymentsdk.reconcile._look_up import Absent, Found, Seen
 from paymentsdk.reconcile._open import OpenWrite
 from paymentsdk.reconcile._outcome import STATES, Outcome
-from paymentsdk.reconcile._rows import DECIMALS, DIGITS, arrow, duckdb, kinds, sync_file
+from paymentsdk.reconcile._rows import arrow, duckdb, kinds, sync_file
 from paymentsdk.reconcile._windows import Window, moment_of
 
 if TYPE_CHECKING:
@@ -145,8 +146,7 @@ class Diff:
     def _view(self, name: str, paths: Sequence[Path]) -> None:
         """Make a view of the rows in some files."""
         if not paths:
-            columns = ", ".join(f"NULL::{kind} AS {column}" for column, kind in _WALKED.items())
-            self._run(f"CREATE VIEW {name} AS SELECT {columns} WHERE false")
+            self.database.register(name, arrow().schema(list(kinds().items())).empty_table())
             return
         self._run(f"SET VARIABLE {name} = ?", [str(path) for path in paths])
         self._run(f"CREATE VIEW {name} AS FROM read_parquet(getvariable('{name}'))")
@@ -162,29 +162,16 @@ class Diff:
             raise OSError(f"the comparison needs room or files that are not there: {error}") from None
 
 
-_MONEY = f"DECIMAL({DIGITS}, {DECIMALS})"
-#: The columns of the files of a walk, as DuckDB has them.
-_WALKED = {
-    **dict.fromkeys(("account", "id", "reference", "preference_id", "currency"), "VARCHAR"),
-    **dict.fromkeys(("total", "paid", "refunded"), _MONEY),
-    **dict.fromkeys(("status", "order_status"), "VARCHAR"),
-    **dict.fromkeys(("created", "updated", "read_at"), "TIMESTAMPTZ"),
-}
-
-
 def _looked_up_kinds() -> list[object]:
     pa, known = arrow(), kinds()
-    same = ("account", "reference", "id", "currency", "total", "paid", "refunded", "status", "created", "read_at")
-    return [pa.int64(), pa.bool_(), pa.bool_(), *(known[name] for name in same)]
+    about = ("account", "reference", *Seen.__struct_fields__, "read_at")
+    return [pa.int64(), pa.bool_(), pa.bool_(), *(known[name] for name in about)]
 
 
 def _looked_up(absent: Absent, found: Found) -> Iterator[tuple[object, ...]]:
     def row(seen: Seen | None, *, by_id: bool) -> tuple[object, ...]:
-        amounts = (None, None, None) if seen is None else (seen.total, seen.paid, seen.refunded)
-        state: str | None = None if seen is None else seen.state
-        created: datetime | None = None if seen is None else seen.created
-        about = (absent.account, absent.reference, seen and seen.id, seen and seen.currency)
-        return absent.n, by_id, found.is_doubtful, *about, *amounts, state, created, found.at
+        about = (None,) * len(Seen.__struct_fields__) if seen is None else astuple(seen)
+        return absent.n, by_id, found.is_doubtful, absent.account, absent.reference, *about, found.at
 
     yield from (row(seen, by_id=False) for seen in found.orders or (None,))
     if absent.order_id:

@@ -39,14 +39,15 @@ class Absent(NamedTuple):
 
 
 class Seen(Struct, frozen=True, kw_only=True):
-    """An order that a look-up has shown."""
+    """An order that a look-up has shown, in columns of a walk."""
 
     id: str
     currency: str | None = None
     total: Decimal | None = None
     paid: Decimal = Decimal(0)
     refunded: Decimal = Decimal(0)
-    state: str | None = None
+    # The name in the ledgers of runs that began under 0.2.0.
+    status: str | None = msgspec.field(default=None, name="state")
     created: datetime | None = None
 
 
@@ -149,7 +150,7 @@ def _seen(order: MerchantOrder) -> Seen:
         total=order.total_amount,
         paid=order.paid_amount or Decimal(0),
         refunded=order.refunded_amount or Decimal(0),
-        state=order.order_status or order.status,
+        status=order.order_status or order.status,
         created=order.date_created,
     )
 
@@ -164,6 +165,6 @@ def _of_order(order: Order) -> Seen:
         total=order.total_amount,
         paid=(payment.paid_amount if payment is not None else None) or Decimal(0),
         refunded=sum(amounts, Decimal(0)) if refunded is None else refunded,
-        state=order.status,
+        status=order.status,
         created=order.created_date,
     )
