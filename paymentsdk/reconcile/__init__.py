@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from contextlib import AsyncExitStack
+from contextlib import closing, nullcontext
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -106,27 +106,24 @@ async def reconcile(
     if not isinstance(book, Book):
         raise RequestInvalid("book", "must be a Book, such as Book.csv(path)")
     more = _checked(accounts or ())
-    async with AsyncExitStack() as stack:
-        diff, columns = await stack.enter_async_context(loaded(book, Path(out)))
+    async with loaded(book, Path(out)) as (diff, columns):
         names = sorted({*diff.accounts(), *more})
         if "" in names and len(names) > 1:
             raise RequestInvalid("book.account", "is needed in every row where there are several accounts")
         plan = Plan(created=window, accounts=_clients(client, names or [""]), rules=rules, in_flight=in_flight)
-        ledger = Ledger(Path(out), plan.question)
-        stack.callback(ledger.close)
-        drop_left(Path(out), diff)
-        if executor is not None:
-            await stack.enter_async_context(executor)
-        run = Reconciliation(
-            plan=plan,
-            diff=diff,
-            columns=columns,
-            ledger=ledger,
-            journal=client.journal,
-            progress=progress,
-            executor=executor,
-        )
-        return await run.run()
+        with closing(Ledger(Path(out), plan.question)) as ledger:
+            drop_left(Path(out), diff)
+            run = Reconciliation(
+                plan=plan,
+                diff=diff,
+                columns=columns,
+                ledger=ledger,
+                journal=client.journal,
+                progress=progress,
+                executor=executor,
+            )
+            async with nullcontext() if executor is None else executor:
+                return await run.run()
 
 
 async def walk(
@@ -180,12 +177,9 @@ async def walk(
     if not names:
         raise RequestInvalid("accounts", "is empty")
     plan = Plan(created=window, accounts=_clients(client, names), rules=rules, in_flight=in_flight)
-    async with AsyncExitStack() as stack:
-        ledger = Ledger(Path(out), plan.question)
-        stack.callback(ledger.close)
-        if executor is not None:
-            await stack.enter_async_context(executor)
-        report = await Walk(plan, plan.search(), ledger, progress, executor).run()
+    with closing(Ledger(Path(out), plan.question)) as ledger:
+        async with nullcontext() if executor is None else executor:
+            report = await Walk(plan, plan.search(), ledger, progress, executor).run()
     if report.not_whole:
         first, *others = report.not_whole
         for other in others:

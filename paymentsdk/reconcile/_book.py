@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import re
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import islice
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias
 
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.reconcile._open import rows_of_journal
@@ -81,6 +81,10 @@ class _Source(NamedTuple):
     names: Mapping[str, str]
 
 
+#: Rows that Python reads, each with its number.
+_Numbered: TypeAlias = Iterable[tuple[int, Mapping[str, object]]]
+
+
 class Book:
     """The orders that you know of: the side that is held against the platform.
 
@@ -93,29 +97,37 @@ class Book:
     A book is read when a reconciliation begins.
     """
 
-    def __init__(self, source: Callable[[Path], Awaitable[_Source]]) -> None:
+    def __init__(self, source: _Source | Callable[[], Awaitable[_Numbered]]) -> None:
         self._source = source
 
     @classmethod
     def parquet(cls, path: str | PathLike[str], *, names: Mapping[str, str] | None = None) -> Self:
         """Return the book in a Parquet file, or in all files of a pattern such as `book/*.parquet`."""
-        return cls(_at_once(_Source("read_parquet(?)", fspath(path), _checked(names))))
+        return cls(_Source("read_parquet(?)", fspath(path), _checked(names)))
 
     @classmethod
     def csv(cls, path: str | PathLike[str], *, names: Mapping[str, str] | None = None) -> Self:
         """Return the book in a CSV file with the names of its columns in its first line. An empty field is null."""
-        return cls(_at_once(_Source(_CSV, fspath(path), _checked(names))))
+        return cls(_Source(_CSV, fspath(path), _checked(names)))
 
     @classmethod
     def sqlite(cls, path: str | PathLike[str], query: str, *, names: Mapping[str, str] | None = None) -> Self:
         """Return the book that a *query* finds in a SQLite database. Amounts are text or whole numbers there."""
         own = _checked(names)
-        return cls(_staged(lambda: _selected(path, query, own)))
+
+        async def read() -> _Numbered:
+            return _selected(path, query, own)
+
+        return cls(read)
 
     @classmethod
     def rows(cls, rows: Iterable[BookRow]) -> Self:
         """Return the book that *rows* are. They are read once: an iterator is used up by one reconciliation."""
-        return cls(_staged(lambda: enumerate(rows)))
+
+        async def read() -> _Numbered:
+            return enumerate(rows)
+
+        return cls(read)
 
     @classmethod
     def journal(cls, journal: Journal) -> Self:
@@ -125,11 +137,10 @@ class Book:
         orders that may exist.
         """
 
-        async def source(directory: Path) -> _Source:
-            rows = await rows_of_journal(journal)
-            return await _staged(lambda: enumerate(rows))(directory)
+        async def read() -> _Numbered:
+            return enumerate(await rows_of_journal(journal))
 
-        return cls(source)
+        return cls(read)
 
     async def load(self, database: DuckDBPyConnection, directory: Path) -> tuple[str, ...]:
         """Make the table `book` in *database*, with files in *directory*, and return the columns that the book has.
@@ -138,7 +149,11 @@ class Book:
             RequestInvalid: A column is missing or of the wrong type, or a row has a value that cannot be. It is named.
             OSError: The book cannot be read.
         """
-        source = await self._source(directory)
+        source = self._source
+        if not isinstance(source, _Source):
+            path = directory / "book.parquet"
+            await asyncio.to_thread(_write, await source(), path)
+            source = _Source("read_parquet(?)", str(path), {})
         return await asyncio.to_thread(_load, database, source)
 
 
@@ -149,29 +164,11 @@ def _checked(names: Mapping[str, str] | None) -> Mapping[str, str]:
     return dict(names or {})
 
 
-def _at_once(source: _Source) -> Callable[[Path], Awaitable[_Source]]:
-    async def find(directory: Path) -> _Source:
-        del directory
-        return source
-
-    return find
-
-
 # --- rows that Python reads -------------------------------------------------------------------------------------------
 
 
-def _staged(read: Callable[[], Iterable[tuple[int, Mapping[str, object]]]]) -> Callable[[Path], Awaitable[_Source]]:
-    """Return a source that writes the rows of *read* to a file, as text: there may be more than fit into memory."""
-
-    async def stage(directory: Path) -> _Source:
-        path = directory / "book.parquet"
-        await asyncio.to_thread(_write, read(), path)
-        return _Source("read_parquet(?)", str(path), {})
-
-    return stage
-
-
-def _write(rows: Iterable[tuple[int, Mapping[str, object]]], path: Path) -> None:
+def _write(rows: _Numbered, path: Path) -> None:
+    """Write *rows* to a file, as text: there may be more than fit into memory."""
     pa = arrow()
     schema = pa.schema([(name, pa.string()) for name in COLUMNS])
     left = iter(rows)
@@ -206,9 +203,7 @@ def _as_text(path: str, kind: _Type, value: object) -> str:
     raise RequestInvalid(path, kind.rule)
 
 
-def _selected(
-    path: str | PathLike[str], query: str, names: Mapping[str, str]
-) -> Iterator[tuple[int, Mapping[str, object]]]:
+def _selected(path: str | PathLike[str], query: str, names: Mapping[str, str]) -> _Numbered:
     own = {theirs: ours for ours, theirs in names.items()}
     uri = f"{Path(path).absolute().as_uri()}?mode=ro"
     try:

@@ -225,17 +225,9 @@ def kinds() -> dict[str, object]:
     pa = arrow()
     text, amount, moment = pa.string(), pa.decimal128(DIGITS, DECIMALS), pa.timestamp("us", "UTC")
     return {
-        "account": text,
-        "id": text,
-        "reference": text,
-        "preference_id": text,
-        "currency": text,
-        "total": amount,
-        "paid": amount,
-        "refunded": amount,
-        "status": text,
-        "order_status": text,
-        "created": moment,
-        "updated": moment,
+        **dict.fromkeys(("account", "id", "reference", "preference_id", "currency"), text),
+        **dict.fromkeys(AMOUNTS, amount),
+        **dict.fromkeys(("status", "order_status"), text),
+        **dict.fromkeys(_MOMENTS, moment),
         "read_at": pa.timestamp("ms", "UTC"),
     }
