@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from ssl import SSLContext
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import Literal, Self, TypeAlias
 
 from msgspec import Struct
 
 #: How long a head a script takes; far more than any client sends.
 _LONGEST_HEAD = 2**20
+#: A cancelled task needs one turn of the loop to end, and one for each task that it awaits.
+_TURNS = 20
 
 
 class Seen(Struct, frozen=True):
@@ -91,6 +94,10 @@ class Peer:
             raise ConnectionResetError  # uvloop would raise a RuntimeError.
         self._writer.write(data)
         await self._writer.drain()
+
+    def socket(self) -> socket.socket:
+        """Return the connection itself, past the event loop; the caller closes it."""
+        return socket.socket(fileno=os.dup(self._writer.get_extra_info("socket").fileno()))
 
     def reset(self) -> None:
         """Break the connection: the client gets a reset, not an end."""
@@ -202,6 +209,34 @@ def always(response: bytes) -> Script:
             await peer.write(response)
 
     return script
+
+
+async def echo(peer: Peer) -> None:
+    """Give every request its own target: a script."""
+    async for seen in peer.requests():
+        await peer.write(http(200, seen.target.encode()))
+
+
+def once(*pieces: bytes, then: Literal["close", "reset", "wait"] = "close") -> Script:
+    """Return a script that reads one request, writes *pieces*, and closes the connection, breaks it, or waits."""
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        for piece in pieces:
+            await peer.write(piece)
+            await turns()
+        if then == "reset":
+            peer.reset()
+        elif then == "wait":
+            await peer.hung_up()
+
+    return script
+
+
+async def turns() -> None:
+    """Let everything that is ready run."""
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
 
 
 @contextlib.contextmanager

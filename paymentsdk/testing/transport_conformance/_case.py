@@ -11,12 +11,11 @@ from typing import Protocol, TypeAlias
 from msgspec import Struct
 
 from paymentsdk.testing._expectation import expect
+from paymentsdk.testing._fault_server import turns
 from paymentsdk.transports.base import Request, Response, SendFailed, Transport
 
 #: A rule runs no longer than this, in seconds, whatever the transport does.
 _LONGEST = 60.0
-#: A cancelled task needs one turn of the loop to end, and one for each task that it awaits.
-_TURNS = 20
 
 
 class MakeTransport(Protocol):
@@ -144,9 +143,3 @@ async def failure(transport: Transport, request: Request, *, sent: bool) -> Send
         raise AssertionError(f"SendFailed was expected, not a response: {response!r} {response.body[:80]!r}")
     expect(failed.sent is sent, f"sent is {failed.sent} where {sent} is the truth ({failed.reason})")
     return failed
-
-
-async def turns() -> None:
-    """Let everything that is ready run."""
-    for _ in range(_TURNS):
-        await asyncio.sleep(0)

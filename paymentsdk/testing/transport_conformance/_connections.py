@@ -9,8 +9,19 @@ from http import HTTPStatus
 
 from paymentsdk.errors import ClientClosed
 from paymentsdk.testing._expectation import expect
-from paymentsdk.testing._fault_server import FaultServer, Peer, Script, always, http, refused_port, unanswered_port
-from paymentsdk.testing.transport_conformance._case import MakeTransport, case, failure, opened, send, turns
+from paymentsdk.testing._fault_server import (
+    FaultServer,
+    Peer,
+    Script,
+    always,
+    echo,
+    http,
+    once,
+    refused_port,
+    turns,
+    unanswered_port,
+)
+from paymentsdk.testing.transport_conformance._case import MakeTransport, case, failure, opened, send
 from paymentsdk.transports.base import Request, Response, SendFailed, Transport
 
 #: Seconds that a test waits for what never comes.
@@ -34,12 +45,7 @@ async def connections_are_kept(make: MakeTransport) -> None:
 @case
 async def connections_are_given_up_when_asked_to(make: MakeTransport) -> None:
     """After a response with ``Connection: close`` the next request takes another connection, and arrives."""
-
-    async def script(peer: Peer) -> None:
-        await peer.request()
-        await peer.write(http(200, b"{}", "Connection: close"))
-
-    async with FaultServer(script) as server, opened(make) as transport:
+    async with FaultServer(once(http(200, b"{}", "Connection: close"))) as server, opened(make) as transport:
         requests = 3
         for _ in range(requests):
             await send(transport, Request("GET", server.url()))
@@ -61,12 +67,7 @@ async def a_fresh_connection_is_new(make: MakeTransport) -> None:
 @case
 async def many_at_once_get_their_own_responses(make: MakeTransport) -> None:
     """64 requests at once all go out, and each gets its own response, however often the same was asked before."""
-
-    async def script(peer: Peer) -> None:
-        async for seen in peer.requests():
-            await peer.write(http(200, seen.target.encode()))
-
-    async with FaultServer(script) as server, opened(make) as transport:
+    async with FaultServer(echo) as server, opened(make) as transport:
         targets = [f"/v1/orders/{i}" for i in range(64)]
         for _ in range(3):
             responses = await asyncio.gather(*(send(transport, Request("GET", server.url(t))) for t in targets))

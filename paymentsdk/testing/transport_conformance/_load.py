@@ -6,8 +6,8 @@ import asyncio
 
 from paymentsdk.errors import ClientClosed
 from paymentsdk.testing._expectation import expect
-from paymentsdk.testing._fault_server import FaultServer, Peer, always, http, unanswered_port
-from paymentsdk.testing.transport_conformance._case import MakeTransport, case, opened, send, turns
+from paymentsdk.testing._fault_server import FaultServer, Peer, always, echo, http, turns, unanswered_port
+from paymentsdk.testing.transport_conformance._case import MakeTransport, case, opened, send
 from paymentsdk.transports.base import Request, SendFailed
 
 #: Requests in flight, and connections for them.
@@ -38,12 +38,7 @@ async def waiting_requests_are_served_in_turn(make: MakeTransport) -> None:
 @case
 async def ten_thousand_at_once(make: MakeTransport) -> None:
     """10,000 requests on 100 connections all get their own response, and there are never more connections."""
-
-    async def script(peer: Peer) -> None:
-        async for seen in peer.requests():
-            await peer.write(http(200, seen.target.encode()))
-
-    async with FaultServer(script) as server, opened(make, limit=_CONNECTIONS) as transport:
+    async with FaultServer(echo) as server, opened(make, limit=_CONNECTIONS) as transport:
         responses = await asyncio.gather(*(send(transport, Request("GET", server.url(f"/{i}"))) for i in range(_MANY)))
         mixed_up = sum(response.body != b"/%d" % i for i, response in enumerate(responses))
         expect(not mixed_up, f"{mixed_up} got the response of another")

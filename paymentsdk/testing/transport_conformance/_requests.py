@@ -7,8 +7,8 @@ import tempfile
 from unittest.mock import patch
 
 from paymentsdk.testing._expectation import expect
-from paymentsdk.testing._fault_server import FaultServer, Peer, always, http
-from paymentsdk.testing.transport_conformance._case import MakeTransport, case, failure, opened, send, turns
+from paymentsdk.testing._fault_server import FaultServer, Peer, always, http, turns
+from paymentsdk.testing.transport_conformance._case import MakeTransport, case, failure, opened, send
 from paymentsdk.transports.base import Request, header
 
 #: What HTTP itself needs or allows to say, and nothing about who is calling.

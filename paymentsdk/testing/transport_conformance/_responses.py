@@ -7,25 +7,12 @@ import warnings
 
 from paymentsdk._operation.operation import KIB, MIB
 from paymentsdk.testing._expectation import expect
-from paymentsdk.testing._fault_server import FaultServer, Peer, Script, http
-from paymentsdk.testing.transport_conformance._case import MakeTransport, case, failure, opened, send, turns
+from paymentsdk.testing._fault_server import FaultServer, Peer, Script, http, once
+from paymentsdk.testing.transport_conformance._case import MakeTransport, case, failure, opened, send
 from paymentsdk.transports.base import Request, SendFailed, Transport
 
 #: The head of a response in chunks.
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-
-
-def once(*data: bytes, reset: bool = False) -> Script:
-    """Return a script that reads one request, writes *data*, and hangs up or breaks the connection."""
-
-    async def script(peer: Peer) -> None:
-        await peer.request()
-        for piece in data:
-            await peer.write(piece)
-        if reset:
-            peer.reset()
-
-    return script
 
 
 def endless(head: bytes, piece: bytes) -> Script:
@@ -58,7 +45,7 @@ async def closed_before_the_response(make: MakeTransport) -> None:
 @case
 async def reset_before_the_response(make: MakeTransport) -> None:
     """A connection that breaks in place of a response is a failure, sent once."""
-    await fails(make, once(reset=True))
+    await fails(make, once(then="reset"))
 
 
 @case
@@ -83,7 +70,7 @@ async def cut_off_within_the_head(make: MakeTransport) -> None:
     """A head that ends in the middle, or breaks, is no response."""
     head = b"HTTP/1.1 200 OK\r\nContent-Le"
     await fails(make, once(head))
-    await fails(make, once(head, reset=True))
+    await fails(make, once(head, then="reset"))
 
 
 @case
@@ -91,7 +78,7 @@ async def cut_off_within_the_body(make: MakeTransport) -> None:
     """A body that is shorter than it said, or breaks, is no response."""
     short = http(200, b'{"id": "ORD1"', length=100)
     await fails(make, once(short))
-    await fails(make, once(short, reset=True))
+    await fails(make, once(short, then="reset"))
 
 
 @case
@@ -99,7 +86,7 @@ async def broken_off_without_a_length(make: MakeTransport) -> None:
     """A body without length or chunks ends with its connection; if the connection breaks instead, it is no response."""
     for head in (b"HTTP/1.1 200 OK", b"HTTP/1.1 400 Bad Request", b"HTTP/1.0 200 OK"):
         for body in (b"", b'{"id": "ORD1"'):
-            await fails(make, once(head + b"\r\n\r\n" + body, reset=True))
+            await fails(make, once(head + b"\r\n\r\n" + body, then="reset"))
 
 
 @case
@@ -107,7 +94,7 @@ async def cut_off_within_the_chunks(make: MakeTransport) -> None:
     """A body in chunks without its last one is no response, even if what came looks whole."""
     await fails(make, once(CHUNKED + b"2\r\n{}\r\n"))
     await fails(make, once(CHUNKED + b"ff\r\n{}"))
-    await fails(make, once(CHUNKED + b"2\r\n{}\r\n", reset=True))
+    await fails(make, once(CHUNKED + b"2\r\n{}\r\n", then="reset"))
 
 
 @case
@@ -130,20 +117,9 @@ async def broken_chunks_are_no_response(make: MakeTransport) -> None:
 @case
 async def chunks_that_break_on_the_way(make: MakeTransport) -> None:
     """A malformed chunk fails the request at once, although the head and the chunks before it were well-formed."""
-
-    def later(first: bytes, rest: bytes) -> Script:
-        async def script(peer: Peer) -> None:
-            await peer.request()
-            await peer.write(CHUNKED + first)
-            await turns()
-            await peer.write(rest)
-            await peer.hung_up()
-
-        return script
-
-    await fails(make, later(b"", b"zz\r\n{}\r\n0\r\n\r\n"))
-    await fails(make, later(b"2\r\n{}\r\n", b"zz\r\n"))
-    await fails(make, later(b"2\r\n{}", b"XX0\r\n\r\n"))
+    await fails(make, once(CHUNKED, b"zz\r\n{}\r\n0\r\n\r\n", then="wait"))
+    await fails(make, once(CHUNKED + b"2\r\n{}\r\n", b"zz\r\n", then="wait"))
+    await fails(make, once(CHUNKED + b"2\r\n{}", b"XX0\r\n\r\n", then="wait"))
 
 
 @case
@@ -195,13 +171,7 @@ async def chunks_above_the_limit_are_refused_at_once(make: MakeTransport) -> Non
 @case
 async def a_length_above_the_limit_is_refused_at_once(make: MakeTransport) -> None:
     """A response that says it is too large is rejected without waiting for its body."""
-
-    async def script(peer: Peer) -> None:
-        await peer.request()
-        await peer.write(http(200, b"", length=KIB + 1))
-        await peer.hung_up()
-
-    async with FaultServer(script) as server, opened(make) as transport:
+    async with FaultServer(once(http(200, b"", length=KIB + 1), then="wait")) as server, opened(make) as transport:
         await limited(transport, server, KIB)
         await server.all_hung_up()
 

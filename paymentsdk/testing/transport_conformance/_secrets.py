@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from io import StringIO
 
 from paymentsdk.testing._expectation import expect
-from paymentsdk.testing._fault_server import FaultServer, Peer, http, refused_port
+from paymentsdk.testing._fault_server import FaultServer, http, once, refused_port
 from paymentsdk.testing.transport_conformance._case import MakeTransport, case, opened, send
-from paymentsdk.testing.transport_conformance._responses import once
 from paymentsdk.transports.base import Request, SendFailed
 
 _BEARER = "APP_USR-1-010203-canary-7"
@@ -68,12 +67,7 @@ async def failures_hold_no_credentials(make: MakeTransport) -> None:
 @case
 async def cancellation_holds_no_credentials(make: MakeTransport) -> None:
     """A cancellation does not show the token in the locals of the frames that it has passed."""
-
-    async def script(peer: Peer) -> None:
-        await peer.request()
-        await peer.hung_up()
-
-    async with FaultServer(script) as server:
+    async with FaultServer(once(then="wait")) as server:
         await _silent(make, Request("POST", server.url(), _FIELDS, _BODY, timeout=0.1))
 
 

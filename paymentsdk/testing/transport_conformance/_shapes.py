@@ -7,9 +7,9 @@ import socket
 from collections.abc import Awaitable, Callable
 
 from paymentsdk.testing._expectation import expect
-from paymentsdk.testing._fault_server import FaultServer, Peer, Script, always, http
-from paymentsdk.testing.transport_conformance._case import CASES, Case, MakeTransport, case, opened, send, turns
-from paymentsdk.testing.transport_conformance._responses import CHUNKED, fails, once
+from paymentsdk.testing._fault_server import FaultServer, Peer, Script, always, echo, http, once, turns
+from paymentsdk.testing.transport_conformance._case import CASES, Case, MakeTransport, case, opened, send
+from paymentsdk.testing.transport_conformance._responses import CHUNKED, fails
 from paymentsdk.transports.base import DiscardingTransport, Request, SendFailed
 
 _ONE_CHUNK = b"2\r\n{}\r\n0\r\n\r\n"
@@ -157,31 +157,18 @@ async def bytes_on_an_idle_connection_end_it(make: MakeTransport) -> None:
 
 async def _unread(make: MakeTransport, late: Callable[[socket.socket], object]) -> None:
     """Do *late* to the server's end of an idle connection, and send before the event loop has had a turn."""
-    loop = asyncio.get_running_loop()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(0.0)
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    peers: list[Peer] = []
 
-        async def respond(body: bytes) -> socket.socket:
-            connection, _ = await loop.sock_accept(listener)
-            await loop.sock_recv(connection, 65_536)
-            await loop.sock_sendall(connection, http(200, body))
-            return connection
+    async def script(peer: Peer) -> None:
+        peers.append(peer)
+        await echo(peer)
 
-        async with opened(make) as transport:
-            serving = asyncio.ensure_future(respond(b"first"))
-            await send(transport, Request("GET", f"{url}/first"))
-            with await serving as idle:
-                serving = asyncio.ensure_future(respond(b"second"))
-                late(idle)
-                try:
-                    second = await send(transport, Request("POST", f"{url}/second", timeout=5.0))
-                finally:
-                    serving.cancel()
-                    await asyncio.wait([serving])
-                    if not serving.cancelled() and serving.exception() is None:
-                        serving.result().close()
-            expect(second.body == b"second", f"{second.body!r} came back")
+    async with FaultServer(script) as server, opened(make) as transport:
+        await send(transport, Request("GET", server.url("/first")))
+        with peers[0].socket() as idle:
+            late(idle)
+            second = await send(transport, Request("POST", server.url("/second"), timeout=5.0))
+        expect(second.body == b"/second", f"{second.body!r} came back")
 
 
 @case
