@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
 from shutil import get_terminal_size
@@ -21,8 +21,10 @@ from paymentsdk.cli._words import in_terminal, wrapped
 from paymentsdk.errors import visible
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, ProgressColumn
+    from rich.progress import Progress
 
+#: Says what is under way, which part of it is done, if that is known, and in words how much.
+Tell = Callable[[str, float | None, str], None]
 #: A row, by the names of its columns.
 Row = Mapping[str, object]
 _WIDTH = 80
@@ -113,29 +115,33 @@ def spoken(value: object) -> str:
 
 
 @contextmanager
-def progress(what: str, *, shown: bool = True) -> Iterator[Callable[[int, int | None], None]]:
-    """Show how many of how many there are, where stderr is a terminal and rich is installed, unless not *shown*."""
-    with suppress(ImportError):
-        if shown and in_terminal(sys.stderr):
-            from rich.progress import MofNCompleteColumn, SpinnerColumn, TextColumn
+def progress(otherwise: Tell, *, shown: bool = True, transient: bool = False) -> Iterator[Tell]:
+    """Draw a bar, if *shown*, where stderr is a terminal and rich is installed; elsewhere, tell *otherwise*.
 
-            with drawn_bar(
-                SpinnerColumn(), TextColumn("{task.description}"), MofNCompleteColumn(), transient=True
-            ) as bar:
-                task = bar.add_task(what, total=None)
-                yield lambda done, total: bar.update(task, completed=done, total=total)
-            return
-    yield lambda _done, _total: None
+    A bar that is *transient* vanishes in the end.
+    """
+    bar = _bar(transient=transient) if shown and in_terminal(sys.stderr) else None
+    if bar is None:
+        yield otherwise
+        return
+    with _shown_again(), bar:
+        task = bar.add_task("", words="")
+
+        def tell(what: str, share: float | None, words: str) -> None:
+            total = None if share is None else 1.0
+            bar.update(task, description=what, completed=share or 0.0, total=total, words=words)
+
+        yield tell
 
 
-@contextmanager
-def drawn_bar(*columns: ProgressColumn, transient: bool = False) -> Iterator[Progress]:
-    """Draw a bar of rich on stderr, which is a terminal; with *transient* it vanishes in the end."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with _shown_again(), Progress(*columns, console=Console(stderr=True), transient=transient) as bar:
-        yield bar
+def _bar(*, transient: bool) -> Progress | None:
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    except ImportError:
+        return None
+    told = (TextColumn("{task.description:<10}"), BarColumn(), TextColumn("{task.fields[words]}"), TimeElapsedColumn())
+    return Progress(*told, console=Console(stderr=True), transient=transient)
 
 
 @contextmanager

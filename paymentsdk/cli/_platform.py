@@ -344,12 +344,14 @@ async def _search(
     rows, most, ended = 0, sys.maxsize if options.limit is None else options.limit, False
     walk = pager.pages()
     try:
-        with progress(operation.name, shown=options.format == "table" or not in_terminal(sys.stdout)) as tell:
+        drawn = options.format == "table" or not in_terminal(sys.stdout)
+        with progress(lambda *_: None, shown=drawn, transient=True) as tell:
             async for page in walk:
                 for row in page.items[: most - rows]:
                     printed.add(row)
                 rows, options.resume_point = rows + len(page.items), page.resume_point
-                tell(rows, page.total)
+                share = rows / page.total if page.total else None
+                tell(operation.name, share, f"{rows}/{'?' if page.total is None else page.total}")
                 if rows >= most:
                     break
         ended = True

@@ -11,17 +11,16 @@ import asyncio
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from paymentsdk.cli._arguments import count, file, pair, pairs
-from paymentsdk.cli._output import drawn_bar
+from paymentsdk.cli._output import progress
 from paymentsdk.cli._parser import Commands, add_parser
 from paymentsdk.cli._words import counted
 from paymentsdk.errors import (
@@ -124,14 +123,14 @@ async def _reconciled(options: argparse.Namespace) -> Report:
     connect = partial(_connect, options.accounts, options.rate, options.out)
     names = sorted(_tokens(options.accounts)) if options.accounts else None
     async with _opened_book(options) as book, connect() as client:
-        with _shown() as progress:
+        with progress(_Lines().tell) as tell:
             return await reconcile(
                 book,
                 client,
                 created=(begin, end),
                 out=options.out,
                 accounts=names,
-                progress=progress,
+                progress=lambda done: tell(done.phase, done.share, _words(done)),
                 lag=timedelta(minutes=options.lag),
                 max_window=options.max_window,
                 in_flight=options.in_flight,
@@ -234,31 +233,6 @@ def _executor(text: str) -> Callable[[Callable[[], PaymentsClient]], Executor]:
 # --- what is shown ----------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _shown() -> Iterator[Callable[[Progress], None]]:
-    """Show the progress on stderr: a bar on a terminal with rich, lines elsewhere."""
-    if sys.stderr.isatty() and find_spec("rich") is not None:
-        with _bar() as show:
-            yield show
-    else:
-        yield _Lines().show
-
-
-@contextmanager
-def _bar() -> Iterator[Callable[[Progress], None]]:
-    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description:<10}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-    more = (TextColumn("{task.fields[words]}"), TimeElapsedColumn())
-    with drawn_bar(*columns, *more) as bar:
-        task = bar.add_task("walk", total=1.0, words="")
-
-        def show(progress: Progress) -> None:
-            bar.update(task, description=progress.phase, completed=progress.share, words=_words(progress))
-
-        yield show
-
-
 class _Lines:
     """A line for each phase, and every five seconds."""
 
@@ -266,15 +240,15 @@ class _Lines:
         self._phase = ""
         self._at = 0.0
 
-    def show(self, progress: Progress) -> None:
+    def tell(self, phase: str, share: float | None, words: str) -> None:
         now = time.monotonic()
-        if progress.phase != self._phase or progress.share >= 1 or now - self._at >= _QUIET:
-            self._phase, self._at = progress.phase, now
-            print(f"{progress.phase}: {progress.share:.0%}, {_words(progress)}", file=sys.stderr, flush=True)
+        if phase != self._phase or share == 1 or now - self._at >= _QUIET:
+            self._phase, self._at = phase, now
+            print(f"{phase}: {words}", file=sys.stderr, flush=True)
 
 
-def _words(progress: Progress) -> str:
-    return f"{counted(progress.rows, 'order')}, {counted(progress.calls, 'call')}"
+def _words(done: Progress) -> str:
+    return f"{done.share:.0%}, {counted(done.rows, 'order')}, {counted(done.calls, 'call')}"
 
 
 def _data(report: Report) -> dict[str, object]:

@@ -200,7 +200,7 @@ async def test_a_terminal_gets_a_bar(shop: Shop) -> None:
 
     assert 0 == await process.wait()
     assert "━".encode() in shown
-    assert b"100 %" in shown
+    assert b"100%" in shown
 
 
 async def test_a_bar_that_is_terminated_gives_the_cursor_back(shop: Shop) -> None:
