@@ -33,8 +33,7 @@ def ask(options: argparse.Namespace) -> int:
     """
     _refuse_settings(options)
     output: Output = options.command(Running(_said_place(options)), options)
-    print_output(output, as_json="json" in options)
-    return 0
+    return print_output(output, as_json="json" in options)
 
 
 def _refuse_settings(options: argparse.Namespace) -> None:

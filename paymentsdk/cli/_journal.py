@@ -36,8 +36,8 @@ examples:
   paymentsdk journal show table-7/1
   paymentsdk journal recover
 """
-#: Does what the options ask for with the journal; the exit code stands next to what it came to.
-_Command = Callable[["Journal", argparse.Namespace], Awaitable[tuple[int, Output]]]
+#: Does what the options ask for with the journal.
+_Command = Callable[["Journal", argparse.Namespace], Awaitable[Output]]
 
 
 def add_journal(commands: Commands) -> None:
@@ -81,12 +81,10 @@ def _run(options: argparse.Namespace) -> int:
     where = options.file or os.environ.get(_VARIABLE) or _DEFAULT_FILE
     if not is_dsn(where) and not Path(where).is_file():
         raise FileNotFoundError(f"there is no journal {where}; say where it is with --file")
-    code, output = asyncio.run(_done(where, options))
-    print_output(output, as_json=options.json)
-    return code
+    return print_output(asyncio.run(_done(where, options)), as_json=options.json)
 
 
-async def _done(where: str, options: argparse.Namespace) -> tuple[int, Output]:
+async def _done(where: str, options: argparse.Namespace) -> Output:
     from paymentsdk.journal import PostgresJournal, SQLiteJournal
 
     journal = PostgresJournal(where) if is_dsn(where) else SQLiteJournal(where)
@@ -133,7 +131,7 @@ def _states() -> Iterable[str]:
     return [state.value for state in RecordState]
 
 
-async def _list(journal: Journal, options: argparse.Namespace) -> tuple[int, Output]:
+async def _list(journal: Journal, options: argparse.Namespace) -> Output:
     from paymentsdk.journal import RecordState
     from paymentsdk.journal._states import OPEN
 
@@ -144,7 +142,7 @@ async def _list(journal: Journal, options: argparse.Namespace) -> tuple[int, Out
     if len(rows) > options.limit:
         print(f"the oldest {options.limit:,} are shown, there are more: see --limit", file=sys.stderr)
         del rows[options.limit :]
-    return 0, Output([_shown(row) for row in rows], list(_table(rows)))
+    return Output([_shown(row) for row in rows], list(_table(rows)))
 
 
 def _table(rows: Sequence[Record]) -> Iterator[str]:
@@ -161,11 +159,11 @@ def _table(rows: Sequence[Record]) -> Iterator[str]:
     )
 
 
-async def _show(journal: Journal, options: argparse.Namespace) -> tuple[int, Output]:
+async def _show(journal: Journal, options: argparse.Namespace) -> Output:
     found = [_shown(row) for row in await _found(journal, options.what)]
     told = [{name.replace("_", " "): value for name, value in one.items()} for one in found]
     lines = [line for one in told for line in ("", *fields(one))][1:]
-    return 0, Output(found, lines)
+    return Output(found, lines)
 
 
 async def _found(journal: Journal, what: str) -> list[Record]:
@@ -186,7 +184,7 @@ async def _found(journal: Journal, what: str) -> list[Record]:
 # --- recover ------------------------------------------------------------------------------------------------------
 
 
-async def _recover(journal: Journal, _options: argparse.Namespace) -> tuple[int, Output]:
+async def _recover(journal: Journal, _options: argparse.Namespace) -> Output:
     from paymentsdk import PaymentsClient
 
     # Whatever the program calls its accounts: a record is sent by a token of its seller's user id alone.
@@ -198,7 +196,7 @@ async def _recover(journal: Journal, _options: argparse.Namespace) -> tuple[int,
         "left": [_shown(row) for row in summary.left],
         "problems": summary.problems,
     }
-    return 0 if summary.is_complete else 1, Output(data, list(_outcome(summary)))
+    return Output(data, list(_outcome(summary)), code=0 if summary.is_complete else 1)
 
 
 def _token(_account: str) -> str:
@@ -221,7 +219,7 @@ def _outcome(summary: RecoverySummary) -> Iterator[str]:
 # --- abandon ------------------------------------------------------------------------------------------------------
 
 
-async def _abandon(journal: Journal, options: argparse.Namespace) -> tuple[int, Output]:
+async def _abandon(journal: Journal, options: argparse.Namespace) -> Output:
     from paymentsdk.journal import RecordState, Resolution
 
     row = await journal.get(options.key)
@@ -229,11 +227,11 @@ async def _abandon(journal: Journal, options: argparse.Namespace) -> tuple[int, 
         raise ValueError(f"no record has the key {options.key!r}")
     _check_open(row)
     if not options.yes and not _agreed(row):
-        return 1, Output(_shown(row), ["nothing was changed"])
+        return Output(_shown(row), ["nothing was changed"], code=1)
     # A journal asks once more, in the transaction that writes: it may have got an owner meanwhile.
     resolution = Resolution(state=RecordState.ABANDONED, reason="abandoned by a person")
     _check_open(now := await journal.resolve(row.key, resolution, owner=""), but=RecordState.ABANDONED.value)
-    return 0, Output(_shown(now), [f"{now.name} is abandoned: whoever names it once more gets OutcomeUnknown"])
+    return Output(_shown(now), [f"{now.name} is abandoned: whoever names it once more gets OutcomeUnknown"])
 
 
 def _check_open(row: Record, but: str = "") -> None:

@@ -41,14 +41,17 @@ class Output(Struct, frozen=True):
 
     data: object
     lines: Sequence[str]
+    code: int = 0
+    """The exit code."""
 
 
-def print_output(output: Output, *, as_json: bool) -> None:
-    """Print what a command came to."""
+def print_output(output: Output, *, as_json: bool) -> int:
+    """Print what a command came to, and return its exit code."""
     if as_json:
         print_json(output.data)
     else:
         print("\n".join(wrapped(visible(line)) for line in output.lines))
+    return output.code
 
 
 def discard_stdout() -> None:
