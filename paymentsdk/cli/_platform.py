@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Never, cast, get_type_hints, is_typeddict
 
 import msgspec
 from msgspec import Struct, inspect
+from msgspec.structs import astuple
 
 from paymentsdk._codec.type_walk import alternatives
 from paymentsdk._texts import texts
@@ -191,8 +192,8 @@ def _place(path: str, options: Namespace) -> str:
 async def _call(options: Namespace) -> int:
     operation: AnyOperation = options.operation
     query, body = _query(operation, options), _body(operation, options)
-    if operation.result is bytes:
-        _check_output(options)
+    if operation.result is bytes and options.output is None and in_terminal(sys.stdout):
+        raise RequestInvalid("--output", "is needed: these are bytes, which a terminal cannot show")
     async with options.connect(options.profile) as client:
         if operation.page is not None:
             await _search(client, operation, query, options)
@@ -282,16 +283,14 @@ class _Members(tuple[tuple[str, object], ...]):
 def _check_members(given: object, read: object, place: str) -> None:
     """Reject a member that the Struct *read* does not have, and one that is given twice: the first would be dropped."""
     if isinstance(given, _Members):
-        names = None
-        if isinstance(read, Struct):
-            names = dict(zip(read.__struct_encode_fields__, read.__struct_fields__, strict=True))
+        known = dict(_members(read)) if isinstance(read, Struct) else None
         for name, times in Counter(name for name, _ in given).items():
-            if names is not None and name not in names:
+            if known is not None and name not in known:
                 raise RequestInvalid(f"{place}.{name}", f"is no member of {type(read).__name__}", "unknown")
             if times > 1:
                 raise RequestInvalid(f"{place}.{name}", f"is given {times} times", "twice")
         for name, value in given:
-            _check_members(value, None if names is None else getattr(read, names[name]), f"{place}.{name}")
+            _check_members(value, None if known is None else known[name], f"{place}.{name}")
     elif isinstance(given, list):
         entries = read if isinstance(read, list | tuple) else (None,) * len(given)
         for number, pair in enumerate(zip(given, entries, strict=True)):
@@ -306,12 +305,13 @@ class _Printed:
 
     def __init__(self, operation: AnyOperation, row: object, options: Namespace) -> None:
         self._names = [name for name in (options.columns or "").split(",") if name]
-        if unknown := [name for name in self._names if name not in set(_columns(row))]:
-            raise RequestInvalid("--columns", f"there is no {unknown[0]}; there are {', '.join(_columns(row))}")
+        every = list(_columns(inspect.type_info(row)))
+        if unknown := [name for name in self._names if name not in every]:
+            raise RequestInvalid("--columns", f"there is no {unknown[0]}; there are {', '.join(every)}")
         self._numbers = not operation.decimal_strings
         self._format = options.format
         self._kept: list[Row] = []
-        self._csv = csv_writer(self._names or list(_columns(row))) if self._format == "csv" else None
+        self._csv = csv_writer(self._names or every) if self._format == "csv" else None
 
     def add(self, row: object) -> None:
         if self._csv is not None:
@@ -369,11 +369,6 @@ def _print_one(printed: _Printed, value: object, options: Namespace) -> None:
     printed.end()
 
 
-def _check_output(options: Namespace) -> None:
-    if options.output is None and in_terminal(sys.stdout):
-        raise RequestInvalid("--output", "is needed: these are bytes, which a terminal cannot show")
-
-
 def _write(content: bytes, options: Namespace) -> None:
     if options.output is not None:
         Path(options.output).write_bytes(content)
@@ -381,25 +376,21 @@ def _write(content: bytes, options: Namespace) -> None:
         sys.stdout.buffer.write(content)
 
 
-def _columns(kind: object, place: str = "") -> Iterator[str]:
-    """Yield the names of what a Struct of *kind* holds, with those of the Structs in it (`paging.total`)."""
-    yield from _below(inspect.type_info(kind), place)
-
-
-def _below(info: inspect.Type, place: str) -> Iterator[str]:
+def _columns(info: inspect.Type, place: str = "") -> Iterator[str]:
+    """Yield the names of what a Struct holds, with those of the Structs in it (`paging.total`)."""
     struct = next((one.type for one in alternatives(info) if isinstance(one.type, inspect.StructType)), None)
     if struct is None or place.count(".") > _DEEPEST:
         yield place
     else:
         for member in struct.fields:
-            yield from _below(member.type, f"{place}.{member.encode_name}" if place else member.encode_name)
+            yield from _columns(member.type, f"{place}.{member.encode_name}" if place else member.encode_name)
 
 
 def _flat(value: object, place: str = "", *, deep: bool = False) -> Iterator[tuple[str, object]]:
     """Yield what *value* holds, by the names of `_columns`; with *deep*, also the entries of lists one by one."""
     if isinstance(value, Struct):
-        for name, on_wire in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True):
-            yield from _flat(getattr(value, name), f"{place}.{on_wire}" if place else on_wire, deep=deep)
+        for name, member in _members(value):
+            yield from _flat(member, f"{place}.{name}" if place else name, deep=deep)
     elif deep and isinstance(value, list | tuple):
         for number, entry in enumerate(value):
             yield from _flat(entry, f"{place}[{number}]", deep=deep)
@@ -407,12 +398,16 @@ def _flat(value: object, place: str = "", *, deep: bool = False) -> Iterator[tup
         yield place, value
 
 
+def _members(value: Struct) -> Iterator[tuple[str, object]]:
+    """Yield what *value* holds, by the names that the platform has for it."""
+    return zip(value.__struct_encode_fields__, astuple(value), strict=True)
+
+
 def _tidy(value: object) -> object:
     """Return *value* without the members that the platform did not send."""
     match value:
         case Struct():
-            names = zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
-            return {wire: _tidy(member) for name, wire in names if (member := getattr(value, name)) is not None}
+            return {name: _tidy(member) for name, member in _members(value) if member is not None}
         case list() | tuple():
             return [_tidy(entry) for entry in value]
         case _:
