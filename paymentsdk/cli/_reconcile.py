@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from paymentsdk.cli._arguments import count, file, pair, pairs
-from paymentsdk.cli._output import progress
+from paymentsdk.cli._output import Output, print_output, progress
 from paymentsdk.cli._parser import Commands, add_parser
 from paymentsdk.cli._words import counted
 from paymentsdk.errors import (
@@ -99,8 +99,8 @@ def _run(options: argparse.Namespace) -> int:
     except (PaymentsError, ImportError, OSError) as error:
         print(visible(f"paymentsdk: {error}"), file=sys.stderr)
         return _code_of(error)
-    print(msgspec.json.encode(_data(report)).decode() if options.json else "\n".join(_lines(report)))
-    return NOT_WHOLE if report.not_whole else SAME if report.is_same else DIFFERENT
+    code = NOT_WHOLE if report.not_whole else SAME if report.is_same else DIFFERENT
+    return print_output(Output(_data(report), list(_lines(report)), code), as_json=options.json)
 
 
 def _code_of(error: Exception) -> int:
@@ -270,7 +270,7 @@ def _lines(report: Report) -> Iterator[str]:
         yield f"{number:>9,}  {outcome.value}"
     if report.as_of is None:
         yield "each order is as it was when it was read: changes came faster than they could be read"
-    yield from (visible(str(one)) for one in report.not_whole)
+    yield from map(str, report.not_whole)
     if report.open_records:
         yield f"{counted(len(report.open_records), 'record')} open in the journal: paymentsdk journal recover"
     yield f"differences: {report.path}"

@@ -9,7 +9,8 @@ import sys
 import msgspec
 
 from paymentsdk.cli._demo.job import run
-from paymentsdk.cli._demo.report import Report, text
+from paymentsdk.cli._demo.report import lines
+from paymentsdk.cli._output import Output, print_output
 from paymentsdk.cli._words import counted
 from paymentsdk.errors import PaymentsError
 from paymentsdk.resources.orders import Order
@@ -27,12 +28,8 @@ def demonstrate(*, orders: int, concurrency: int, as_json: bool) -> int:
         report = asyncio.run(run(orders=orders, concurrency=concurrency, say=_say, show=_show))
     except PaymentsError as error:
         raise PaymentsError(f"the job came to its end early: {type(error).__name__}: {error}") from error
-    print(_json(report) if as_json else f"\n{text(report)}")
-    return 0 if report.clean else 1
-
-
-def _json(report: Report) -> str:
-    return msgspec.json.encode({"clean": report.clean, **msgspec.structs.asdict(report)}).decode()
+    data = {"clean": report.clean, **msgspec.structs.asdict(report)}
+    return print_output(Output(data, ["", *lines(report)], code=0 if report.clean else 1), as_json=as_json)
 
 
 def _say(line: str) -> None:

@@ -43,12 +43,8 @@ class Report(Struct, frozen=True, kw_only=True):
         return self.ledger.clean and self.search.clean
 
 
-def text(report: Report) -> str:
-    """Return *report* for people."""
-    return "\n".join(_lines(report))
-
-
-def _lines(report: Report) -> Iterator[str]:
+def lines(report: Report) -> Iterator[str]:
+    """Yield *report* for people."""
     yield f"{'':32}{'done':>6}{'seconds':>9}{'per second':>12}"
     for step in report.steps:
         rate = f"{step.done / step.seconds:,.0f}" if step.done > 1 else ""
