@@ -179,7 +179,7 @@ class PaymentsClient(Engine):
             for a moment. The client and all its copies share what they know of a seller.
 
     Raises:
-        RequestInvalid: A setting makes no sense.
+        RequestInvalid: A setting is invalid.
     """
 
     own_operations: ClassVar[tuple[Operation[Never, object], ...]] = ()
@@ -266,7 +266,7 @@ class PaymentsClient(Engine):
                 ignored.
 
         Raises:
-            RequestInvalid: A variable is missing or makes no sense.
+            RequestInvalid: A variable is missing or invalid.
         """
         base_url = masked(os.environ.get("PAYMENTSDK_BASE_URL"))
         if not base_url:
@@ -294,7 +294,7 @@ class PaymentsClient(Engine):
             **options: See `CallOptions`.
 
         Raises:
-            RequestInvalid: An option makes no sense.
+            RequestInvalid: An option is invalid.
         """
         if not options.keys() <= _CALL_OPTIONS:
             raise TypeError(f"with_options() has no option {', '.join(sorted(options.keys() - _CALL_OPTIONS))}")
@@ -427,7 +427,7 @@ class PaymentsClient(Engine):
             ordered: Yield in the order of the items, so that a slow call holds those behind it up; else as they end.
 
         Raises:
-            RequestInvalid: An argument makes no sense; raised here, not by the iterator.
+            RequestInvalid: An argument is invalid; raised here, not by the iterator.
         """
         from paymentsdk._engine.concurrent_map import check_map, concurrent_map
 

@@ -250,7 +250,7 @@ def fill_path(template: str, names: tuple[str, ...], values: Mapping[str, str]) 
     """
     for name in names or values:  # Where there are no names, any value is one too many.
         if name not in values or len(values) != len(names):
-            raise RequestInvalid("$path", f"expected the path values {', '.join(names) or 'none'}")
+            raise _wrong_argument(names, values)
         value = values[name]
         if not isinstance(value, str):
             raise RequestInvalid(f"$path.{name}", f"expected an id as text, got {type(value).__name__}")
@@ -259,3 +259,12 @@ def fill_path(template: str, names: tuple[str, ...], values: Mapping[str, str]) 
             raise RequestInvalid(f"$path.{name}", "an id has only letters, digits, '-', '_', '.' and '~'")
         template = template.replace(f"{{{name}}}", value)
     return template
+
+
+def _wrong_argument(names: tuple[str, ...], values: Mapping[str, str]) -> RequestInvalid:
+    """Say which argument is unknown, such as a misspelt option, or which value of the path is missing."""
+    for name in values:
+        if name not in names:
+            return RequestInvalid(name, "is not an argument of this operation")
+    missing = next(name for name in names if name not in values)
+    return RequestInvalid(f"$path.{missing}", "is missing: the path has to be complete")

@@ -45,7 +45,7 @@ def connect(name: str | None) -> PaymentsClient:
     found = profiles()
     if name not in found:
         reason = f"has no profile {name!r}; it has {', '.join(found) or 'none'}"
-        raise RequestInvalid(str(_file()), reason if _file().exists() else f"is not there, to have a profile {name!r}")
+        raise RequestInvalid(str(_file()), reason if _file().exists() else f"does not exist: no profile {name!r}")
     try:
         profile = msgspec.convert(found[name], _Profile)
     except msgspec.ValidationError as error:

@@ -92,8 +92,8 @@ async def reconcile(
         executor: Who walks the windows: `ProcessExecutor`, `DaskExecutor`, or this event loop.
 
     Raises:
-        RequestInvalid: An argument makes no sense, a row of the book cannot be, *out* holds the run of another
-            question or files of others, or another process works on it.
+        RequestInvalid: An argument or a row of the book is invalid, *out* holds a run with other arguments or files
+            of others, or another process works on it.
         OSError: Files cannot be written, as on a full disk. Make room, and call again.
         NotWhole: The date filter finds no order by its date, so nothing can be said at all. Single windows that are not
             whole are in the report.
@@ -164,7 +164,7 @@ async def walk(
     Raises:
         NotWhole: Windows could not be certified. This is the first; its notes name the others. Everything else is
             written. Call again to walk these windows again.
-        RequestInvalid: An argument makes no sense, *out* holds the run of another question or files of others, or
+        RequestInvalid: An argument is invalid, *out* holds a run with other arguments or files of others, or
             another process works on it.
         OSError: Files cannot be written, as on a full disk. Make room, and call again.
         ImportError: The extra `reconcile` is not installed.

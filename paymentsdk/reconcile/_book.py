@@ -50,13 +50,13 @@ _TEXT = _Type("VARCHAR", rf"VARCHAR|UUID|ENUM.*|{_WHOLE_NUMBER}", "must be a str
 _AMOUNT = _Type(
     f"DECIMAL({DIGITS},{DECIMALS})",
     rf"VARCHAR|DECIMAL\([0-9]+,([0-9]|1[0-8])\)|{_WHOLE_NUMBER}",
-    "must be decimals, whole numbers or strings such as 24.90, with up to 18 places: floats are not exact",
+    "must be a decimal, a whole number or a string such as 24.90, with up to 18 places (floats are not exact)",
     rf"-?[0-9]{{1,{DIGITS - DECIMALS}}}([.][0-9]{{1,{DECIMALS}}})?",
 )
 _MOMENT = _Type(
     "TIMESTAMP WITH TIME ZONE",
     "VARCHAR|TIMESTAMP WITH TIME ZONE|TIMESTAMPTZ_NS",
-    "must be moments with a time zone such as 2026-11-22T18:00:00Z",
+    "must be a moment with a time zone such as 2026-11-22T18:00:00Z",
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?(Z|[+-][0-9]{2}(:?[0-9]{2})?)",
 )
 _STATUS = _Type("VARCHAR", "VARCHAR|ENUM.*", f"must be one of {', '.join(sorted(STATES))}", "|".join(STATES))
@@ -229,7 +229,7 @@ def _load(database: DuckDBPyConnection, source: _Source) -> tuple[str, ...]:
             raise RequestInvalid(f"book.{name}", f"has no column {own}; there are {', '.join(found)}")
         # Without any value, a column of a data frame has no other type.
         if own in found and not re.fullmatch(f'{COLUMNS[name].accepts}|"NULL"', found[own]):
-            raise RequestInvalid(f"book.{name}", f"{COLUMNS[name].rule}, and is {found[own]}")
+            raise RequestInvalid(f"book.{name}", f"{COLUMNS[name].rule}, not {found[own]}")
     columns = [_column(name, own, found.get(own)) for name, own in names.items()]
     numbered = ("FROM (SELECT *, row_number() OVER () - 1 AS n_ FROM", source.function, ")")
     _run(database, " ".join(("CREATE TABLE book AS SELECT n_ AS n,", ", ".join(columns), *numbered)), source)
@@ -245,7 +245,7 @@ def _run(database: DuckDBPyConnection, statement: str, source: _Source) -> list[
         row, name, value = (*str(error).rpartition("book#")[2].split("#", 2), "", "")[:3]
         if name not in COLUMNS:
             raise _unreadable(error) from None
-        raise RequestInvalid(f"book[{row}].{name}", f"{COLUMNS[name].rule}, and is {value[:80]!r}") from None
+        raise RequestInvalid(f"book[{row}].{name}", f"{COLUMNS[name].rule}, not {value[:80]!r}") from None
     except engine.Error as error:
         raise _unreadable(error) from None
 

@@ -66,7 +66,7 @@ class Ledger:
         question: What the run is about, as text.
 
     Raises:
-        RequestInvalid: The directory holds the run of another question or something else, or another process works on
+        RequestInvalid: The directory holds a run with other arguments or something else, or another process works on
             it.
         OSError: The directory cannot be made. Methods raise it where the file cannot be written, as on a full disk.
     """
@@ -96,7 +96,7 @@ class Ledger:
             raise RequestInvalid("out", f"cannot be used: {error}") from None
         known = self._file.execute("SELECT question FROM run").fetchone()
         if known is not None and known[0] != question:
-            raise RequestInvalid("out", f"holds the run of another question: {known[0]}")
+            raise RequestInvalid("out", f"holds a run with other arguments; take another directory: {known[0]}")
         with self._transaction():
             if known is None:
                 self._file.execute("INSERT INTO run VALUES (?, NULL)", (question,))

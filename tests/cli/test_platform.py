@@ -154,7 +154,7 @@ def test_help_says_what_the_filters_mean(run):
         (["merchant-orders", "search", "--start", "-1"], "--start: "),
         (["merchant-orders", "search", "--columns", "id,colour"], "--columns: there is no colour; there are id, "),
         (["orders", "get", "../secrets"], "ORDER_ID: an id has only letters"),
-        (["orders", "get", "ORD1", "--profile", "shop"], "profiles.toml: is not there, to have a profile 'shop'"),
+        (["orders", "get", "ORD1", "--profile", "shop"], "profiles.toml: does not exist: no profile 'shop'"),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, list) else "",
 )

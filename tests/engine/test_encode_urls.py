@@ -162,8 +162,16 @@ async def test_ids_go_into_the_path_as_they_are(client, transport, value: str) -
     assert transport.requests[0].url.endswith(f"/v1/orders/{value}")
 
 
-@pytest.mark.parametrize("values", [{"a": "1", "c": "2"}, {"a": "1"}, {"b": "2"}, {"a": "1", "b": "2", "c": "3"}])
-async def test_every_placeholder_has_its_value(client, transport, values: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        ({"a": "1", "c": "2"}, "c: is not an argument of this operation"),
+        ({"a": "1"}, r"\$path.b: is missing"),
+        ({"b": "2"}, r"\$path.a: is missing"),
+        ({"a": "1", "b": "2", "c": "3"}, "c: is not an argument of this operation"),
+    ],
+)
+async def test_every_placeholder_has_its_value(client, transport, values: dict[str, str], complaint: str) -> None:
     """Of several values, none may be missing and none left over."""
     operation = declared(path="/x/{a}/y/{b}")
     transport.replies(Response(200, {}, b"{}"))
@@ -171,18 +179,22 @@ async def test_every_placeholder_has_its_value(client, transport, values: dict[s
     await client.call(operation, b="2", a="1")
 
     assert transport.requests[0].url.endswith("/x/1/y/2")
-    with pytest.raises(RequestInvalid, match=r"\$path: expected the path values a, b"):
+    with pytest.raises(RequestInvalid, match=complaint):
         await client.call(operation, **values)
 
 
-@pytest.mark.parametrize("values", [{}, {"id": "1"}, {"order_id": "1", "id": "1"}])
-async def test_the_values_of_a_path_are_those_that_it_names(client, values: dict[str, str]) -> None:
-    """A value that is missing or unknown is rejected."""
-    with pytest.raises(RequestInvalid, match=r"\$path: expected the path values order_id"):
+@pytest.mark.parametrize(
+    ("values", "place"), [({}, "$path.order_id"), ({"id": "1"}, "id"), ({"order_id": "1", "id": "1"}, "id")]
+)
+async def test_the_values_of_a_path_are_those_that_it_names(client, values: dict[str, str], place: str) -> None:
+    """A value that is missing or unknown is rejected, by its name."""
+    with pytest.raises(RequestInvalid) as rejected:
         await client.call(OPERATIONS["orders.get"], **values)
+
+    assert place == rejected.value.path
 
 
 async def test_an_operation_without_a_path_takes_no_values(client) -> None:
     """A value that no placeholder asks for is rejected."""
-    with pytest.raises(RequestInvalid, match="none"):
+    with pytest.raises(RequestInvalid, match="id: is not an argument of this operation"):
         await client.call(OPERATIONS["release_reports.disable_schedule"], id="1")

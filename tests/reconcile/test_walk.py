@@ -264,7 +264,7 @@ async def test_another_question_is_rejected(tmp_path: Path, other: dict) -> None
     """A directory belongs to one question: mixed, the rows of two would be those of neither."""
     await walked(Served(quiet(1)), tmp_path)
 
-    with pytest.raises(RequestInvalid, match="out: holds the run of another question"):
+    with pytest.raises(RequestInvalid, match="out: holds a run with other arguments"):
         await walked(Served(quiet(1)), tmp_path, **other)
 
 

@@ -230,7 +230,7 @@ async def test_a_misspelt_option_is_rejected(
     client: PaymentsClient, transport: MemoryTransport, write: Callable[[PaymentsClient], Awaitable[object]]
 ) -> None:
     """Dropped in silence, it would leave a write with a random key, or outside the journal: nothing is sent."""
-    with pytest.raises(RequestInvalid):
+    with pytest.raises(RequestInvalid, match=r"^(idempotency_kye|onec|idempotency_key): "):
         await write(client)
 
     assert not transport.requests
