@@ -42,7 +42,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built from a copy of the pages."""
     root = tmp_path_factory.mktemp("site")
     shutil.copytree(ROOT / "docs", root / "docs")
-    for name in ("mkdocs.yml", "CHANGELOG.md"):
+    for name in ("mkdocs.yml", "CHANGELOG.md", "SECURITY.md"):
         shutil.copy(ROOT / name, root)
     done = build(root)
     assert 0 == done.returncode, done.stdout + done.stderr
@@ -125,6 +125,15 @@ def test_every_page_is_one_that_a_reader_is_led_to(site: Path, pages: dict[str, 
     assert {item["location"].partition("#")[0] for item in items} <= named
 
 
+def test_every_page_is_in_the_navigation():
+    """Whoever reads the list at the side meets every page; the API has a list of its own."""
+    listed = re.findall(r"\]\(([\w./-]+\.md)\)", ROOT.joinpath("docs/NAV.md").read_text(encoding="utf-8"))
+    there = {path.relative_to(ROOT / "docs").as_posix() for path in ROOT.glob("docs/**/*.md")}
+
+    assert len(set(listed)) == len(listed)
+    assert {path for path in there if not path.startswith("api/")} == {*listed, "NAV.md"}
+
+
 def test_nothing_comes_from_elsewhere(pages: dict[str, str]):
     """The site works offline, and tells nobody who reads it: scripts, styles, fonts and pictures are its own."""
     loads = re.compile(
@@ -161,12 +170,12 @@ ASKED = {
     "install": "index.html#install",
     "getting started": "index.html#getting-started-tutorials",
     "expire": "how-to/qr-orders.html#when-an-order-expires-and-its-other-states",
-    "decimal amount": "how-to/qr-orders.html#amounts-decimals-in-one-currency",
-    "currency": "how-to/qr-orders.html#amounts-decimals-in-one-currency",
+    "decimal amount": "how-to/qr-orders.html#amounts-decimal-not-float-in-one-currency",
+    "currency": "how-to/qr-orders.html#amounts-decimal-not-float-in-one-currency",
     "refund": "tutorial/first-order.html#refund-a-part",
     "partial refund": "how-to/qr-orders.html#cancel-refund-partial-refund",
     "cancel": "how-to/qr-orders.html#cancel-refund-partial-refund",
-    "webhook": "how-to/qr-orders.html#wait-for-the-buyer-webhook-or-polling",
+    "webhook": "how-to/qr-orders.html#wait-for-the-buyer-payment-status-by-webhook-or-polling",
     "rate limit": "how-to/stay-below-a-rate-limit.html",
     "timeout": "how-to/run-in-a-service.html#timeouts-and-deadlines",
     "retry": "how-to/retry-safely.html",
@@ -203,7 +212,40 @@ ASKED = {
     "sync": "how-to/run-in-a-service.html#sync-code-calls-without-asyncio",
     "list orders": "how-to/qr-orders.html#list-orders-search-merchant-orders",
     "release notes": "explanation/versions.html#release-notes",
-    "verify webhook signature": "how-to/qr-orders.html#wait-for-the-buyer-webhook-or-polling",
+    "reconciliation": "how-to/reconcile-orders.html",
+    "payment status": "how-to/qr-orders.html#wait-for-the-buyer-payment-status-by-webhook-or-polling",
+    "how do I know if a payment went through": (
+        "how-to/qr-orders.html#wait-for-the-buyer-payment-status-by-webhook-or-polling"
+    ),
+    "payment declined": "how-to/test-your-code.html#test-error-responses-and-declined-payments",
+    "test card": "how-to/test-your-code.html#test-error-responses-and-declined-payments",
+    "void": "how-to/qr-orders.html#cancel-refund-partial-refund",
+    "list all orders": "how-to/qr-orders.html#list-orders-search-merchant-orders",
+    "float": "how-to/qr-orders.html#amounts-decimal-not-float-in-one-currency",
+    "installments": "how-to/checkout-and-wallet.html#send-a-buyer-to-the-checkout-preferences-installments",
+    "marketplace fee": "how-to/checkout-and-wallet.html#send-a-buyer-to-the-checkout-preferences-installments",
+    "capture": "reference/contract.html#what-there-is-no-operation-for",
+    "production": "how-to/go-live.html",
+    "go live": "how-to/go-live.html",
+    "environment variables": "how-to/go-live.html#environment-variables-and-credentials",
+    "pci": "how-to/go-live.html#what-you-need-not-do",
+    "docker": "how-to/run-in-a-service.html#over-https-or-between-containers-docker-kubernetes",
+    "django": "how-to/run-in-a-service.html#sync-code-calls-without-asyncio",
+    "graceful shutdown": "how-to/run-in-a-service.html#graceful-shutdown-sigterm",
+    "exponential backoff": "how-to/retry-safely.html#change-the-policy-attempts-back-off-jitter",
+    "disable retries": "how-to/retry-safely.html#change-the-policy-attempts-back-off-jitter",
+    "circuit breaker": "how-to/retry-safely.html#change-the-policy-attempts-back-off-jitter",
+    "is it safe to retry": "how-to/retry-safely.html",
+    "what happens when my process crashes": "how-to/survive-kill-9.html",
+    "connection pool": "how-to/choose-a-transport.html#limits-of-the-connection-pool",
+    "how long is a token valid": "how-to/tokens.html#when-an-access-token-expires",
+    "encryption": "how-to/tokens.html#keep-tokens-elsewhere",
+    "how many requests per second": "how-to/stay-below-a-rate-limit.html",
+    "how to report a bug": "how-to/when-something-is-wrong.html#when-you-need-help",
+    "security": "explanation/security.html",
+    "performance": "explanation/performance.html",
+    "cli": "reference/command-line.html",
+    "verify webhook signature": "how-to/qr-orders.html#wait-for-the-buyer-payment-status-by-webhook-or-polling",
 }
 
 
