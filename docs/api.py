@@ -6,8 +6,11 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Iterator
+from enum import Enum
 from functools import cache
 from types import ModuleType
+
+from msgspec import Struct
 
 import paymentsdk
 from docs.describe import opening
@@ -65,8 +68,8 @@ def pages() -> Iterator[tuple[str, str]]:
 def grouped(module: ModuleType) -> dict[str, list[str]]:
     """Return the names of a module by the page on which they stand."""
     if module is not paymentsdk:
-        # Classes first, then functions, then what has no docstring of its own.
-        names = sorted(module.__all__, key=lambda name: (rank(getattr(module, name)), name))
+        own = module.__name__.rpartition(".")[2]
+        names = sorted(module.__all__, key=lambda name: (name.lower() != own, rank(getattr(module, name)), name))
         return {module.__name__: names} if names else {}
     groups: dict[str, list[str]] = {title: [] for title in [*GROUPS.values(), OTHERS]}
     for name in module.__all__:
@@ -76,8 +79,10 @@ def grouped(module: ModuleType) -> dict[str, list[str]]:
 
 
 def rank(value: object) -> int:
-    """Return where a value stands on its page: classes before functions before constants."""
-    return 0 if inspect.isclass(value) else 1 if inspect.isroutine(value) else 2
+    """Return where a value stands on its page: first what is called, then what only holds something, then constants."""
+    if inspect.isclass(value):
+        return 2 if issubclass(value, (Struct, Enum, Exception, dict)) else 0
+    return 1 if inspect.isroutine(value) else 3
 
 
 def entry(module: ModuleType, name: str) -> str:
