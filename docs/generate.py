@@ -47,7 +47,7 @@ responses, and [Why a failed write has three outcomes](../explanation/why-three-
 Import the classes of the parts of a body from the same module as the class of the body."""
 
 ABOUT_RESPONSES = """\
-Every member can be `None`, except the `id` or access token without which a value has no meaning. Members that the
+Every field can be `None`, except the `id` or access token without which a value has no meaning. Fields that the
 platform adds later are ignored; values that it adds to a list of values are kept as they come. Amounts are exact
 `Decimal`s, moments are `datetime`s with a zone."""
 
@@ -181,7 +181,7 @@ def tables(operation: Operation[object, object]) -> Iterator[str]:
     if operation.body is not None:
         optional = "" if operation.body_required else "; can be left out"
         yield f"Body: {code(f'{operation.body.__module__}.{operation.body.__name__}')}{optional}."
-        yield table(["Member", "Type", "Required", "Meaning"], members(operation.body))
+        yield table(["Field", "Type", "Required", "Meaning"], members(operation.body))
     if operation.query is not None:
         yield "Filters, beside the options of every search (`WalkOptions`):"
         position = [code("offset"), code("limit")]
@@ -202,7 +202,7 @@ def responses() -> str:
     results = dict.fromkeys(map(response_of, OPERATIONS.values()))
     for result in results:
         parts += [f"## {result.__name__}", f"`{result.__module__}.{result.__name__}`: {opening(result.__doc__)}"]
-        parts.append(table(["Member", "Type", "Meaning"], ([row[0], row[1], row[3]] for row in members(result))))
+        parts.append(table(["Field", "Type", "Meaning"], ([row[0], row[1], row[3]] for row in members(result))))
     return "\n\n".join(parts)
 
 
@@ -278,7 +278,7 @@ def control() -> str:
     rows.append([asked("GET", "events"), EVENTS, ""])
     parts = ["# Control API of the sandbox", ABOUT_CONTROL, table(["Request", "What it does", "Body"], rows)]
     for name, body in bodies.items():
-        parts += [f"## {name}", opening(body.__doc__), table(["Member", "Type", "Required", "Meaning"], members(body))]
+        parts += [f"## {name}", opening(body.__doc__), table(["Field", "Type", "Required", "Meaning"], members(body))]
     return "\n\n".join(parts)
 
 
@@ -305,7 +305,7 @@ def policies() -> str:
 
 def faults() -> str:
     """Write what a fault can be."""
-    rules = table(["Member", "Type", "Required", "Meaning"], members(FaultRule))
+    rules = table(["Field", "Type", "Required", "Meaning"], members(FaultRule))
     rows = ([code(name), effect.words, ", ".join(map(code, effect.members))] for name, effect in EFFECTS.items())
     return "\n\n".join(
         ["# Faults: fault injection", ABOUT_FAULTS, rules, "## Effects", table(["Effect", "", "Takes"], rows)]

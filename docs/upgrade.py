@@ -14,7 +14,7 @@ BEFORE = Path(__file__).with_name("public_names_0.1.txt")
 #: Names that became others, and are not found by their last part.
 RENAMED = {
     "paymentsdk.resources.common.AnswerStruct": "paymentsdk.resources.common.ResponseStruct",
-    "paymentsdk.resources.common.ByName": "every request and response takes its members by name",
+    "paymentsdk.resources.common.ByName": "every request and response takes its fields by name",
     "paymentsdk.sandbox.Happening": "paymentsdk.sandbox.ClockEvent",
     "paymentsdk.sandbox.Refused": "paymentsdk.sandbox.Rejected",
     "paymentsdk.sandbox.SandboxClock": "paymentsdk.sandbox.Clock",
@@ -38,7 +38,7 @@ or two; a type checker finds every one. What 0.2 adds is in the [changelog](../c
   as before until 0.3.
 - **`search(limit=, offset=)` is `search(page_size=, start=)`**. `limit` was the size of a page; it now raises
   `RequestInvalid`. `--limit N` of the command line is another thing: at most N rows in all.
-- **Structs take their members by name only**: `Party(1)` is a `TypeError`. By position, an amount could become a
+- **Structs take their fields by name only**: `Party(1)` is a `TypeError`. By position, an amount could become a
   reference.
 - **A status in a response is a union with `str`** for type checkers: a `match` over it needs a last case.
 

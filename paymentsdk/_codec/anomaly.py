@@ -20,24 +20,24 @@ class DecodingError(ValueError):
 
 
 class Anomaly(Struct, frozen=True):
-    """A member of a response that did not follow the contract.
+    """A field of a response that did not follow the contract.
 
     A response has at most 100 of them, and one more that counts the rest: its `value` is their number. Never among the
-    rest are entries of lists that are missing from the result, and the first member that the response to a write was to
+    rest are entries of lists that are missing from the result, and the first field that the response to a write was to
     be identified by. A response with more than 10,000 missing entries is rejected.
     """
 
     path: str
     """Its place, such as `$.results[3].debit_date`."""
     value: object
-    """The member as it came, read from JSON."""
+    """The field as it came, read from JSON."""
     reason: str
     """What was wrong, and what was done about it."""
     dropped: bool = False
     """Whether it could not be repaired, and is missing from the result."""
 
 
-#: A place in a response: `$`, or that of what is around it, and the name of a member or the number of an entry there.
+#: A place in a response: `$`, or that of what is around it, and the name of a field or the number of an entry there.
 #: Only what is told of a place is spelt out: of most of a hundred thousand, nothing is.
 Place: TypeAlias = "str | tuple[Place, str | int]"
 

@@ -130,7 +130,7 @@ class ResponseDecoder(Generic[R]):
     def _repair(self, body: bytes) -> tuple[R, tuple[Anomaly, ...]]:
         """Return what can be read of *body*, and report the rest."""
         if self._empty and body.strip() in _EMPTY:
-            found = Anomaly("$", "", "the body is empty; every member is unset")
+            found = Anomaly("$", "", "the body is empty; every field is unset")
             return self._type(), () if self._documented and not body else (found,)
         reports = Reports(self._essential)
         value = self._repaired(body, reports)

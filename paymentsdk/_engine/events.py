@@ -139,7 +139,7 @@ def anomalies_found(operation: str, anomalies: Sequence[Anomaly]) -> None:
         logger.warning("%s: %s: %s", operation, anomaly.path, anomaly.reason, extra=extra)
     if more := anomalies[MOST_LINES:]:
         extra = {"payments_operation": operation, "payments_path": more[0].path}
-        logger.warning("%s: %d more members, from %s on", operation, len(more), more[0].path, extra=extra)
+        logger.warning("%s: %d more fields, from %s on", operation, len(more), more[0].path, extra=extra)
 
 
 def _log(level: int, message: str, attempt: AttemptEnded) -> None:

@@ -2,7 +2,7 @@
 
 Bytes left on a connection become the response to the next request, and a shifted response can be a success of another
 call. Each write declares what its response repeats; what is present has to agree. A response that repeats nothing is
-accepted only while it has no member that its type does not declare, and then says so by an `Anomaly`.
+accepted only while it has no field that its type does not declare, and then says so by an `Anomaly`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _equal(asked: object, echoed: object) -> bool | None:
 
 
 class Echo(Struct, frozen=True):
-    """A member of the response that repeats one of the request."""
+    """A field of the response that repeats one of the request."""
 
     member: str
     """Its path in the response, such as `total_amount`; `[]` stands for each entry of a list, as in
@@ -49,7 +49,7 @@ class Echo(Struct, frozen=True):
     lists are compared entry by entry; each entry of a list with a single value; a single value may repeat any entry."""
     agrees: Callable[[Never, Never], bool | None] = _equal
     """Compares what was asked for (`None` if unset) with what came (never `None`). Returns `None` if that says nothing.
-    If it raises, the member counts as not compared, and the result has an `Anomaly`. Equality by default."""
+    If it raises, the field counts as not compared, and the result has an `Anomaly`. Equality by default."""
     always: str | tuple[str, ...] | None = None
     """What it is in every response to this operation, or the texts that it can be, in place of `of` and `agrees`."""
     fallback: bool = False
@@ -64,7 +64,7 @@ class Echo(Struct, frozen=True):
 class Addition(Struct, frozen=True):
     """The list of the response to which the write adds one entry, such as the refunds of an order.
 
-    At least one entry has to agree with the body on the members that both have, and its `id` must not have been in the
+    At least one entry has to agree with the body on the fields that both have, and its `id` must not have been in the
     response to a call of this client with another key.
     """
 
@@ -178,7 +178,7 @@ class Identity:
         raw = _object(content)
         declared: tuple[str, ...] = getattr(value, "__struct_encode_fields__", ())
         if _is_error(raw, declared):
-            return Comparison(mismatch="the response has the members of an error")
+            return Comparison(mismatch="the response has the fields of an error")
         if compared.agreed:
             return compared
         for echo in self._fallback:
@@ -187,7 +187,7 @@ class Identity:
                 return Comparison(mismatch=why)
         if (member := next(_undeclared(raw, value, "$"), None)) is not None:
             return Comparison(
-                mismatch=f"nothing in the response repeats the request, and {member} is not one of its members"
+                mismatch=f"nothing in the response repeats the request, and {member} is not one of its fields"
             )
         found = Anomaly("$", None, "unidentified response: nothing in it repeats the request")
         return structs.replace(compared, anomalies=(*compared.anomalies, found))
@@ -264,7 +264,7 @@ def _check_member(path: str, cls: type | None, where: str) -> None:
     parent, _, name = path.replace("[]", "").rpartition(".")
     holder = _type_at(parent, cls) if parent else cls
     if name not in getattr(holder, "__struct_fields__", ()):
-        raise RequestInvalid("echoes", f"{path!r} is not a member of {where}")
+        raise RequestInvalid("echoes", f"{path!r} is not a field of {where}")
 
 
 def _type_at(path: str, cls: type | None) -> type | None:

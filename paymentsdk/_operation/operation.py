@@ -48,7 +48,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class PageShape(Struct, frozen=True, kw_only=True):
-    """Names the members of a search response that hold its rows and its position; ``paging.total`` is a nested one."""
+    """Names the fields of a search response that hold its rows and its position; ``paging.total`` is a nested one."""
 
     items: str
     """The rows; a walk recognises a repeated row by its `id`."""
@@ -154,7 +154,7 @@ class Operation(Generic[B, R]):
     in_doubt: str = OutcomeUnknown.in_doubt
     """What to do when nobody knows the outcome of a write without a key: the contract has no operation to find out."""
     empty_response: bool = False
-    """A 2xx without a body is a success, also where `status` is not 204, which never has one. All members of the result
+    """A 2xx without a body is a success, also where `status` is not 204, which never has one. All fields of the result
     need a default then."""
     authenticated: bool = True
     """The call carries a bearer token."""
@@ -198,7 +198,7 @@ class Operation(Generic[B, R]):
             try:
                 self.result()
             except TypeError:
-                reason = "has members without a default, which a response without a body cannot have"
+                reason = "has fields without a default, which a response without a body cannot have"
                 raise RequestInvalid(f"{self.name}.result", reason) from None
         check_name(self.key_header, f"{self.name}.key_header")
         if self.key_header.lower() in RESERVED - {KEY_HEADER.lower()}:

@@ -286,7 +286,7 @@ def _check_members(given: object, read: object, place: str) -> None:
         known = dict(_members(read)) if isinstance(read, Struct) else None
         for name, times in Counter(name for name, _ in given).items():
             if known is not None and name not in known:
-                raise RequestInvalid(f"{place}.{name}", f"is no member of {type(read).__name__}", "unknown")
+                raise RequestInvalid(f"{place}.{name}", f"is not a field of {type(read).__name__}", "unknown")
             if times > 1:
                 raise RequestInvalid(f"{place}.{name}", f"is given {times} times", "twice")
         for name, value in given:

@@ -44,7 +44,7 @@ __all__ = [
 
 
 class OpenEnum(StrEnum):
-    """Named values of a member whose list may grow.
+    """Named values of a field whose list may grow.
 
     A value that the contract does not name is kept as it came, so that a running service goes on: it becomes a member
     of the class that equals its text. Compare with ``==``; only named values are the same object each time.
@@ -62,21 +62,21 @@ class OpenEnum(StrEnum):
 
 if TYPE_CHECKING:
     E = TypeVar("E", bound=OpenEnum)
-    #: A member of a response whose values are those of an `OpenEnum`, or any other text. To type checkers it is
+    #: A field of a response whose values are those of an `OpenEnum`, or any other text. To type checkers it is
     #: a union with ``str``: a ``match`` over the named values alone is not exhaustive, since the platform may send
     #: others. When a program runs, the value is always of the enum: msgspec takes no union of it with ``str``.
     Open: TypeAlias = E | str
 else:
 
     class Open:
-        """A member of a response that is one of an enum's values, or one that the contract does not name (yet)."""
+        """A field of a response that is one of an enum's values, or one that the contract does not name (yet)."""
 
         def __class_getitem__(cls, kind: type[OpenEnum]) -> type[OpenEnum]:
             return kind
 
 
 class KeywordOnlyMeta(StructMeta):
-    """Makes Structs whose members are given by name alone: given by position, an amount could become a reference.
+    """Makes Structs whose fields are given by name alone: given by position, an amount could become a reference.
 
     A metaclass, since msgspec does not hand this option down to subclasses.
     """
@@ -157,7 +157,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 def require(condition: object, path: str, reason: str, rule: str = "value") -> None:
-    """Reject a request Struct that breaks a rule across its members.
+    """Reject a request Struct that breaks a rule across its fields.
 
     Raises:
         RequestInvalid: *condition* is false.

@@ -76,7 +76,7 @@ class CustomerAddress(RequestStruct):
 
 
 class CustomerRequest(RequestStruct):
-    """A customer to create (4.8). The contract does not say which members are required."""
+    """A customer to create (4.8). The contract does not say which fields are required."""
 
     email: Annotated[str, Meta(pattern=_EMAIL)] | None = None
     """Identifies the customer: the platform has one per email and seller. One `@`, and a domain with a dot."""
@@ -135,9 +135,9 @@ class Customer(ResponseStruct):
     default_card: Id | None = None
     """The id of the card that is used by default; `None` if there is none or it was not sent."""
     cards: tuple[Metadata, ...] | None = None
-    """Their cards. The members of a card are not part of the contract."""
+    """Their cards. The fields of a card are not part of the contract."""
     addresses: tuple[Metadata, ...] | None = None
-    """Their addresses. The members are not part of the contract."""
+    """Their addresses. The fields are not part of the contract."""
     live_mode: bool | None = None
     """Whether this is a real customer, not a test one."""
 

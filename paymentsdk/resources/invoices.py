@@ -179,7 +179,7 @@ class Invoices(Resource):
         """Search invoices by subscription, payment or payer (4.2). Nothing is sent before the first row is asked for.
 
         Args:
-            **search: The members of `InvoiceFilters` and of `WalkOptions`.
+            **search: The fields of `InvoiceFilters` and of `WalkOptions`.
 
         Raises:
             RequestInvalid: A filter is unknown, empty or of the wrong type, or an option is out of bounds.

@@ -401,7 +401,7 @@ class MerchantOrders(Resource):
         """Search the orders of the last 90 days (4.7). Nothing is sent before the first row is asked for.
 
         Args:
-            **search: The members of `MerchantOrderFilters` and of `WalkOptions`.
+            **search: The fields of `MerchantOrderFilters` and of `WalkOptions`.
 
         Raises:
             RequestInvalid: A filter is unknown, empty or of the wrong type, or an option is out of bounds.

@@ -32,7 +32,7 @@ __all__ = [
 #: What the contract gives for ``expires_in``, in seconds: 180 days. The client never assumes it.
 DEFAULT_LIFETIME = 15_552_000
 
-#: The member that holds what each type of grant is given for.
+#: The field that holds what each type of grant is given for.
 GRANTED_BY = {"authorization_code": "code", "refresh_token": "refresh_token"}
 
 # A hash may be followed by marks between underscores; the separator itself is never part of it.

@@ -155,7 +155,7 @@ else:
 
 
 class OrderRequestStruct(RequestStruct, forbid_unknown_fields=True):
-    """Base of what goes to the Orders API, which rejects members that it does not know."""
+    """Base of what goes to the Orders API, which rejects fields that it does not know."""
 
 
 class QRConfigRequest(OrderRequestStruct):
@@ -264,7 +264,7 @@ class OrderRequest(OrderRequestStruct):
     """An order to create (4.10).
 
     Raises:
-        RequestInvalid: A rule between the members is broken. Rules of single members are checked by the call.
+        RequestInvalid: A rule between the fields is broken. Rules of single fields are checked by the call.
     """
 
     external_reference: Annotated[str, Meta(min_length=1, max_length=64, pattern=_REFERENCE)]
@@ -451,7 +451,7 @@ class Transactions(ResponseStruct):
 
 
 class TypeResponse(ResponseStruct):
-    """The members that come with the type of an order."""
+    """The fields that come with the type of an order."""
 
     qr_data: str | None = None
     """The text to show as a QR code; only with the modes `dynamic` and `hybrid`."""
@@ -518,7 +518,7 @@ class IntegrationData(ResponseStruct):
 
 
 class Order(ResponseStruct):
-    """An order as the platform has it. The response to a refund may hold only the members that changed."""
+    """An order as the platform has it. The response to a refund may hold only the fields that changed."""
 
     id: RequiredId
     """`ORD` and 26 characters; the other operations need it."""
@@ -588,7 +588,7 @@ _BAD_PATH = settling(400, "invalid_path_param", "the format of order_id is inval
 _NOT_FOUND = settling(404, "order_not_found", "order_id matches no order")
 _KEY_LENGTH = settling(400, "invalid_idempotency_key_length", "the X-Idempotency-Key is longer than the platform takes")
 _NO_BODY = (
-    settling(400, "unsupported_properties", "the body has a member that is not supported; detail names it"),
+    settling(400, "unsupported_properties", "the body has a field that is not supported; detail names it"),
     ErrorCode(400, "bad_request", "a field is unsupported or invalid"),
     settling(400, "property_type", "a field has the wrong type, or the JSON is malformed"),
 )

@@ -91,7 +91,7 @@ class AutoRecurring(ResponseStruct):
 
 
 class PaymentMethodsAllowed(ResponseStruct):
-    """What a subscriber may pay with. The members of the entries are not part of the contract; ``id`` is usual."""
+    """What a subscriber may pay with. The fields of the entries are not part of the contract; ``id`` is usual."""
 
     payment_types: tuple[Metadata, ...] | None = None
     """The kinds of methods; empty for all; `None` if not sent."""
@@ -211,7 +211,7 @@ class Plans(Resource):
         """Search plans (4.6). Nothing is sent before the first row is asked for.
 
         Args:
-            **search: The members of `PlanFilters` and of `WalkOptions`.
+            **search: The fields of `PlanFilters` and of `WalkOptions`.
 
         Raises:
             RequestInvalid: A filter is unknown, empty or of the wrong type, or an option is out of bounds.

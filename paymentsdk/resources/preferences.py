@@ -1,4 +1,4 @@
-"""Checkout preferences (4.3): what a buyer is asked to pay, and how, with the extra members of every industry.
+"""Checkout preferences (4.3): what a buyer is asked to pay, and how, with the extra fields of every industry.
 
 A part that has the same members in the request and in the response is one Struct, without ``Request`` in its name.
 """
@@ -352,7 +352,7 @@ class PreferenceRequest(RequestStruct):
     """A preference to create (4.3). Only ``items`` is required.
 
     Raises:
-        RequestInvalid: A rule between the members is broken. Rules of single members are checked by the call.
+        RequestInvalid: A rule between the fields is broken. Rules of single fields are checked by the call.
     """
 
     items: Annotated[list[PreferenceItemRequest], Meta(min_length=1)]
@@ -544,7 +544,7 @@ class BackURLs(ResponseStruct):
 
 
 class Preference(ResponseStruct):
-    """A preference as the platform has it. The members that are not listed here are those of the request."""
+    """A preference as the platform has it. The fields that are not listed here are those of the request."""
 
     id: RequiredId
     """The id of the preference: `<collector_id>-<uuid>`."""
@@ -638,7 +638,7 @@ CREATE: Operation[PreferenceRequest, Preference] = Operation(
     errors=(
         ErrorCode(400, "collector_does_not_comply_with_current_regulation", "the seller's identity must be validated"),
         # Not in the contract, which has no code for most members: `invalid_items` would blame what is as it should be.
-        ErrorCode(400, "bad_request", "a member that has no code of its own breaks a rule; the cause names it"),
+        ErrorCode(400, "bad_request", "a field that has no code of its own breaks a rule; the cause names it"),
         ErrorCode(400, "invalid_collector_id", "collector_id is invalid"),
         ErrorCode(400, "invalid_sponsor_id", "sponsor_id is not an active user"),
         ErrorCode(400, "invalid_collector_email", "the collector is not the owner of collector_email"),
@@ -652,7 +652,7 @@ CREATE: Operation[PreferenceRequest, Preference] = Operation(
         ErrorCode(400, "invalid_marketplace_fee", "marketplace_fee must not be above the total amount"),
         ErrorCode(400, "invalid_id", "the preference id was not found"),
         ErrorCode(400, "invalid_access_token", "access denied"),
-        ErrorCode(400, "invalid_shipments", "a member of shipments, such as cost, has the wrong type"),
+        ErrorCode(400, "invalid_shipments", "a field of shipments, such as cost, has the wrong type"),
         ErrorCode(400, "invalid_binary_mode", "binary_mode must be a boolean"),
         ErrorCode(
             400,

@@ -56,7 +56,7 @@ class InternalManagement(ResponseStruct):
 
 
 class ReleaseReport(ResponseStruct):
-    """A report about released money. Any member can be missing: the response to a deletion may have no body at all."""
+    """A report about released money. Any field can be missing: the response to a deletion may have no body at all."""
 
     id: Id | None = None
     """The id of the report; `None` if not sent."""
@@ -118,7 +118,7 @@ class ReleaseReports(Resource):
         """Disable the automatic generation of release reports (4.9). Doing it twice does no harm.
 
         Returns:
-            The report with the status ``deleted``, or one without any member where the platform responds with no body.
+            The report with the status ``deleted``, or one without any field where the platform responds with no body.
 
         Raises:
             AuthenticationFailed: The token is not valid.

@@ -53,7 +53,7 @@ __all__ = [
 
 
 class SubMerchant(RequestStruct):
-    """The merchant that a payment is forwarded for. The members of ``phone`` are not part of the contract."""
+    """The merchant that a payment is forwarded for. The fields of ``phone`` are not part of the contract."""
 
     sub_merchant_id: Id | None = None
     """The seller's own id for the merchant; optional."""
@@ -271,7 +271,7 @@ CREATE: Operation[WalletPaymentRequest, WalletPayment] = Operation(
     errors=(
         # The contract names these two by their status alone; the first code is the one that the Orders API has for it.
         ErrorCode(400, "empty_required_header", "the X-Idempotency-Key header is missing"),
-        ErrorCode(400, "bad_request", "a member is missing or breaks a rule"),
+        ErrorCode(400, "bad_request", "a field is missing or breaks a rule"),
         UNAUTHORIZED,
         # Not named by the contract: what a key can meet, as the Orders API says it.
         KEY_USED,

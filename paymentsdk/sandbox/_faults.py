@@ -25,7 +25,7 @@ _DETAILS = frozenset(name for effect in EFFECTS.values() for name in effect.memb
 
 
 class FaultRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One rule: it counts the requests that match ``operation`` and ``tenant``; the other members pick which it hits.
+    """One rule: it counts the requests that match ``operation`` and ``tenant``; the other fields pick which it hits.
 
     Raises:
         ValueError: There is no such effect, or it does not take a detail that is given.

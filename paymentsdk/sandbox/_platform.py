@@ -246,7 +246,7 @@ class Platform:
         """Make a plan of *tenant*.
 
         Raises:
-            ValueError: A member of *request* has a value that it may not have.
+            ValueError: A field of *request* has a value that it may not have.
         """
         # Structs check nothing when Python makes them, and nobody could subscribe to a plan with a billing day of 99.
         msgspec.convert(msgspec.to_builtins(request, builtin_types=(Decimal,)), type(request))

@@ -251,7 +251,7 @@ class Sandbox:
         """Make another seller, with credentials and a context of their own.
 
         Args:
-            **options: The members of `TenantRequest`: ``country``, ``external_pos_ids``, ``marketplace``,
+            **options: The fields of `TenantRequest`: ``country``, ``external_pos_ids``, ``marketplace``,
                 ``scope``, ``redirect_uri``, ``compliant``, ``cash_withdrawals``, ``discount_promises``, ``policies``,
                 ``client_id``.
 
@@ -264,7 +264,7 @@ class Sandbox:
         """Make a plan of *tenant* (the first seller by default): the platform has no operation that does.
 
         Raises:
-            ValueError: A member of *request* has a value that it may not have.
+            ValueError: A field of *request* has a value that it may not have.
         """
         return self.platform.create_plan(tenant or self.tenant, request)
 

@@ -52,7 +52,7 @@ class TenantRequest(ControlStruct):
 
 
 class TenantOptions(TypedDict, total=False):
-    """The members of `TenantRequest`, as keywords."""
+    """The fields of `TenantRequest`, as keywords."""
 
     country: str
     external_pos_ids: Sequence[str]

@@ -105,7 +105,7 @@ async def _an_empty_store_has_no_pair(make_store: MakeStore) -> None:
 
 @_case(TokenStore)
 async def _a_pair_is_kept_whole(make_store: MakeStore) -> None:
-    """Another process loads all four members as they were saved, also where some are ``None``, or long."""
+    """Another process loads all four fields as they were saved, also where some are ``None``, or long."""
     long = structs.replace(_PAIR, access_token=_ACCESS * 200, refresh_token=_GRANT * 200)
     for pair in (_PAIR, TokenPair(access_token=_BARE), long):
         await make_store().save(pair)

@@ -335,7 +335,7 @@ async def test_the_log_counts_the_rows_that_are_missing(make_client, caplog) -> 
 
     assert 250 == len(result.anomalies)
     assert 101 + 1 == len(said)
-    assert "invoices.search: 149 more members, from $.results[101] on" == said[-1]
+    assert "invoices.search: 149 more fields, from $.results[101] on" == said[-1]
 
 
 async def test_the_log_is_silent_by_default(play, capfd) -> None:

@@ -56,12 +56,12 @@ def declare(*echoes: Echo, addition: Addition | None = None, retry: RetryClass =
 
 WRONG = [
     (lambda: declare(Echo("id", of="{order_id}")), "{order_id} is not a placeholder of the path"),
-    (lambda: declare(Echo("reference")), "'reference' is not a member of the result"),
-    (lambda: declare(Echo("name", of="title")), "'title' is not a member of the body"),
-    (lambda: declare(Echo("lines[].code", of="lines[].sku")), "'lines[].code' is not a member of the result"),
-    (lambda: declare(Echo("lines[].sku", of="lines[].code")), "'lines[].code' is not a member of the body"),
-    (lambda: declare(addition=Addition("refunds")), "'refunds' is not a member of the result"),
-    (lambda: declare(addition=Addition("lines")), "'id' is not a member of lines"),
+    (lambda: declare(Echo("reference")), "'reference' is not a field of the result"),
+    (lambda: declare(Echo("name", of="title")), "'title' is not a field of the body"),
+    (lambda: declare(Echo("lines[].code", of="lines[].sku")), "'lines[].code' is not a field of the result"),
+    (lambda: declare(Echo("lines[].sku", of="lines[].code")), "'lines[].code' is not a field of the body"),
+    (lambda: declare(addition=Addition("refunds")), "'refunds' is not a field of the result"),
+    (lambda: declare(addition=Addition("lines")), "'id' is not a field of lines"),
     (lambda: declare(addition=Addition("lines"), retry=RetryClass.UNKEYED), "needs an operation that takes a key"),
 ]
 

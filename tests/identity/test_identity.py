@@ -114,7 +114,7 @@ async def test_a_response_that_nothing_identifies_is_accepted_with_an_anomaly_or
     assert "1" == str(minimal.value.id)
     assert "$" in [one.path for one in minimal.anomalies if one.reason.startswith("unidentified response")]
     assert isinstance(more, OutcomeUnknown)
-    assert "$.frequency is not one of its members" in more.reason
+    assert "$.frequency is not one of its fields" in more.reason
 
 
 #: The responses of other operations about the same basket.
@@ -175,8 +175,8 @@ OTHERS: list[tuple[str, object, str]] = [
     ("orders.refund", {"id": "ORD1", "transactions": {"refunds": [{"id": "R", "amount": "6"}]}}, "refunds"),
     ("orders.refund", {"id": "ORD1", "transactions": {"refunds": [{"id": "R", "transaction_id": "PAY2"}]}}, "refunds"),
     ("orders.refund", {"id": "ORD1", "transactions": {"refunds": [{"id": "R", "amount": "NaN"}]}}, "amount"),
-    ("orders.cancel", {"id": "ORD1", "message": "locked"}, "members of an error"),
-    ("customers.create", {"id": "1", "email": "ann@example.com", "status": 502}, "members of an error"),
+    ("orders.cancel", {"id": "ORD1", "message": "locked"}, "fields of an error"),
+    ("customers.create", {"id": "1", "email": "ann@example.com", "status": 502}, "fields of an error"),
 ]  # fmt: skip
 
 

@@ -79,7 +79,7 @@ def _check_lengths(body: Struct, place: str = "") -> None:
 
 
 def _code_of(operation: Operation[object, object], error: RequestInvalid) -> str:
-    """Return the number of the member that is to blame (spec: Errors, Customer creation)."""
+    """Return the number of the field that is to blame (spec: Errors, Customer creation)."""
     place, kind = error.path.removeprefix("$").removeprefix("."), error.rule
     if not place:
         return "118" if kind in {"syntax", "object"} else "125"
@@ -110,7 +110,7 @@ NOUN = Noun(
         "103": "a phone, identification or address that is not an object",
         "104": f"a string of more than {MAX_TEXT} characters",
         "118": "a body that is not a JSON object",
-        "125": "no email, or any other member of the wrong type",
+        "125": "no email, or any other field of the wrong type",
         "128": "an email other than test_payer_ and digits, under the policy test_emails=test_payer",
     },
 )

@@ -144,7 +144,7 @@ def _sorted(found: list[Plan], member: object, criteria: str) -> list[Plan]:
     if criteria not in {"asc", "desc"}:
         raise Rejected(400, "bad-request", details=("criteria: is asc or desc",))
     if member is not None and member not in SORTABLE:
-        raise Rejected(400, "bad-request", details=("sort: names no member of a plan",))
+        raise Rejected(400, "bad-request", details=("sort: names no field of a plan",))
     if member is not None:
         # In a pair, as `None` compares with neither the numbers nor the texts of others.
         found = sorted(found, key=lambda plan: ((value := getattr(plan, str(member))) is None, wire_form(value)))
@@ -167,7 +167,7 @@ NOUN = Noun(
             operation=plans.SEARCH,
             handle=search,
             magic=MagicValue("q"),
-            causes={"bad-request": "a limit below 1, an offset below 0, a sort that names no member"},
+            causes={"bad-request": "a limit below 1, an offset below 0, a sort that names no field"},
         ),
     ],
     schemas={

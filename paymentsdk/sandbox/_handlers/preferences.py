@@ -197,7 +197,7 @@ def _within(begin: datetime | None, now: datetime, end: datetime | None) -> bool
 
 
 def _code_of(operation: Operation[object, object], error: RequestInvalid) -> str:
-    """Return the code of the member that is to blame (spec: Errors, Preference creation)."""
+    """Return the code of the field that is to blame (spec: Errors, Preference creation)."""
     member = re.split(r"[.\[]", error.path.removeprefix("$").removeprefix("."))[0]
     if not member and error.rule == "required":  # The items: a preference needs nothing else.
         member = "items"
@@ -210,7 +210,7 @@ NOUN = Noun(
     code_of=_code_of,
     causes={
         **{code: f"`{member}` of the wrong form" for member, code in _CODES.items()},
-        "bad_request": "any member that is not named below and breaks a rule",
+        "bad_request": "any field that is not named below and breaks a rule",
         "invalid_access_token": "no valid token, under the policy denied_preference_status=400",
         "collector_does_not_comply_with_current_regulation": "a tenant made with compliant=false",
         "invalid_sponsor_id": "a sponsor_id that is not a positive number",

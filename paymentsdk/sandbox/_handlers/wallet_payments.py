@@ -99,7 +99,7 @@ def _outcome(body: WalletPaymentRequest) -> str:
 NOUN = Noun(
     name="wallet_payments",
     handlers=[Handler(operation=wallet_payments.CREATE, handle=create, magic=MagicValue("payer.token"))],
-    causes={"bad_request": "no transaction_amount, or a member that breaks a rule"},
+    causes={"bad_request": "no transaction_amount, or a field that breaks a rule"},
     required=lambda policies: {
         WalletChargeRequest.__name__: ["transaction_amount"] if policies.wallet_amount == "required" else []
     },
