@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from paymentsdk._paging.pager import REMEMBERED
 from paymentsdk.resources import OPERATIONS
 
 ROOT = Path(__file__).parents[2]
+PERFORMANCE = "docs/explanation/performance.md"
 MIB = 1024 * 1024
 
 
@@ -71,3 +73,20 @@ def test_the_pauses_of_the_gate_end_at_a_second() -> None:
 def test_another_number_is_not_found() -> None:
     """Negative control: a page does not say what is not so."""
     assert f"For {2 * HOLD:g} seconds" not in words_of("docs/explanation/flow-control.md")
+
+
+def measured(contestant: str) -> str:
+    """Return the least and the most that a call of *contestant* has cost, beside bare aiohttp."""
+    tables = re.findall(
+        r"<!-- table: bench_call(?:_tls)? -->.*?<!-- end", (ROOT / PERFORMANCE).read_text(encoding="utf-8"), re.DOTALL
+    )
+    rows = [row for table in tables for row in re.findall(rf"^\| {contestant} \|(.*)$", table, re.MULTILINE)]
+    ratios = [float(ratio) for row in rows for ratio in re.findall(r"\((\d+\.\d+)\)", row)]
+    return f"{min(ratios):.1f} to {max(ratios):.1f} times"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/how-to/choose-a-transport.md"])
+@pytest.mark.parametrize("contestant", ["paymentsdk", "paymentsdk, http11"])
+def test_what_a_call_costs_is_what_was_measured(page: str, contestant: str) -> None:
+    """Whoever measures anew finds the pages that sum it up."""
+    assert re.search(measured(contestant).replace(" times", r"( times)?"), words_of(page))

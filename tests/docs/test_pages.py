@@ -6,7 +6,8 @@ Each page is one test. Its blocks run in order:
   tests is run by pytest, on its own. A remark behind a ``print`` is what it prints, unless it is a sentence.
 - ``console`` (lines after ``$``) and ``bash``: commands of ``paymentsdk`` are executed, servers until they tell their
   address. Any other command has to be in `ELSEWHERE`. What is shown below a command is what it prints.
-- ``json`` and ``toml``: parsed. ``text``: left alone. No other language is allowed, so that no block slips through.
+- ``json`` and ``toml``: parsed; below ``<!-- file: name -->``, they are that file for the commands that follow.
+  ``text``: left alone. No other language is allowed, so that no block slips through.
 
 A block that only works against the real platform stands below ``<!-- not run: the reason -->``; Python is then compiled
 all the same.
@@ -54,19 +55,21 @@ LONGEST = 150
 _FENCE = re.compile(r"(?P<indent> *)(?P<fence>`{3,}|~{3,})(?P<language>\S*)(?P<more>.*)")
 _PRINTED = re.compile(r"^ *print\(.*\)  # (.*(?:\.\.\.|[^.\n]))$", re.MULTILINE)
 _EXCUSE = re.compile(r"<!-- not run: \S.* -->")
+_FILE = re.compile(r"<!-- file: ([\w.-]+) -->")
 _LINK = re.compile(r"(?<!`)\[[^\]]*\]\((?P<target>[^)\s]+)[^)]*\)")
 _HEADING = re.compile(r"#{1,6} +(?P<title>.+?)(?: +#+)?$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block of a page; *line* is that of its first line."""
+    """A fenced block of a page; *line* is that of its first line, *file* what a reader saves it as."""
 
     page: Path
     line: int
     language: str
     text: str
     excused: bool
+    file: str = ""
 
     def __str__(self) -> str:
         return f"{self.page.name}:{self.line}"
@@ -88,7 +91,8 @@ def blocks_of(page: Path) -> Iterator[Block]:
         else:
             pytest.fail(f"{page.name}:{number}: the block has no end")
         text = textwrap.dedent("\n".join(body)) + "\n"
-        yield Block(page, number + 1, opening["language"], text, excused=bool(_EXCUSE.fullmatch(above)))
+        file = found[1] if (found := _FILE.fullmatch(above)) else ""
+        yield Block(page, number + 1, opening["language"], text, excused=bool(_EXCUSE.fullmatch(above)), file=file)
         above = ""
 
 
@@ -130,6 +134,8 @@ class Reader:
         """Do what *block* says, and see that it works as it says."""
         if block.language not in self._do:
             pytest.fail(f"{block}: blocks are one of {', '.join(self._do)}, not {block.language!r}")
+        if block.file:
+            self._directory.joinpath(block.file).write_text(block.text, encoding="utf-8")
         if not block.excused:
             self._do[block.language](block)
         elif block.language == "python":
