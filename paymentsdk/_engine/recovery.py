@@ -70,9 +70,9 @@ class Backoff:
 
     def stayed_open(self, record: Record, platform_time: float | None) -> None:
         """Note that *record* was tried, and is still open."""
-        in_time = timing(record, platform_time) is Timing.IN_TIME
+        is_over = timing(record, platform_time) is Timing.TOO_LATE
         _, before = self._pauses.get(record.key, (0.0, self._every / 2))
-        pause = min(2 * before, self.LONGEST if in_time else self.LONGEST_AFTER)
+        pause = min(2 * before, self.LONGEST_AFTER if is_over else self.LONGEST)
         self._pauses[record.key] = self._now() + pause, pause
 
 
@@ -138,16 +138,16 @@ class Recovery:
     def _can_send(self, record: Record) -> bool:
         """Whether this client can make the request of *record*: what it cannot is left to another, and not held."""
         sender = self._senders.get(record.seller)
-        if sender is None or not record.recoverable:
-            return False
-        try:
-            sender.prepare(record)
-        except ValueError as error:  # A `RequestInvalid`, or bytes that are no JSON.
-            why = describe(error) if isinstance(error, RequestInvalid) else str(error)
-            self._add_problem(f"{record.name}: {why}")
-            self._put_off(record)
-            return False
-        return True
+        if sender is not None and record.recoverable:
+            try:
+                sender.prepare(record)
+            except ValueError as error:  # A `RequestInvalid`, or bytes that are no JSON.
+                why = describe(error) if isinstance(error, RequestInvalid) else str(error)
+                self._add_problem(f"{record.name}: {why}")
+            else:
+                return True
+        self._put_off(record)
+        return False
 
     def _put_off(self, record: Record) -> None:
         """Note that *record* was tried, and is still open."""

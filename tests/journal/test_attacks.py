@@ -97,12 +97,20 @@ class World:
         self.clock = FakeClock()
         self.platform = EchoingPlatform(self.clock)
 
-    def connect(self, handler: object = None, journal: Callable[..., SQLiteJournal] = SQLiteJournal) -> PaymentsClient:
+    def connect(
+        self,
+        handler: object = None,
+        journal: Callable[..., SQLiteJournal] = SQLiteJournal,
+        token: str | None = TOKEN,
+        **settings: object,
+    ) -> PaymentsClient:
         kept = journal(self.path, now=self.clock.now)
-        transport = MemoryTransport(handler or self.platform)
-        return PaymentsClient(
-            TOKEN, base_url=URL, journal=kept, clock=self.clock, transport=transport, retry=RetryPolicy(attempts=2)
-        )
+        settings = {
+            "transport": MemoryTransport(handler or self.platform),
+            "retry": RetryPolicy(attempts=2),
+            **settings,
+        }
+        return PaymentsClient(token, base_url=URL, journal=kept, clock=self.clock, **settings)
 
     async def rows(self) -> list[Record]:
         journal = SQLiteJournal(self.path, now=self.clock.now)
@@ -387,6 +395,21 @@ async def test_each_pause_of_a_record_that_stays_open_is_twice_the_last(world: W
             await until(lambda: len(times) >= 7)
 
     assert [5, 10, 20, 40, 60, 60] == [round(after - before) for before, after in pairwise(times)][:6]
+
+
+@pytest.mark.control("paymentsdk._engine.recovery.Recovery._put_off", lambda self, record: None)
+async def test_a_record_of_nobody_is_tried_less_often_too(world: World, until, caplog) -> None:
+    """Where nobody has credentials for its account, that is not said at every turn, and others do not wait for it."""
+    world.platform.fail = lambda _: Response(503)
+    async with world.connect(token=None, accounts={"gone": TOKEN}) as client:
+        with pytest.raises(OutcomeUnknown):
+            await client.account("gone").orders.create(order(), once="table-7/1")
+    begun = world.clock.monotonic()
+    async with world.connect() as client, client.recovery(every=5):
+        await until(lambda: world.clock.monotonic() >= begun + 600)
+
+    said = [record for record in caplog.records if "gone" in record.message]
+    assert 10 <= len(said) <= 15
 
 
 async def test_a_defect_does_not_end_the_recovery(world: World, until, monkeypatch, caplog) -> None:
