@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeAlias, TypeGuard, TypeVar
 
 from paymentsdk._secrets import masked
 from paymentsdk._validate import check_seconds
-from paymentsdk.errors import RequestInvalid, install_extra, visible
+from paymentsdk.errors import RequestInvalid, install_extra, tellable, visible
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -116,7 +116,7 @@ class Postgres:
         try:
             library = import_module("asyncpg")
         except ImportError:
-            raise ImportError(f"PostgreSQL needs asyncpg: {install_extra('postgres')}") from None
+            raise tellable(ImportError(f"PostgreSQL needs asyncpg: {install_extra('postgres')}")) from None
         connect: Callable[..., Awaitable[Connection]] = library.connect
         # `str`: the library hands it to the parser of the standard library.
         ends = {"statement_timeout": f"{1000 * ((longest or self.timeout) + _GRACE):.0f}"}
@@ -299,11 +299,12 @@ class Lane(Generic[A, B]):
         for job in jobs:
             if not job.future.done():
                 # Each its own, outside of the handler: the library's error has values in its frames.
-                job.future.set_exception(self._unavailable(_why(failure)) if is_error(failure) else failure)
+                job.future.set_exception(self._unavailable(reason_of(failure)) if is_error(failure) else failure)
 
 
-def _why(error: Exception) -> str:
-    return visible(str(error) or f"{type(error).__name__}: it took too long")
+def reason_of(error: Exception) -> str:
+    """Return what *error* says in its first line: what follows may be the row that the server has rejected."""
+    return visible(str(error).partition("\n")[0] or f"{type(error).__name__}: it took too long")
 
 
 def is_dsn(text: object) -> TypeGuard[str]:

@@ -41,10 +41,13 @@ import os
 from collections.abc import Sequence
 from datetime import datetime
 from traceback import walk_tb
+from typing import TypeVar
 
 from msgspec import Struct
 
 from paymentsdk._resume_point import ResumePoint
+
+E = TypeVar("E", bound=Exception)
 
 __all__: list[str] = []  # Public at the top level, which is where to import them from.
 
@@ -474,6 +477,8 @@ _BY_STATUS: dict[int, type[APIError]] = {
 }
 
 _SERVER_ERROR = 500
+#: Marks an error; see `tellable`.
+_TELLABLE = "_paymentsdk_tellable"
 #: Codes of a rejection whose class says more than their status does.
 _BY_CODE: dict[str, type[APIError]] = {"idempotency_key_already_used": IdempotencyConflict}
 
@@ -485,6 +490,12 @@ def error_class(status: int, code: str | None) -> type[APIError]:
     return _BY_CODE.get(code or "") or _BY_STATUS.get(status, APIError)
 
 
+def tellable(error: E) -> E:
+    """Return *error*, which is none of this package's classes, marked as one whose text holds no credential."""
+    setattr(error, _TELLABLE, True)
+    return error
+
+
 def describe(error: Exception) -> str:
     """Say what *error* was, in words that hold no credential.
 
@@ -494,6 +505,8 @@ def describe(error: Exception) -> str:
     """
     if isinstance(error, NoAnswer | NotSent):
         return error.reason
+    if getattr(error, _TELLABLE, False):
+        return visible(str(error))
     if isinstance(error, PaymentsError):
         return str(error)
     *_, (frame, line) = walk_tb(error.__traceback__)

@@ -21,11 +21,21 @@ from paymentsdk._auth.token_store import (
     file_lock,
     fingerprint,
 )
-from paymentsdk._postgres import Connection, ForeignTableError, Lane, Line, Postgres, is_error, is_passing, schema
+from paymentsdk._postgres import (
+    Connection,
+    ForeignTableError,
+    Lane,
+    Line,
+    Postgres,
+    is_error,
+    is_passing,
+    reason_of,
+    schema,
+)
 from paymentsdk._private_file import make_private
 from paymentsdk._secrets import masked
 from paymentsdk._validate import Seal, check_seals
-from paymentsdk.errors import RequestInvalid, visible
+from paymentsdk.errors import RequestInvalid, tellable
 
 T = TypeVar("T")
 Row: TypeAlias = Sequence[object]
@@ -162,6 +172,7 @@ class _File:
             return self._run_unnamed(statement, values)
         except sqlite3.Error as error:
             error.args = (f"{self._path}: {error}",)
+            tellable(error)  # No statement has a value in it.
             raise
 
     def _run_unnamed(self, statement: str, values: dict[str, object]) -> Sequence[Row]:
@@ -296,7 +307,7 @@ async def _fetch_each(
         except Exception as error:
             if is_passing(error) or not is_error(error):
                 raise
-            found.append(_not_done(visible(str(error))))  # Of this statement alone.
+            found.append(_not_done(reason_of(error)))  # Of this statement alone.
     return found
 
 
@@ -305,11 +316,11 @@ async def _prepare(connection: Connection) -> None:
         "CREATE TABLE paymentsdk_token (name text PRIMARY KEY, pair bytea, refresh_began float8, refresh_of text)"
     )
     if why := await schema(connection, "paymentsdk_token", "paymentsdk tokens 1", statement):
-        raise ForeignTableError(why)
+        raise tellable(ForeignTableError(why))
 
 
 def _not_done(why: str) -> ConnectionError:
-    return ConnectionError(f"PostgreSQL: {why}")
+    return tellable(ConnectionError(f"PostgreSQL: {why}"))
 
 
 async def _told(work: Awaitable[T]) -> T:
@@ -325,5 +336,5 @@ async def _told(work: Awaitable[T]) -> T:
     except Exception as error:
         if not is_error(error) or isinstance(error, ImportError):
             raise
-        why = str(error)
+        why = reason_of(error)
     raise _not_done(why)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import sqlite3
 import stat
@@ -16,7 +17,15 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from paymentsdk import PaymentsClient, PostgresTokenStore, RequestInvalid, SQLiteTokenStore, TokenPair
+from paymentsdk import (
+    PaymentsClient,
+    PostgresTokenStore,
+    RefreshFailed,
+    RequestInvalid,
+    SQLiteTokenStore,
+    TokenPair,
+    TokenStore,
+)
 from paymentsdk._auth import database_stores
 from paymentsdk._postgres import Postgres
 from tests.auth.platform import Platform
@@ -220,6 +229,58 @@ async def test_a_server_that_is_away_is_an_error(tmp_path: Path) -> None:
         assert failed.value.__context__ is None
         assert SECRET not in str(failed.value)
     assert SECRET not in f"{store!r}"
+
+
+async def damaged_file(tmp_path: Path, dsn: str) -> TokenStore:
+    """A file that is none of SQLite."""
+    (tmp_path / "tokens.db").write_bytes(b"no database at all, " * 9)
+    return SQLiteTokenStore(tmp_path / "tokens.db", "shop-1")
+
+
+async def nobody_listens(tmp_path: Path, dsn: str) -> TokenStore:
+    """The server is away."""
+    return PostgresTokenStore(f"postgresql://me:{SECRET}@127.0.0.1:{free_port()}/db", "shop-1", timeout=0.2)
+
+
+async def anothers_table(tmp_path: Path, dsn: str) -> TokenStore:
+    """The table is that of another program."""
+    other = await asyncpg.connect(dsn)
+    await other.execute("CREATE TABLE paymentsdk_token (id int)")
+    await other.close()
+    return PostgresTokenStore(dsn, "shop-1")
+
+
+async def strict_table(tmp_path: Path, dsn: str) -> TokenStore:
+    """Somebody has added a rule to the table: of what breaks it, the server shows the whole row."""
+    store, other = PostgresTokenStore(dsn, "shop-1"), await asyncpg.connect(dsn)
+    await store.load()
+    await other.execute("ALTER TABLE paymentsdk_token ADD CHECK (refresh_began IS NULL)")
+    await other.close()
+    return store
+
+
+@pytest.mark.control("paymentsdk._auth.database_stores.tellable", lambda error: error)
+@pytest.mark.parametrize(
+    ("trouble", "reason"),
+    [
+        (damaged_file, r"/tokens\.db: file is not a database\Z"),
+        (nobody_listens, "PostgreSQL: .*Connect call failed"),
+        (anothers_table, "paymentsdk_token is 'of another program'"),
+        (strict_table, 'PostgreSQL: new row for relation "paymentsdk_token" violates check constraint "[a-z_]+"$'),
+    ],
+)
+async def test_a_call_says_why_the_store_failed(
+    tmp_path: Path, dsn: str, make_client, trouble: Callable[..., Awaitable[TokenStore]], reason: str
+) -> None:
+    """In the words of the database, without a row that it shows, and without a password: a person has to repair it."""
+    store = await trouble(tmp_path, dsn)
+    client = make_client(TokenPair(access_token="APP_USR-1", refresh_token="spent", expires_at=0.0), store=store)
+
+    with pytest.raises(RefreshFailed) as failed:
+        await client.orders.get("ORD1")
+
+    assert re.search(reason, failed.value.reason)
+    assert SECRET not in f"{failed.value} {failed.value!r}"
 
 
 async def test_who_has_lost_the_lock_spends_no_token(postgres: Server, dsn: str) -> None:
