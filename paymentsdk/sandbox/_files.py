@@ -11,7 +11,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 #: Of the tables. A change of them, or of a document that older ones cannot be read as, is another schema.
-SCHEMA = 3
+SCHEMA = 4
 
 
 def check_file(connection: sqlite3.Connection) -> bool:

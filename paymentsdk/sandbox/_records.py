@@ -294,7 +294,6 @@ MERCHANT_ORDERS = Table(
         "items": lambda r: "".join(f"\n{item.id}\n" for item in r.merchant_order.items or () if item.id is not None),
     },
     dates=("date_created", "last_updated"),
-    kind="status",
 )
 CUSTOMERS = Table("customers", Customer, key=lambda c: c.id, columns={"email": lambda c: (c.email or "").lower()})
 REPORTS = Table("reports", ReportRecord, key=lambda r: str(r.user_id), columns={})

@@ -12,15 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from decimal import localcontext
-from functools import partial
 from typing import Any, NoReturn, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
 
 from paymentsdk import money
-from paymentsdk.sandbox._buckets import Buckets, Period, period_of
-from paymentsdk.sandbox._conditions import Condition, beyond
+from paymentsdk.sandbox._conditions import Condition
 from paymentsdk.sandbox._files import SCHEMA, check_file, naming, read_kept
 from paymentsdk.sandbox._snapshots import Snapshots, copy_in_steps
 from paymentsdk.sandbox._table import EPOCH, MICROSECOND, Documents, Table, as_column, as_columns
@@ -40,6 +38,11 @@ CREATE TABLE due (seq INTEGER PRIMARY KEY, at INTEGER, tenant INTEGER, kind TEXT
 CREATE INDEX due_at ON due (at, seq);
 CREATE TABLE settings (name TEXT PRIMARY KEY, value BLOB);
 """
+
+#: Moments that differ in these bits of their microseconds are 2.4 hours apart at most.
+_BITS = 33
+#: Counts that are remembered, if nothing is written.
+_MOST_COUNTS = 50
 
 
 class SavedResponse(Struct, frozen=True, kw_only=True):
@@ -91,6 +94,9 @@ class Store:
         self._ends = False
         self._inside = False
         self._after: list[Callable[[], None]] = []
+        self._counts: dict[tuple[object, ...], int] = {}
+        self._counted_at = 0
+        """How many rows had been written when they were counted."""
         self._own: set[str] = set()
         """The tables of `Documents` that are there for sure."""
         self._path = path
@@ -168,6 +174,7 @@ class Store:
                 with localcontext(money.EXACTLY):
                     yield
             except BaseException:
+                self._counts.clear()
                 self._own.clear()
                 with suppress(sqlite3.OperationalError):  # On a full disk SQLite has rolled back by itself.
                     self._connection.execute("ROLLBACK")
@@ -239,12 +246,7 @@ class Store:
 
         Equal ones in *order* come in the order of their making; with *shuffle*, in another for each number.
         """
-        conditions = as_columns(conditions)
-        period = period_of(conditions, table.dates, table.kind) if shuffle is None else None
-        if period and period.date == order:
-            period, offset = self._buckets(table, tenant).skip(period, offset, descending=descending)
-            conditions = period.conditions()
-        where, values = table.where(tenant, conditions)
+        where, values = table.where(tenant, as_columns(conditions))
         way = "DESC" if descending else "ASC"
         # Knuth's multiplier spreads neighbours; the number decides where they go.
         ties = f"seq {way}" if shuffle is None else f"(seq + {int(shuffle)}) * 2654435761 % 4294967296"
@@ -268,32 +270,32 @@ class Store:
         """Return how many documents meet all *conditions*, and *since*, a lower bound that moves with the clock."""
         bound, conditions = as_columns([since] if since else []), as_columns(conditions)
         with self._lock:
-            if period := period_of([*conditions, *bound], table.dates, table.kind):
-                return self._buckets(table, tenant).number(period)
-            if bound and (period := period_of(conditions, table.dates, table.kind)):  # By the other date.
-                old = self._number(table, tenant, beyond(bound[0], conditions))
-                return self._buckets(table, tenant).number(period) - old
-            return self._number(table, tenant, [*conditions, *bound])
+            if not bound:
+                return self._remembered(table, tenant, conditions)
+            # What moves with the clock is counted anew, up to a moment that stands for hours.
+            [(date, how, begin)] = bound
+            edge = ((cast(int, begin) >> _BITS) + 1) << _BITS
+            # After a plus SQLite looks at no index: it is to go by the date.
+            others: list[Condition] = [(f"+{name}", comparison, value) for name, comparison, value in conditions]
+            near = self._number(table, tenant, [(date, how, begin), (date, "<", edge), *others])
+            return near + self._remembered(table, tenant, [*conditions, (date, ">=", edge)])
+
+    def _remembered(self, table: Table[D], tenant: int | None, conditions: Sequence[Condition]) -> int:
+        """Count the documents that meet *conditions*, once until something is written: a walk asks at every page."""
+        changes = self._connection.total_changes
+        if self._counted_at != changes or len(self._counts) >= _MOST_COUNTS:
+            self._counted_at = changes
+            self._counts.clear()
+        asked = (table.name, tenant, *conditions)
+        if asked not in self._counts:
+            self._counts[asked] = self._number(table, tenant, conditions)
+        return self._counts[asked]
 
     def _number(self, table: Table[D], tenant: int | None, conditions: Sequence[Condition]) -> int:
         """Count the documents that meet *conditions*, whose values are as columns have them."""
         where, values = table.where(tenant, conditions)
         [(number,)] = self._rows(f"SELECT COUNT(*) FROM {table.name}{where}", values)
         return int(number)
-
-    def _buckets(self, table: Table[D], tenant: int | None) -> Buckets:
-        def whole(period: Period, inner: range, way: str) -> list[tuple[int, int]]:
-            # No seller is all of them.
-            sellers = "tenant" if tenant is None else int(tenant)
-            values = [period.date, inner.start, inner.stop, *(value for *_, value in period.others)]
-            return self._rows(
-                f"SELECT bucket, sum(rows) FROM {table.name}_buckets WHERE tenant = {sellers} AND date = ? "
-                f"AND bucket >= ? AND bucket < ?{' AND kind = ?' * len(period.others)} "
-                f"GROUP BY bucket ORDER BY bucket {way}",
-                values,
-            )
-
-        return Buckets(partial(self._number, table, tenant), whole)
 
     def append(self, tenant: int, line: bytes) -> None:
         """Write a line of the ledger; no line is ever changed."""
@@ -380,6 +382,7 @@ class Store:
             if not check_file(copy):
                 raise sqlite3.DatabaseError("it is empty")
             copy.backup(self._connection)
+            self._counts.clear()
             self._own.clear()
 
     def _rows(self, statement: str, values: Sequence[object]) -> list[Any]:

@@ -12,7 +12,6 @@ from typing import Generic, TypeVar
 import msgspec
 from msgspec import Struct
 
-from paymentsdk.sandbox._buckets import create_buckets
 from paymentsdk.sandbox._conditions import Condition
 
 D = TypeVar("D", bound=Struct)
@@ -31,7 +30,6 @@ class Table(Generic[D]):
         key: Its identifier; unique among all sellers.
         columns: What searches look at, taken from the document.
         dates: The columns that searches sort by and bound; what has no date is found by none, and has no other either.
-        kind: The column of few values that searches by dates look at; with it, their rows are kept in buckets.
         rebase_links: Returns a document with links that lead to the address, where the sandbox is now.
     """
 
@@ -45,7 +43,6 @@ class Table(Generic[D]):
         key: Callable[[D], str],
         columns: Mapping[str, Callable[[D], object]],
         dates: Sequence[str] = (),
-        kind: str | None = None,
         rebase_links: Callable[[D, str], D] | None = None,
     ) -> None:
         self.name = name
@@ -53,7 +50,6 @@ class Table(Generic[D]):
         self.key = key
         self.columns = columns
         self.dates = dates
-        self.kind = kind
         self.decode: Callable[[bytes], D] = msgspec.json.Decoder(form).decode
         names = ("tenant", "key", *columns, "document")
         changes = ", ".join(f"{one} = excluded.{one}" for one in names[2:])
@@ -78,7 +74,6 @@ class Table(Generic[D]):
                     f"CREATE INDEX {name}_{one} ON {name} (tenant, {', '.join(by)}) WHERE {one} IS NOT NULL;"
                     for one, by in indexes.items()
                 ),
-                *([create_buckets(name, dates, kind)] if kind else ()),
             ]
         )
 

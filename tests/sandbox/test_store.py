@@ -178,18 +178,17 @@ class Dated(Struct, frozen=True):
 
 
 def dates_table() -> Table[Dated]:
-    """A table of which SQLite keeps buckets."""
+    """A table of documents with two dates."""
     return Table(
         "dates",
         Dated,
         key=lambda one: one.name,
         columns={"colour": lambda one: one.colour, "at": lambda one: one.at, "seen": lambda one: one.seen},
         dates=("at", "seen"),
-        kind="colour",
     )
 
 
-#: Buckets are 2.4 hours; these lie within one, over many, and on none. Rows lie on the hours.
+#: Counts are remembered from each 2.4 hours on; these lie within one, over many, and on none. Rows lie on the hours.
 PERIODS = (
     [("at", ">=", NOW + timedelta(hours=1)), ("at", "<=", NOW + timedelta(hours=2))],
     [("at", ">", NOW + timedelta(hours=1)), ("at", "<", NOW + timedelta(hours=2))],
@@ -219,12 +218,8 @@ def written(chance: Random, store: Store, table: Table[Dated], rows: int) -> Non
             store.restore("earlier")
 
 
-@pytest.mark.control(
-    "paymentsdk.sandbox._buckets.Buckets.skip", lambda self, period, offset, *, descending: (period, 0)
-)
-@pytest.mark.control("paymentsdk.sandbox._buckets.Buckets.number", lambda self, period: 5)
-@pytest.mark.control("paymentsdk.sandbox._store.beyond", lambda bound, conditions: [bound, *conditions])
-def test_buckets_count_and_find_what_is_there():
+@pytest.mark.control("paymentsdk.sandbox._store.Store._remembered", lambda self, table, tenant, conditions: 5)
+def test_a_search_by_dates_counts_and_finds_what_is_there():
     """Each search by dates, of a seller or of all, has the rows and the number that a look at each row gives."""
     table, chance, wrong, numbers = dates_table(), Random(9), [], set()
     store = Store([table])
@@ -233,8 +228,7 @@ def test_buckets_count_and_find_what_is_there():
         for hours, tenant, descending in product((-1, 12), (1, None), (False, True)):
             since = ("at", ">=", NOW + timedelta(hours=hours))
             options = {"order": chance.choice(["at", "seen"]), "descending": descending}
-            # With a condition more it is no search by dates alone.
-            rows = store.find(table, tenant, [*conditions, since, ("colour", "<>", "blue")], **options)
+            rows = store.find(table, tenant, [*conditions, since], **options)
             number = store.count(table, tenant, conditions, since=since)
             numbers.add(number)
             for offset in {0, 1, 3, number // 2, number - 1, number, number + 1}:
@@ -246,34 +240,38 @@ def test_buckets_count_and_find_what_is_there():
     assert len(numbers) > 10
 
 
-@pytest.mark.control(
-    "paymentsdk.sandbox._buckets.Buckets.number", lambda self, period: self._count(period.conditions())
-)
-@pytest.mark.control(
-    "paymentsdk.sandbox._buckets.Buckets.skip", lambda self, period, offset, *, descending: (period, offset)
-)
-def test_no_page_of_a_search_by_dates_looks_at_every_row():
-    """Neither the first nor one in the middle: ten times the rows in the same days are hardly more work."""
-    steps: list[int] = []
-    done = []
-    for rows in (300, 3_000):
-        table = dates_table()
-        store = Store([table])
+@pytest.mark.control("paymentsdk.sandbox._store._MOST_COUNTS", 0)
+def test_a_walk_is_counted_once(store):
+    """Not at each of its pages, as the clock goes on: only once something was written, or hours have passed."""
+    dated, steps, asked = dates_table(), [], []
+    store = Store([dated])
+    with closing(store):
         with store.transaction():
-            for number in range(rows):
-                at = NOW + timedelta(minutes=number * 9_000 / rows)
-                store.put(table, 1, Dated(str(number), "red", at, at))
-        period = [("at", ">", NOW), ("at", "<", NOW + timedelta(days=5)), ("colour", "=", "red")]
+            for number in range(1_000):
+                store.put(dated, 1, Dated(str(number), "red", NOW + timedelta(minutes=number), None))
         store._connection.set_progress_handler(lambda: steps.append(1), 1)
-        total = store.count(table, 1, period, since=("at", ">=", NOW))
-        done.append(len(steps))
-        store.find(table, 1, period, order="at", limit=10, offset=total // 2)
-        done.append(len(steps) - done[-1])
-        steps.clear()
-        store.close()
+        for minutes in (0, 0, 1, 300):
+            begun = len(steps)
+            count = store.count(dated, 1, [("colour", "=", "red")], since=("at", ">", NOW + timedelta(minutes=minutes)))
+            assert 999 - minutes == count
+            asked.append(len(steps) - begun)
 
-    assert done[2] < 2 * done[0]
-    assert done[3] < 2 * done[1]
+    assert asked[0] > 4 * asked[1]
+    assert asked[0] > 4 * asked[2]
+    assert asked[3] > 4 * asked[2]
+
+
+@pytest.mark.control("paymentsdk.sandbox._store._MOST_COUNTS", 1_000)
+def test_no_more_than_fifty_counts_are_remembered(store):
+    """Whoever asks for one after the other is no reason to remember them all."""
+    store.put(THINGS, 1, Thing("a", "colour 7"))
+    found, kept = [], []
+    for number in range(260):
+        found.append(store.count(THINGS, 1, [("colour", "=", f"colour {number % 130}")]))
+        kept.append(len(store._counts))
+
+    assert [7, 137] == [number for number, one in enumerate(found) if one]
+    assert 50 == max(kept)
 
 
 def test_documents_are_found_and_sorted(store):
