@@ -13,7 +13,6 @@ import hashlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from decimal import Decimal
 from typing import TypeAlias
 
 import msgspec
@@ -21,7 +20,7 @@ import msgspec
 from paymentsdk._operation.operation import Operation
 from paymentsdk.sandbox._context import SellerContext
 from paymentsdk.sandbox._policies import Policies
-from paymentsdk.sandbox._responses import Rejected
+from paymentsdk.sandbox._responses import Rejected, read_json
 from paymentsdk.sandbox._store import SavedResponse
 
 #: What one request at a time may hold: a seller, a key, and the place where the key holds (empty for everywhere).
@@ -30,7 +29,6 @@ Claim: TypeAlias = tuple[int, str, str]
 #: For how long the contract remembers a key (spec: Limits).
 _CONTRACT_HOURS = 24
 #: Numbers stay what they are: as floats, two large amounts could look the same, and as text, an amount and its text.
-_READ = msgspec.json.Decoder(float_hook=Decimal).decode
 _WRITE = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
 
 
@@ -69,7 +67,7 @@ def fingerprint(operation: Operation[object, object], path: Mapping[str, str], b
     """Return what makes two requests the same: operation, path and body, whatever the spaces and the order in it."""
     request = [operation.name, sorted(path.items())]
     try:
-        text = _WRITE([*request, _READ(body.strip() or b"{}")])
+        text = _WRITE([*request, read_json(body.strip() or b"{}")])
     except (ValueError, ArithmeticError, RecursionError):
         text = _WRITE([*request, "no JSON", body])  # No saved response has this one: it will be rejected.
     return hashlib.sha256(text).hexdigest()

@@ -24,6 +24,7 @@ from paymentsdk._paging.options import LARGEST_OFFSET
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.common import KeywordOnlyMeta
 from paymentsdk.sandbox._policies import Policies
+from paymentsdk.sandbox._responses import read_json, write_json
 
 AnyOperation = Operation[object, object]
 
@@ -41,9 +42,6 @@ class ControlStruct(Struct, metaclass=KeywordOnlyMeta, frozen=True, forbid_unkno
     """Base of what the control API takes, which rejects members that it does not know."""
 
 
-#: Numbers with a fraction are kept exactly: as floats they could change on their way through.
-_READ = msgspec.json.Decoder(float_hook=Decimal).decode
-_WRITE = msgspec.json.Encoder(decimal_format="number").encode
 _AMOUNT = re.compile(r"-?[0-9]{1,18}(\.[0-9]{2})?\Z")
 #: The notations of an amount in JSON, and with them that of a decimal string.
 _NUMBER = (int, Decimal)
@@ -70,13 +68,13 @@ def read_body(operation: AnyOperation, body: bytes, policies: Policies) -> objec
             raise RequestInvalid("$", "Expected `object`, got no body", "object")
         body = b"{}"
     try:
-        raw = _READ(body)
+        raw = read_json(body)
         _check_plain(raw, MAX_DEPTH)
         if not operation.authenticated:
             json.loads(body, object_pairs_hook=_once_each)
         normalized = _normalized(raw, _type_info(cast("type[Struct]", operation.body)), _wanted(operation, policies))
         # Written anew, free-form numbers could take another form.
-        return operation.encoder.decode(body if normalized is raw else _WRITE(normalized))
+        return operation.encoder.decode(body if normalized is raw else write_json(normalized))
     except RequestInvalid:
         raise
     except (ValueError, ArithmeticError, RecursionError) as error:
@@ -150,7 +148,7 @@ def check_amounts(form: type[Struct], body: bytes) -> None:
         ValueError: It is not JSON.
         ArithmeticError: It has a number that is out of range.
     """
-    _normalized(_READ(body), _type_info(form), _EITHER)
+    _normalized(read_json(body), _type_info(form), _EITHER)
 
 
 def unstorable(text: str) -> bool:

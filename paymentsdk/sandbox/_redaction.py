@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable
-from decimal import Decimal
 from functools import cache
 from typing import cast
 from urllib.parse import unquote
-
-import msgspec
 
 from paymentsdk._operation.operation import Operation
 from paymentsdk._secrets import MASK
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox._records import Tenant
-from paymentsdk.sandbox._responses import structs_in
+from paymentsdk.sandbox._responses import read_json, structs_in, write_json
 
 #: A credential only in a request for a token: elsewhere a ``code`` is that of a rejection.
 _OF_GRANT = frozenset({"code"})
@@ -37,10 +34,6 @@ _JSON = re.compile(r"\s*+[{\[][^\0]*+")
 _FORM = re.compile(r"\s*+(?![{\[\"])[^\s=&]++=[^\s&]*+(?:&[^\s=&]++=[^\s&]*+)*+\s*+")
 #: How JSON begins that holds texts, where what looks like a parameter is none.
 _OPENING = ("{", "[", '"')
-
-# Numbers with a fraction stay as they are, as in what comes in.
-_READ = msgspec.json.Decoder(float_hook=Decimal).decode
-_WRITE = msgspec.json.Encoder(decimal_format="number").encode
 
 
 def redact_body(body: bytes, *, grant: bool, also: frozenset[str] = frozenset()) -> str:
@@ -116,7 +109,7 @@ def _telling(names: frozenset[str]) -> re.Pattern[bytes]:
 def _masked(secrets: frozenset[str], body: bytes, text: str) -> str:
     """Return *body*, which is *text*, with a mask for every member of *secrets*, be it JSON or what looks like it."""
     try:
-        return _WRITE(_without(secrets, _READ(body))).decode()
+        return write_json(_without(secrets, read_json(body))).decode()
     except (ValueError, ArithmeticError, RecursionError):
         text = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
         return _member_of(secrets).sub(rf'\1"{MASK}"', text)

@@ -18,8 +18,10 @@ from paymentsdk._operation.operation import Operation
 
 A = TypeVar("A", bound=Struct)
 
-_ENCODE_NUMBERS = msgspec.json.Encoder(decimal_format="number").encode
-_ENCODE_TEXTS = msgspec.json.Encoder(decimal_format="string").encode
+#: Numbers with a fraction are kept exactly: as floats they could change on their way through.
+read_json = msgspec.json.Decoder(float_hook=Decimal).decode
+write_json = msgspec.json.Encoder(decimal_format="number").encode
+_write_texts = msgspec.json.Encoder(decimal_format="string").encode
 
 
 class Rejected(Exception):  # noqa: N818 - it says what happened
@@ -125,7 +127,7 @@ def dates_as_sent(response: object, sent: object, names: Collection[str]) -> obj
 
 def encode(value: object, *, decimal_strings: bool = False) -> bytes:
     """Return *value* as the bytes of a response."""
-    return (_ENCODE_TEXTS if decimal_strings else _ENCODE_NUMBERS)(wire_form(value))
+    return (_write_texts if decimal_strings else write_json)(wire_form(value))
 
 
 def media_type(operation: Operation[object, object]) -> str:
