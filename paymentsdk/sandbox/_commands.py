@@ -19,7 +19,7 @@ from paymentsdk.resources.preferences import Installments
 from paymentsdk.sandbox import _policies
 from paymentsdk.sandbox._buyer import DEFAULT_PAYER, Buyer, Outcome, PaymentMethod
 from paymentsdk.sandbox._codes import ways
-from paymentsdk.sandbox._faults import AddedFault, FaultRule
+from paymentsdk.sandbox._faults import FaultRule
 from paymentsdk.sandbox._handlers.plans import PlanRequest
 from paymentsdk.sandbox._parsing import ControlStruct, check_amounts
 from paymentsdk.sandbox._platform import Platform
@@ -378,7 +378,7 @@ async def _moved(platform: Platform, request: ControlRequest) -> object:
 @command("GET", "faults")
 def faults(platform: Platform, request: ControlRequest) -> object:
     """List the rules in force."""
-    return [_shown_fault(added) for added in platform.faults.list()]
+    return platform.faults.standing()
 
 
 @command("POST", "faults")
@@ -386,7 +386,7 @@ def add_fault(platform: Platform, request: ControlRequest) -> object:
     """Put a rule in force."""
     rule = request.read(FaultRule)
     try:
-        return _shown_fault(platform.faults.add(rule))
+        return platform.faults.add(rule).state
     except ValueError as error:
         raise Rejected(400, "bad_request", str(error)) from None
 
@@ -404,12 +404,8 @@ def remove_fault(platform: Platform, request: ControlRequest) -> object:
     for added in platform.faults.list():
         if str(added.id) == request.path["id"]:
             added.remove()
-            return _shown_fault(added)
+            return added.state
     raise Rejected(404, "not_found", "no fault has this number")
-
-
-def _shown_fault(added: AddedFault) -> object:
-    return {"id": added.id, "seen": added.seen, "hits": added.hits, "rule": added.rule}
 
 
 @command("GET", "policies")

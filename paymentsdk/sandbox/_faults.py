@@ -98,6 +98,11 @@ class AddedFault(AbstractContextManager["AddedFault"]):
     ) -> None:
         self.remove()
 
+    @property
+    def state(self) -> FaultState:
+        """The rule, and how far it has come."""
+        return FaultState(self.id, self.rule, self.seen, self.hits)
+
     def set(self, *, seen: int, hits: int) -> None:
         """Go on from where the rule stood once: with its counters, and with what chance brings next."""
         self.seen: int = seen
@@ -193,7 +198,7 @@ class Faults:
 
     def standing(self) -> tuple[FaultState, ...]:
         """Return the rules in force, as far as they have come."""
-        return tuple(FaultState(one.id, one.rule, one.seen, one.hits) for one in self.list())
+        return tuple(one.state for one in self.list())
 
     def restore(self, standing: Iterable[FaultState]) -> None:
         """Put those rules in force again, and no others."""
