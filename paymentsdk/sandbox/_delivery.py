@@ -48,8 +48,6 @@ class Response(Struct, frozen=True, kw_only=True):
     """What it says the body is."""
     missing: int = 0
     """How many bytes it promises and never sends: the connection breaks instead."""
-    replayed: bool = False
-    """Whether it was given before."""
 
 
 async def pause(seconds: float, stopping: asyncio.Event) -> None:

@@ -250,7 +250,7 @@ class Pipeline:
                 content_type=incoming.content_type,
                 body=redact_body(incoming.body, grant=grant, also=self._secrets),
                 answer=redact_body(answer, grant=False, also=self._secrets),
-                replayed=bool(response and response.replayed),
+                replayed=bool(response and REPLAYED in response.headers),
                 faults=tuple(rule.effect for rule in exchange.hit.rules),
                 milliseconds=round((time.perf_counter() - exchange.began) * 1000, 3),
             )
@@ -428,9 +428,7 @@ def _body(operation: AnyOperation, result: object) -> bytes:
 
 def _response(operation: AnyOperation, status: int, body: bytes, *, replayed: bool = False) -> Response:
     headers = {REPLAYED: "true"} if replayed else {}
-    return Response(
-        status=status, body=body, headers=headers, content_type=_responses.media_type(operation), replayed=replayed
-    )
+    return Response(status=status, body=body, headers=headers, content_type=_responses.media_type(operation))
 
 
 def _magic_text(platform: Platform, operation: AnyOperation, call: Call[object]) -> object:
