@@ -10,6 +10,7 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
+from paymentsdk.errors import ClientClosed
 from paymentsdk.testing._expectation import expect
 from paymentsdk.testing._fault_server import turns
 from paymentsdk.transports.base import Request, Response, SendFailed, Transport
@@ -143,3 +144,18 @@ async def failure(transport: Transport, request: Request, *, sent: bool) -> Send
         raise AssertionError(f"SendFailed was expected, not a response: {response!r} {response.body[:80]!r}")
     expect(failed.sent is sent, f"sent is {failed.sent} where {sent} is the truth ({failed.reason})")
     return failed
+
+
+async def may_fail(transport: Transport, request: Request, *bodies: bytes) -> None:
+    """Send *request*, and check that it fails as one that was sent, or that its response has one of *bodies*."""
+    try:
+        response = await send(transport, request)
+    except SendFailed as error:
+        expect(error.sent, "the request was sent, whatever its response is like")
+    else:
+        expect(response.body in bodies, f"{len(response.body)} bytes came back: {response.body[:80]!r}")
+
+
+def unsent(error: BaseException | None) -> bool:
+    """Whether *error* is how a transport that is closed says that a request was not sent."""
+    return isinstance(error, ClientClosed) or (isinstance(error, SendFailed) and not error.sent)
