@@ -16,7 +16,7 @@ from paymentsdk.errors import NotWhole
 from paymentsdk.reconcile._look_up import Absent, Found, Seen
 from paymentsdk.reconcile._open import OpenWrite
 from paymentsdk.reconcile._outcome import STATES, Outcome
-from paymentsdk.reconcile._rows import arrow, duckdb, kinds, sync_file
+from paymentsdk.reconcile._rows import arrow, duckdb, kinds, whole
 from paymentsdk.reconcile._windows import Window, moment_of
 
 if TYPE_CHECKING:
@@ -123,12 +123,10 @@ class Diff:
         self._several()
         self._part("decide")
         self._part("differences")
-        unfinished = path.with_suffix(".unfinished")
         ordered = "SELECT * EXCLUDE n FROM differences ORDER BY account, reference, merchant_order_ids, order_id, n"
-        target = str(unfinished).replace("'", "''")
-        self._run(f"COPY ({ordered}) TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
-        sync_file(unfinished)
-        unfinished.replace(path)
+        with whole(path) as unfinished:
+            target = str(unfinished).replace("'", "''")
+            self._run(f"COPY ({ordered}) TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
         return Counter({Outcome(str(name)): int(str(number)) for name, number in self._part("counts") if number})
 
     def _several(self) -> None:

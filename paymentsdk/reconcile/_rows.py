@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from functools import cache
@@ -122,22 +123,17 @@ class Rows(Struct):
 
 
 def write(parts: Sequence[Rows], path: Path) -> None:
-    """Write a Parquet file, which is there as a whole or not at all, also if the machine stops.
+    """Write a Parquet file, as a whole or not at all.
 
     Raises:
         OSError: It cannot be written.
         ValueError: An amount cannot be kept; see `keepable`.
     """
-    unfinished = path.with_suffix(".unfinished")
-    with unfinished.open("wb") as file:
+    with whole(path) as unfinished, unfinished.open("wb") as file:
         # Small parts have nothing to gain from a dictionary or from statistics: they cost more time than all the rest.
         parquet().write_table(
             _table(parts), file, compression="lz4", use_dictionary=_REPEATED, write_statistics=False, store_schema=False
         )
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)
-    sync_directory(path.parent)
 
 
 def keepable(rows: Rows) -> tuple[Rows, str | None]:
@@ -162,17 +158,17 @@ def is_kept(amount: Decimal | None) -> bool:
         return False
 
 
-def sync_file(path: Path) -> None:
-    """Have the contents of a file survive a crash of the machine."""
-    with path.open("rb+") as file:
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Yield where to write what is *path* in the end: as a whole or not at all, also if the machine stops."""
+    unfinished = path.with_suffix(".unfinished")
+    yield unfinished
+    with unfinished.open("rb+") as file:
         os.fsync(file.fileno())
-
-
-def sync_directory(path: Path) -> None:
-    """Have the names of the files in *path* survive a crash of the machine."""
+    unfinished.replace(path)
     if os.name == "nt":
         return  # It opens no directories, and writes their names by itself.
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
