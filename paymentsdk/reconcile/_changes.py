@@ -57,10 +57,10 @@ class ChangesWalk:
 
     async def run(self, since: int) -> Changes:
         """Write the rows that have changed from *since* on, in milliseconds since 1970."""
-        grain = await self.search.grain("last_updated")
-        if grain is None:
+        proof = await self.search.prove("last_updated")
+        if proof.grain is None:
             return Changes([], None, [])
-        self.rules = replace(self.rules, grain=grain, horizon=_EVER)
+        self.rules = replace(self.rules, grain=proof.grain, horizon=_EVER)
         turn, done, names = asyncio.Semaphore(MOST_IN_FLIGHT), count(1), list(self.search.accounts)
 
         async def one(name: str) -> int | None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
@@ -29,6 +29,17 @@ if TYPE_CHECKING:
 By: TypeAlias = Literal["date_created", "last_updated"]
 _ENTRY = re.compile(r"\$\.elements\[(\d+)\]\Z")
 _AMOUNT = re.compile(r"\$\.elements\[(\d+)\]\.((?:total|paid|refunded)_amount)\Z")
+
+
+class Proof(NamedTuple):
+    """How exactly a date filter works."""
+
+    account: str
+    """Whose rows it was proved on; empty if nobody has any."""
+    grain: int | None
+    """In milliseconds; `None` if no row is found by its date."""
+    total: int | None
+    """How many rows the account has."""
 
 
 class Search:
@@ -101,15 +112,16 @@ class Search:
             received=len(orders) + dropped,
         )
 
-    async def prove(self, name: str, by: By = "date_created") -> tuple[int | None, int | None] | None:
-        """Prove the date filter on live rows of an account.
+    async def prove(self, by: By = "date_created") -> Proof:
+        """Prove a date filter on live rows of the first account that has some."""
+        for name in self.accounts:
+            samples, total = await self._samples(name, by)
+            if samples:
+                return Proof(name, await self._grain(name, samples, by), total)
+        # Nothing to prove it on. The rows that appear later are few, so the coarsest grain costs nothing.
+        return Proof("", GRAINS[-1], 0)
 
-        Returns:
-            The grain, `None` if no row is found by its date, and how many rows there are; `None` without any rows.
-        """
-        samples, total = await self._samples(name, by)
-        if not samples:
-            return None
+    async def _grain(self, name: str, samples: Sequence[Sample], by: By) -> int | None:
         steps = prove(samples)
         try:
             questions = next(steps)
@@ -117,14 +129,8 @@ class Search:
                 finds = (self._finds(name, question, by) for question in questions)
                 questions = steps.send(await together(finds))
         except StopIteration as stop:
-            return stop.value, total
-
-    async def grain(self, by: By) -> int | None:
-        """Return the grain of a date filter, by the first account that has rows; `None` if it finds no row."""
-        for name in self.accounts:
-            if (proved := await self.prove(name, by)) is not None:
-                return proved[0]
-        return GRAINS[-1]
+            grain: int | None = stop.value
+            return grain
 
     async def _samples(self, name: str, by: By) -> tuple[list[Sample], int | None]:
         """Return rows that are found without the date filter: the first, and some from the middle."""

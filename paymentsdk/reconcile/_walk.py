@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from paymentsdk.errors import NotWhole
 from paymentsdk.reconcile._job import Executor, Job, JobDone
 from paymentsdk.reconcile._ledger import Ledger
-from paymentsdk.reconcile._proof import GRAINS
 from paymentsdk.reconcile._rows import SEARCH_ORDERS
 from paymentsdk.reconcile._search import Search
 from paymentsdk.reconcile._tasks import work_off
@@ -122,22 +121,16 @@ class Walk:
         return self._report(rules)
 
     async def _prove(self) -> int:
-        """Prove the date filter on live rows of the first account that has some.
+        """Prove the date filter.
 
         Raises:
             NotWhole: No row is found by its date: no window would prove anything.
         """
-        for name in self.plan.accounts:
-            proved = await self.search.prove(name)
-            if proved is None:
-                continue
-            grain, total = proved
-            if grain is None:
-                reason = "the date filter finds no row by the date that it shows"
-                raise not_whole(name, self.plan.created, 0, total, reason)
-            return grain
-        # Nothing to prove it on. The rows that appear later are few, so the coarsest grain costs nothing.
-        return GRAINS[-1]
+        proof = await self.search.prove()
+        if proof.grain is None:
+            reason = "the date filter finds no row by the date that it shows"
+            raise not_whole(proof.account, self.plan.created, 0, proof.total, reason)
+        return proof.grain
 
     def _save(self, pending: Sequence[Finished]) -> None:
         """Write files first, entries after: a file without an entry is nothing, an entry without its file a lie."""
