@@ -13,9 +13,9 @@ from paymentsdk import OPERATIONS, PaymentsClient, RetryClass, RetryPolicy
 from paymentsdk.cli._demo.books import Entry, compare
 from paymentsdk.cli._demo.report import Report, Step
 from paymentsdk.cli._demo.seller import Seller, shown
-from paymentsdk.cli._demo.till import FIRST, journal_later, sell_and_die
+from paymentsdk.cli._demo.till import FIRST, LATER, sell_and_die
 from paymentsdk.events import AttemptEnded, Event, Observer
-from paymentsdk.journal import RecordState
+from paymentsdk.journal import RecordState, SQLiteJournal
 from paymentsdk.resources.orders import Order
 from paymentsdk.sandbox import FaultRule, Sandbox
 
@@ -173,7 +173,7 @@ async def _survive_kill(
             base_url=sandbox.base_url,
             retry=RETRY,
             observers=[observer],
-            journal=journal_later(path),
+            journal=SQLiteJournal(path, now=lambda: time.time() + LATER),
         ) as client:
             await diary.walk("recovered", _recovered(client))
             next_till = Seller(client, sandbox.external_pos_id)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -27,7 +26,7 @@ _PROGRAM = f"from {__name__} import main; main()"
 
 
 async def sell_and_die(sandbox: Sandbox, token: str, journal: Path, sales: int) -> list[bytes]:
-    """Start a till, kill it in the middle of *sales*, and return the numbers of those that it has made known."""
+    """Start a till, kill it in the middle of *sales*, and return the ids of those that it has made known."""
     environment = {"PAYMENTSDK_BASE_URL": sandbox.base_url, "PAYMENTSDK_ACCESS_TOKEN": token}
     till = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", _PROGRAM, str(journal), sandbox.external_pos_id, str(sales)),
@@ -43,23 +42,12 @@ async def sell_and_die(sandbox: Sandbox, token: str, journal: Path, sales: int) 
         await till.communicate()
 
 
-def journal_later(path: Path) -> SQLiteJournal:
-    """Return the journal of a till, a minute or two after its death."""
-    return SQLiteJournal(path, now=lambda: time.time() + LATER)
-
-
 async def sell(journal: str, external_pos_id: str, sales: int) -> None:
-    """Make *sales*, and print the number of each."""
-    numbers = iter(range(FIRST, FIRST + sales))
+    """Make *sales*, and print a line for each."""
     async with PaymentsClient.from_env(journal=SQLiteJournal(journal)) as client:
-        seller = Seller(client, external_pos_id)
-
-        async def work() -> None:
-            for number in numbers:
-                await seller.sell_once(number)
-                print(number, flush=True)
-
-        await asyncio.gather(*(work() for _ in range(AT_ONCE)))
+        sell_once, numbers = Seller(client, external_pos_id).sell_once, range(FIRST, FIRST + sales)
+        async for sold in client.map(sell_once, numbers, concurrency=AT_ONCE):
+            print(sold.value.id, flush=True)
 
 
 def main() -> None:
