@@ -13,6 +13,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -87,12 +88,9 @@ def _run(options: argparse.Namespace) -> int:
 async def _done(where: str, options: argparse.Namespace) -> Output:
     from paymentsdk.journal import PostgresJournal, SQLiteJournal
 
-    journal = PostgresJournal(where) if is_dsn(where) else SQLiteJournal(where)
     command: _Command = options.command
-    try:
+    async with aclosing(PostgresJournal(where) if is_dsn(where) else SQLiteJournal(where)) as journal:
         return await command(journal, options)
-    finally:
-        await journal.aclose()
 
 
 # --- list and show ------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import asyncio
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -173,26 +173,20 @@ async def _opened_book(options: argparse.Namespace) -> AsyncIterator[Book]:
     if kind == "journal":
         if names or options.query:
             raise RequestInvalid("BOOK", "is a journal: it takes neither --column nor --query")
-        opened = SQLiteJournal(_existing(journal))
-        try:
+        async with aclosing(SQLiteJournal(_existing(journal))) as opened:
             yield Book.journal(opened)
-        finally:
-            await opened.aclose()
         return
     suffix = Path(options.book).suffix.lower()
-    if options.query and suffix in (".parquet", ".csv"):
-        raise RequestInvalid("--query", f"is for a SQLite database, and not for a {suffix} file")
-    match suffix:
-        case ".parquet":
-            yield Book.parquet(options.book, names=names)
-        case ".csv":
-            yield Book.csv(options.book, names=names)
-        case ".db" | ".sqlite" | ".sqlite3" if options.query:
-            yield Book.sqlite(options.book, options.query, names=names)
-        case ".db" | ".sqlite" | ".sqlite3":
+    if suffix in (".parquet", ".csv"):
+        if options.query:
+            raise RequestInvalid("--query", f"is for a SQLite database, and not for a {suffix} file")
+        yield (Book.csv if suffix == ".csv" else Book.parquet)(options.book, names=names)
+    elif suffix in (".db", ".sqlite", ".sqlite3"):
+        if not options.query:
             raise RequestInvalid("BOOK", "is a database: say with --query which rows of it are the book")
-        case _:
-            raise RequestInvalid("BOOK", "must end in .parquet, .csv, .db or .sqlite, or begin with journal:")
+        yield Book.sqlite(options.book, options.query, names=names)
+    else:
+        raise RequestInvalid("BOOK", "must end in .parquet, .csv, .db or .sqlite, or begin with journal:")
 
 
 def _existing(journal: str) -> str:
