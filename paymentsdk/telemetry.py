@@ -153,22 +153,14 @@ class OpenTelemetryObserver:
             case ReauthorizationDue():
                 self._due.add(1, self._account(event))
             case RecordResolved():
-                self._record_resolved(event)
+                about = {"paymentsdk.record.state": event.state.value, "paymentsdk.recovered": event.recovered}
+                self._resolved.add(1, {**self._operation(event), **about})
             case RecordsOpen():
                 for state in OPEN:
                     self._open.set(event.count.get(state, 0), {"paymentsdk.record.state": state.value})
                 self._oldest.set(event.oldest or 0.0)
             case _:
                 pass  # `Throttled`: an attempt that goes has its wait, and a call that ends there ends.
-
-    def _record_resolved(self, event: RecordResolved) -> None:
-        labels: _Attributes = {
-            "paymentsdk.operation": event.operation,
-            "paymentsdk.record.state": event.state.value,
-            "paymentsdk.recovered": event.recovered,
-            **self._account(event),
-        }
-        self._resolved.add(1, labels)
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
@@ -257,7 +249,7 @@ class OpenTelemetryObserver:
         account = self._label(event)
         return {} if account is None else {"paymentsdk.account": account}
 
-    def _operation(self, event: CallEvent) -> _Labels:
+    def _operation(self, event: CallEvent | RecordResolved) -> _Labels:
         return _about(event.operation, self._label(event))
 
 
