@@ -66,27 +66,26 @@ class Diary:
 
     async def each(self, name: str, do: Callable[[T], Awaitable[R]], things: Iterable[T]) -> list[R]:
         """Do something to all things, and return the results in their order."""
-        began = said = time.perf_counter()
-        results: list[R] = []
-        async for outcome in self._client.map(do, things, concurrency=self._concurrency):
-            results.append(outcome.value)
-            if time.perf_counter() - said >= _SILENT:
-                said = time.perf_counter()
-                self._say(f"{name}: {len(results):,} so far")
-        self._end(name, len(results), began)
-        return results
+        return await self.walk(name, self._all(name, do, things))
 
     async def walk(self, name: str, rows: Awaitable[list[R]]) -> list[R]:
         """Await a list, and count its rows."""
         began = time.perf_counter()
         results = await rows
-        self._end(name, len(results), began)
-        return results
-
-    def _end(self, name: str, done: int, began: float) -> None:
-        step = Step(name, done, time.perf_counter() - began)
+        step = Step(name, len(results), time.perf_counter() - began)
         self.steps.append(step)
         self._say(f"{step.name}: {step.done:,} in {step.seconds:.2f} s")
+        return results
+
+    async def _all(self, name: str, do: Callable[[T], Awaitable[R]], things: Iterable[T]) -> list[R]:
+        results: list[R] = []
+        said = time.perf_counter()
+        async for outcome in self._client.map(do, things, concurrency=self._concurrency):
+            results.append(outcome.value)
+            if time.perf_counter() - said >= _SILENT:
+                said = time.perf_counter()
+                self._say(f"{name}: {len(results):,} so far")
+        return results
 
 
 async def run(*, orders: int, concurrency: int, say: Callable[[str], None], show: Callable[[Order], None]) -> Report:
