@@ -7,12 +7,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
-from types import ModuleType
 
 from msgspec import Struct
 from msgspec.structs import astuple, replace
@@ -29,6 +28,10 @@ _REPEATED = ["account", "currency", "status", "order_status", "read_at"]
 #: Columns with amounts; what the platform calls them ends in `_amount`.
 AMOUNTS = ("total", "paid", "refunded")
 _MOMENTS = ("created", "updated")
+#: What the extra brings, imported at its first use.
+duckdb = partial(import_module, "duckdb")
+arrow = partial(import_module, "pyarrow")
+parquet = partial(import_module, "pyarrow.parquet")
 _SMALLEST = Decimal(1).scaleb(-DECIMALS)
 _EXACTLY = Context(prec=DIGITS, traps=[Inexact, InvalidOperation])
 
@@ -184,24 +187,6 @@ def check_installed() -> None:
     for name in ("pyarrow", "duckdb"):
         if find_spec(name) is None:
             raise ImportError(f"a reconciliation needs {name}: {install_extra('reconcile')}")
-
-
-@cache
-def duckdb() -> ModuleType:
-    """Return the module `duckdb`, imported at the first use."""
-    return import_module("duckdb")
-
-
-@cache
-def arrow() -> ModuleType:
-    """Return the module `pyarrow`, imported at the first use."""
-    return import_module("pyarrow")
-
-
-@cache
-def parquet() -> ModuleType:
-    """Return the module `pyarrow.parquet`, imported at the first use."""
-    return import_module("pyarrow.parquet")
 
 
 def _table(parts: Sequence[Rows]) -> object:
