@@ -63,14 +63,6 @@ class Peer:
         self._seen.append(seen)
         return seen
 
-    async def target(self) -> bytes | None:
-        """Read the next request, which has no body, and return its target alone: cheaper, and not kept in `seen`."""
-        try:
-            head = await self._reader.readuntil(b"\r\n\r\n")
-        except asyncio.IncompleteReadError:
-            return None
-        return head.split(b" ", 2)[1]
-
     async def _chunks(self) -> bytes:
         body = b""
         while size := int(await self._reader.readuntil(b"\r\n"), 16):

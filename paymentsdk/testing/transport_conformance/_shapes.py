@@ -13,16 +13,17 @@ from paymentsdk.testing.transport_conformance._responses import CHUNKED, fails
 from paymentsdk.transports.base import DiscardingTransport, Request
 
 _ONE_CHUNK = b"2\r\n{}\r\n0\r\n\r\n"
+_OK, _TWO = b"HTTP/1.1 200 OK\r\n", b"Content-Length: 2\r\n\r\n{}"
 #: Heads and bodies that break RFC 9112, by what is wrong with them.
 MALFORMED: dict[str, bytes] = {
     "a_bare_line_feed": b"HTTP/1.1 200 OK\nContent-Length: 2\n\n{}",
-    "a_bare_line_feed_within_the_head": b"HTTP/1.1 200 OK\r\nX-One: 1\nContent-Length: 2\r\n\r\n{}",
-    "a_bare_carriage_return": b"HTTP/1.1 200 OK\r\nX-One: 1\rX-Two: 2\r\nContent-Length: 2\r\n\r\n{}",
-    "a_space_before_the_colon": b"HTTP/1.1 200 OK\r\nContent-Length : 2\r\n\r\n{}",
-    "a_name_with_a_space": b"HTTP/1.1 200 OK\r\nX One: 1\r\nContent-Length: 2\r\n\r\n{}",
-    "no_colon": b"HTTP/1.1 200 OK\r\nContent-Length\r\n\r\n{}",
-    "no_name": b"HTTP/1.1 200 OK\r\n: 1\r\nContent-Length: 2\r\n\r\n{}",
-    "a_null_byte_in_a_value": b"HTTP/1.1 200 OK\r\nX-One: 1\x002\r\nContent-Length: 2\r\n\r\n{}",
+    "a_bare_line_feed_within_the_head": _OK + b"X-One: 1\n" + _TWO,
+    "a_bare_carriage_return": _OK + b"X-One: 1\rX-Two: 2\r\n" + _TWO,
+    "a_space_before_the_colon": _OK + b"Content-Length : 2\r\n\r\n{}",
+    "a_name_with_a_space": _OK + b"X One: 1\r\n" + _TWO,
+    "no_colon": _OK + b"Content-Length\r\n\r\n{}",
+    "no_name": _OK + b": 1\r\n" + _TWO,
+    "a_null_byte_in_a_value": _OK + b"X-One: 1\x002\r\n" + _TWO,
     "a_status_below_100": b"HTTP/1.1 099 Odd\r\nContent-Length: 2\r\n\r\n{}",
     "a_status_above_599": b"HTTP/1.1 600 Odd\r\nContent-Length: 2\r\n\r\n{}",
     "a_status_of_two_digits": b"HTTP/1.1 20 OK\r\nContent-Length: 2\r\n\r\n{}",
@@ -30,15 +31,15 @@ MALFORMED: dict[str, bytes] = {
     "a_status_that_is_signed": b"HTTP/1.1 +20 OK\r\nContent-Length: 2\r\n\r\n{}",
     "another_version": b"HTTP/3.7 200 OK\r\nContent-Length: 2\r\n\r\n{}",
     "no_version": b"HTTP 200 OK\r\nContent-Length: 2\r\n\r\n{}",
-    "a_length_below_zero": b"HTTP/1.1 200 OK\r\nContent-Length: -2\r\n\r\n{}",
-    "a_length_that_is_signed": b"HTTP/1.1 200 OK\r\nContent-Length: +2\r\n\r\n{}",
-    "a_length_that_is_no_number": b"HTTP/1.1 200 OK\r\nContent-Length: 0x2\r\n\r\n{}",
-    "a_length_with_a_space": b"HTTP/1.1 200 OK\r\nContent-Length: 2 2\r\n\r\n{}",
-    "a_length_beyond_all_bounds": b"HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551618\r\n\r\n{}",
-    "no_length_in_its_field": b"HTTP/1.1 200 OK\r\nContent-Length:\r\n\r\n{}",
-    "two_lengths_in_one_field": b"HTTP/1.1 200 OK\r\nContent-Length: 2, 4\r\n\r\n{}{}",
-    "a_length_with_chunks": b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n" + _ONE_CHUNK,
-    "chunks_with_a_length": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n" + _ONE_CHUNK,
+    "a_length_below_zero": _OK + b"Content-Length: -2\r\n\r\n{}",
+    "a_length_that_is_signed": _OK + b"Content-Length: +2\r\n\r\n{}",
+    "a_length_that_is_no_number": _OK + b"Content-Length: 0x2\r\n\r\n{}",
+    "a_length_with_a_space": _OK + b"Content-Length: 2 2\r\n\r\n{}",
+    "a_length_beyond_all_bounds": _OK + b"Content-Length: 18446744073709551618\r\n\r\n{}",
+    "no_length_in_its_field": _OK + b"Content-Length:\r\n\r\n{}",
+    "two_lengths_in_one_field": _OK + b"Content-Length: 2, 4\r\n\r\n{}{}",
+    "a_length_with_chunks": _OK + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n" + _ONE_CHUNK,
+    "chunks_with_a_length": _OK + b"Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n" + _ONE_CHUNK,
     "a_chunk_below_zero": CHUNKED + b"-2\r\n{}\r\n0\r\n\r\n",
     "a_chunk_with_a_prefix": CHUNKED + b"0x2\r\n{}\r\n0\r\n\r\n",
     "a_chunk_without_a_size": CHUNKED + b"\r\n{}\r\n0\r\n\r\n",
@@ -51,16 +52,13 @@ MALFORMED: dict[str, bytes] = {
     "a_line_feed_behind_a_trailer": CHUNKED + b"2\r\n{}\r\n0\r\nX-One: 1\n\r\n",
     "a_line_feed_behind_a_chunk": CHUNKED + b"2\r\n{}\n0\r\n\r\n",
     "a_control_character_in_a_chunk_extension": CHUNKED + b"2;a\x01b\r\n{}\r\n0\r\n\r\n",
-    "a_transfer_coding_that_nobody_knows": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunke\r\nConnection: close\r\n\r\n"
-    + _ONE_CHUNK,
-    "no_transfer_coding_in_its_field": b"HTTP/1.1 200 OK\r\nTransfer-Encoding:\r\nConnection: close\r\n\r\n"
-    + _ONE_CHUNK,
-    "two_transfer_codings": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n"
-    + _ONE_CHUNK,
-    "a_control_character_in_a_value": b"HTTP/1.1 200 OK\r\nX-One: 1\x012\r\nContent-Length: 2\r\n\r\n{}",
+    "a_transfer_coding_that_nobody_knows": _OK + b"Transfer-Encoding: chunke\r\nConnection: close\r\n\r\n" + _ONE_CHUNK,
+    "no_transfer_coding_in_its_field": _OK + b"Transfer-Encoding:\r\nConnection: close\r\n\r\n" + _ONE_CHUNK,
+    "two_transfer_codings": _OK + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n" + _ONE_CHUNK,
+    "a_control_character_in_a_value": _OK + b"X-One: 1\x012\r\n" + _TWO,
     "a_control_character_in_the_reason": b"HTTP/1.1 200 O\x01K\r\nContent-Length: 2\r\n\r\n{}",
-    "a_folded_field": b"HTTP/1.1 200 OK\r\nX-One: 1\r\n 2\r\nContent-Length: 2\r\n\r\n{}",
-    "a_field_folded_by_a_carriage_return": b"HTTP/1.1 200 OK\r\nX-One:\r 2\r\nContent-Length: 2\r\n\r\n{}",
+    "a_folded_field": _OK + b"X-One: 1\r\n 2\r\n" + _TWO,
+    "a_field_folded_by_a_carriage_return": _OK + b"X-One:\r 2\r\n" + _TWO,
 }
 
 #: What follows a complete response, by what it is.
