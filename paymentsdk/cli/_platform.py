@@ -127,13 +127,7 @@ def _filters(operation: AnyOperation) -> Mapping[str, object]:
 
 
 def _explain(operation: AnyOperation, filters: Mapping[str, Action], _: Parser) -> None:
-    """Say what each filter means: that is read in the source."""
-    for name, about in _meanings(operation):
-        filters[name].help = about.replace("%", "%%")
-
-
-def _meanings(operation: AnyOperation) -> Iterator[tuple[str, str]]:
-    """Yield each filter with what is said of it: the text below it in the source, and how a value is written."""
+    """Say of each filter what the text below it in the source says, and how a value is written."""
     query = operation.query
     module = "" if query is None else query.__module__
     told: dict[str, str] = {}
@@ -143,7 +137,8 @@ def _meanings(operation: AnyOperation) -> Iterator[tuple[str, str]]:
             told |= members
     for name, hint in _filters(operation).items():
         about = told.get(name, "a filter").removesuffix(".")
-        yield name, "; ".join(filter(None, (about[:1].lower() + about[1:], _FORMS.get(hint))))
+        meaning = "; ".join(filter(None, (about[:1].lower() + about[1:], _FORMS.get(hint))))
+        filters[name].help = meaning.replace("%", "%%")
 
 
 def _run(options: Namespace) -> int:
