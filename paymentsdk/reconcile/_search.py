@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
@@ -17,7 +18,7 @@ from paymentsdk.errors import BadRequest
 from paymentsdk.reconcile._certificate import Sight
 from paymentsdk.reconcile._proof import GRAINS, Question, Sample, prove
 from paymentsdk.reconcile._rows import AMOUNTS, SEARCH_ORDERS, Order
-from paymentsdk.reconcile._tasks import together
+from paymentsdk.reconcile._tasks import answered, together
 from paymentsdk.reconcile._windows import NO_DATE, milliseconds, moment_of
 from paymentsdk.transports.base import header
 
@@ -117,20 +118,9 @@ class Search:
         for name in self.accounts:
             samples, total = await self._samples(name, by)
             if samples:
-                return Proof(name, await self._grain(name, samples, by), total)
+                return Proof(name, await answered(prove(samples), partial(self._find, name, by)), total)
         # Nothing to prove it on. The rows that appear later are few, so the coarsest grain costs nothing.
         return Proof("", GRAINS[-1], 0)
-
-    async def _grain(self, name: str, samples: Sequence[Sample], by: By) -> int | None:
-        steps = prove(samples)
-        try:
-            questions = next(steps)
-            while True:
-                finds = (self._finds(name, question, by) for question in questions)
-                questions = steps.send(await together(finds))
-        except StopIteration as stop:
-            grain: int | None = stop.value
-            return grain
 
     async def _samples(self, name: str, by: By) -> tuple[list[Sample], int | None]:
         """Return rows that are found without the date filter: the first, and some from the middle."""
@@ -142,7 +132,10 @@ class Search:
         rows = [*first.rows, *(more.rows if more else ())]
         return [sample for order in rows if (sample := _sample(order, by)) is not None], first.total
 
-    async def _finds(self, name: str, question: Question, by: By) -> bool:
+    async def _find(self, name: str, by: By, questions: Sequence[Question]) -> list[bool]:
+        return await together(self._finds(name, by, question) for question in questions)
+
+    async def _finds(self, name: str, by: By, question: Question) -> bool:
         offset = 0
         while True:
             page = await self.page(name, question.begin, question.end, offset, by=by)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Iterable
 from typing import TypeVar
 
+A = TypeVar("A")
+Q = TypeVar("Q")
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -17,6 +19,17 @@ async def together(work: Iterable[Coroutine[None, None, T]]) -> list[T]:
         return await asyncio.gather(*tasks)
     finally:
         await cancel(tasks)
+
+
+async def answered(steps: Generator[Q, A, T], answer: Callable[[Q], Awaitable[A]]) -> T:
+    """Give *steps* an answer to each of its questions, and return what it returns."""
+    try:
+        question = next(steps)
+        while True:
+            question = steps.send(await answer(question))
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
 
 
 async def work_off(

@@ -14,7 +14,7 @@ from paymentsdk.reconcile._certificate import Doubtful, Sight, Split, Steps, Ver
 from paymentsdk.reconcile._ledger import Entry
 from paymentsdk.reconcile._rows import Rows, keepable, write
 from paymentsdk.reconcile._search import By, Search
-from paymentsdk.reconcile._tasks import together, work_off
+from paymentsdk.reconcile._tasks import answered, together, work_off
 from paymentsdk.reconcile._windows import EPOCH, MILLISECOND, NO_DATE, Rules, Window
 
 #: Calls in flight, of all accounts together.
@@ -126,13 +126,10 @@ async def examined(
         sight = await search.page(name, begin, end, offset, by=by)
         return None if sight is None else sight.with_rows(rows.add(sight.ids, sight.rows, sight.now))
 
-    try:
-        offsets = next(steps)
-        while True:
-            pages = [await page(offsets[0])] if len(offsets) == 1 else await together(map(page, offsets))
-            offsets = steps.send(pages)
-    except StopIteration as stop:
-        return stop.value, rows
+    async def pages(offsets: Sequence[int]) -> list[Sight[int] | None]:
+        return [await page(offsets[0])] if len(offsets) == 1 else await together(map(page, offsets))
+
+    return await answered(steps, pages), rows
 
 
 def _cut(rows: Rows, places: Sequence[int], window: Window) -> tuple[Rows, int]:
