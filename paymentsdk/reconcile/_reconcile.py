@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import replace
@@ -127,20 +127,11 @@ class Reconciliation:
 @asynccontextmanager
 async def loaded(book: Book, out: Path) -> AsyncIterator[tuple[Diff, tuple[str, ...]]]:
     """Read *book* into a database of its own, below *out*, and yield it with the columns that the book has."""
-    directory = await asyncio.to_thread(_own_directory, out)
-    try:
-        diff = await asyncio.to_thread(Diff, directory)
-        try:
+    await asyncio.to_thread(out.mkdir, parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=_PREFIX, dir=out, ignore_cleanup_errors=True) as name:
+        directory = Path(name)
+        with closing(await asyncio.to_thread(Diff, directory)) as diff:
             yield diff, await book.load(diff.database, directory)
-        finally:
-            diff.close()
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-def _own_directory(out: Path) -> Path:
-    out.mkdir(parents=True, exist_ok=True)
-    return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=out))
 
 
 def drop_left(out: Path, diff: Diff) -> None:
