@@ -17,7 +17,7 @@ from paymentsdk.resources.oauth import DEFAULT_LIFETIME
 from paymentsdk.resources.orders import DEFAULT_EXPIRATION, LONGEST_EXPIRATION, SHORTEST_EXPIRATION
 
 ABOUT = """\
-What the platform promises to whoever calls it, in short. Docstrings and other pages name its sections: "(4.10)" is
+What the platform promises to its clients, in short. Docstrings and other pages name its sections: "(4.10)" is
 "Create an order" below. Each operation has its parameters, its request, its response and its error codes on the page of
 [operations](operations.md). What the contract does not say is listed under
 [What the contract leaves open](../explanation/choices.md), with what the client does."""
@@ -48,7 +48,7 @@ PAGINATION = """\
 A search takes `offset` and `limit`, and returns one page. `invoices.search` and `plans.search` return the rows as
 `results`, and `offset`, `limit` and `total` as `paging`. `merchant_orders.search` returns `elements`, `total` and
 `next_offset`, and only orders of the last 90 days. There is no cursor, the default and the largest page size are not
-given, and nothing says in which order rows come or what happens to a page when rows are added. See
+given, and the contract says neither in which order rows come nor what happens to a page when rows are added. See
 [How pagination loses no rows](../explanation/how-paging-does-not-lose-rows.md)."""
 
 STATES_OF_AN_ORDER = [
@@ -71,7 +71,7 @@ Of payments, refunds, invoices, merchant orders and plans the contract lists the
 from one to another. The client expects no particular sequence; the sandbox has one of its own. Tokens have no state."""
 
 ABOUT_VALUES = """\
-A new value may appear at any time: it is kept as it came, and compares with nothing that is named
+A new value may appear at any time. It is kept as it came, and is equal to none of the named ones
 (see `paymentsdk.resources.common.OpenEnum`)."""
 
 WEBHOOKS = """\
@@ -91,7 +91,7 @@ Every code, by status: [Errors and codes](errors.md#documented-codes). The shape
 client reads all that are known."""
 
 RATES = """\
-The contract names no rate limit, and no status code 429. The client takes one all the same: it waits for `Retry-After`,
+The contract names no rate limit, and no status code 429. The client handles one all the same: it waits for `Retry-After`,
 and holds the seller's other calls. See [Stay below a rate limit](../how-to/stay-below-a-rate-limit.md)."""
 
 NOT_THERE = [

@@ -99,7 +99,7 @@ The same can be done in Python ([Test your code](../how-to/test-your-code.md)), 
 `paymentsdk sandbox --help`."""
 
 ABOUT_POLICIES = """\
-A policy decides a point that the contract leaves open, or says twice, for the sandbox. Set one with
+A policy decides, for the sandbox, a point that the contract leaves open or contradicts itself in. Set one with
 `Sandbox(policies={"cancel_from": "any"})`, `paymentsdk sandbox --policy cancel_from=any`, or, while it runs,
 `paymentsdk sandbox policies cancel_from=any`. With `--db FILE`, a policy that is set while it runs stays in the file; a
 policy that is given at a start holds for that start only, and wins over the one in the file."""

@@ -49,7 +49,10 @@ GOOD = {
     "a remark": page("bash", "# a remark", "nox -s tests"),
     "what is printed": page("python", "print('a', 1)  # a ...", "print(2)  # No output, but a sentence."),
     "json": page("json", '{"a": 1}'),
-    "a file": page("json", '{"a": 1}', above="<!-- file: a.json -->") + page("python", "assert open('a.json').read()"),
+    "a file": (
+        page("json", '{"a": 1}', above="<!-- file: a.json -->")
+        + page("python", "from pathlib import Path", "assert Path('a.json').read_text()")
+    ),
     "text": page("text", "1 / 0"),
     "a link to a page": "[a](docs/guide.md)",
     "a link to a heading": "[a](docs/guide.md#two-words-one-dash)",
