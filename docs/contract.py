@@ -91,8 +91,9 @@ Every code, by status: [Errors and codes](errors.md#documented-codes). The shape
 client reads all that are known."""
 
 RATES = """\
-The contract names no rate limit, and no status code 429. The client handles one all the same: it waits for `Retry-After`,
-and holds the seller's other calls. See [Stay below a rate limit](../how-to/stay-below-a-rate-limit.md)."""
+The contract names no rate limit, and no status code 429. The client handles one all the same: it waits for
+`Retry-After`, and holds the seller's other calls.
+See [Stay below a rate limit](../how-to/stay-below-a-rate-limit.md)."""
 
 NOT_THERE = [
     ["Capture of a wallet payment", "`capture=false` reserves the amount; no operation captures it."],

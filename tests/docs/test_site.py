@@ -245,6 +245,11 @@ ASKED = {
     "security": "explanation/security.html",
     "performance": "explanation/performance.html",
     "cli": "reference/command-line.html",
+    "simulate timeout": "how-to/test-your-code.html#simulate-timeouts-and-network-errors",
+    "network error": "how-to/test-your-code.html#simulate-timeouts-and-network-errors",
+    "expire order in test": "how-to/test-your-code.html#move-the-clock-expire-an-order-in-a-test",
+    "completeness": "explanation/a-walk-that-proves-that-it-is-whole.html",
+    "export orders": "explanation/a-walk-that-proves-that-it-is-whole.html",
     "verify webhook signature": "how-to/qr-orders.html#wait-for-the-buyer-payment-status-by-webhook-or-polling",
 }
 
