@@ -49,6 +49,10 @@ INTERRUPTED = 130
 MISUSED = 2
 #: What a shell says of a program that SIGPIPE ended.
 UNREAD = 141
+_START = (
+    "Start with: paymentsdk demo. Commands for a platform take its address and your token from PAYMENTSDK_BASE_URL and "
+    "PAYMENTSDK_ACCESS_TOKEN, or from a profile."
+)
 _EXAMPLES = """\
 examples:
   paymentsdk sandbox --db shop.db --policy cancel_from=any
@@ -125,7 +129,7 @@ def _parser(
     parser = Parser(
         prog=None if own else "paymentsdk",
         description="Ask the platform." if own else "A payments platform: its client and its sandbox.",
-        epilog=None if own else "Start with: paymentsdk demo",
+        epilog=None if own else _START,
     )
     parser.set_defaults(run=_begin, parser=parser)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
@@ -162,7 +166,7 @@ class _Version(argparse.Action):
 
 
 def _add_completion(commands: Commands) -> None:
-    summary = "print what completes the words of this command in a shell"
+    summary = "print a completion script for a shell"
     how = 'bash and zsh: eval "$(paymentsdk completion bash)"; fish: paymentsdk completion fish | source'
     completion = add_parser(commands, "completion", summary, _run_completion, epilog=how)
     completion.add_argument("shell", choices=("bash", "zsh", "fish"), metavar="SHELL", help="bash, zsh or fish")

@@ -43,7 +43,7 @@ _Command = Callable[["Journal", argparse.Namespace], Awaitable[Output]]
 
 def add_journal(commands: Commands) -> None:
     """Add ``journal`` and its commands."""
-    summary = "list the records of named writes, carry out what is open, or close it"
+    summary = "list the records of named writes, finish what is open, or close it"
     journal = add_parser(commands, "journal", summary, epilog=_EXAMPLES)
     within = journal.add_subparsers(title="commands", metavar="COMMAND", required=True)
     listed = _add(within, "list", _list, "list the records that are open")
@@ -55,7 +55,7 @@ def add_journal(commands: Commands) -> None:
     listed.add_argument("--limit", type=count, default=1000, metavar="N", help="at most N records (default: 1000)")
     shown = _add(within, "show", _show, "show all that is known of a record")
     shown.add_argument("what", metavar="NAME|KEY", help="what the caller named it by, or its idempotency key")
-    about = "carry out the open records of the seller in the environment (PAYMENTSDK_BASE_URL and so on)"
+    about = "finish the open records of the seller in the environment (PAYMENTSDK_BASE_URL and so on)"
     _add(
         within, "recover", _recover, about, epilog="The exit code is 0 if no record is open any more, and 1 if one is."
     )

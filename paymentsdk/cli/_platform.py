@@ -49,8 +49,8 @@ _POSITION = frozenset({"offset", "limit"})
 #: How a value of a type is written.
 _FORMS: Mapping[object, str] = {datetime: "a timestamp such as 2026-01-31T09:30:00Z", bool: "true or false"}
 _EXIT_CODES = (
-    "exit codes: 0 done; 1 rejected, or the platform could not be reached; 2 nothing was sent, since the command makes "
-    "no sense; 3 you do not know what became of a write: repeat it with the same --idempotency-key; 130 interrupted"
+    "exit codes: 0 done; 1 rejected, or the platform could not be reached; 2 the command is invalid, and nothing was "
+    "sent; 3 the outcome of a write is unknown: repeat it with the same --idempotency-key; 130 interrupted"
 )
 
 
@@ -104,8 +104,8 @@ def _add(commands: Commands, operation: AnyOperation) -> None:
         parser.usage = "%(prog)s [FILTERS] [OPTIONS]"
         parser.add_argument("--limit", type=count, metavar="N", help="at most N rows (default: all)")
         parser.add_argument("--page-size", type=count, metavar="N", help="rows to ask for at a time")
-        parser.add_argument("--start", type=int, metavar="ROW", help="begin at this row, as an error told it")
-    parser.add_argument("--profile", metavar="NAME", help="a profile of the file (default: PAYMENTSDK_PROFILE)")
+        parser.add_argument("--start", type=int, metavar="ROW", help="row to begin at, to resume a search")
+    parser.add_argument("--profile", metavar="NAME", help="a profile of profiles.toml (default: PAYMENTSDK_PROFILE)")
     parser.set_defaults(operation=operation, format="table", output=None, resume_point=None)
     if operation.result is bytes:
         parser.add_argument("--output", metavar="FILE", help="where to write it (default: stdout)")

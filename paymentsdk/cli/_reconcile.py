@@ -1,4 +1,4 @@
-"""``paymentsdk reconcile BOOK``: hold a book against the platform, and say what differs.
+"""``paymentsdk reconcile BOOK``: compare a book with the platform, and list what differs.
 
 Credentials come from the environment, as `PaymentsClient.from_env` reads them, or from a file: arguments are seen by
 everybody on the machine.
@@ -46,10 +46,13 @@ examples:
   paymentsdk reconcile shop.db --out run --query "SELECT * FROM orders"
   paymentsdk reconcile journal:payments.db --out run
 
-The exit code is 0 if nothing differs, 1 if something does, 2 for a command or
-a book that makes no sense or files that cannot be written, 3 if the platform
-takes no token, 4 if it cannot be asked, 5 if not all orders could be seen,
-and 130 for an interruption: the same command goes on where it was.
+The exit code is 0 if nothing differs, 1 if something does, 2 if the command or
+the book is invalid or files cannot be written, 3 if the platform rejects the
+token, 4 if it cannot be reached, 5 if not all orders could be seen, and 130
+after an interruption: the same command resumes.
+
+The address and the token come from PAYMENTSDK_BASE_URL and
+PAYMENTSDK_ACCESS_TOKEN.
 """
 #: Seconds between two lines where there is no terminal.
 _QUIET = 5.0
@@ -59,22 +62,22 @@ _YEARS = range(1970, 9999)
 
 def add_reconcile(commands: Commands) -> None:
     """Add ``reconcile``."""
-    summary = "hold a book of orders against the platform, and say what differs"
+    summary = "compare a book of orders with the platform, and list what differs"
     parser = add_parser(commands, "reconcile", summary, _run, epilog=_EPILOG)
-    book = "a .parquet, .csv, .db or .sqlite file, or journal:FILE"
+    book = "your record of the orders: a .parquet, .csv, .db or .sqlite file, or journal:FILE"
     parser.add_argument("book", type=file, metavar="BOOK", help=book)
-    where = "directory of the run: files, and what is done"
+    where = "directory of the run; given again, it resumes"
     parser.add_argument("--out", type=file, required=True, metavar="DIR", help=where)
     moment = "a day in UTC, such as 2026-11-22, or a moment with a time zone"
     parser.add_argument("--from", type=_moment, dest="begin", metavar="WHEN", help=f"{moment} (default: yesterday)")
     parser.add_argument("--to", type=_moment, dest="end", metavar="WHEN", help="(default: a day after --from)")
     accounts = 'a JSON file with the tokens of several sellers: {"shop-1": "TEST-..."}'
     parser.add_argument("--accounts", type=file, metavar="FILE", help=accounts)
-    parser.add_argument("--query", metavar="SQL", help="what finds the book in a SQLite database")
-    column = "a column that has another name in the book"
+    parser.add_argument("--query", metavar="SQL", help="what selects the book in a SQLite database")
+    column = "the name that a column has in the book, such as paid=amount"
     parser.add_argument("--column", type=pair, action="append", default=[], metavar="COLUMN=NAME", help=column)
     parser.add_argument("--lag", type=count, default=15, metavar="MINUTES", help="how late orders appear (default: 15)")
-    parser.add_argument("--max-window", type=count, default=1000, metavar="N", help="totals are believed below this")
+    parser.add_argument("--max-window", type=count, default=1000, metavar="N", help="split windows of this many rows")
     parser.add_argument(
         "--in-flight", type=count, default=8, metavar="N", help="calls in flight per seller (default: 8)"
     )
