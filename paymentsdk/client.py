@@ -270,7 +270,7 @@ class PaymentsClient(Engine):
         """
         base_url = masked(os.environ.get("PAYMENTSDK_BASE_URL"))
         if not base_url:
-            raise RequestInvalid("PAYMENTSDK_BASE_URL", "is not set in the environment")
+            raise RequestInvalid("PAYMENTSDK_BASE_URL", "is not set in the environment; a sandbox prints it")
         if options.get("transport") is None and options.get("session") is None:
             options["transport"] = _transport_named(os.environ.get("PAYMENTSDK_TRANSPORT") or "aiohttp")
         return cls(
