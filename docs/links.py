@@ -14,6 +14,7 @@ from xml.etree.ElementTree import Element, SubElement
 from markdown import Extension, Markdown
 from markdown.inlinepatterns import InlineProcessor
 from markdown.postprocessors import Postprocessor
+from markdown.preprocessors import Preprocessor
 from markdown.util import AtomicString
 
 from paymentsdk import OPERATIONS
@@ -66,6 +67,14 @@ class Sections(InlineProcessor):
         return link, m.start(0), m.end(0)
 
 
+class Colons(Preprocessor):
+    """Takes out the `::` that says in a docstring that code follows: here the indentation says so."""
+
+    def run(self, lines: list[str]) -> list[str]:
+        """Return the *lines* without it."""
+        return [re.sub(r"^ *::$", "", re.sub(r"(?<=[^:\s])::$", ":", line)) for line in lines]
+
+
 class Headings(Postprocessor):
     """Has the search find a guide before the API: it ranks by titles, and by how early a word comes in one.
 
@@ -89,7 +98,8 @@ class Links(Extension):
     """All of them."""
 
     def extendMarkdown(self, md: Markdown) -> None:
-        """Register them: names before code is code (190), headings when everything is HTML."""
+        """Register them: colons behind fenced code (25), names before code is code (190), headings last."""
+        md.preprocessors.register(Colons(md), "colons", 5)
         md.inlinePatterns.register(Names(md), "public-names", 195)
         md.inlinePatterns.register(Sections(md), "sections", 50)
         md.postprocessors.register(Headings(md), "headings", 0)

@@ -102,8 +102,9 @@ def test_no_private_path_is_shown(pages: dict[str, str]):
 
 
 def test_no_markup_of_another_system_is_shown(pages: dict[str, str]):
-    """No page has a role of Sphinx, or an autoref that was not resolved, as text."""
-    found = [(path, match[0]) for path, page in pages.items() for match in re.finditer(r":[a-z]+:`|<autoref", page)]
+    """No page has a role or the two colons of Sphinx, or an autoref that was not resolved, as text."""
+    foreign = re.compile(r":[a-z]+:`|<autoref|::</p>")
+    found = [(path, match[0]) for path, page in pages.items() for match in foreign.finditer(page)]
 
     assert [] == found
 
