@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,7 +11,7 @@ from msgspec import structs
 
 from paymentsdk.errors import PaymentsError
 from paymentsdk.journal import Record, RecordState, Resolution, StoredResponse
-from paymentsdk.journal._call import within_contract
+from paymentsdk.journal._call import WithinContract
 from paymentsdk.journal._states import NO_LIMIT, TOLERANCE
 from paymentsdk.money import ZERO
 from paymentsdk.resources.merchant_orders import MerchantOrders
@@ -109,7 +108,8 @@ class LookUp:
 
     async def _others(self, record: Record) -> Sequence[Record]:
         """Return what else the seller has in the journal that may have taken effect."""
-        rows = await within_contract(partial(self._journaling.journal.records, _EFFECTIVE, limit=NO_LIMIT))
+        with WithinContract():
+            rows = await self._journaling.journal.records(_EFFECTIVE, limit=NO_LIMIT)
         mine = (record.base_url, record.seller)
         return [row for row in rows if row.key != record.key and (row.base_url, row.seller) == mine]
 

@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 from paymentsdk._engine import events
 from paymentsdk._engine.once import LEASE, Attempts, driver, notify_resolved
 from paymentsdk.errors import InProgress, JournalUnavailable, PaymentsError, RequestInvalid, describe
-from paymentsdk.journal._call import within_contract
+from paymentsdk.journal._call import WithinContract
 from paymentsdk.journal._events import RecordsOpen
 from paymentsdk.journal._states import NO_LIMIT, OPEN, Record, RecordState, Resolution, StoredResponse, Timing, timing
 from paymentsdk.journal._summary import RecoverySummary
@@ -168,11 +168,13 @@ class Recovery:
         if not rows or not self._knows_time(rows):
             return [], since
         keys, sellers = {row.key for row in rows}, tuple(self._senders)
-        claim = partial(self._journaling.journal.claim, sellers, owner=owner, lease=LEASE, limit=NO_LIMIT, keys=keys)
-        return await within_contract(claim), since
+        with WithinContract():
+            rows = await self._journaling.journal.claim(sellers, owner=owner, lease=LEASE, limit=NO_LIMIT, keys=keys)
+        return rows, since
 
     async def _open(self) -> list[Record]:
-        return await within_contract(partial(self._journaling.journal.records, OPEN, limit=NO_LIMIT))
+        with WithinContract():
+            return await self._journaling.journal.records(OPEN, limit=NO_LIMIT)
 
     def _notify_open(self, rows: Sequence[Record]) -> None:
         """Tell the observers what is open."""

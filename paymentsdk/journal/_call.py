@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias
 
 from msgspec import Struct, structs
 
@@ -24,8 +24,6 @@ MaySend: TypeAlias = Callable[[float], Awaitable[str | None]]
 Send: TypeAlias = Callable[[Record, MaySend], Awaitable[Resolution]]
 #: Finds out by reading what became of a record that may not be sent any more; ``None`` if that does not show.
 Look: TypeAlias = Callable[[Record], Awaitable[Resolution | None]]
-
-T = TypeVar("T")
 
 #: A backup without it was restored.
 _GONE = "its record is gone from the journal"
@@ -104,7 +102,7 @@ class JournaledCall:
         self._later = later
         self._defer = defer
         self._look = look
-        self._held_since: Moment = Moment(0.0, 0.0)
+        self._held_since: Moment = (0.0, 0.0)
         self._held = lease
         self._attempts = 0
         self._timing = Timing.IN_TIME
@@ -118,7 +116,8 @@ class JournaledCall:
             JournalUnavailable: It cannot be kept; nothing was sent.
         """
         asked = self._clock.moment()
-        action, row = await within_contract(partial(self._journal.begin, new, lease=self._lease))
+        with WithinContract():
+            action, row = await self._journal.begin(new, lease=self._lease)
         if action in _SENDING:
             return await self.carry_on(row, send, since=asked)
         if action is Action.CONFLICT:
@@ -139,7 +138,13 @@ class JournaledCall:
                 state = self._settled(row, RecordState.DEFERRED if self._defer else RecordState.NOT_SENT)
                 self._later(partial(self._resolve, row, Resolution(state=state, reason="cancelled")))
             raise
-        return await self._close(row, await self._judge(row, heard))
+        if heard.state is not RecordState.DONE:
+            heard = await self._judge(row, heard)
+        if heard.state is not RecordState.DONE:
+            return await self._close(row, heard)
+        # It replaces every other state, so the row cannot say otherwise. To lose it costs one replay.
+        self._later(partial(self._resolve, row, heard))
+        return Told(RecordState.DONE, row, own=True)
 
     async def _may_send(self, seconds: float) -> str | None:
         """Say why no attempt of up to *seconds* may begin now, or ``None``."""
@@ -160,7 +165,8 @@ class JournaledCall:
         """Renew the lease on *row* for an attempt of *seconds*; say why that did not work, or ``None``."""
         asked, lease = self._clock.moment(), max(self._lease, 2 * seconds)
         try:
-            now = await within_contract(partial(self._journal.renew, row.key, owner=row.owner, lease=lease), _GONE)
+            with WithinContract(_GONE):
+                now = await self._journal.renew(row.key, owner=row.owner, lease=lease)
         except JournalUnavailable as error:
             return f"its lease could not be renewed: {error.reason}"
         if now.owner != row.owner:
@@ -190,12 +196,9 @@ class JournaledCall:
 
     async def _close(self, row: Record, resolution: Resolution) -> Told:
         """Keep *resolution*, and return what the caller may be told of it."""
-        if resolution.state is RecordState.DONE:
-            # It replaces every other state, so the row cannot say otherwise. To lose it costs one replay.
-            self._later(partial(self._resolve, row, resolution))
-            return Told(RecordState.DONE, row, own=True)
         try:
-            now = await within_contract(partial(self._resolve, row, resolution), _GONE)
+            with WithinContract(_GONE):
+                now = await self._resolve(row, resolution)
         except JournalUnavailable as error:
             state = states.told(resolution.state, durable=False)
             return Told(state, row, own=state is resolution.state, reason=f"{resolution.reason}; {error.reason}")
@@ -207,25 +210,27 @@ class JournaledCall:
         return self._journal.resolve(row.key, resolution, owner=row.owner)
 
 
-async def within_contract(ask: Callable[[], Awaitable[T]], missing: str | None = None) -> T:
-    """Return what a journal returns that was asked.
+class WithinContract:
+    """Makes a `JournalUnavailable` of whatever else a journal raises that is asked in here.
 
     One of one's own may raise anything, or be no coroutine: an attempt that is in doubt must not be hidden by that.
 
     Args:
-        ask: Asks it.
         missing: What a `LookupError` means, where the contract has it.
-
-    Raises:
-        JournalUnavailable: Whatever it has raised.
     """
-    try:
-        return await ask()
-    except JournalUnavailable:
-        raise
-    except Exception as error:
-        reason = missing if missing and isinstance(error, LookupError) else describe(error)
-        raise JournalUnavailable(reason) from error
+
+    __slots__ = ("_missing",)
+
+    def __init__(self, missing: str | None = None) -> None:
+        self._missing = missing
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, where: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, JournalUnavailable):
+            reason = self._missing if self._missing and isinstance(error, LookupError) else describe(error)
+            raise JournalUnavailable(reason) from error
 
 
 def _about(error: RecordConflict | InProgress, record: Record) -> RecordConflict | InProgress:

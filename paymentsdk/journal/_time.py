@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Protocol, TypeAlias
 
 from paymentsdk._headers import http_date
 
@@ -19,11 +19,8 @@ class LocalClock(Protocol):
         ...
 
 
-class Moment(NamedTuple):
-    """One moment on both clocks of this machine."""
-
-    monotonic: float
-    wall: float
+#: One moment on both clocks of this machine: first on that which never goes back, then on that of the wall.
+Moment: TypeAlias = tuple[float, float]
 
 
 class PlatformClock:
@@ -42,7 +39,7 @@ class PlatformClock:
 
     def moment(self) -> Moment:
         """Return this moment."""
-        return Moment(self._clock.monotonic(), self._clock.now())
+        return self._clock.monotonic(), self._clock.now()
 
     def since(self, moment: Moment, now: Moment | None = None) -> float:
         """Return the most seconds that can have passed since *moment*: one of both clocks may have stood still."""
