@@ -52,17 +52,13 @@ def driver(
     call: Call[B, R], journaling: Journaling, later: Later, *, defer: bool, look: Look | None = None
 ) -> JournaledCall:
     """Return what drives the record that *call* sends."""
-    return JournaledCall(
-        journaling.journal,
-        journaling.platform_clock,
-        seller=lambda: (
-            (user_id(call.credential.token) if call.credential.signer is None else call.settings.account) or ""
-        ),
-        lease=max(LEASE, 2 * (call.settings.timeout.attempt or 0.0)),
-        later=later,
-        defer=defer,
-        look=look,
-    )
+
+    def seller() -> str:
+        credential = call.credential
+        return (user_id(credential.token) if credential.signer is None else call.settings.account) or ""
+
+    lease = max(LEASE, 2 * (call.settings.timeout.attempt or 0.0))
+    return JournaledCall(journaling.journal, journaling.platform_clock, seller, lease, later, defer=defer, look=look)
 
 
 async def call_once(
@@ -127,15 +123,15 @@ def _not_after(call: Call[B, R], begun: float, given: datetime | timedelta | Non
     window = given if given is not None else call.operation.resend_window
     if callable(window):
         window = window(call.body)
+    if isinstance(window, timedelta) and (seconds := window.total_seconds()) > 0:
+        return states.not_after(begun, seconds)
     if isinstance(window, datetime):
         if window.utcoffset() is None:
             raise RequestInvalid("not_after", "must be a timedelta, or a datetime with its offset")
         return min(window.timestamp(), states.not_after(begun, states.LONGEST_RESEND))
     if window is None:
         return states.not_after(begun, call.settings.timeout.total or states.LONGEST_RESEND)
-    if not isinstance(window, timedelta) or window <= timedelta(0):
-        raise RequestInvalid("not_after", "must be a timedelta above 0, or a datetime with its offset")
-    return states.not_after(begun, window.total_seconds())
+    raise RequestInvalid("not_after", "must be a timedelta above 0, or a datetime with its offset")
 
 
 class Attempts(Generic[B, R]):

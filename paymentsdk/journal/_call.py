@@ -55,57 +55,31 @@ class Told(Struct, frozen=True):
     reason: str = ""
 
 
-class JournaledCall:
-    """Drives one record: begun by a caller, or taken over by recovery.
+class JournaledCall(Struct, eq=False):
+    """Drives one record: begun by a caller, or taken over by recovery."""
 
-    Args:
-        journal: Where the record is kept.
-        clock: The platform's time.
-        seller: The platform's user id of the token that would be sent now.
-        lease: Seconds for which a record is held. A dead process blocks its records for that long.
-        later: Runs the writes that nobody waits for.
-        defer: Leave a record that could not be sent to recovery, instead of closing it as not sent.
-        look: How to find out what became of a record whose time is over.
-    """
-
-    __slots__ = (
-        "_attempts",
-        "_clock",
-        "_defer",
-        "_held",
-        "_held_since",
-        "_journal",
-        "_later",
-        "_lease",
-        "_look",
-        "_row",
-        "_seller",
-        "_timing",
-    )
-    _row: Record
-
-    def __init__(
-        self,
-        journal: Journal,
-        clock: PlatformClock,
-        *,
-        seller: Callable[[], str],
-        lease: float,
-        later: Later,
-        defer: bool = False,
-        look: Look | None = None,
-    ) -> None:
-        self._journal = journal
-        self._clock = clock
-        self._seller = seller
-        self._lease = lease
-        self._later = later
-        self._defer = defer
-        self._look = look
-        self._held_since: Moment = (0.0, 0.0)
-        self._held = lease
-        self._attempts = 0
-        self._timing = Timing.IN_TIME
+    journal: Journal
+    """Where the record is kept."""
+    clock: PlatformClock
+    """The platform's time."""
+    seller: Callable[[], str]
+    """Returns the platform's user id of the token that would be sent now."""
+    lease: float
+    """Seconds for which a record is held. A dead process blocks its records for that long."""
+    later: Later
+    """Runs the writes that nobody waits for."""
+    defer: bool = False
+    """Leave a record that could not be sent to recovery, instead of closing it as not sent."""
+    look: Look | None = None
+    """How to find out what became of a record whose time is over."""
+    held: float = 0.0
+    """Seconds that the lease lasts."""
+    held_since: Moment = (0.0, 0.0)
+    """When it was asked for."""
+    attempts: int = 0
+    """How many may have begun."""
+    timing: Timing = Timing.IN_TIME
+    """Whether the last one could begin, or why not."""
 
     async def run(self, new: Record, send: Send) -> Told:
         """Begin *new*, and carry it out unless its record says what became of it.
@@ -115,9 +89,9 @@ class JournaledCall:
             InProgress: Another call or process works on it.
             JournalUnavailable: It cannot be kept; nothing was sent.
         """
-        asked = self._clock.moment()
+        asked = self.clock.moment()
         with WithinContract():
-            action, row = await self._journal.begin(new, lease=self._lease)
+            action, row = await self.journal.begin(new, lease=self.lease)
         if action in _SENDING:
             return await self.carry_on(row, send, since=asked)
         if action is Action.CONFLICT:
@@ -128,65 +102,65 @@ class JournaledCall:
 
     async def carry_on(self, row: Record, send: Send, *, since: Moment) -> Told:
         """Carry out *row*, which was taken over after the moment *since*."""
-        self._row, self._held_since = row, since
+        self.held, self.held_since = self.lease, since
         try:
-            heard = await send(row, self._may_send)
+            heard = await send(row, partial(self._may_send, row))
         except BaseException:
             # Cancelled, as a rule: nobody can be waited for now. What is on its way may still take effect, so the row
             # stays held until its lease ends: another owner that resumed it at once could hear a rejection before that.
-            if not self._attempts:
-                state = self._settled(row, RecordState.DEFERRED if self._defer else RecordState.NOT_SENT)
-                self._later(partial(self._resolve, row, Resolution(state=state, reason="cancelled")))
+            if not self.attempts:
+                state = self._settled(row, RecordState.DEFERRED if self.defer else RecordState.NOT_SENT)
+                self.later(partial(self._resolve, row, Resolution(state=state, reason="cancelled")))
             raise
         if heard.state is not RecordState.DONE:
             heard = await self._judge(row, heard)
         if heard.state is not RecordState.DONE:
             return await self._close(row, heard)
         # It replaces every other state, so the row cannot say otherwise. To lose it costs one replay.
-        self._later(partial(self._resolve, row, heard))
+        self.later(partial(self._resolve, row, heard))
         return Told(RecordState.DONE, row, own=True)
 
-    async def _may_send(self, seconds: float) -> str | None:
-        """Say why no attempt of up to *seconds* may begin now, or ``None``."""
-        row, moment = self._row, self._clock.moment()
+    async def _may_send(self, row: Record, seconds: float) -> str | None:
+        """Say why no attempt at *row* of up to *seconds* may begin now, or ``None``."""
+        moment = self.clock.moment()
         if not self._covers(seconds, moment):
             if why := await self._renew(row, seconds):
                 return why
-            moment = self._clock.moment()  # After the wait: the machine may have slept, and the token be another's.
-        if not states.is_of_seller(row, self._seller()):
+            moment = self.clock.moment()  # After the wait: the machine may have slept, and the token be another's.
+        if not states.is_of_seller(row, self.seller()):
             return "it belongs to another seller than the token"
-        self._timing = states.timing(row, self._clock.now(moment))
-        if self._timing is Timing.IN_TIME:
-            self._attempts += 1
+        self.timing = states.timing(row, self.clock.now(moment))
+        if self.timing is Timing.IN_TIME:
+            self.attempts += 1
             return None
-        return str(self._timing.value)
+        return str(self.timing.value)
 
     async def _renew(self, row: Record, seconds: float) -> str | None:
         """Renew the lease on *row* for an attempt of *seconds*; say why that did not work, or ``None``."""
-        asked, lease = self._clock.moment(), max(self._lease, 2 * seconds)
+        asked, lease = self.clock.moment(), max(self.lease, 2 * seconds)
         try:
             with WithinContract(_GONE):
-                now = await self._journal.renew(row.key, owner=row.owner, lease=lease)
+                now = await self.journal.renew(row.key, owner=row.owner, lease=lease)
         except JournalUnavailable as error:
             return f"its lease could not be renewed: {error.reason}"
         if now.owner != row.owner:
             return "another process has taken it over"
-        self._held_since, self._held = asked, lease
-        return None if self._covers(seconds, self._clock.moment()) else "renewing its lease took too long"
+        self.held_since, self.held = asked, lease
+        return None if self._covers(seconds, self.clock.moment()) else "renewing its lease took too long"
 
     def _covers(self, seconds: float, moment: Moment) -> bool:
-        return states.lease_covers(self._held - self._clock.since(self._held_since, moment), seconds)
+        return states.lease_covers(self.held - self.clock.since(self.held_since, moment), seconds)
 
     async def _judge(self, row: Record, heard: Resolution) -> Resolution:
         """Return what *heard* means for *row*."""
         state = heard.state
-        if state is RecordState.NOT_SENT and self._timing is Timing.TOO_LATE:
+        if state is RecordState.NOT_SENT and self.timing is Timing.TOO_LATE:
             state = RecordState.EXPIRED
-        elif state is RecordState.NOT_SENT and self._defer:
+        elif state is RecordState.NOT_SENT and self.defer:
             state = RecordState.DEFERRED
         state = self._settled(row, state)
-        if state is RecordState.UNKNOWN and self._timing is Timing.TOO_LATE and self._look is not None:
-            seen = await self._look(row)
+        if state is RecordState.UNKNOWN and self.timing is Timing.TOO_LATE and self.look is not None:
+            seen = await self.look(row)
             if seen is not None:
                 return seen
         return heard if state is heard.state else structs.replace(heard, state=state)
@@ -207,7 +181,7 @@ class JournaledCall:
         return Told(now.state, now, own=now.state is resolution.state, reason=now.reason)
 
     def _resolve(self, row: Record, resolution: Resolution) -> Awaitable[Record]:
-        return self._journal.resolve(row.key, resolution, owner=row.owner)
+        return self.journal.resolve(row.key, resolution, owner=row.owner)
 
 
 class WithinContract:

@@ -88,9 +88,10 @@ class Codec:
 
     def columns(self, record: Record) -> Columns:
         """Return the columns of *record*."""
-        body, sealed = record.body, record.sensitive and self._seal is not None
-        if body is not None and record.sensitive:
-            body = None if self._seal is None else self._seal(body)
+        body, sealed = record.body, False
+        if record.sensitive:
+            sealed = self._seal is not None
+            body = self._seal(body) if self._seal is not None and body is not None else None
         return Columns(
             id_of(record.key),
             record.key,
@@ -101,7 +102,18 @@ class Codec:
             record.begun,
             record.updated,
             record.digest,
-            _ENCODER.encode(_fixed(record)),
+            _ENCODER.encode(
+                _Fixed(
+                    record.name,
+                    record.operation,
+                    record.base_url,
+                    record.account,
+                    record.path,
+                    record.sensitive,
+                    record.keyed,
+                    record.not_after,
+                )
+            ),
             _ENCODER.encode(record.headers) if record.headers else None,
             body,
             sealed,
@@ -146,10 +158,6 @@ class Codec:
                 self._unreadable.add(name)
                 logger.warning("the body of the record %s cannot be unsealed: %s", name, describe(error))
             return None
-
-
-def _fixed(row: Record) -> _Fixed:
-    return _Fixed(row.name, row.operation, row.base_url, row.account, row.path, row.sensitive, row.keyed, row.not_after)
 
 
 def response_column(response: StoredResponse | None) -> bytes | None:
@@ -260,17 +268,15 @@ class TableJournal:
     def resolve(self, key: str, resolution: Resolution, *, owner: str) -> Awaitable[Record]:
         """See `Journal.resolve`: a row that this process holds by a compare-and-set without a read."""
 
-        def resolved(row: Record, now: float) -> Record:
-            return states.resolve_record(row, resolution, owner=owner, now=now)
-
         def work(rows: Transaction) -> Awaitable[Record]:
-            return _change(rows, key, resolved)
+            return _change(rows, key, lambda row, now: states.resolve_record(row, resolution, owner=owner, now=now))
 
         held = self._held.pop(key, None)
-        if held is None or held.owner != owner or held.sensitive:
-            return self._rows.transact(work)
-        row = resolved(held, held.updated)
-        return self._rows.transact(work) if row is held else self._rows.settle(held, row, work)
+        if held is not None and held.owner == owner and not held.sensitive:
+            row = states.resolve_record(held, resolution, owner=owner, now=held.updated)
+            if row is not held:
+                return self._rows.settle(held, row, work)
+        return self._rows.transact(work)
 
     async def claim(
         self,

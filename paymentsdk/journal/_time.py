@@ -29,17 +29,18 @@ class PlatformClock:
     #: Seconds that a ``Date`` may be behind when it is written.
     GRANULARITY = 1.0
 
-    __slots__ = ("_clock", "_date", "_seen", "_shown")
+    __slots__ = ("_date", "_monotonic", "_seen", "_shown", "_wall")
 
     def __init__(self, clock: LocalClock) -> None:
-        self._clock = clock
+        self._monotonic = clock.monotonic
+        self._wall = clock.now
         self._shown: float | None = None
         self._date: str | None = None
         self._seen = self.moment()
 
     def moment(self) -> Moment:
         """Return this moment."""
-        return self._clock.monotonic(), self._clock.now()
+        return self._monotonic(), self._wall()
 
     def since(self, moment: Moment, now: Moment | None = None) -> float:
         """Return the most seconds that can have passed since *moment*: one of both clocks may have stood still."""

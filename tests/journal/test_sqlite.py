@@ -53,7 +53,7 @@ async def recovered(folder: Path) -> dict[str, Record | None]:
 
     this = driver(journal, later)
     for row in await journal.claim(["77"], owner="recovery/1", lease=60.0):
-        await this.carry_on(row, send, since=this._clock.moment())
+        await this.carry_on(row, send, since=this.clock.moment())
     for write in later:
         await write()
     rows = {name: await journal.get(make_key(name)) for name in FATES}
