@@ -117,7 +117,7 @@ class JournaledCall(Struct, eq=False):
         if heard.state is not RecordState.DONE:
             return await self._close(row, heard)
         # It replaces every other state, so the row cannot say otherwise. To lose it costs one replay.
-        self.later(partial(self._resolve, row, heard))
+        self.later(partial(self.journal.resolve, row.key, heard, owner=row.owner))
         return Told(RecordState.DONE, row, own=True)
 
     async def _may_send(self, row: Record, seconds: float) -> str | None:

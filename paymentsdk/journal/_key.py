@@ -5,14 +5,8 @@ from __future__ import annotations
 from base64 import urlsafe_b64encode
 from functools import lru_cache
 from hashlib import sha256
-from typing import TYPE_CHECKING, TypeAlias
 
 from paymentsdk.errors import RequestInvalid
-
-if TYPE_CHECKING:
-    from hashlib import _Hash
-
-    Hash: TypeAlias = _Hash
 
 #: Begins every key: which derivation made it. Another derivation would have the platform do everything once more.
 VERSION = "once1-"
@@ -35,25 +29,22 @@ def derive_key(base_url: str, seller: str, operation: str, name: str) -> str:
         RequestInvalid: One of them is empty or no text, or *name* is too long or not printable.
     """
     check_name(name)
-    hashed = _hashed_scope(base_url, seller, operation).copy()
-    _add(hashed, name)
+    hashed = sha256(_scope(base_url, seller, operation) + _field(name))
     return VERSION + urlsafe_b64encode(hashed.digest()).rstrip(b"=").decode()
 
 
 @lru_cache(maxsize=1024)
-def _hashed_scope(base_url: str, seller: str, operation: str) -> Hash:
-    hashed = sha256()
+def _scope(base_url: str, seller: str, operation: str) -> bytes:
     for field, part in (("base_url", base_url), ("seller", seller), ("operation", operation)):
         if not isinstance(part, str) or not part:
             raise RequestInvalid(field, "must be a string that is not empty")
-        _add(hashed, part)
-    return hashed
+    return _field(base_url) + _field(seller) + _field(operation)
 
 
-def _add(hashed: Hash, part: str) -> None:
+def _field(part: str) -> bytes:
     encoded = part.encode()
     # The length first: else "ab" + "c" and "a" + "bc" would be one record.
-    hashed.update(len(encoded).to_bytes(4, "big") + encoded)
+    return len(encoded).to_bytes(4, "big") + encoded
 
 
 def check_name(name: str) -> None:

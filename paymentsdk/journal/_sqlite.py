@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from paymentsdk._private_file import make_private
 from paymentsdk._validate import Seal
@@ -67,22 +67,16 @@ _PURGE = (
 )
 
 
-class Job:
+class Job(Struct, eq=False):
     """What waits for the writing thread: one row that a statement writes, or else work on any rows."""
 
-    __slots__ = ("error", "future", "loop", "result", "statement", "values", "work")
-
-    def __init__(
-        self, statement: str = "", values: Values = (), *, result: object = None, work: Work[object] | None = None
-    ) -> None:
-        self.statement = statement
-        self.values = values
-        self.work = work
-        self.result = result
-        """Of a statement that has written its row."""
-        self.error: Exception | None = None
-        self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[Any] = self.loop.create_future()
+    future: asyncio.Future[Any]
+    statement: str = ""
+    values: Values = ()
+    result: object = None
+    """Of a statement that has written its row."""
+    work: Work[object] | None = None
+    error: Exception | None = None
 
 
 class _Transaction:
@@ -140,14 +134,14 @@ class _Rows:
     def insert(self, record: Record, lease: float) -> Awaitable[Record | None]:
         """See `Rows`. The lease counts from here, not from the commit: its owner counts it from before this, too."""
         _, row = states.begin_record(None, record, now=self._now(), lease=lease)
-        return self._done(Job(INSERT, self._codec.columns(row), result=row))
+        return self._done(INSERT, self._codec.columns(row), row)
 
     def settle(self, held: Record, row: Record, otherwise: Work[Record]) -> Awaitable[Record]:
         """See `Rows`."""
         row = structs.replace(row, updated=self._now())
         changed = (CODES[row.state], row.updated, row.reason, response_column(row.response))
         found = (id_of(row.key), held.owner, CODES[held.state])
-        return self._done(Job(SETTLE, (*changed, *found), result=row, work=otherwise))
+        return self._done(SETTLE, (*changed, *found), row, otherwise)
 
     def read(self, key: str) -> Awaitable[tuple[Record | None, float]]:
         """See `Rows`."""
@@ -159,11 +153,14 @@ class _Rows:
 
     def transact(self, work: Work[T]) -> Awaitable[T]:
         """See `Rows`: all jobs that are done together are in one transaction."""
-        return self._done(Job(work=work))
+        return self._done(work=work)
 
-    def _done(self, job: Job) -> Awaitable[Any]:
-        self._do(job)
-        return job.future
+    def _done(
+        self, statement: str = "", values: Values = (), result: object = None, work: Work[object] | None = None
+    ) -> Awaitable[Any]:
+        future = asyncio.get_running_loop().create_future()
+        self._do(Job(future, statement, values, result, work))
+        return future
 
 
 class SQLiteJournal(TableJournal):
@@ -384,7 +381,7 @@ def _deliver(jobs: list[Job]) -> None:
     """Wake those who wait, with one call for each event loop."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Job]] = {}
     for job in jobs:
-        by_loop.setdefault(job.loop, []).append(job)
+        by_loop.setdefault(job.future.get_loop(), []).append(job)
     for loop, its_jobs in by_loop.items():
         with suppress(RuntimeError):  # The loop is closed: nobody waits any more.
             loop.call_soon_threadsafe(_wake, its_jobs)

@@ -277,7 +277,7 @@ class Resolution(Struct, frozen=True, kw_only=True):
 
 def digest(method: str, path: str, body: bytes) -> bytes:
     """Return what tells the bytes of one request from those of another."""
-    return sha256(b"\0".join((method.encode(), path.encode(), body))).digest()
+    return sha256(f"{method}\0{path}\0".encode() + body).digest()
 
 
 def process_of(owner: str) -> str:
