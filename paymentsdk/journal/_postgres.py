@@ -102,7 +102,7 @@ class _Transaction:
 
     async def replace(self, rows: Sequence[Record]) -> None:
         """See `Transaction`."""
-        written = [(*columns[3:8], *columns[9:], columns.id) for columns in map(self._codec.columns, rows)]
+        written = [(*values[3:8], *values[9:], values[0]) for values in map(self._codec.values, rows)]
         await self._connection.executemany(_REPLACE, written)
 
     async def claimable(self, sellers: Sequence[str], owner: str, now: float, limit: int) -> list[Record]:
@@ -129,7 +129,7 @@ def _record(codec: Codec, row: Values) -> Record:
 class _New(NamedTuple):
     """A row to insert."""
 
-    values: Columns
+    values: Values
     record: Record
     lease: float
 
@@ -158,8 +158,8 @@ class _Rows:
     def insert(self, record: Record, lease: float) -> Awaitable[Record | None]:
         """See `Rows`."""
         self._check()
-        columns = self._codec.columns(structs.replace(record, lease_until=lease))
-        return self._inserts.do(_New(columns, record, lease))
+        values = self._codec.values(structs.replace(record, lease_until=lease))
+        return self._inserts.do(_New(values, record, lease))
 
     def settle(self, held: Record, row: Record, otherwise: Work[Record]) -> Awaitable[Record]:
         """See `Rows`."""
@@ -211,9 +211,9 @@ class _Rows:
 
     async def _insert(self, connection: Connection, news: Sequence[_New]) -> list[Record | None]:
         found = await connection.fetch(INSERT, self._time(), in_order([new.values for new in news]))
-        kept = dict(cast("list[tuple[int, float]]", found))
+        kept = dict(cast("list[tuple[object, float]]", found))
         # Of two with one key the first was kept.
-        times = [kept.pop(new.values.id, None) for new in news]
+        times = [kept.pop(new.values[0], None) for new in news]
         return [
             None if now is None else states.begin_record(None, new.record, now=now, lease=new.lease)[1]
             for new, now in zip(news, times, strict=True)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct, structs
 
@@ -27,13 +27,13 @@ from paymentsdk.journal._table import (
     Columns,
     TableJournal,
     Transaction,
+    Values,
     Work,
     id_of,
     response_column,
 )
 
 T = TypeVar("T")
-Values: TypeAlias = Sequence[str | float | bytes | None]
 
 #: "paym", in the header of the file: another program's database is rejected.
 _APPLICATION = 0x7061796D
@@ -100,7 +100,7 @@ class _Transaction:
 
     async def replace(self, rows: Sequence[Record]) -> None:
         """See `Transaction`."""
-        for columns in map(self._codec.columns, rows):
+        for columns in map(Columns._make, map(self._codec.values, rows)):
             self.database.execute(_REPLACE, (*columns[3:8], *columns[9:], columns.id))
             self.wiped = self.wiped or (columns.sealed == 1 and columns.body is None)
 
@@ -134,7 +134,7 @@ class _Rows:
     def insert(self, record: Record, lease: float) -> Awaitable[Record | None]:
         """See `Rows`. The lease counts from here, not from the commit: its owner counts it from before this, too."""
         _, row = states.begin_record(None, record, now=self._now(), lease=lease)
-        return self._done(INSERT, self._codec.columns(row), row)
+        return self._done(INSERT, self._codec.values(row), row)
 
     def settle(self, held: Record, row: Record, otherwise: Work[Record]) -> Awaitable[Record]:
         """See `Rows`."""
