@@ -9,13 +9,14 @@ import select
 import socket
 import sys
 import weakref
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from math import inf
 from ssl import SSLContext
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypedDict
 
 import aiohttp
+from msgspec import Struct
 
 from paymentsdk.transports._gate import ANY, Gate, Host
 from paymentsdk.transports.base import SendFailed
@@ -87,12 +88,9 @@ class Wire(asyncio.BufferedProtocol):
         self.handler = handler
         self.transport = transport
         self.reference = weakref.ref(self)
-        self._poll = _poll(transport)
+        #: Whether the system holds bytes, or the end, that the event loop has not read yet.
+        self.is_readable = _look(transport.get_extra_info("socket"))
         gate.connections += 1
-
-    def has_unread_bytes(self) -> bool:
-        """Whether the system holds bytes, or the end, that the event loop has not read yet."""
-        return self._poll is not None and bool(self._poll.poll(0))
 
     def release(self) -> None:
         """Say that no request is on the connection any more, and give its place to the next."""
@@ -132,14 +130,14 @@ class Wire(asyncio.BufferedProtocol):
         self.handler.resume_writing()
 
 
-def _poll(transport: asyncio.Transport) -> select.poll | None:
-    wire = transport.get_extra_info("socket")
+def _look(wire: socket.socket | None) -> Callable[[int], object]:
+    """Return what says whether there is something to read on *wire*."""
     # The first is for type checkers, which know what Windows lacks; the second for whatever else goes without.
     if wire is None or sys.platform == "win32" or not hasattr(select, "poll"):
-        return None
+        return lambda _: False
     poll = select.poll()
     poll.register(wire.fileno(), select.POLLIN)
-    return poll
+    return poll.poll
 
 
 def _cut_off(content: aiohttp.StreamReader, _: object = None) -> None:
@@ -148,20 +146,18 @@ def _cut_off(content: aiohttp.StreamReader, _: object = None) -> None:
         content.set_exception(aiohttp.ClientPayloadError())
 
 
-class Attempt:
+class Attempt(Struct, eq=False):
     """One request on its way."""
 
-    __slots__ = ("cancelling", "ended", "large", "reused", "wire")
-
-    def __init__(self, task: asyncio.Task[object], *, large: bool) -> None:
-        self.cancelling = task.cancelling()
-        self.large = large
-        #: Its connection; `None` as long as nothing can have been sent.
-        self.wire: Wire | None = None
-        #: Whether that has carried a request before; `None` if the pool is another's.
-        self.reused: bool | None = None
-        #: Whether the transport was closed meanwhile.
-        self.ended = False
+    cancelling: int
+    """How many cancellations of its task were under way when it began."""
+    large: bool
+    wire: Wire | None = None
+    """Its connection; `None` as long as nothing can have been sent."""
+    reused: bool | None = None
+    """Whether that has carried a request before; `None` if the pool is another's."""
+    ended: bool = False
+    """Whether the transport was closed meanwhile."""
 
     def end(self, task: asyncio.Task[object]) -> None:
         """End it: the transport is closed, and its time is over."""
@@ -199,53 +195,25 @@ class Connector(aiohttp.TCPConnector):
         if self.process == Process.number:
             super().__del__()
 
-    def connect(  # pyright: ignore[reportIncompatibleMethodOverride] - any coroutine will do
-        self, req: aiohttp.ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout
-    ) -> Coroutine[None, None, Connection]:
+    async def connect(
+        self,
+        req: aiohttp.ClientRequest,
+        traces: list[Trace],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - it is aiohttp's
+    ) -> Connection:
         """Return a connection on which nothing has happened since its last response.
 
         Raises:
             SendFailed: There is none, and nothing was sent; or aiohttp asks a second time for one request.
         """
-        # One coroutine less per request than if this were one itself.
         task = asyncio.current_task()
         attempt = self.attempts.get(task) if task is not None else None
         if attempt is None or attempt.wire is not None:
             # aiohttp sends a GET, PUT or DELETE again when a kept connection breaks. The engine counts attempts.
             raise SendFailed("the server closed the connection without a response")
         host = ANY if self.gate.per_host is inf else req.connection_key[:3]
-        if self.gate.enter(host):
-            return self.entered(host, attempt, req, traces, timeout)
-        return self.in_turn(host, attempt, req, traces, timeout)
-
-    async def in_turn(
-        self,
-        host: Host,
-        attempt: Attempt,
-        req: aiohttp.ClientRequest,
-        traces: list[Trace],
-        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - it is aiohttp's
-    ) -> Connection:
-        """Wait for a place, then connect; one timeout holds for both."""
-        waiting = True
-        try:
-            async with asyncio.timeout(timeout.connect):
-                await self.gate.wait(host)
-                waiting = False
-                return await self.entered(host, attempt, req, traces, timeout)
-        except TimeoutError:
-            why = ": all connections that the pool may have are in use" if waiting else ""
-        raise SendFailed("no connection in time" + why, sent=False)
-
-    async def entered(
-        self,
-        host: Host,
-        attempt: Attempt,
-        req: aiohttp.ClientRequest,
-        traces: list[Trace],
-        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - as above
-    ) -> Connection:
-        """Return a connection, where there is a place for it."""
+        if not self.gate.enter(host):
+            timeout = await self.in_turn(host, timeout)
         try:
             connection = await super().connect(req, traces, timeout)
             while not self.takes(connection, attempt, host):
@@ -256,6 +224,25 @@ class Connector(aiohttp.TCPConnector):
             raise
         return connection
 
+    async def in_turn(
+        self,
+        host: Host,
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - as above
+    ) -> aiohttp.ClientTimeout:
+        """Wait for a place, and return what is left of *timeout* to connect in."""
+        clock = asyncio.get_running_loop().time
+        since = clock()
+        try:
+            async with asyncio.timeout(timeout.connect):
+                await self.gate.wait(host)
+        except TimeoutError:
+            pass
+        else:
+            # To aiohttp, 0 is no bound.
+            left = None if timeout.connect is None else max(0.001, timeout.connect - (clock() - since))
+            return aiohttp.ClientTimeout(total=None, connect=left, ceil_threshold=timeout.ceil_threshold)
+        raise SendFailed("no connection in time: all connections that the pool may have are in use", sent=False)
+
     def takes(self, connection: Connection, attempt: Attempt, host: Host) -> bool:
         """Give *connection* to *attempt*, unless it is gone, or something has arrived on it."""
         handler = connection.protocol
@@ -263,13 +250,15 @@ class Connector(aiohttp.TCPConnector):
         if handler is None or transport is None:
             return False
         wire = transport.get_protocol()
-        attempt.reused = isinstance(wire, Wire)
-        if not isinstance(wire, Wire):
+        if isinstance(wire, Wire):
+            if wire.is_readable(0):
+                return False
+            attempt.reused = True
+        else:
             # It is new. With TLS there may be session tickets to read: these bytes say nothing.
             wire = Wire(handler, transport, self.gate, host)
             transport.set_protocol(wire)
-        elif wire.has_unread_bytes():
-            return False
+            attempt.reused = False
         wire.busy, wire.large = True, attempt.large
         attempt.wire = wire
         connection.add_callback(wire.release)

@@ -72,6 +72,8 @@ _SCHEME = len("https://")
 _FINAL = range(200, 600)
 #: What no header field may hold; a tab may stand in its value.
 _CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f]")
+#: What may stand in any of them.
+_PRINTABLE = bytes(range(ord(" "), ord("~") + 1))
 
 
 # --- messages ---------------------------------------------------------------------------------------------------------
@@ -107,7 +109,9 @@ def _checked(request: Request) -> URL:
     """
     headers = request.headers
     text = "".join((request.method, request.url, *headers, *headers.values()))
-    flaw = None if text.isascii() and text.isprintable() else _flaw(request.url, text)
+    # The second says the same as `isprintable`, in two thirds of its time.
+    is_printable = text.isascii() and not text.encode().translate(None, _PRINTABLE)
+    flaw = None if is_printable else _flaw(request.url, text)
     if flaw is None:
         try:
             return _url_of(request.url)
@@ -141,19 +145,19 @@ def _read_at_once(response: aiohttp.ClientResponse, most: int) -> bytes | None:
     """
     headers, content = response.headers, response.content
     length = headers.get(CONTENT_LENGTH)
-    is_chunked, is_coded = TRANSFER_ENCODING in headers, CONTENT_ENCODING in headers
-    if is_chunked or is_coded or response.status not in _FINAL:
+    is_chunked = TRANSFER_ENCODING in headers
+    if is_chunked or CONTENT_ENCODING in headers or response.status not in _FINAL:
         transfer = headers.getall(TRANSFER_ENCODING, ())
         if unusable := _unusable(response.status, length, headers.get(CONTENT_ENCODING), transfer):
             raise unusable
+    if content.is_eof() and (is_chunked or length is not None):
+        body = content.read_nowait()
+        if len(body) > most:
+            raise too_long(most)
+        return body
     if length is not None and length.isdecimal() and int(length) > most:
         raise too_long(most)
-    if not (is_chunked or length is not None) or not content.is_eof():
-        return None
-    body = content.read_nowait()
-    if len(body) > most:
-        raise too_long(most)
-    return body
+    return None
 
 
 async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
@@ -281,16 +285,16 @@ class AiohttpTransport:
             SendFailed: No response came that can be used.
             ClientClosed: The transport is closed, or belongs to another event loop or process; nothing was sent.
         """
-        session = self._session
-        if session is None or self._closed or not self._is_here():
+        loop, session = asyncio.get_running_loop(), self._session
+        if session is None or self._closed or self._loop is not loop or self._process != Process.number:
             left = self._leave_closed_loop()
-            session = self._open()
+            session = self._open(loop)
             if left:
                 await _close(left, here=False)
-        task = asyncio.current_task()
+        task = asyncio.current_task(loop)
         if task is None:
             raise SendFailed("requests are sent from a task", sent=False, permanent=True)
-        attempt = self._attempts[task] = Attempt(task, large=len(request.body) > _LARGE)
+        attempt = self._attempts[task] = Attempt(task.cancelling(), len(request.body) > _LARGE)
         failure: SendFailed | ClientClosed
         try:
             response = await self._exchange(session, request, attempt)
@@ -423,17 +427,13 @@ class AiohttpTransport:
         # aiohttp cancels those who wait for a connection of a session that its owner closes.
         return self._session is not None and self._session.closed and not task.cancelling()
 
-    def _is_here(self) -> bool:
-        return self._loop is asyncio.get_running_loop() and self._process == Process.number
-
-    def _open(self) -> aiohttp.ClientSession:
-        """Open the sessions and bind them to this loop, or say why there is none to use."""
+    def _open(self, loop: asyncio.AbstractEventLoop) -> aiohttp.ClientSession:
+        """Open the sessions and bind them to *loop*, or say why there is none to use."""
         if self._closed:
             raise ClientClosed("the transport is closed")
         if self._process not in (None, Process.number):
             # Both would write on the same connections, and read the responses of each other.
             raise ClientClosed("the connections belong to another process: make the client after the fork")
-        loop = asyncio.get_running_loop()
         if self._loop not in (None, loop):
             raise ClientClosed("the connections belong to another event loop: use one client per loop")
         if self._session is None:
