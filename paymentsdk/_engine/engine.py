@@ -47,10 +47,6 @@ class Engine(ABC):
         self._seller_key = settings.seller
         self._signer, tokens = signer_or_tokens(settings.auth)
         self._bearer = Bearer(tokens)
-        if state.journaling is not None:
-            from paymentsdk._engine.once import call_once
-
-            self._once = call_once
 
     @abstractmethod
     async def _exchange(self, refresh_token: str) -> TokenPair:
@@ -160,7 +156,7 @@ class Engine(ABC):
             )
             if once is not None or not_after is not None or defer:
                 made = self._call_once(
-                    call, once, not_after=not_after, defer=defer, brought_key=idempotency_key is not None
+                    call, once, not_after=not_after, defer=defer, supplied_key=idempotency_key is not None
                 )
                 return _publish(await (observed(call, made) if self._settings.observers else made))
         except (ClientClosed, RequestInvalid) as error:
@@ -176,7 +172,7 @@ class Engine(ABC):
         *,
         not_after: datetime | timedelta | None,
         defer: bool,
-        brought_key: bool,
+        supplied_key: bool,
     ) -> Result[R]:
         """Carry out a write that the journal keeps."""
         # Its attempts have deadlines of their own: what is awaited before them must not be cancelled in between.
@@ -185,13 +181,15 @@ class Engine(ABC):
             raise RequestInvalid("once", "must name the record that not_after and defer are about")
         if not call.operation.writes:
             raise RequestInvalid("once", f"{call.operation.name} changes nothing: there is nothing to keep")
-        if brought_key or self._settings.idempotency_key is not None:
+        if supplied_key or self._settings.idempotency_key is not None:
             raise RequestInvalid("once", "excludes idempotency_key, which is derived from it")
         journaling = self._state.journaling
         if journaling is None:
             raise RequestInvalid("once", "needs a journal: PaymentsClient(journal=SQLiteJournal(...))")
+        from paymentsdk._engine.once import call_once  # only who has a journal needs it
+
         seller = await self._seller()
-        return await self._once(call, journaling, once=once, seller=seller, not_after=not_after, defer=defer)
+        return await call_once(call, journaling, once=once, seller=seller, not_after=not_after, defer=defer)
 
     async def _seller(self) -> str:
         """Return the platform's id of the seller whose token is sent, with the platform's time known.
