@@ -67,6 +67,18 @@ def masked(text: T) -> T:
     return cast("T", Secret(str.__str__(text))) if isinstance(text, str) else text
 
 
+class HiddenRepr:
+    """Mixin for what may hold credentials anywhere: it shows its class alone."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        return []
+
+
 class MaskedRepr:
     """Mixin for a Struct with members that are credentials: ``repr`` masks them, and pickling is rejected.
 

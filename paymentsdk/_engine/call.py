@@ -44,6 +44,7 @@ from paymentsdk._engine.result import Result
 from paymentsdk._engine.retry import KEY_LIFETIME, Retries, key_expired, should_refresh_token
 from paymentsdk._headers import Headers, merge
 from paymentsdk._operation.rules import Failure, RetryClass
+from paymentsdk._secrets import HiddenRepr
 from paymentsdk.errors import ClientClosed, OutcomeUnknown, PaymentsError, RequestInvalid
 from paymentsdk.events import Throttled
 from paymentsdk.transports.base import Request, Response
@@ -67,7 +68,7 @@ _OK, _REDIRECTION = 200, 300
 _SINGLE_USE = frozenset({RetryClass.TOKEN_CODE, RetryClass.TOKEN_REFRESH})
 
 
-class Call(Struct, Generic[B, R], eq=False):
+class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
     """One thing that the caller wants done, with one body, one key and one deadline for all its attempts."""
 
     deadline: Deadline
@@ -437,23 +438,13 @@ class Call(Struct, Generic[B, R], eq=False):
 
     def _outcome(self, last: AttemptFailed) -> PaymentsError:
         """Return the one error that tells the truth about the call."""
+        journaled, own_key = self.may_send is not None, self.caller_supplied_key
         error = final_error(
-            self.operation,
-            last,
-            self._ensure_history(),
-            attempts=self.attempts,
-            key=self.key,
-            caller_supplied_key=self.caller_supplied_key,
-            journaled=self.may_send is not None,
+            self.operation, last, self._ensure_history(), own_key=own_key, journaled=journaled and self.attempts > 0
         )
-        if self.may_send is not None:  # Else a kept error would keep it, by its traceback and this call.
+        error.attempts, error.idempotency_key = self.attempts, self.key
+        if journaled:  # Else a kept error would keep it, by its traceback and this call.
             self.last_response = last.response
         if isinstance(error, OutcomeUnknown):
             observed.warn_outcome_unknown(self, last.reason)
         return error
-
-    def __repr__(self) -> str:
-        return f"<Call {self.operation.name}>"
-
-    def __rich_repr__(self) -> list[tuple[str, object]]:
-        return [("operation", self.operation)]

@@ -15,7 +15,7 @@ from paymentsdk._codec.type_walk import can_hold_secrets
 from paymentsdk._engine.failures import AttemptFailed, no_token, not_signed
 from paymentsdk._headers import OF_THE_TRANSPORT, Headers, check_headers, masked_values, merged
 from paymentsdk._operation.rules import Failure
-from paymentsdk._secrets import masked, scrub, secrets_in
+from paymentsdk._secrets import HiddenRepr, masked, scrub, secrets_in
 from paymentsdk.errors import RefreshFailed
 from paymentsdk.transports.base import Request, Response, header
 
@@ -68,7 +68,7 @@ class Bearer:
         return token
 
 
-class Credential(Struct, eq=False):
+class Credential(HiddenRepr, Struct, eq=False):
     """What the attempts of one call are authenticated with."""
 
     bearer: Bearer
@@ -88,12 +88,6 @@ class Credential(Struct, eq=False):
     def can_refresh(self) -> bool:
         """Whether there may be another after a rejection."""
         return not self.refreshed and (self.token is not None or isinstance(self.signer, RenewingSigner))
-
-    def __repr__(self) -> str:
-        return "Credential(***)"
-
-    def __rich_repr__(self) -> list[tuple[str, object]]:
-        return []
 
     def secrets(self, body: object) -> list[str]:
         """Return what nothing may show of a request with *body*."""

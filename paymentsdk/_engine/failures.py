@@ -206,23 +206,20 @@ def final_error(
     last: AttemptFailed,
     history: History,
     *,
-    attempts: int,
-    key: str | None,
-    caller_supplied_key: bool,
-    journaled: bool = False,
+    own_key: bool,
+    journaled: bool,
 ) -> PaymentsError:
-    """Return what a caller has to know, with all that is known of the call.
+    """Return the one error that is true of a call, with what its attempts have shown.
 
-    A *journaled* write that is not settled is sent again by recovery: its caller must not take it for rejected.
+    The key may be the caller's *own*, sent by an earlier call. A *journaled* write that was sent and is not settled is
+    sent again by recovery: its caller must not take it for rejected.
     """
-    error = _kind_of_error(operation, last, history, caller_supplied_key=caller_supplied_key)
-    if journaled and attempts and isinstance(error, APIError) and not error.settled:
+    error = _kind_of_error(operation, last, history, own_key=own_key)
+    if journaled and isinstance(error, APIError) and not error.settled:
         error = OutcomeUnknown(_reason(last))
     # Whatever it was raised from, its traceback begins here: the frames below hold credentials.
     error = error.with_traceback(None)
     error.operation = operation.name
-    error.attempts = attempts
-    error.idempotency_key = key
     if last.response is not None:
         error.request_id = header(last.response.headers, "X-Request-Id")
     if isinstance(error, NoAnswer):
@@ -237,7 +234,7 @@ def final_error(
 
 
 def _kind_of_error(
-    operation: Operation[B, R], last: AttemptFailed, history: History, *, caller_supplied_key: bool
+    operation: Operation[B, R], last: AttemptFailed, history: History, *, own_key: bool
 ) -> PaymentsError:
     """Say which of the three outcomes of `paymentsdk.errors` it is, or what else kept the call from being made."""
     doubtful = history.ambiguous_attempts > 0 and not last.settled
@@ -247,12 +244,12 @@ def _kind_of_error(
         return OutcomeUnknown(_reason(last))
     if last.error is not None:
         # What takes no key is not sent again, but "in progress" may be about the same write, which a proxy sent twice.
-        open_end = caller_supplied_key or is_in_progress(last.kind, last.error.codes)
+        open_end = own_key or is_in_progress(last.kind, last.error.codes)
         last.error.settled = operation.writes and (last.settled or not open_end)
         return last.error
     # No other rejection of a token refresh: a caller would take it for what the platform says of the request.
     if isinstance(last.cause, ReauthorizationRequired):
-        last.cause.settled = operation.writes and not caller_supplied_key
+        last.cause.settled = operation.writes and not own_key
     if isinstance(last.cause, OWN_ERRORS):
         return last.cause
     # Here it is a read; "not sent" would be wrong if an earlier attempt was.
