@@ -228,9 +228,8 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         if self.settings.observers:
             waited = self.state.clock.monotonic() - since
             observed.notify(self, Throttled, number=self.attempts + 1, waited=waited, admitted=permit is not None)
-        if permit is None or self.state.closed:
-            flow.release(permit or NO_PERMIT)
-            self._ensure_open()
+        self._ensure_open()
+        if permit is None:
             raise self._failed(AttemptFailed(Failure.NOT_SENT, why, permanent=True, begun=False))
         self.sending = self.state.deadlines.restart(self.deadline)
         return permit

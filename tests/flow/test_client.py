@@ -145,14 +145,16 @@ async def test_copies_and_accounts_know_of_the_429_of_their_seller(clock, connec
 
 
 async def test_a_wait_that_is_too_long_sends_nothing(clock, connect):
-    """The error says so, and that trying again is safe."""
+    """The error says so, and that trying again is safe; a retry would wait as long once more, so there is none."""
     platform = Platform(clock, Response(429, {"Retry-After": "600"}, b"{}"), None)
     client = connect(platform, flow=FlowControl(max_wait=3.0), timeout=Timeout(total=60.0, attempt=60.0))
     with pytest.raises(RateLimited):
         await client.orders.get("ORD1")
-    [tries, waits] = start(client.orders.get("ORD1"), client.orders.create(order()))
+    patient = client.with_options(retry=RetryPolicy(attempts=3, base_delay=0.0))
+    [tries, waits] = start(client.orders.get("ORD1"), patient.orders.create(order()))
     await clock.run(4.0)
 
+    assert waits.done()
     with pytest.raises(NotSent, match=r"3 s \(flow.max_wait\)"):
         await waits
     assert 2 == len(platform.requests)
@@ -197,6 +199,22 @@ async def test_the_deadline_of_the_call_holds_as_it_waits(clock, connect):
     assert 20.0 == platform.requests[1].timeout
     tries.cancel()
     await asyncio.gather(tries, return_exceptions=True)
+
+
+async def test_the_wait_takes_nothing_of_the_time_of_an_attempt(clock, connect):
+    """It may be longer than an attempt: only what the flow and the call allow bounds it."""
+    platform = Platform(clock, Response(429, {"Retry-After": "600"}, b"{}"), None)
+    client = connect(platform, timeout=Timeout(total=60.0, attempt=60.0))
+    with pytest.raises(RateLimited):
+        await client.orders.get("ORD1")
+    [tries] = start(client.orders.get("ORD1"))
+    await clock.run(1.0)
+    [waits] = start(client.with_options(timeout=Timeout(total=60.0, attempt=1.0)).orders.get("ORD1"))
+    await clock.run(3.0)
+    platform.hanging[0].set_result(ORDER)
+    await clock.run(0.0)
+
+    assert ["ORD1", "ORD1"] == [(await call).id for call in (tries, waits)]
 
 
 async def test_closing_the_client_ends_the_wait(clock, connect):

@@ -422,6 +422,18 @@ async def test_all_sellers_together_have_no_more_in_flight_than_allowed(clock, w
     assert ["big-0", "small-0-0", "small-1-0", "small-2-0", "big-1"] == waiters.names[2:]
 
 
+async def test_where_all_places_are_taken_nobody_enters_at_once(clock):
+    """Not even the first call of a seller for whom nobody waits."""
+    flow = Flow(FlowControl(adaptive=True, max_in_flight=1), clock)
+    first = flow.try_acquire("shop-0")
+    assert first is not None
+    assert flow.try_acquire("shop-1") is None
+
+    flow.release(first, 200)
+
+    assert flow.try_acquire("shop-1") is not None
+
+
 async def test_a_place_goes_to_an_interactive_call_of_any_seller_first(clock, waiters):
     """A batch job of one seller does not keep the customers of another waiting."""
     waiters.flow = flow = Flow(FlowControl(adaptive=True, max_in_flight=1), clock)
