@@ -360,6 +360,25 @@ async def extends_the_lease_of_another_call(self, record: Record, *, lease: floa
     return action, row
 
 
+@breaking("begin")
+async def begins_for_a_minute(self, record: Record, *, lease: float) -> tuple[Action, Record]:
+    """Has a lease of its own, as if no attempt could take longer."""
+    return await MemoryJournal.begin(self, record, lease=60.0)
+
+
+@breaking("renew")
+async def renews_for_a_minute(self, key: str, *, owner: str, lease: float) -> Record:
+    """The same."""
+    return await MemoryJournal.renew(self, key, owner=owner, lease=60.0)
+
+
+@breaking("begin")
+async def resumes_for_longer(self, record: Record, *, lease: float) -> tuple[Action, Record]:
+    """Takes the time of the last caller for that of the record: it could be sent when nobody expects it any more."""
+    action, row = await MemoryJournal.begin(self, record, lease=lease)
+    return action, structs.replace(row, not_after=max(row.not_after, record.not_after))
+
+
 @breaking("records")
 async def lists_a_thousand(self, among: Collection[RecordState], *, limit: int = 1000):
     """Has a limit of its own."""
@@ -407,7 +426,10 @@ async def raises_what_its_database_raises(self, key: str) -> Record | None:
         ("what others write is read", lists_what_it_has_read),
         ("a lease keeps others away", renews_nothing),
         ("a lease keeps others away", extends_the_lease_of_another_call),
+        ("a lease keeps others away", begins_for_a_minute),
+        ("a lease keeps others away", renews_for_a_minute),
         ("the pending of the dead is in doubt", renews_what_was_lost),
+        ("the pending of the dead is in doubt", resumes_for_longer),
         ("only the owner settles", lets_everybody_settle),
         ("nothing replaces done", lets_the_last_word_win),
         ("what was not sent can be sent again", keeps_old_times),
