@@ -157,13 +157,6 @@ class InvoiceRecord(Struct, frozen=True, kw_only=True):
     payer_id: int
 
 
-class ReportRecord(Struct, frozen=True, kw_only=True):
-    """The release report that a seller's schedule makes."""
-
-    user_id: int
-    report: ReleaseReport
-
-
 #: What a line of the ledger can be about.
 EntryKind: TypeAlias = Literal[
     "order_created",
@@ -296,7 +289,7 @@ MERCHANT_ORDERS = Table(
     dates=("date_created", "last_updated"),
 )
 CUSTOMERS = Table("customers", Customer, key=lambda c: c.id, columns={"email": lambda c: (c.email or "").lower()})
-REPORTS = Table("reports", ReportRecord, key=lambda r: str(r.user_id), columns={})
+REPORTS = Table("reports", ReleaseReport, key=lambda r: str(r.user_id), columns={})
 
 TABLES = (
     TENANTS,

@@ -17,16 +17,15 @@ from paymentsdk.resources.release_reports import (
 )
 from paymentsdk.sandbox._context import Call, SellerContext
 from paymentsdk.sandbox._noun import Handler, Noun
-from paymentsdk.sandbox._records import REPORTS, ReportRecord
+from paymentsdk.sandbox._records import REPORTS
 
 
 def disable_schedule(context: SellerContext, call: Call[None]) -> ReleaseReport:
     """Disable the seller's schedule; doing it twice changes nothing more."""
-    record = context.get(REPORTS, str(context.tenant.user_id))
-    report = _scheduled(context) if record is None else record.report
+    report = context.get(REPORTS, str(context.tenant.user_id)) or _scheduled(context)
     if report.status != ReportStatus.DELETED:
         report = replace(report, status=ReportStatus.DELETED, last_modified=context.now)
-        context.put(REPORTS, ReportRecord(user_id=context.tenant.user_id, report=report))
+        context.put(REPORTS, report)
         context.record("schedule_disabled", id=str(report.id), order_id=str(report.id))
     return report
 
