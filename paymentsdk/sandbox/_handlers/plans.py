@@ -118,16 +118,17 @@ def search(context: SellerContext, call: Call[None]) -> PlanPage:
     """Return a page of the plans that meet the filters, oldest first unless asked otherwise."""
     status, words = call.query.get("status"), str(call.query.get("q", "")).lower()
     conditions: list[Condition] = [("status", "=", status)] if status else []
-    found = [plan for plan in context.find(PLANS, conditions) if words in _text(plan)]
-    sort = call.query.get("sort")
-    if sort == "subscribed":
-        found = [replace(plan, subscribed=_subscribed(context, plan.id)) for plan in found]
-    found = _sorted(found, sort, str(call.query.get("criteria", "asc")).lower())
+    found = [
+        replace(plan, subscribed=_subscribed(context, plan.id))
+        for plan in context.find(PLANS, conditions)
+        if words in _text(plan)
+    ]
+    found = _sorted(found, call.query.get("sort"), str(call.query.get("criteria", "asc")).lower())
     part = window(context.policies, call, len(found))
-    results = tuple(
-        replace(plan, subscribed=_subscribed(context, plan.id)) for plan in found[part.start : part.start + part.limit]
+    return PlanPage(
+        paging=Paging(offset=part.offset, limit=part.limit, total=part.total),
+        results=tuple(found[part.start : part.start + part.limit]),
     )
-    return PlanPage(paging=Paging(offset=part.offset, limit=part.limit, total=part.total), results=results)
 
 
 def _subscribed(context: SellerContext, plan_id: str) -> int:
