@@ -14,7 +14,6 @@ from paymentsdk.sandbox._responses import Rejected
 
 #: Over http only a page on this machine is told apart by ``Sec-Fetch-Site``, and a GET has no ``Origin``.
 _BROWSER = ("Origin", "Sec-Fetch-Site", "Accept-Language")
-_OWN_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 def check_origin(headers: Mapping[str, str], allowed_hosts: frozenset[str]) -> None:
@@ -29,7 +28,7 @@ def check_origin(headers: Mapping[str, str], allowed_hosts: frozenset[str]) -> N
     """
     host = headers.get("Host", "")
     name = _parts("//" + host).hostname
-    if _is_browser(headers) and name not in _OWN_NAMES | allowed_hosts and not _is_address(name):
+    if _is_browser(headers) and name not in {"localhost", *allowed_hosts} and not _is_address(name):
         words = f"a browser cannot use the sandbox under the host name {name}: start it with --public-url http://{host}"
         raise Rejected(403, "forbidden", words)
     if headers.get("Sec-Fetch-Site", "none") not in {"none", "same-origin"}:
