@@ -34,7 +34,6 @@ class Handler(Generic[B, R]):
 class Noun:
     """Everything that the sandbox declares about one noun, such as ``orders``."""
 
-    name: str
     handlers: Sequence[Handler[Any, Any]]
     causes: Mapping[str, str] = field(default_factory=dict)
     """What leads to a code by itself, for every operation of the noun that documents the code."""
@@ -48,3 +47,8 @@ class Noun:
     """Members that policies ask for, by the name of their Struct."""
     jobs: Mapping[str, Callable[[SellerContext, str], str | None]] = field(default_factory=dict)
     """What happens to the thing of an id when its moment has come; each says what it did, or ``None`` for nothing."""
+
+    @property
+    def name(self) -> str:
+        """What the names of its operations begin with."""
+        return self.handlers[0].operation.name.partition(".")[0]

@@ -36,7 +36,7 @@ NOUNS: Mapping[str, Noun] = {
     )
 }
 #: Stands for the nouns of other programs: whatever is wrong with a request has the most general code.
-OWN = Noun(name="", handlers=(), code_of=lambda _operation, _error: "bad_request")
+OWN = Noun(handlers=(), code_of=lambda _operation, _error: "bad_request")
 HANDLERS: Mapping[str, Handler[Any, Any]] = {
     handler.operation.name: handler for noun in NOUNS.values() for handler in noun.handlers
 }

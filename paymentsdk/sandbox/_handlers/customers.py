@@ -97,7 +97,6 @@ def _shape(rejected: Rejected, message: str) -> Mapping[str, object]:
 
 
 NOUN = Noun(
-    name="customers",
     handlers=[
         Handler(operation=customers.CREATE, handle=create, magic=MagicValue("email", ending="@example.com")),
     ],

@@ -271,7 +271,6 @@ _DETAILS = {
 #: As text: a number of OpenAPI has a largest one, and an id has none.
 _DIGITS = {"type": "string", "pattern": "^[0-9]+$"}
 NOUN = Noun(
-    name="invoices",
     handlers=[Handler(operation=invoices.SEARCH, handle=search, magic=MagicValue("preapproval_id"))],
     causes={"bad-request": "a limit below 1, an offset below 0, an id that is not a number"},
     schemas={("invoices.search", name): _DIGITS for name in _NUMBERS},

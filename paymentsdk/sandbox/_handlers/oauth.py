@@ -122,7 +122,6 @@ def _shape(rejected: Rejected, message: str) -> Mapping[str, object]:
 
 
 NOUN = Noun(
-    name="oauth",
     handlers=[Handler(operation=oauth.TOKEN, handle=token, magic=MagicValue("code"))],
     code_of=_code_of,
     shape=_shape,

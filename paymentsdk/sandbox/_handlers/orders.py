@@ -373,7 +373,6 @@ def _code_of(operation: Operation[object, object], error: RequestInvalid) -> str
 _OF_THE_ORDER = MagicValue("external_reference", later=True)
 _ID: Mapping[str, object] = {"type": "string", "pattern": ORDER_ID.pattern}
 NOUN = Noun(
-    name="orders",
     handlers=[
         Handler(
             operation=orders.CREATE,

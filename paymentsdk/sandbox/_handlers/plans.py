@@ -156,7 +156,6 @@ def _sorted(found: list[Plan], member: object, criteria: str) -> list[Plan]:
 
 
 NOUN = Noun(
-    name="plans",
     handlers=[
         Handler(
             operation=plans.GET,

@@ -205,7 +205,6 @@ def _code_of(operation: Operation[object, object], error: RequestInvalid) -> str
 
 
 NOUN = Noun(
-    name="preferences",
     handlers=[Handler(operation=preferences.CREATE, handle=create, magic=MagicValue("external_reference"))],
     code_of=_code_of,
     causes={

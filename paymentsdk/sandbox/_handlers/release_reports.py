@@ -54,6 +54,5 @@ def _scheduled(context: SellerContext) -> ReleaseReport:
 
 
 NOUN = Noun(
-    name="release_reports",
     handlers=[Handler(operation=release_reports.DISABLE_SCHEDULE, handle=disable_schedule)],
 )

@@ -97,7 +97,6 @@ def _outcome(body: WalletPaymentRequest) -> str:
 
 
 NOUN = Noun(
-    name="wallet_payments",
     handlers=[Handler(operation=wallet_payments.CREATE, handle=create, magic=MagicValue("payer.token"))],
     causes={"bad_request": "no transaction_amount, or a field that breaks a rule"},
     required=lambda policies: {
