@@ -11,8 +11,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 
-from msgspec.structs import replace
-
 from paymentsdk.reconcile._book import Book
 from paymentsdk.reconcile._changes import Changes, ChangesWalk
 from paymentsdk.reconcile._diff import Diff
@@ -22,7 +20,7 @@ from paymentsdk.reconcile._look_up import FOUND, Absent, Found, LookUps
 from paymentsdk.reconcile._open import open_records, open_write
 from paymentsdk.reconcile._report import Report
 from paymentsdk.reconcile._walk import Plan, Progress, Walk, WalkReport
-from paymentsdk.reconcile._windows import Rules, moment_of
+from paymentsdk.reconcile._windows import moment_of
 
 if TYPE_CHECKING:
     from paymentsdk.journal import Journal
@@ -59,7 +57,6 @@ class Reconciliation:
         # Before the first call of this run nobody knew more than the book.
         begun = self._search.begun or self.plan.created.end
         doubtful = (*walked.not_whole, *changes.not_whole)
-        rules = replace(self.plan.rules, grain=self.ledger.grain or 1)
         missing = await asyncio.to_thread(
             self.diff.compare,
             self.plan.created,
@@ -67,13 +64,13 @@ class Reconciliation:
             changes.files,
             columns=self.columns,
             # However coarse the date filter is: the search shows an order once it is older than the lag.
-            settled=begun - rules.lag,
-            oldest=begun - rules.horizon,
+            settled=begun - self.plan.rules.lag,
+            oldest=begun - self.plan.rules.horizon,
             doubtful=walked.not_whole,
             open_writes=[open_write(record) for record in records],
         )
         if missing:
-            await self._look_up(rules, walked, missing)
+            await self._look_up(walked, missing)
         self._tell("comparison", 0.0, walked)
         counts = await asyncio.to_thread(self.diff.finish, self._directory / "differences.parquet")
         self.ledger.drop_look_ups()
@@ -101,14 +98,11 @@ class Reconciliation:
         # What changed shortly before may have been shown only since.
         return await walk.run(since - self.plan.rules.lag)
 
-    async def _look_up(self, rules: Rules, walked: WalkReport, missing: int) -> None:
-        look_ups = LookUps(
-            self._search,
-            rules,
-            self.ledger,
-            self.plan.in_flight,
-            lambda done: self._tell("look-ups", done / missing, walked),
-        )
+    async def _look_up(self, walked: WalkReport, missing: int) -> None:
+        def told(done: int) -> None:
+            self._tell("look-ups", done / missing, walked)
+
+        look_ups = LookUps(self._search, self.plan.rules, self.ledger, self.plan.in_flight, told)
         await look_ups.run(self.diff.absent())
         self.diff.add_looked_up(self._found())
 
