@@ -6,8 +6,6 @@ from argparse import ArgumentParser, HelpFormatter, Namespace, RawDescriptionHel
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from paymentsdk.cli._words import sentence
-
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
@@ -49,7 +47,7 @@ def add_parser(
     parser = commands.add_parser(
         name,
         help=summary,
-        description=description or sentence(summary),
+        description=description or f"{summary[:1].upper()}{summary[1:]}.",
         epilog=epilog,
         formatter_class=RawDescriptionHelpFormatter if epilog and "\n" in epilog else HelpFormatter,
     )

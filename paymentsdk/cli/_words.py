@@ -13,11 +13,6 @@ def counted(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
-def sentence(words: str) -> str:
-    """Return *words* with a capital at their beginning, and a full stop."""
-    return f"{words[:1].upper()}{words[1:]}."
-
-
 def in_terminal(stream: TextIO | None) -> bool:
     """Whether somebody reads *stream* in a terminal; a program may have no such stream at all."""
     return stream is not None and stream.isatty()

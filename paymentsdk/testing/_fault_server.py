@@ -12,7 +12,6 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from ssl import SSLContext
-from types import TracebackType
 from typing import Literal, Self, TypeAlias
 
 from msgspec import Struct
@@ -158,9 +157,7 @@ class FaultServer:
         )
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: object, traceback: object) -> None:
         self._server.close()
         for task in self._playing:
             task.cancel()
