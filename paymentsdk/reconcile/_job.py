@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
-from uuid import uuid4
 
 from msgspec import Struct
 
@@ -73,8 +72,7 @@ async def do(job: Job, client: PaymentsClient, in_flight: int, budget: asyncio.S
     files: list[tuple[str, bool]] = []
 
     def keep(pending: Sequence[Finished]) -> None:
-        # Files have names that no other worker gives: this job may be done by two, if one is taken for dead.
-        done, written = save(pending, Path(job.directory), lambda: f"{uuid4().hex}.parquet")
+        done, written = save(pending, Path(job.directory))
         entries.extend(done)
         files.extend(written)
 

@@ -7,7 +7,6 @@ from asyncio import to_thread
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -105,9 +104,6 @@ class Walk:
     executor: Executor | None
     """Who walks the windows; this event loop without one."""
 
-    def __post_init__(self) -> None:
-        self._numbers = count(1 + max((int(one[:6]) for one in self.ledger.names() if one[:6].isdecimal()), default=0))
-
     async def run(self) -> WalkReport:
         """Walk whatever is left."""
         if self.ledger.grain is None:
@@ -134,8 +130,7 @@ class Walk:
 
     def _save(self, pending: Sequence[Finished]) -> None:
         """Write files first, entries after: a file without an entry is nothing, an entry without its file a lie."""
-        entries, files = save(pending, self.ledger.parts, lambda: f"{next(self._numbers):06}.parquet")
-        self.ledger.commit(entries, files)
+        self.ledger.commit(*save(pending, self.ledger.parts))
 
     async def _spread(self, executor: Executor, rules: Rules, todo: Mapping[str, Sequence[Window]]) -> None:
         """Have *executor* walk the windows. Workers write files; whose windows are entered is decided here alone."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from uuid import uuid4
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -144,27 +145,24 @@ def _cut(rows: Rows, places: Sequence[int], window: Window) -> tuple[Rows, int]:
     return rows, len(undated)
 
 
-def save(
-    pending: Sequence[Finished], directory: Path, name: Callable[[], str]
-) -> tuple[list[Entry], list[tuple[str, bool]]]:
+def save(pending: Sequence[Finished], directory: Path) -> tuple[list[Entry], list[tuple[str, bool]]]:
     """Write the rows of windows to files; return what is to be entered into the ledger: windows and files.
 
     A window whose rows have an amount that cannot be kept is not whole.
     """
     try:
-        return _saved(pending, directory, name)
+        return _saved(pending, directory)
     except ValueError:
-        return _saved([_keepable(one) for one in pending], directory, name)
+        return _saved([_keepable(one) for one in pending], directory)
 
 
-def _saved(
-    pending: Sequence[Finished], directory: Path, name: Callable[[], str]
-) -> tuple[list[Entry], list[tuple[str, bool]]]:
+def _saved(pending: Sequence[Finished], directory: Path) -> tuple[list[Entry], list[tuple[str, bool]]]:
     files = []
     for kept in (True, False):
         parts = [one.rows for one in pending if one.rows and one.entry.kept == kept]
         if parts:
-            file = name()
+            # A name that no other worker gives: a job may be done by two, if one is taken for dead.
+            file = f"{uuid4().hex}.parquet"
             write(parts, directory / file)
             files.append((file, kept))
     return [one.entry for one in pending], files

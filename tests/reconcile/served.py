@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
+from uuid import uuid4
 
 import pyarrow.parquet
 
@@ -112,7 +113,7 @@ def written(report: WalkReport | Path) -> list[tuple[str, int]]:
 
 def entered_first(self: _walk.Walk, pending: Sequence[_walker.Finished]) -> None:
     """What must not be: an entry in the ledger before the rows are in their file."""
-    name = f"{next(self._numbers):06}.parquet"
+    name = f"{uuid4().hex}.parquet"
     self.ledger.commit([one.entry for one in pending], [(name, True)])
     _walker.write([], self.ledger.parts / "999999.unfinished")
     _walker.write([one.rows for one in pending], self.ledger.parts / name)
