@@ -8,6 +8,8 @@ from contextlib import AbstractAsyncContextManager
 from importlib import import_module
 from typing import Generic, Protocol, TypeAlias, TypeGuard, TypeVar
 
+from msgspec import Struct
+
 from paymentsdk._secrets import masked
 from paymentsdk._validate import check_seconds
 from paymentsdk.errors import RequestInvalid, install_extra, tellable, visible
@@ -193,16 +195,13 @@ class Line:
             connection.terminate()
 
 
-class _Job(Generic[A, B]):
+class _Job(Struct, Generic[A, B], eq=False):
     """A piece of work that waits."""
 
-    __slots__ = ("end", "future", "item")
-
-    def __init__(self, item: A, future: asyncio.Future[B], end: float) -> None:
-        self.item = item
-        self.future = future
-        self.end = end
-        """Until when, by the clock of the loop: however long others had the connection before."""
+    item: A
+    future: asyncio.Future[B]
+    end: float
+    """Until when, by the clock of the loop: however long others had the connection before."""
 
 
 class Lane(Generic[A, B]):
@@ -228,6 +227,7 @@ class Lane(Generic[A, B]):
     ) -> None:
         self._idle = idle
         self._line = line
+        self._timeout = line.timeout
         self._run = run
         self._unavailable = unavailable
         self._most = most
@@ -241,7 +241,7 @@ class Lane(Generic[A, B]):
         """Return what gets the result of *item*, which is done also if nobody waits for it any more."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[B] = loop.create_future()
-        self._waiting.append(_Job(item, future, loop.time() + self._line.timeout))
+        self._waiting.append(_Job(item, future, loop.time() + self._timeout))
         if self._task is None:
             self._stir()
             self._task = asyncio.create_task(self._work())

@@ -25,6 +25,8 @@ Send: TypeAlias = Callable[[Record, MaySend], Awaitable[Resolution]]
 #: Finds out by reading what became of a record that may not be sent any more; ``None`` if that does not show.
 Look: TypeAlias = Callable[[Record], Awaitable[Resolution | None]]
 
+#: Python takes long to find a member of an Enum.
+_DONE = RecordState.DONE
 #: A backup without it was restored.
 _GONE = "its record is gone from the journal"
 _SENDING = frozenset({Action.SEND, Action.SEND_AGAIN, Action.RESUME})
@@ -112,13 +114,13 @@ class JournaledCall(Struct, eq=False):
                 state = self._settled(row, RecordState.DEFERRED if self.defer else RecordState.NOT_SENT)
                 self.later(partial(self._resolve, row, Resolution(state=state, reason="cancelled")))
             raise
-        if heard.state is not RecordState.DONE:
+        if heard.state is not _DONE:
             heard = await self._judge(row, heard)
-        if heard.state is not RecordState.DONE:
+        if heard.state is not _DONE:
             return await self._close(row, heard)
         # It replaces every other state, so the row cannot say otherwise. To lose it costs one replay.
         self.later(partial(self.journal.resolve, row.key, heard, owner=row.owner))
-        return Told(RecordState.DONE, row, own=True)
+        return Told(_DONE, row, own=True)
 
     async def _may_send(self, row: Record, seconds: float) -> str | None:
         """Say why no attempt at *row* of up to *seconds* may begin now, or ``None``."""

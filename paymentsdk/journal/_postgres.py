@@ -7,9 +7,9 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from operator import itemgetter
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from paymentsdk._postgres import Connection, Lane, Line, Postgres, Values, schema
 from paymentsdk._validate import Seal
@@ -126,7 +126,7 @@ def _record(codec: Codec, row: Values) -> Record:
     return codec.record(Columns._make(cast("tuple[object, ...]", row)))
 
 
-class _New(NamedTuple):
+class _New(Struct, frozen=True):
     """A row to insert."""
 
     values: Values
@@ -134,7 +134,7 @@ class _New(NamedTuple):
     lease: float
 
 
-class _Settled(NamedTuple):
+class _Settled(Struct, frozen=True):
     """What becomes of a row that is held."""
 
     values: Values
@@ -224,11 +224,13 @@ class _Rows:
         lazy = all(one.row.state is RecordState.DONE and one.row.keyed for one in those)
         found = await connection.fetch(SETTLE, self._time(), lazy, *zip(*rows, strict=True))
         times = {(number, owner): cast("float", now) for number, owner, now in found}
-        return [await self._settled(connection, one, times.get((one.values[0], one.values[1]))) for one in those]
+        written = [times.get((one.values[0], one.values[1])) for one in those]
+        return [
+            await self._settle_again(connection, one) if now is None else structs.replace(one.row, updated=now)
+            for one, now in zip(those, written, strict=True)
+        ]
 
-    async def _settled(self, connection: Connection, one: _Settled, now: float | None) -> Record | Exception:
-        if now is not None:
-            return structs.replace(one.row, updated=now)
+    async def _settle_again(self, connection: Connection, one: _Settled) -> Record | Exception:
         try:
             return await self._transacted(one.otherwise, connection)
         except (LookupError, JournalUnavailable) as error:

@@ -104,6 +104,8 @@ TRANSITIONS: Mapping[RecordState, Mapping[RecordState, Right]] = MappingProxyTyp
     }
 )
 
+#: Who may replace a state whoever has the lease.
+_WITHOUT_LEASE = (_R.CALLER, _R.ANYONE)
 #: An owner holds these by a lease.
 HELD = frozenset({_S.PENDING, _S.SENT})
 #: What became of these is final, but for a late ``DONE``: their bytes are not needed to send them once more.
@@ -299,7 +301,7 @@ def find(row: Record | None, process: str, now: float) -> Found:
 def may_replace(row: Record, state: RecordState, *, owner: str, now: float) -> bool:
     """Whether *owner* may replace the state of *row* by *state* at *now*, in store time."""
     right = TRANSITIONS[row.state].get(state)
-    if right is None or right is Right.CALLER or right is Right.ANYONE:
+    if right is None or right in _WITHOUT_LEASE:
         return right is not None
     return row.owner == owner or (right is not Right.OWNER and row.lease_until <= now)
 
