@@ -14,14 +14,11 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, NoReturn, cast
+from typing import NoReturn, cast
 
 from paymentsdk._headers import Headers
 from paymentsdk.transports._http11_chunks import Chunks
 from paymentsdk.transports.base import Request, Response, SendFailed, too_long
-
-if TYPE_CHECKING:
-    from paymentsdk.transports._http11_pool import Pool, Server
 
 #: The most bytes of a head, with the interim responses before it.
 MAX_HEAD = 64 * 1024
@@ -100,9 +97,11 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_body",
+        "_buffer",
         "_chunks",
         "_closed",
         "_drained",
+        "_forget",
         "_head",
         "_keep",
         "_large",
@@ -110,25 +109,29 @@ class Connection(asyncio.BufferedProtocol):
         "_most",
         "_partial",
         "_paused",
-        "_pool",
         "_readable",
         "_received",
+        "_release",
         "_reused",
         "_size",
         "_status",
         "_waiting",
         "_without_body",
         "generation",
-        "server",
         "transport",
     )
     transport: asyncio.Transport
 
-    def __init__(self, pool: Pool, server: Server) -> None:
-        self.server = server
+    def __init__(
+        self, buffer: memoryview, release: Callable[[Connection], None], forget: Callable[[Connection], None]
+    ) -> None:
         #: The tick of the pool's sweeper at which it became idle.
         self.generation = 0
-        self._pool = pool
+        #: What is read goes here first.
+        self._buffer = buffer
+        #: Called when a request is done and another may follow, and when the connection is closed.
+        self._release = release
+        self._forget = forget
         self._closed = False
         self._paused = False
         self._reused = False
@@ -219,7 +222,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._closed:
             self._closed = True
             self._drop_chunks()
-            self._pool.forget(self)
+            self._forget(self)
 
     def eof_received(self) -> None:
         """Note that the server sends no more; this ends a body that has neither a length nor chunks."""
@@ -277,14 +280,14 @@ class Connection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         """Lend the buffer of the pool, of any size: what was read is taken out before another connection reads."""
         del sizehint
-        return self._pool.buffer
+        return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         """Read a part of the response."""
         if self._waiting is None:
             self.abort()  # Nobody has asked for it, and what comes after it would be shifted.
             return
-        data = bytes(self._pool.buffer[:nbytes])
+        data = bytes(self._buffer[:nbytes])
         try:
             part = data if self._head else self._read_head(data)
             is_whole = part is not None and (self._read_body(part) if self._chunks is None else self._chunks.read(part))
@@ -380,7 +383,7 @@ class Connection(asyncio.BufferedProtocol):
             # connection for as long as the server likes.
             self.abort()
         elif keep:
-            self._pool.release(self)
+            self._release(self)
         else:
             self.close()
 

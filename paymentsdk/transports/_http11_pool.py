@@ -7,6 +7,7 @@ import os
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from socket import AddressFamily, gaierror
 from ssl import SSLCertVerificationError, SSLContext, SSLError
 from typing import TypeAlias
@@ -172,11 +173,11 @@ class Pool:
         if connection is None:
             self._vacate(server)
         else:
-            self.release(connection)
+            self.release(server, connection)
 
     async def _open(self, server: Server) -> Connection:
         """Open a connection in a place that is occupied already."""
-        connection = Connection(self, server)
+        connection = Connection(self.buffer, partial(self.release, server), partial(self.forget, server))
         self.connections.add(connection)
         options = self._options
         failure: SendFailed | None = None
@@ -209,9 +210,8 @@ class Pool:
 
     # --- places --------------------------------------------------------------------------------------------------
 
-    def release(self, connection: Connection) -> None:
-        """Give *connection*, whose request is done, to the next who waits for one, or keep it."""
-        server = connection.server
+    def release(self, server: Server, connection: Connection) -> None:
+        """Give the *connection* to a *server*, whose request is done, to the next who waits for one, or keep it."""
         following = self._next(server) if self._waiting else None
         if following is server and not server.waiters[0].fresh:
             self._waiting -= 1
@@ -224,12 +224,12 @@ class Pool:
             if self._sweeper is None:
                 self._sweep_later()
 
-    def forget(self, connection: Connection) -> None:
-        """Free the place of *connection*, which is closed."""
+    def forget(self, server: Server, connection: Connection) -> None:
+        """Free the place of the *connection* to a *server*, which is closed."""
         self.connections.discard(connection)
         with suppress(ValueError):
-            connection.server.idle.remove(connection)
-        self._vacate(connection.server)
+            server.idle.remove(connection)
+        self._vacate(server)
         self._check_drained()
 
     def _has_room(self, server: Server) -> bool:

@@ -15,7 +15,7 @@ import trustme
 
 from paymentsdk import DiscardingTransport, Http11Transport, Request, Response, SendFailed
 from paymentsdk.testing._fault_server import FaultServer, Peer, always, http
-from paymentsdk.transports._http11_pool import Pool
+from paymentsdk.transports._http11_pool import Pool, Server
 from tests.conftest import PATIENCE
 from tests.transports.http11 import opened, outcome, turns
 
@@ -171,15 +171,15 @@ async def test_a_family_of_addresses_is_kept_to(family: socket.AddressFamily, ou
 # --- places and the queue ---------------------------------------------------------------------------------------------
 
 
-def barging(self: Pool, connection: object) -> None:
+def barging(self: Pool, server: Server, connection: object) -> None:
     """Give a connection to whoever comes first."""
-    connection.server.idle.append(connection)
+    server.idle.append(connection)
 
     def hand_over() -> None:
-        server = self._next(connection.server)
-        if server is not None and server.idle:
+        following = self._next(server)
+        if following is not None and following.idle:
             self._waiting -= 1
-            server.waiters.popleft().granted.set_result(server.idle.pop())
+            following.waiters.popleft().granted.set_result(following.idle.pop())
 
     asyncio.get_running_loop().call_soon(hand_over)
 
