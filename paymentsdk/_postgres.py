@@ -28,7 +28,6 @@ _LOST = frozenset({"InterfaceError", "InternalClientError", "ProtocolError"})
 _FULL = "53300"
 #: Every statement finds its rows by an index; a plan that was made while the table was small would read all of it.
 _SETTINGS = {
-    "application_name": "paymentsdk",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "enable_seqscan": "off",
@@ -121,10 +120,13 @@ class Postgres:
             raise tellable(ImportError(f"PostgreSQL needs asyncpg: {install_extra('postgres')}")) from None
         connect: Callable[..., Awaitable[Connection]] = library.connect
         # `str`: the library hands it to the parser of the standard library.
-        ends = {"statement_timeout": f"{1000 * ((longest or self.timeout) + _GRACE):.0f}"}
-        connection = await connect(str.__str__(self._dsn), timeout=self.timeout, server_settings=_SETTINGS | ends)
+        name = {"application_name": "paymentsdk"}
+        connection = await connect(str.__str__(self._dsn), timeout=self.timeout, server_settings=name)
+        settings = _SETTINGS | {"statement_timeout": f"{1000 * ((longest or self.timeout) + _GRACE):.0f}"}
         try:
-            if await connection.fetchval("SHOW synchronous_commit") == "off":
+            # Not as the connection is made: PgBouncer rejects there what it does not know.
+            chosen = (f"set_config('{name}', '{value}', false)" for name, value in settings.items())
+            if await connection.fetchval(f"SELECT current_setting('synchronous_commit'), {', '.join(chosen)}") == "off":
                 await connection.execute("SET synchronous_commit = on")
             await prepare(connection)
         except BaseException:

@@ -169,6 +169,21 @@ async def test_a_server_that_does_not_response_is_given_up(
         await journal.aclose()
 
 
+async def test_a_pooler_takes_its_connections(postgres: Server) -> None:
+    """PgBouncer rejects a connection that asks for a setting which it does not know: such are made afterwards."""
+    async with wire_to(postgres) as wire:
+        requests = list[bytes]()
+        wire.cut_request = requests.append
+        journal = PostgresJournal(wire.dsn(f"postgresql://test@127.0.0.1:{postgres.port}/postgres"))
+        await journal.get("n")
+        await journal.aclose()
+
+    # Of the packet that begins it: its length, the version, then names and values, each ended by a zero.
+    begun = [data for data in requests if data[4:8] == b"\0\3\0\0"]
+    names = {name for data in begun for name in data[8:].split(b"\0")[::2] if name}
+    assert names == {b"user", b"database", b"client_encoding", b"application_name"}
+
+
 @pytest.mark.control("paymentsdk._postgres._GRACE", 1000.0)
 async def test_a_table_that_is_locked_takes_no_connections(
     dsn: str, record: Callable[..., Record], *, defence: bool
