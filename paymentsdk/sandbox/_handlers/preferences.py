@@ -33,19 +33,9 @@ from paymentsdk.sandbox._responses import Rejected, dates_as_sent, echo, wire_fo
 #: The code for each member that has one of its own.
 _CODES: Mapping[str, str] = {
     **{
-        member: f"invalid_{member}"
-        for member in (
-            "back_urls",
-            "binary_mode",
-            "expiration_date_from",
-            "expiration_date_to",
-            "items",
-            "marketplace_fee",
-            "operation_type",
-            "payment_methods",
-            "shipments",
-            "sponsor_id",
-        )
+        member: code
+        for member in PreferenceRequest.__struct_fields__
+        if (code := f"invalid_{member}") in preferences.CREATE.meanings
     },
     "date_of_expiration": "invalid_date",
 }
