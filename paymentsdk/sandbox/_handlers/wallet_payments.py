@@ -6,8 +6,6 @@ binary mode: is rejected), and any other is approved.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from paymentsdk import money
 from paymentsdk.resources import wallet_payments
 from paymentsdk.resources.wallet_payments import (
@@ -24,16 +22,7 @@ from paymentsdk.sandbox._context import Call, SellerContext
 from paymentsdk.sandbox._handlers._sales import DETAILS
 from paymentsdk.sandbox._magic_values import MagicValue
 from paymentsdk.sandbox._noun import Handler, Noun
-from paymentsdk.sandbox._records import EntryKind
 from paymentsdk.sandbox._responses import Rejected, echo
-
-#: What the ledger says of a payment, by the state that it ends in.
-_KINDS: Mapping[str, EntryKind] = {
-    "approved": "wallet_payment",
-    "authorized": "wallet_payment_authorized",
-    "pending": "wallet_payment_pending",
-    "rejected": "wallet_payment_rejected",
-}
 
 
 def create(context: SellerContext, call: Call[WalletPaymentRequest]) -> WalletPayment:
@@ -77,7 +66,7 @@ def create(context: SellerContext, call: Call[WalletPaymentRequest]) -> WalletPa
         date_last_updated=context.now,
     )
     context.record(
-        _KINDS[status],
+        "wallet_payment" if status == "approved" else f"wallet_payment_{status}",
         id=str(part.id),
         order_id=str(payment.id),
         amount=amount if status == "approved" else money.ZERO,
