@@ -69,9 +69,7 @@ class SandboxInfo(MaskedRepr, Struct, frozen=True, kw_only=True):
     plan_id: str
     """A plan to subscribe to."""
 
-    __secrets__: ClassVar[frozenset[str]] = frozenset(
-        {"access_token", "client_secret", "authorization_code", "refresh_token"}
-    )
+    __secrets__: ClassVar[frozenset[str]] = Tenant.__secrets__
 
 
 def _distinct(operations: Mapping[str, Operation[Any, Any]]) -> Mapping[str, Operation[Any, Any]]:
