@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
-from paymentsdk.sandbox import _provision
+from paymentsdk.sandbox import SellerContext, _provision
 
 #: What stands in the place of moments and of identifiers, which differ from one order to the next.
 OWN = re.compile(r'"20[0-9-]{8}T[^"]*Z"|ORD[0-9A-Z]{26}|PAY[0-9A-Z]{26}|(?<![0-9])[0-9]{11,12}(?![0-9])')
@@ -48,11 +48,13 @@ async def test_a_provisioned_order_is_like_one_of_the_api(start, connect):
     assert seen[0] == seen[1]
 
 
+@pytest.mark.control("paymentsdk.sandbox._provision._Past.schedule", SellerContext.schedule)
 async def test_provisioned_orders_spread_over_the_days(sandbox, client):
     """Oldest first, from so many days ago until now; each with its own ids, amount and moment; of the seller asked."""
     other = sandbox.create_tenant()
     sandbox.provision(orders=250, days=50)
     sandbox.provision(orders=3, days=1, tenant=other)
+    assert None is sandbox.platform.store.take_due(sandbox.clock.now()), "a paid order has nothing to wait for"
 
     sold = list(reversed(await client.merchant_orders.search().collect()))
     begin = sandbox.clock.now() - timedelta(days=50)
