@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from decimal import Decimal
 from html import escape
-from itertools import groupby, islice
-from operator import attrgetter
+from itertools import islice
 
 from paymentsdk.reconcile._outcome import Difference, Outcome
 
 #: Differences of each kind on the page.
-MOST = 1_000
+_MOST = 1_000
 #: What a spreadsheet takes for the beginning of a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _STYLE = """
@@ -68,7 +67,7 @@ def page(
     facts: Sequence[tuple[str, str]],
     counts: Counter[Outcome],
     notes: Sequence[tuple[str, Sequence[str]]],
-    differences: Iterable[Difference],
+    differences: Callable[[Outcome], Iterable[Difference]],
 ) -> Iterator[str]:
     """Yield a page: *facts* and *counts* first, then *notes*, and up to 1,000 differences of each outcome.
 
@@ -78,7 +77,7 @@ def page(
         facts: Names and values.
         counts: How many orders have each outcome.
         notes: Headings and lines.
-        differences: Sorted by outcome.
+        differences: Returns those of an outcome.
     """
     yield '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -91,23 +90,21 @@ def page(
     yield from (f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in facts)
     yield "</tbody></table>\n<h2>Outcomes</h2><table><tbody>"
     for outcome, number in counts.most_common():
-        link = f'<a href="#{outcome.value}">{_heading(outcome)}</a>' if outcome in _HEADINGS else "Both say the same"
+        link = f'<a href="#{outcome.value}">{_HEADINGS[outcome]}</a>' if outcome in _HEADINGS else "Both say the same"
         yield f'<tr><td>{link}</td><td class="number">{number:,}</td></tr>'
     yield "</tbody></table>\n"
     for heading, lines in notes:
         yield f"<h2>{escape(heading)}</h2><ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>\n"
-    for outcome, rows in groupby(differences, key=attrgetter("outcome")):
-        yield f'<h2 id="{outcome.value}">{_heading(outcome)} <small>{counts[outcome]:,}</small></h2>'
+    for outcome, heading in _HEADINGS.items():
+        if not counts[outcome]:
+            continue
+        yield f'<h2 id="{outcome.value}">{heading} <small>{counts[outcome]:,}</small></h2>'
         yield '<table class="rows"><thead><tr><th>Order</th><th>Book</th><th>Platform</th></tr></thead><tbody>\n'
-        yield from map(_row, islice(rows, MOST))
+        yield from map(_row, islice(differences(outcome), _MOST))
         yield "</tbody></table>\n"
-        if counts[outcome] > MOST:
-            yield f"<p>The first {MOST:,} of {counts[outcome]:,}; all are in differences.parquet.</p>"
+        if counts[outcome] > _MOST:
+            yield f"<p>The first {_MOST:,} of {counts[outcome]:,}; all are in differences.parquet.</p>"
     yield "</body></html>\n"
-
-
-def _heading(outcome: Outcome) -> str:
-    return escape(_HEADINGS[outcome])
 
 
 def _row(one: Difference) -> str:

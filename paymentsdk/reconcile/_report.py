@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
 from decimal import Context, Decimal, Inexact
-from itertools import islice
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ from msgspec import Struct
 from paymentsdk.errors import NotWhole
 from paymentsdk.journal import Record
 from paymentsdk.reconcile._outcome import Difference, Outcome
-from paymentsdk.reconcile._page import MOST, csv_fields, page
+from paymentsdk.reconcile._page import csv_fields, page
 from paymentsdk.reconcile._rows import DIGITS, duckdb, parquet
 
 if TYPE_CHECKING:
@@ -105,16 +104,10 @@ class Report(Struct, frozen=True, kw_only=True):
             ],
             counts=self.counts,
             notes=[(heading, lines) for heading, lines in notes if lines],
-            differences=self._by_outcome(),
+            differences=self.differences,
         )
         with Path(path).open("w", encoding="utf-8") as file:
             file.writelines(lines)
-
-    def _by_outcome(self) -> Iterator[Difference]:
-        """Yield those that the page shows, by outcome."""
-        for outcome in Outcome:
-            if self.counts[outcome]:
-                yield from islice(self.differences(outcome), MOST)
 
 
 def _amount(kept: Decimal) -> Decimal:
