@@ -239,7 +239,7 @@ class _Lines:
 
     def tell(self, phase: str, share: float | None, words: str) -> None:
         now = time.monotonic()
-        if phase != self._phase or share == 1 or now - self._at >= _QUIET:
+        if phase != self._phase or (share or 0.0) >= 1 or now - self._at >= _QUIET:
             self._phase, self._at = phase, now
             print(f"{phase}: {words}", file=sys.stderr, flush=True)
 
