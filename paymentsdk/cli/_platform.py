@@ -17,7 +17,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any, Never, cast, get_type_hints, is_typeddict
 
 import msgspec
-from msgspec import Struct, inspect
+from msgspec import Struct, inspect, structs
 from msgspec.structs import astuple
 
 from paymentsdk._codec.type_walk import alternatives
@@ -89,8 +89,7 @@ def _add(commands: Commands, operation: AnyOperation) -> None:
     for placeholder in operation.path_names:
         parser.add_argument(placeholder, metavar=placeholder.upper())
     if operation.body is not None:
-        form = "bytes" if operation.body is bytes else f"JSON: {operation.body.__name__}"
-        about = f"the file with the body ({form}); - for stdin"
+        about = f"the file with the body, or - for stdin{_fields_of(operation.body)}"
         parser.add_argument("--body", required=operation.body_required, metavar="FILE", help=about)
     if operation.keyed:
         about = "your key for this write, such as an order number: repeated with it, the write is done once"
@@ -114,6 +113,17 @@ def _add(commands: Commands, operation: AnyOperation) -> None:
     for form, about in {"table": "columns (the default)", "json": "a line of JSON each", "csv": "all as CSV"}.items():
         formats.add_argument(f"--{form}", action="store_const", const=form, dest="format", help=f"print {about}")
     parser.add_argument("--columns", metavar="NAMES", help="of a table or CSV, such as id,status")
+
+
+def _fields_of(body: type[object]) -> str:
+    """Say which fields the JSON of a body has; nothing of one that is no JSON."""
+    if not issubclass(body, Struct):
+        return ""
+    told = []
+    for kind, required in (("required", True), ("optional", False)):
+        if names := ", ".join(field.encode_name for field in structs.fields(body) if field.required == required):
+            told.append(f"{names} ({kind})")
+    return f"; fields of its JSON: {'; '.join(told)}"
 
 
 def _option(name: str) -> str:
