@@ -438,8 +438,8 @@ class PaymentsClient(Engine):
         """Carry out the records that dead processes have left open in the journal; several processes may do so at once.
 
         Each is sent again with its kept bytes and key, by the account that it belongs to, until its `not_after`. After
-        that a cancel and a refund are looked up in the order, and an order among what was paid; what does not show
-        there for certain stays unknown, for a person.
+        that a cancel and a refund are looked up in the order, and an order among what was paid. What does not show
+        there for certain stays unknown: a person has to decide.
 
         Args:
             progress: Called after every batch.
