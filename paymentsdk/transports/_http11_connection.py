@@ -24,16 +24,18 @@ from paymentsdk.transports.base import Request, Response, SendFailed, too_long
 MAX_HEAD = 64 * 1024
 #: Bodies above this are written piece by piece, as the socket takes them.
 PIECE = 64 * 1024
-#: RFC 9112, 2 to 5: a status line, and fields with a name, a colon right behind it, and a value on one line.
+#: RFC 9112, 2 to 5: a status line, and fields with a name, a colon right behind it, and a value on one line. Nothing
+#: that was matched is looked at again (`*+`).
 _HEAD = re.compile(
-    rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: [\t -~\x80-\xff]*)?\r\n"
-    rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t -~\x80-\xff]*\r\n)*\r\n"
+    rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: [\t -~\x80-\xff]*+)?\r\n"
+    rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]++:[\t -~\x80-\xff]*+\r\n)*\r\n"
 )
+#: The fields that say where a response ends, and whether another may follow, in a head in lower case.
+_FRAMING = re.compile(rb"\n(connection|content-encoding|content-length|transfer-encoding):([^\r]*)")
 #: What a head may begin with: other bytes are rejected without waiting for the end of a line that may never come.
 _BEGINNING = b"HTTP/1."
 #: The end of a line that is not the end of one.
 _BARE_LF = re.compile(rb"(?<!\r)\n")
-_CLOSE = re.compile(rb"\r\nconnection:[^\r\n]*close")
 #: More digits are no length, and `int` would take its time with them.
 _LONGEST_NUMBER = 18
 #: How a head ends.
@@ -331,16 +333,21 @@ class Connection(asyncio.BufferedProtocol):
 
     def _read_framing(self, head: bytes) -> None:
         """Find out from the *head* where the response ends."""
-        self._head, self._lower = head, (lower := head.lower())
-        if b"close" in lower and _CLOSE.search(lower):
-            self._keep = False
-        length = _only(lower, b"\r\ncontent-length:")
-        coding = _only(lower, b"\r\ntransfer-encoding:")
+        self._head, self._lower = head, head.lower()
+        fields: dict[bytes, bytes] = {}
+        for name, value in _FRAMING.findall(self._lower):
+            if name == b"connection":
+                self._keep = self._keep and b"close" not in value
+            elif name in fields:
+                _refuse(f"it has two fields {name.decode()}")
+            else:
+                fields[name] = value.strip(b" \t")
+        length, coding = fields.get(b"content-length"), fields.get(b"transfer-encoding")
         if coding is not None and (coding != b"chunked" or length is not None):
             _refuse("its length is ambiguous")
         if length is not None and not (length.isdigit() and len(length) <= _LONGEST_NUMBER):
             _refuse("its length is not a number")
-        if _only(lower, b"\r\ncontent-encoding:") not in {None, b"identity", b""}:
+        if fields.get(b"content-encoding", b"") not in {b"identity", b""}:
             raise SendFailed("the response is compressed, which was not asked for", permanent=True)
         if self._without_body or self._status in {_NO_CONTENT, _NOT_MODIFIED}:
             # HEAD and 304 have the length of what they are about; a 204 with one may be followed by anything.
@@ -395,17 +402,6 @@ class Connection(asyncio.BufferedProtocol):
         if self._chunks is not None:
             self._chunks.close()
             self._chunks = None
-
-
-def _only(lower: bytes, start: bytes) -> bytes | None:
-    """Return the value of the field whose line begins with *start*: there must not be two of it."""
-    at = lower.find(start)
-    if at < 0:
-        return None
-    at += len(start)
-    if lower.find(start, at) >= 0:
-        _refuse(f"it has two fields {start.strip().decode()}")
-    return lower[at : lower.find(b"\r\n", at)].strip(b" \t")
 
 
 def _refuse(why: str) -> NoReturn:
