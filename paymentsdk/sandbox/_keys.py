@@ -12,7 +12,7 @@ from aiohttp import web
 from paymentsdk.sandbox._platform import Platform
 
 if not hasattr(web, "RequestKey"):  # The client alone may run with an older one.
-    raise ImportError(f"the sandbox needs aiohttp 3.14 or later, and {aiohttp.__version__} is installed")
+    raise ImportError(f"the sandbox needs aiohttp 3.14.4 or later, and {aiohttp.__version__} is installed")
 
 Route: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -34,8 +34,8 @@ from paymentsdk.sandbox._tenants import TenantOptions, TenantRequest
 
 #: Seconds that requests have to end when the server stops; hangs and drips are told to end before.
 _GRACE = 0.5
-#: Seconds that a connection stays without a whole request: between two, in the headers of one, and, from aiohttp 3.14.4
-#: on, before the first. Clients keep idle connections for less: none sends where it is just being closed.
+#: Seconds that a connection stays without a whole request: before the first, between two, and in the headers of one.
+#: Clients keep idle connections for less: none sends where it is just being closed.
 _IDLE = 60.0
 #: What clients do wrong below HTTP is heard by whoever listens, and is no news on the terminal.
 _log = logging.getLogger("paymentsdk.sandbox.http")

@@ -24,5 +24,5 @@ def test_an_aiohttp_that_is_too_old_is_named() -> None:
     """The error says which version is needed, and which one is there; with what it needs, the sandbox is made."""
     old, new = run("del aiohttp.web.RequestKey"), run("")
 
-    assert "ImportError: the sandbox needs aiohttp 3.14 or later, and 3.12.1 is installed" in old.stderr
+    assert "ImportError: the sandbox needs aiohttp 3.14.4 or later, and 3.12.1 is installed" in old.stderr
     assert (1, 0) == (old.returncode, new.returncode)
