@@ -6,6 +6,7 @@ gives back what the caller may be told. So every step between two waits can be t
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Protocol, TypeAlias
@@ -92,8 +93,12 @@ class JournaledCall(Struct, eq=False):
             JournalUnavailable: It cannot be kept; nothing was sent.
         """
         asked = self.clock.moment()
-        with WithinContract():
-            action, row = await self.journal.begin(new, lease=self.lease)
+        try:
+            action, row = await self._begin(new)
+        except asyncio.CancelledError:
+            # It may have been kept all the same, and recovery would send what nobody asks for any more.
+            self.later(partial(self._give_up, new))
+            raise
         if action in _SENDING:
             return await self.carry_on(row, send, since=asked)
         if action is Action.CONFLICT:
@@ -101,6 +106,20 @@ class JournaledCall(Struct, eq=False):
         if action in _KEPT:
             return Told(_KEPT[action], row, own=False, reason=row.reason)
         raise _about(InProgress(new.name), row)
+
+    async def _begin(self, new: Record) -> tuple[Action, Record]:
+        with WithinContract():
+            return await self.journal.begin(new, lease=self.lease)
+
+    async def _give_up(self, new: Record) -> None:
+        """Close *new*, whose begin was cancelled: begun once more, it is known what was kept of it."""
+        action, row = await self._begin(new)
+        if action in _SENDING:
+            await self._resolve(row, self._cancelled(row))
+
+    def _cancelled(self, row: Record) -> Resolution:
+        state = self._settled(row, RecordState.DEFERRED if self.defer else RecordState.NOT_SENT)
+        return Resolution(state=state, reason="cancelled")
 
     async def carry_on(self, row: Record, send: Send, *, since: Moment) -> Told:
         """Carry out *row*, which was taken over after the moment *since*."""
@@ -111,8 +130,7 @@ class JournaledCall(Struct, eq=False):
             # Cancelled, as a rule: nobody can be waited for now. What is on its way may still take effect, so the row
             # stays held until its lease ends: another owner that resumed it at once could hear a rejection before that.
             if not self.attempts:
-                state = self._settled(row, RecordState.DEFERRED if self.defer else RecordState.NOT_SENT)
-                self.later(partial(self._resolve, row, Resolution(state=state, reason="cancelled")))
+                self.later(partial(self._resolve, row, self._cancelled(row)))
             raise
         if heard.state is not _DONE:
             heard = await self._judge(row, heard)

@@ -29,7 +29,7 @@ from paymentsdk import (
     SendFailed,
     Timeout,
 )
-from paymentsdk.journal import Record, RecordResolved, RecordState, Resolution, SQLiteJournal, derive_key
+from paymentsdk.journal import Action, Record, RecordResolved, RecordState, Resolution, SQLiteJournal, derive_key
 from paymentsdk.journal._states import digest
 from paymentsdk.resources.wallet_payments import WalletChargeRequest, WalletPayerRequest, WalletPaymentRequest
 from paymentsdk.testing import FakeClock, MemoryTransport
@@ -100,6 +100,67 @@ async def test_a_cancelled_call_keeps_its_record_held(journal, connect, platform
         assert {RecordState.DONE: 1} == dict((await other.recover()).resolved)
 
     assert (2, 1) == (len(platform.posts), len(platform.made))
+
+
+class SlowJournal(Journal):
+    """A journal that keeps a record, and does not come to say so."""
+
+    begun: asyncio.Event | None = None
+
+    async def begin(self, record: Record, *, lease: float) -> tuple[Action, Record]:
+        """Hang once, with the record on the disk."""
+        known = await super().begin(record, lease=lease)
+        if self.begun is not None:
+            waiting, self.begun = self.begun, None
+            waiting.set()
+            await asyncio.Event().wait()
+        return known
+
+
+async def cancelled_as_it_begins(client: PaymentsClient, kept: SlowJournal) -> None:
+    """Cancel a call whose record was kept, before it knows."""
+    kept.begun = begun = asyncio.Event()
+    call = asyncio.ensure_future(client.orders.create(order(), once="table-7/1"))
+    await begun.wait()
+    call.cancel()
+    await asyncio.wait((call,))
+    assert call.cancelled()
+
+
+@pytest.mark.control(
+    "paymentsdk.journal._call.JournaledCall._give_up", lambda self, new: asyncio.sleep(0), raises=InProgress
+)
+async def test_a_call_that_is_cancelled_as_it_begins_is_not_sent(
+    tmp_path: Path, connect, platform: Platform, clock: FakeClock
+) -> None:
+    """Its record is closed, or recovery would send what nobody asks for; called once more, it waits for no lease."""
+    kept = SlowJournal(tmp_path / "payments.db", now=clock.now)
+    async with connect(kept) as client:
+        await client.plans.search().collect()
+        await cancelled_as_it_begins(client, kept)
+        assert [] == platform.posts
+        await client.orders.create(order(), once="table-7/1")
+
+    assert 1 == len(platform.made)
+
+
+async def test_a_record_in_doubt_stays_so_if_its_call_is_cancelled(
+    tmp_path: Path, connect, platform: Platform, clock: FakeClock
+) -> None:
+    """An earlier call may have sent it: that nothing is sent this time says nothing of its outcome."""
+
+    def refused(request: Request) -> Response:
+        raise SendFailed("connection refused", sent=False)
+
+    kept = SlowJournal(tmp_path / "payments.db", now=clock.now)
+    async with connect(kept, retry=ONCE) as client:
+        platform.lose = True
+        with pytest.raises(OutcomeUnknown):
+            await client.orders.create(order(), once="table-7/1")
+        platform.fail = refused
+        await cancelled_as_it_begins(client, kept)
+        with pytest.raises(OutcomeUnknown):
+            await client.orders.create(order(), once="table-7/1")
 
 
 @pytest.mark.control("paymentsdk.journal._states.told", lambda heard, *, durable: heard, raises=APIError)
