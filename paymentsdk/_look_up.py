@@ -64,8 +64,8 @@ class LookUp:
                     return await self._refund(record)
                 case CREATE.name:
                     return await self._create(record)
-        except PaymentsError:
-            pass
+        except (PaymentsError, msgspec.DecodeError):
+            pass  # A record that this version cannot read may be what it would see.
         return None
 
     async def _cancel(self, record: Record) -> Resolution | None:

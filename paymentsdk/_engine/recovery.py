@@ -113,7 +113,7 @@ class Recovery:
             due = self._backoff.due(rows)
             rows = [row for row in rows if row.key in due]
         await self._find_sellers(rows)
-        taken, since = await self._claim([row for row in rows if self._can_send(row)])
+        taken, since = await self._claim(rows)
         for batch in (taken[start : start + BATCH] for start in range(0, len(taken), BATCH)):
             await asyncio.gather(*(self._finish(record, since) for record in batch))
             if progress is not None:
@@ -167,7 +167,12 @@ class Recovery:
         since, owner = self._journaling.platform_clock.moment(), self._journaling.owner()
         if not rows or not self._knows_time(rows):
             return [], since
-        keys, sellers = {row.key for row in rows}, tuple(self._senders)
+        keys, sellers = set[str](), tuple(self._senders)
+        for i, row in enumerate(rows):
+            if i % BATCH == 0:
+                await asyncio.sleep(0)  # There may be thousands.
+            if self._can_send(row):
+                keys.add(row.key)
         with WithinContract():
             rows = await self._journaling.journal.claim(sellers, owner=owner, lease=LEASE, limit=NO_LIMIT, keys=keys)
         return rows, since

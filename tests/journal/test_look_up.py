@@ -192,6 +192,18 @@ async def test_an_order_that_nobody_paid_does_not_show(seller: Seller, effect: s
     assert RecordState.UNKNOWN is (await seller.a_day_later())["lunch"].state
 
 
+async def test_a_record_of_a_later_version_proves_nothing(seller: Seller) -> None:
+    """What this version cannot read may have made the order that was paid; the recovery of the others goes on."""
+    await seller.create("lunch", LOST)
+    (made,) = [entry.id for entry in seller.sandbox.ledger() if entry.kind == "order_created"]
+    seller.sandbox.buyer.pay(made)
+    (row,) = await seller.journal.records([RecordState.UNKNOWN])
+    odd = structs.replace(row, key="odd", name="odd", body=b'{"member_of_tomorrow":1}', state=RecordState.PENDING)
+    await seller.journal.begin(odd, lease=0.0)
+
+    assert RecordState.UNKNOWN is (await seller.a_day_later())["lunch"].state
+
+
 async def test_an_order_of_another_record_proves_nothing(seller: Seller) -> None:
     """The control: the same ticket was sold and paid under another name."""
     await seller.paid()
