@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import select
 import socket
-import sys
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -19,6 +17,7 @@ import aiohttp
 from msgspec import Struct
 
 from paymentsdk.transports._gate import ANY, Gate, Host
+from paymentsdk.transports._sockets import unread_on
 from paymentsdk.transports.base import SendFailed
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ class Wire(asyncio.BufferedProtocol):
         self.transport = transport
         self.reference = weakref.ref(self)
         #: Whether the system holds bytes, or the end, that the event loop has not read yet.
-        self.is_readable = _look(transport.get_extra_info("socket"))
+        self.is_readable = unread_on(transport.get_extra_info("socket"))
         gate.connections += 1
 
     def release(self) -> None:
@@ -128,16 +127,6 @@ class Wire(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self.handler.resume_writing()
-
-
-def _look(wire: socket.socket | None) -> Callable[[int], object]:
-    """Return what says whether there is something to read on *wire*."""
-    # The first is for type checkers, which know what Windows lacks; the second for whatever else goes without.
-    if wire is None or sys.platform == "win32" or not hasattr(select, "poll"):
-        return lambda _: False
-    poll = select.poll()
-    poll.register(wire.fileno(), select.POLLIN)
-    return poll.poll
 
 
 def _cut_off(content: aiohttp.StreamReader, _: object = None) -> None:

@@ -7,8 +7,8 @@ from collections import Counter, OrderedDict
 from math import inf
 from typing import TypeAlias
 
-#: The most bytes of one read.
-READ = 64 * 1024
+from paymentsdk.transports._sockets import shared_buffer
+
 #: Scheme, host and port, or the like: what a limit per host counts by.
 Host: TypeAlias = tuple[str, int | None, bool]
 #: Stands for all of them where there is no such limit.
@@ -24,8 +24,7 @@ class Gate:
 
     def __init__(self, limit: int, limit_per_host: int) -> None:
         self.per_host: float = limit_per_host or inf
-        #: What all connections read into, one after the other: asyncio would ask the system for 256 KiB at each read.
-        self.buffer = memoryview(bytearray(READ))
+        self.buffer = shared_buffer()
         #: Connections that are open, in use or idle.
         self.connections = 0
         self._free: float = limit or inf

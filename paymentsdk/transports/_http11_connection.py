@@ -9,15 +9,13 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import select
-import socket
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import NoReturn, cast
 
 from paymentsdk._headers import Headers
 from paymentsdk.transports._http11_chunks import Chunks
+from paymentsdk.transports._sockets import unread_on
 from paymentsdk.transports.base import Request, Response, SendFailed, too_long
 
 #: The most bytes of a head, with the interim responses before it.
@@ -164,7 +162,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Learn how to write, and how to see what has arrived and not been read."""
         self.transport = cast(asyncio.Transport, transport)
-        self._readable = _look(transport.get_extra_info("socket"))
+        self._readable = unread_on(transport.get_extra_info("socket"))
 
     @property
     def closed(self) -> bool:
@@ -406,18 +404,3 @@ class Connection(asyncio.BufferedProtocol):
 
 def _refuse(why: str) -> NoReturn:
     raise SendFailed(f"the response is not valid HTTP: {why}")
-
-
-if sys.platform == "win32":
-
-    def _look(wire: socket.socket) -> Callable[[int], object]:
-        """Return what says whether there is something to read on *wire*, be it its end."""
-        return lambda _: select.select([wire.fileno()], [], [], 0)[0]
-
-else:
-
-    def _look(wire: socket.socket) -> Callable[[int], object]:
-        """Return what says whether there is something to read on *wire*, be it its end."""
-        poll = select.poll()  # Registered once: a new one per request costs more than the question.
-        poll.register(wire.fileno(), select.POLLIN)
-        return poll.poll

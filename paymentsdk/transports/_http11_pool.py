@@ -17,10 +17,9 @@ from msgspec import Struct, field
 
 from paymentsdk.errors import ClientClosed
 from paymentsdk.transports._http11_connection import Connection
+from paymentsdk.transports._sockets import shared_buffer
 from paymentsdk.transports.base import SendFailed
 
-#: The most bytes of one read.
-_READ = 64 * 1024
 _PORTS = {"http": 80, "https": 443}
 #: Seconds that a TLS connection gets to say good-bye.
 _SHUTDOWN = 1.0
@@ -81,8 +80,7 @@ class Pool:
         self.inherited = False
         self.closed = False
         self.connections: set[Connection] = set()
-        #: What all connections read into, one after the other: asyncio would ask the system for 256 KiB at each read.
-        self.buffer = memoryview(bytearray(_READ))
+        self.buffer = shared_buffer()
         self._options = options
         self._servers: dict[str, Server] = {}
         self._places = 0
