@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from paymentsdk.testing._expectation import expect
-from paymentsdk.testing._fault_server import FaultServer, Peer, always, echo, http, turns, unanswered_port
+from paymentsdk.testing._fault_server import FaultServer, Peer, echo, http, turns, unanswered_port
 from paymentsdk.testing.transport_conformance._case import MakeTransport, case, opened, send, unsent
 from paymentsdk.transports.base import Request
 
@@ -22,13 +23,22 @@ async def waiting_requests_are_served_in_turn(make: MakeTransport) -> None:
     """Eight workers that share two connections, each one request after the other, get on equally well."""
     served = [0] * _WORKERS
     behind: list[int] = []
-    async with FaultServer(always(http())) as server, opened(make, limit=2) as transport:
+    both = asyncio.Barrier(2)
+
+    async def script(peer: Peer) -> None:
+        async for _ in peer.requests():
+            with contextlib.suppress(asyncio.BrokenBarrierError):
+                await both.wait()  # In step, so that no connection is slower than the other.
+            await peer.write(http())
+
+    async with FaultServer(script) as server, opened(make, limit=2) as transport:
 
         async def work(number: int) -> None:
             for _ in range(_EACH):
                 await send(transport, Request("GET", server.url()))
                 served[number] += 1
             behind.append(min(served))
+            await both.abort()  # The last requests have no other beside them.
 
         await asyncio.gather(*map(work, range(_WORKERS)))
     expect(behind[0] >= _EACH - 2, f"one had {behind[0]} responses when another had {_EACH}")
