@@ -35,7 +35,6 @@ from paymentsdk._engine.failures import (
     final_error,
     interrupted,
     no_response,
-    no_token,
     unreadable,
 )
 from paymentsdk._engine.limiter import NO_PERMIT
@@ -239,8 +238,8 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         credential = self.credential
         try:
             credential.token = credential.bearer.token(self.state.clock.now())
-        except Exception as error:  # noqa: BLE001 - another's source of tokens must not hide that an attempt is in doubt
-            raise self._failed(no_token(error)) from None
+        except AttemptFailed as failure:
+            raise self._failed(failure) from None
         return credential.token is not None
 
     async def _wait_for_token(self) -> None:

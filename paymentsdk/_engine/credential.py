@@ -48,10 +48,14 @@ class Bearer:
         """Return the token to use at *now*, or `None` if one has to be waited for.
 
         Raises:
-            RequestInvalid: It cannot stand in a header.
+            AttemptFailed: Its source has raised something, or it cannot stand in a header.
         """
-        token = self._auth.token(now)
-        return token if token is self._checked else self._check(token)
+        try:
+            token = self._auth.token(now)
+            return token if token is self._checked else self._check(token)
+        except Exception as error:  # noqa: BLE001 - another's source of tokens must not hide that an attempt is in doubt
+            failure = no_token(error)
+        raise failure
 
     async def refresh(self, rejected: str | None, exchange: Exchange, now: float) -> str | None:
         """Return another token than *rejected*; `None` if there can be none.

@@ -18,12 +18,13 @@ from paymentsdk._engine.call import Call
 from paymentsdk._engine.client_state import ClientState
 from paymentsdk._engine.credential import Bearer, Credential, user_id
 from paymentsdk._engine.deadline import end_of_attempt
-from paymentsdk._engine.failures import History
+from paymentsdk._engine.failures import AttemptFailed, History
 from paymentsdk._engine.observed import observed
 from paymentsdk._engine.result import Result
 from paymentsdk._engine.settings import CallOptions, Settings, check_first_sent_at, check_key
 from paymentsdk._headers import check_headers, masked_values
 from paymentsdk._operation.operation import Operation
+from paymentsdk._secrets import masked
 from paymentsdk.errors import ClientClosed, NotSent, RequestInvalid
 
 if TYPE_CHECKING:
@@ -204,12 +205,12 @@ class Engine(ABC):
             if self._state.journaling is not None and not self._state.journaling.platform_clock.is_known:
                 await self._read_platform_time()
             return self._settings.account
-        token, journaling = self._bearer.token(self._state.clock.now()), self._state.journaling
+        token, journaling = self._token(), self._state.journaling
         for _ in range(2):  # A token may end while it is read; the next call gets another.
             if token is not None and journaling is not None and journaling.platform_clock.is_known:
                 break
             await self._read_platform_time()
-            token = self._bearer.token(self._state.clock.now())
+            token = self._token()
             if journaling is None or not journaling.platform_clock.is_known:
                 raise NotSent("the platform's time is not known: its responses have no Date")
         if token is None:
@@ -218,6 +219,18 @@ class Engine(ABC):
         if seller is None:
             raise RequestInvalid("access_token", "does not end with the seller's user id, which `once` stands on")
         return seller
+
+    def _token(self) -> str | None:
+        """Return the token of the seller, masked; `None` if one has to be waited for.
+
+        Raises:
+            RefreshFailed: Its source has raised something.
+        """
+        try:
+            return masked(self._bearer.token(self._state.clock.now()))
+        except AttemptFailed as failed:
+            error = failed.cause or failed
+        raise error
 
     @abstractmethod
     async def _read_platform_time(self) -> None:

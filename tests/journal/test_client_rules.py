@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import traceback
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -22,6 +23,7 @@ from paymentsdk import (
     OutcomeUnknown,
     PaymentsClient,
     RecordConflict,
+    RefreshFailed,
     Request,
     RequestInvalid,
     Response,
@@ -73,7 +75,7 @@ def connect(clock: FakeClock, platform: Platform) -> Callable[..., PaymentsClien
 
     def connect(journal: Journal, handler: Callable[[Request], object] = platform, **settings: object):
         settings = {"base_url": URL, "clock": clock, "transport": MemoryTransport(handler), **settings}
-        return PaymentsClient(TOKEN, journal=journal, **settings)
+        return PaymentsClient(settings.pop("token", TOKEN), journal=journal, **settings)
 
     return connect
 
@@ -417,6 +419,56 @@ async def test_a_token_without_a_seller_has_no_records(journal, platform: Platfo
             await client.orders.create(order(), once="table-7/1")
 
     assert ("access_token", []) == (rejected.value.path, platform.posts)
+
+
+class OwnTokens:
+    """A source of tokens of one's own, which fails if it has none."""
+
+    def __init__(self, *parts: str) -> None:
+        self.parts = parts
+
+    def token(self, now: float) -> str:
+        """See `Auth.token`; made anew each time, so that no other variable has it."""
+        if not self.parts:
+            raise KeyError("the-secret of the vault")
+        return "-".join(self.parts)
+
+    async def renew(self, rejected: str | None, exchange: object, now: float) -> None:
+        """There is no other."""
+
+
+async def test_a_source_of_tokens_that_fails_is_no_defect(journal, connect, platform: Platform, clock) -> None:
+    """A named write says so as any call does, without its text; recovery goes on with the sellers who have a token."""
+    platform.lose = True
+    accounts = {"bad": OwnTokens("APP_USR-9001-112304-0123456789abcdef", "78"), "good": TOKEN}
+    async with connect(journal(), token=None, accounts=accounts, retry=ONCE) as client:
+        for name in accounts:
+            with pytest.raises(OutcomeUnknown):
+                await client.account(name).orders.create(order(), once="table-7/1")
+    platform.lose = False
+    async with connect(journal(), token=None, accounts={**accounts, "bad": OwnTokens()}) as client:
+        with pytest.raises(RefreshFailed, match="KeyError") as failed:
+            await client.account("bad").orders.create(order(), once="table-7/2")
+        summary = await client.recover()
+
+    assert "the-secret" not in f"{failed.value} {failed.value.__cause__} {failed.value.__context__} {summary}"
+    assert ({RecordState.DONE: 1}, ["bad"]) == (dict(summary.resolved), [row.account for row in summary.left])
+
+
+async def test_a_named_write_does_not_show_the_token_of_ones_own_source(journal, connect, clock: FakeClock) -> None:
+    """Not in the variables of a traceback either, while it waits for the platform's time."""
+
+    def away(request: Request) -> Response:
+        raise SendFailed("connection refused", sent=False)
+
+    auth = OwnTokens("APP_USR-9001-112304", "canary", "77")
+    async with connect(journal(), away, token=None, auth=auth, retry=ONCE) as client:
+        with pytest.raises(NotSent) as failed:
+            await client.orders.create(order(), once="table-7/1")
+
+    shown = "".join(traceback.TracebackException.from_exception(failed.value, capture_locals=True).format())
+    assert "engine.py" in shown
+    assert "-".join(auth.parts) not in shown
 
 
 async def test_a_journaled_call_needs_a_bound_for_its_attempts(journal, connect, platform: Platform) -> None:
