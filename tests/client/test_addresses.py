@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from paymentsdk import PaymentsClient, RefreshingToken, RequestInvalid, Response
+from paymentsdk.journal import SQLiteJournal, derive_key
 from paymentsdk.testing import MemoryTransport
 
 ALLOW = "PAYMENTSDK_ALLOW_HTTP"
@@ -166,7 +169,7 @@ def test_what_is_no_address_is_rejected(base_url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "base_url", ["https://h:65535", "https://h:1/", "https://[2001:db8::1]:443/a", "https://h-1.x_y"]
+    "base_url", ["https://h:65535", "https://h:1/", "https://[2001:db8::1]:444/a", "https://h-1.x_y"]
 )
 async def test_what_is_an_address_is_taken(base_url: str) -> None:
     """Ports, IPv6 addresses and paths belong to addresses: requests go there."""
@@ -175,3 +178,28 @@ async def test_what_is_an_address_is_taken(base_url: str) -> None:
     await PaymentsClient("token", base_url=base_url, transport=transport).orders.get("ORD1")
 
     assert [f"{base_url.rstrip('/')}/v1/orders/ORD1"] == [request.url for request in transport.requests]
+
+
+@pytest.mark.parametrize(
+    "base_url",
+    [
+        "https://api.example.com",
+        "https://API.example.com/",
+        "https://api.example.com:443",
+        "https://Api.example.com:443/",
+    ],
+)
+async def test_one_address_has_one_form(base_url: str, tmp_path: Path) -> None:
+    """However it is written: the key of a named write is derived from it, and another key would make a second order."""
+    date = {"Date": "Tue, 24 Nov 2026 10:00:00 GMT"}
+    page, canceled = b'{"paging":{"total":0},"results":[]}', b'{"id":"ORD1","status":"canceled"}'
+    transport = MemoryTransport([Response(200, date, page), Response(200, date, canceled)])
+    journal = SQLiteJournal(tmp_path / "payments.db")
+
+    async with PaymentsClient("TEST-1-1-a-77", base_url=base_url, transport=transport, journal=journal) as client:
+        await client.orders.cancel("ORD1", once="table-7/1")
+
+    key = derive_key("https://api.example.com", "77", "orders.cancel", "table-7/1")
+    sent = transport.requests[-1]
+    assert "https://api.example.com/v1/orders/ORD1/cancel" == sent.url
+    assert key == sent.headers["X-Idempotency-Key"]
