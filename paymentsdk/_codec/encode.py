@@ -257,7 +257,7 @@ def fill_path(template: str, names: tuple[str, ...], values: Mapping[str, str]) 
         # Nearly every id has letters and digits alone, which is seen faster.
         if not (value.isalnum() and value.isascii()) and not _SAFE_IN_PATH.match(value):
             raise RequestInvalid(f"$path.{name}", "an id has only letters, digits, '-', '_', '.' and '~'")
-        template = template.replace(f"{{{name}}}", value)
+        template = template.replace("{" + name + "}", value)
     return template
 
 
