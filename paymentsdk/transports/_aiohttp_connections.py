@@ -213,23 +213,19 @@ class Connector(aiohttp.TCPConnector):
             raise
         return connection
 
-    async def in_turn(
-        self,
-        host: Host,
-        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - as above
-    ) -> aiohttp.ClientTimeout:
-        """Wait for a place, and return what is left of *timeout* to connect in."""
+    async def in_turn(self, host: Host, bounds: aiohttp.ClientTimeout) -> aiohttp.ClientTimeout:
+        """Wait for a place, and return *bounds* with what is left of them to connect in."""
         clock = asyncio.get_running_loop().time
         since = clock()
         try:
-            async with asyncio.timeout(timeout.connect):
+            async with asyncio.timeout(bounds.connect):
                 await self.gate.wait(host)
         except TimeoutError:
             pass
         else:
             # To aiohttp, 0 is no bound.
-            left = None if timeout.connect is None else max(0.001, timeout.connect - (clock() - since))
-            return aiohttp.ClientTimeout(total=None, connect=left, ceil_threshold=timeout.ceil_threshold)
+            left = None if bounds.connect is None else max(0.001, bounds.connect - (clock() - since))
+            return aiohttp.ClientTimeout(total=None, connect=left, ceil_threshold=bounds.ceil_threshold)
         raise SendFailed("no connection in time: all connections that the pool may have are in use", sent=False)
 
     def takes(self, connection: Connection, attempt: Attempt, host: Host) -> bool:

@@ -15,10 +15,11 @@ from aiohttp.abc import ResolveResult
 
 from paymentsdk import Request, SendFailed
 from paymentsdk.testing._fault_server import FaultServer, Peer, always, http
-from paymentsdk.transports._aiohttp_connections import Wire
+from paymentsdk.transports._aiohttp_connections import Connector, Wire
 from paymentsdk.transports._gate import Gate
 from paymentsdk.transports.aiohttp import AiohttpTransport
 from tests.transports.sending import failed
+from tests.transports.skipping import SkippingLoop
 
 
 def waiting(transport: AiohttpTransport) -> int:
@@ -280,6 +281,36 @@ async def test_a_server_that_takes_no_connection_is_not_the_pool(fresh: bool) ->
         outcome = await failed(transport, Request("POST", "http://a.test/", connect_timeout=0.01, fresh=fresh))
 
     assert (False, False, "no connection in time") == outcome
+
+
+async def from_anew(connector: Connector, host: tuple, bounds: aiohttp.ClientTimeout) -> aiohttp.ClientTimeout:
+    """Wait for a place, and connect for as long as if there had been no wait."""
+    await connector.gate.wait(host)
+    return bounds
+
+
+@pytest.mark.control("paymentsdk.transports._aiohttp_connections.Connector.in_turn", from_anew)
+def test_who_has_waited_for_a_place_connects_in_what_is_left() -> None:
+    """One bound holds for both: were it two, the time of the attempt could end before that of the connection."""
+
+    async def never(*_: object, **__: object) -> list[ResolveResult]:
+        await asyncio.Event().wait()
+        return []
+
+    async def one_behind_the_other() -> tuple[float, list[tuple[bool, bool, str]]]:
+        resolver, clock = aiohttp.ThreadedResolver(), asyncio.get_running_loop().time
+        resolver.resolve = never
+        async with contextlib.aclosing(AiohttpTransport(limit=1, resolver=resolver)) as transport:
+            requests = [Request("POST", "http://a.test/", connect_timeout=bound) for bound in (40.0, 50.0)]
+            since = clock()
+            outcomes = await asyncio.gather(*(failed(transport, request) for request in requests))
+            return clock() - since, outcomes
+
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        took, outcomes = runner.run(one_behind_the_other())
+
+    assert [(False, False, "no connection in time")] * 2 == outcomes
+    assert 50 <= took < 51
 
 
 # --- stray responses --------------------------------------------------------------------------------------------
