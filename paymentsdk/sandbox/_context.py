@@ -99,6 +99,7 @@ class SellerContext:
         descending: bool = False,
         limit: int = -1,
         offset: int = 0,
+        total: int | None = None,
         shuffle: int | None = None,
     ) -> list[D]:
         """Return the seller's documents that meet all *conditions*; see `Store.find`."""
@@ -110,6 +111,7 @@ class SellerContext:
             descending=descending,
             limit=limit,
             offset=offset,
+            total=total,
             shuffle=shuffle,
         )
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from decimal import localcontext
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -41,8 +41,8 @@ CREATE TABLE settings (name TEXT PRIMARY KEY, value BLOB);
 
 #: Moments that differ in these bits of their microseconds are 2.4 hours apart at most.
 _BITS = 33
-#: Counts that are remembered, if nothing is written.
-_MOST_COUNTS = 50
+#: Counts that are remembered, and documents that are written before they are forgotten, if nobody asks for any.
+_MOST_COUNTS, _MOST_WRITTEN = 50, 50
 
 
 class SavedResponse(Struct, frozen=True, kw_only=True):
@@ -65,6 +65,14 @@ class Due(Struct, frozen=True, kw_only=True):
     kind: str
     tenant: int
     id: str
+
+
+class _Asked(NamedTuple):
+    """What was counted."""
+
+    table: str
+    tenant: int | None
+    conditions: tuple[Condition, ...]
 
 
 class _Closed:
@@ -94,9 +102,9 @@ class Store:
         self._ends = False
         self._inside = False
         self._after: list[Callable[[], None]] = []
-        self._counts: dict[tuple[object, ...], int] = {}
-        self._counted_at = 0
-        """How many rows had been written when they were counted."""
+        self._counts: dict[_Asked, int] = {}
+        self._written = 0
+        """How many documents were written since somebody asked for a count."""
         self._own: set[str] = set()
         """The tables of `Documents` that are there for sure."""
         self._path = path
@@ -214,7 +222,8 @@ class Store:
     def put(self, table: Table[D], tenant: int, document: D) -> None:
         """Keep *document*, in place of an older one with its key."""
         key = table.stored_key(table.key(document), tenant)
-        self._rows(table.put, (tenant, key, *table.values(document), msgspec.json.encode(document)))
+        with self._counting(table, tenant, key):
+            self._rows(table.put, (tenant, key, *table.values(document), msgspec.json.encode(document)))
 
     def prepare(self, table: Table[D]) -> Table[D]:
         """Return *table*, and make that of `Documents` at the first look: nobody has told of them before."""
@@ -228,7 +237,21 @@ class Store:
     def remove(self, table: Documents[D], key: str, tenant: int) -> bool:
         """Forget the document *key*, and say whether there was one."""
         stored = table.stored_key(key, tenant)
-        return bool(self._rows(f"DELETE FROM {table.name} WHERE key = ? RETURNING key", (stored,)))
+        with self._counting(table, tenant, stored):
+            return bool(self._rows(f"DELETE FROM {table.name} WHERE key = ? RETURNING key", (stored,)))
+
+    @contextmanager
+    def _counting(self, table: Table[D], tenant: int, key: str) -> Iterator[None]:
+        """Have the counts that are remembered follow what becomes of the document *key* inside."""
+        with self._lock:
+            self._written += 1
+            if self._written > _MOST_WRITTEN:
+                self._counts.clear()
+            asked = [one for one in self._counts if one.table == table.name and one.tenant in (None, tenant)]
+            before = [self._number(table, one.tenant, one.conditions, key) for one in asked]
+            yield
+            for one, number in zip(asked, before, strict=True):
+                self._counts[one] += self._number(table, one.tenant, one.conditions, key) - number
 
     def find(
         self,
@@ -240,14 +263,20 @@ class Store:
         descending: bool = False,
         limit: int = -1,
         offset: int = 0,
+        total: int | None = None,
         shuffle: int | None = None,
     ) -> list[D]:
-        """Return the documents that meet all *conditions*.
+        """Return the documents that meet all *conditions*, of which there are *total*, if that is known.
 
         Equal ones in *order* come in the order of their making; with *shuffle*, in another for each number.
         """
         where, values = table.where(tenant, as_columns(conditions))
-        way = "DESC" if descending else "ASC"
+        # A page in the second half is nearer to the other end.
+        backwards = total is not None and shuffle is None and limit >= 0 and 0 < total - offset < offset
+        if backwards and total is not None:
+            limit = min(limit, total - offset)
+            offset = total - offset - limit
+        way = "DESC" if descending != backwards else "ASC"
         # Knuth's multiplier spreads neighbours; the number decides where they go.
         ties = f"seq {way}" if shuffle is None else f"(seq + {int(shuffle)}) * 2654435761 % 4294967296"
         sort = f"{order} {way}, {ties}" if order in table.columns else ties
@@ -257,7 +286,7 @@ class Store:
             f"(SELECT seq FROM {table.name}{where} ORDER BY {sort} LIMIT ? OFFSET ?) ORDER BY {sort}",
             (*values, limit, offset),
         )
-        return [self._decoded(table, document) for (document,) in rows]
+        return [self._decoded(table, document) for (document,) in (reversed(rows) if backwards else rows)]
 
     def count(
         self,
@@ -281,20 +310,22 @@ class Store:
             return near + self._remembered(table, tenant, [*conditions, (date, ">=", edge)])
 
     def _remembered(self, table: Table[D], tenant: int | None, conditions: Sequence[Condition]) -> int:
-        """Count the documents that meet *conditions*, once until something is written: a walk asks at every page."""
-        changes = self._connection.total_changes
-        if self._counted_at != changes or len(self._counts) >= _MOST_COUNTS:
-            self._counted_at = changes
-            self._counts.clear()
-        asked = (table.name, tenant, *conditions)
+        """Count the documents that meet *conditions*, once for a walk, which asks at every page."""
+        self._written = 0
+        asked = _Asked(table.name, tenant, tuple(conditions))
         if asked not in self._counts:
+            if len(self._counts) >= _MOST_COUNTS:
+                self._counts.clear()
             self._counts[asked] = self._number(table, tenant, conditions)
         return self._counts[asked]
 
-    def _number(self, table: Table[D], tenant: int | None, conditions: Sequence[Condition]) -> int:
-        """Count the documents that meet *conditions*, whose values are as columns have them."""
+    def _number(
+        self, table: Table[D], tenant: int | None, conditions: Sequence[Condition], key: str | None = None
+    ) -> int:
+        """Count the documents that meet *conditions*, whose values are as columns have them, or only *key*."""
         where, values = table.where(tenant, conditions)
-        [(number,)] = self._rows(f"SELECT COUNT(*) FROM {table.name}{where}", values)
+        rows = table.name if key is None else f"(SELECT * FROM {table.name} WHERE key = ?)"
+        [(number,)] = self._rows(f"SELECT COUNT(*) FROM {rows}{where}", values if key is None else (key, *values))
         return int(number)
 
     def append(self, tenant: int, line: bytes) -> None:

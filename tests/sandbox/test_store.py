@@ -21,7 +21,7 @@ from paymentsdk.sandbox import Platform, Sandbox
 from paymentsdk.sandbox._ids import Ids
 from paymentsdk.sandbox._records import MERCHANT_ORDERS, MerchantOrderRecord
 from paymentsdk.sandbox._store import Due, Store
-from paymentsdk.sandbox._table import Table
+from paymentsdk.sandbox._table import Documents, Table
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -138,6 +138,20 @@ def test_a_count_is_of_what_there_is():
     assert [0, 1, 1, 2, 1, 2, 1] == counts
 
 
+@pytest.mark.control("paymentsdk.sandbox._store.Store._counting", lambda self, table, tenant, key: nullcontext())
+def test_a_count_follows_what_is_removed(store):
+    """Of that seller alone, and of all; what was not there is not counted."""
+    tills = store.prepare(Documents("tills", Thing, key=lambda one: one.name))
+    store.put(tills, 1, Thing("a"))
+    store.put(tills, 2, Thing("a"))
+    before = [store.count(tills, tenant) for tenant in (1, 2, None)]
+    removed = [store.remove(tills, "a", 1), store.remove(tills, "a", 1)]
+
+    assert [1, 1, 2] == before
+    assert [True, False] == removed
+    assert [0, 1, 1] == [store.count(tills, tenant) for tenant in (1, 2, None)]
+
+
 CONDITIONS = (
     [],
     [("colour", "=", "red")],
@@ -148,6 +162,7 @@ CONDITIONS = (
 )
 
 
+@pytest.mark.control("paymentsdk.sandbox._store.Store._counting", lambda self, table, tenant, key: nullcontext())
 @pytest.mark.parametrize("edge", [">", ">="])
 def test_a_count_is_that_of_what_is_found(edge):
     """Whatever is put, changed or left without a date, of any seller, and as the lower bound moves."""
@@ -232,7 +247,7 @@ def test_a_search_by_dates_counts_and_finds_what_is_there():
             number = store.count(table, tenant, conditions, since=since)
             numbers.add(number)
             for offset in {0, 1, 3, number // 2, number - 1, number, number + 1}:
-                page = store.find(table, tenant, [*conditions, since], limit=7, offset=offset, **options)
+                page = store.find(table, tenant, [*conditions, since], limit=7, offset=offset, total=number, **options)
                 wrong += [(conditions, options)] if (len(rows), rows[offset:][:7]) != (number, page) else []
 
     store.close()
@@ -240,9 +255,9 @@ def test_a_search_by_dates_counts_and_finds_what_is_there():
     assert len(numbers) > 10
 
 
-@pytest.mark.control("paymentsdk.sandbox._store._MOST_COUNTS", 0)
+@pytest.mark.control("paymentsdk.sandbox._store._MOST_WRITTEN", 0)
 def test_a_walk_is_counted_once(store):
-    """Not at each of its pages, as the clock goes on: only once something was written, or hours have passed."""
+    """Not at each of its pages, as the clock goes on and something is written: only once hours have passed."""
     dated, steps, asked = dates_table(), [], []
     store = Store([dated])
     with closing(store):
@@ -250,15 +265,30 @@ def test_a_walk_is_counted_once(store):
             for number in range(1_000):
                 store.put(dated, 1, Dated(str(number), "red", NOW + timedelta(minutes=number), None))
         store._connection.set_progress_handler(lambda: steps.append(1), 1)
-        for minutes in (0, 0, 1, 300):
+        for page, minutes in enumerate((0, 0, 1, 300)):
+            store.put(dated, 1, Dated(f"new {page}", "red", NOW + timedelta(minutes=999), None))
             begun = len(steps)
             count = store.count(dated, 1, [("colour", "=", "red")], since=("at", ">", NOW + timedelta(minutes=minutes)))
-            assert 999 - minutes == count
+            assert 1_000 - minutes + page == count
             asked.append(len(steps) - begun)
 
     assert asked[0] > 4 * asked[1]
     assert asked[0] > 4 * asked[2]
     assert asked[3] > 4 * asked[2]
+
+
+@pytest.mark.control("paymentsdk.sandbox._store._MOST_WRITTEN", 1_000)
+def test_counts_that_nobody_asks_for_are_forgotten(store):
+    """Each costs something at every write; whoever asks again has it counted anew."""
+    found = [store.count(THINGS, 1)]
+    kept = []
+    for number in range(60):
+        store.put(THINGS, 1, Thing(str(number)))
+        kept.append(len(store._counts))
+    found.append(store.count(THINGS, 1))
+
+    assert [1] * 50 + [0] * 10 == kept
+    assert [0, 60] == found
 
 
 @pytest.mark.control("paymentsdk.sandbox._store._MOST_COUNTS", 1_000)
@@ -272,6 +302,37 @@ def test_no_more_than_fifty_counts_are_remembered(store):
 
     assert [7, 137] == [number for number, one in enumerate(found) if one]
     assert 50 == max(kept)
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_a_page_is_the_same_from_either_end(store, descending):
+    """Its rows and their order: those in the second half are found from the end."""
+    for number in range(23):
+        store.put(THINGS, 1, Thing(str(number), at=NOW + timedelta(hours=number // 3)))
+    options = {"order": "at", "descending": descending, "limit": 4}
+
+    pages = [
+        [store.find(THINGS, 1, offset=offset, total=total, **options) for offset in range(26)] for total in (None, 23)
+    ]
+
+    assert pages[0] == pages[1]
+
+
+def test_the_last_page_is_as_near_as_the_first():
+    """Its rows are found without going over all before them, where it is known how many there are."""
+    dated, options, steps, asked = dates_table(), {"order": "at", "limit": 10}, [], []
+    store = Store([dated])
+    with closing(store):
+        with store.transaction():
+            for number in range(1_000):
+                store.put(dated, 1, Dated(str(number), "red", NOW + timedelta(minutes=number), None))
+        store._connection.set_progress_handler(lambda: steps.append(1), 1)
+        for offset, total in ((0, 1_000), (990, 1_000), (990, None)):
+            begun = len(steps)
+            assert 10 == len(store.find(dated, 1, [("at", ">=", NOW)], offset=offset, total=total, **options))
+            asked.append(len(steps) - begun)
+
+    assert asked[1] < 2 * asked[0] < asked[2]
 
 
 def test_documents_are_found_and_sorted(store):

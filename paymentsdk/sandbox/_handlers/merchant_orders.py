@@ -51,7 +51,7 @@ def search(context: SellerContext, call: Call[None]) -> _Page:
     for effect in call.effects:
         _drift(context, effect)
     conditions, since = _conditions(context, call.query), _since(context)
-    part = window(context.policies, call, context.count(MERCHANT_ORDERS, conditions, since=since))
+    part = window(context.policies, call, total := context.count(MERCHANT_ORDERS, conditions, since=since))
     rows = context.find(
         MERCHANT_ORDERS,
         [*conditions, since],
@@ -59,6 +59,7 @@ def search(context: SellerContext, call: Call[None]) -> _Page:
         descending=context.policies.search_order == "newest",
         limit=part.limit,
         offset=part.start,
+        total=total,
         shuffle=context.ids.number() if context.policies.equal_moments == "shuffled" else None,
     )
     elements = tuple(row.merchant_order for row in rows)
