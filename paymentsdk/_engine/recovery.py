@@ -108,12 +108,12 @@ class Recovery:
         Raises:
             JournalUnavailable: The journal does not respond.
         """
-        rows = await self._open()
+        known = rows = await self._open()
         if self._backoff is not None:
             due = self._backoff.due(rows)
             rows = [row for row in rows if row.key in due]
         await self._find_sellers(rows)
-        taken, since = await self._claim(rows)
+        taken, since = await self._claim(rows, known)
         for batch in (taken[start : start + BATCH] for start in range(0, len(taken), BATCH)):
             await asyncio.gather(*(self._finish(record, since) for record in batch))
             if progress is not None:
@@ -154,18 +154,21 @@ class Recovery:
         if self._backoff is not None:
             self._backoff.stayed_open(record, self._journaling.platform_clock.now())
 
-    def _knows_time(self, rows: Iterable[Record]) -> bool:
-        """Whether the platform's time is not behind that of *rows*: else nobody knows how old they are."""
-        now = self._journaling.platform_clock.now()
-        behind = any(timing(row, now) is Timing.CLOCK_BEHIND for row in rows)
+    def _knows_time(self, rows: Iterable[Record], known: Iterable[Record]) -> bool:
+        """Whether the time of the platform of *rows* is behind none of its records, of any seller, that are *known*.
+
+        Else nobody knows how old *rows* are.
+        """
+        now, platforms = self._journaling.platform_clock.now(), {row.base_url for row in rows}
+        behind = any(timing(row, now) is Timing.CLOCK_BEHIND for row in known if row.base_url in platforms)
         if behind:
             self._add_problem(f"nothing was sent: {Timing.CLOCK_BEHIND.value}")
         return not behind
 
-    async def _claim(self, rows: Sequence[Record]) -> tuple[list[Record], Moment]:
+    async def _claim(self, rows: Sequence[Record], known: Sequence[Record]) -> tuple[list[Record], Moment]:
         """Take over what has no living owner: all of it at once, or the oldest that stay open would hide the others."""
         since, owner = self._journaling.platform_clock.moment(), self._journaling.owner()
-        if not rows or not self._knows_time(rows):
+        if not rows or not self._knows_time(rows, known):
             return [], since
         keys, sellers = set[str](), tuple(self._senders)
         for i, row in enumerate(rows):

@@ -368,7 +368,7 @@ async def test_records_that_nobody_can_settle_do_not_hide_others(start, platform
     assert {RecordState.UNKNOWN: 20, RecordState.DONE: 1} == dict((await client.recover()).resolved)
 
 
-@pytest.mark.control("paymentsdk._engine.recovery.Recovery._knows_time", lambda self, rows: True)
+@pytest.mark.control("paymentsdk._engine.recovery.Recovery._knows_time", lambda self, rows, known: True)
 async def test_a_clock_that_went_back_stops_recovery(start, platform: Platform, clock: FakeClock) -> None:
     """Where the platform's time is behind that of a record, nobody knows how old records are: the summary says so."""
     platform.lose = True
@@ -383,6 +383,25 @@ async def test_a_clock_that_went_back_stops_recovery(start, platform: Platform, 
     assert "a clock went back" in "".join(summary.problems)
     assert ["table-7/1"] == [row.name for row in summary.left]
     assert not summary.is_complete
+
+
+@pytest.mark.control("paymentsdk._engine.recovery.Recovery._knows_time", lambda self, rows, known: True)
+async def test_a_clock_that_went_back_shows_in_the_record_of_another_seller(
+    start, platform: Platform, clock: FakeClock
+) -> None:
+    """One whose token is not here: a record of this client may be too late, and look as if it were in time."""
+    platform.lose = True
+    for token, name in ((TOKEN, "table-7/1"), (TOKEN.removesuffix("77") + "88", "table-8/1")):
+        async with start(token, retry=ONCE) as client:
+            with pytest.raises(OutcomeUnknown):
+                await client.orders.create(order(), once=name)
+        clock.advance(16 * 60)
+    platform.lose, platform.offset, sent = False, -31 * 60.0, len(platform.posts)
+
+    summary = await start().recover()
+
+    assert (sent, {}) == (len(platform.posts), dict(summary.resolved))
+    assert "a clock went back" in "".join(summary.problems)
 
 
 async def test_what_another_process_took_over_is_left(start, platform: Platform, clock: FakeClock) -> None:
