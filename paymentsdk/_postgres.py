@@ -305,8 +305,14 @@ class Lane(Generic[A, B]):
 
 
 def reason_of(error: Exception) -> str:
-    """Return what *error* says in its first line: what follows may be the row that the server has rejected."""
-    return visible(str(error).partition("\n")[0] or f"{type(error).__name__}: it took too long")
+    """Return what *error* says in its first line: what follows may be the row that the server has rejected.
+
+    Of a value that was rejected, that line goes on with the value, which may hold a token.
+    """
+    why = str(error).partition("\n")[0]
+    if is_of_values(error):
+        why = why.partition(":")[0]
+    return visible(why or f"{type(error).__name__}: it took too long")
 
 
 def is_dsn(text: object) -> TypeGuard[str]:

@@ -28,6 +28,7 @@ from paymentsdk import (
 )
 from paymentsdk._auth import database_stores
 from paymentsdk._postgres import Postgres
+from paymentsdk.errors import describe
 from tests.auth.platform import Platform
 from tests.auth.refreshes import NOW, pair, store_at
 from tests.conftest import PATIENCE
@@ -281,6 +282,18 @@ async def test_a_call_says_why_the_store_failed(
 
     assert re.search(reason, failed.value.reason)
     assert SECRET not in f"{failed.value} {failed.value!r}"
+
+
+@pytest.mark.control("paymentsdk._auth.database_stores.reason_of", str)
+async def test_no_reason_shows_what_is_kept(dsn: str) -> None:
+    """Of a seal that returns text, asyncpg says what it was given: the error of the store does not."""
+    store = PostgresTokenStore(dsn, "shop-1", seal=lambda pair: pair.decode(), unseal=bytes, timeout=0.3)
+
+    with pytest.raises(ConnectionError, match=r"invalid input for query argument \$2\Z") as failed:
+        await store.save(TokenPair(access_token=SECRET))
+
+    assert SECRET not in f"{failed.value} {describe(failed.value)}"
+    await store.aclose()
 
 
 async def test_who_has_lost_the_lock_spends_no_token(postgres: Server, dsn: str) -> None:
