@@ -223,8 +223,7 @@ class Flow:
         try:
             return await waiter
         except asyncio.CancelledError:
-            permit = waiter.result() if waiter.done() and not waiter.cancelled() else None
-            if permit is not None:
+            if not waiter.cancelled() and (permit := waiter.result()) is not None:
                 self.release(permit)  # It was its turn at the very moment that it was cancelled.
             raise
         finally:

@@ -117,6 +117,7 @@ async def test_a_call_waits_for_its_slot(clock):
     assert not asking.done()
     await clock.run(0.02)
     assert pytest.approx(0.5) == asking.result().waited
+    assert pytest.approx(clock.monotonic(), abs=0.02) == asking.result().sent_at
 
 
 async def test_a_call_whose_slot_is_too_far_ahead_is_not_sent(clock):
@@ -125,6 +126,17 @@ async def test_a_call_whose_slot_is_too_far_ahead_is_not_sent(clock):
 
     assert await flow.acquire("shop-1") is None
     assert 0 == flow._in_flight
+
+
+async def test_a_call_that_has_waited_for_its_turn_waits_the_less_for_its_slot(clock):
+    """Both are one wait, with one bound."""
+    flow = Flow(FlowControl(share=Slots(2.0), adaptive=True, max_in_flight=1, max_wait=3.0), clock)
+    first = asyncio.ensure_future(flow.acquire("shop-1"))
+    second = asyncio.ensure_future(flow.acquire("shop-1"))
+    await clock.run(2.5)
+    flow.release(first.result(), 200)
+
+    assert await second is None
 
 
 async def test_a_call_that_is_cancelled_as_it_waits_for_its_slot_gives_its_permit_back(clock):
