@@ -269,7 +269,7 @@ class Sandbox:
         return self.platform.create_plan(tenant or self.tenant, request)
 
     def provision(self, *, orders: int, days: int = 30, tenant: Tenant | None = None) -> None:
-        """Make many paid orders at once, for searches, walks and reconciliation to find: 100,000 in some seconds.
+        """Make many paid orders at once, for searches, walks and reconciliation to find: 100,000 in ten seconds.
 
         Each is created and paid as by the API, with its merchant order and its lines of the ledger; the first *days*
         ago, the others evenly since, with references from `provisioned-1` on and amounts from 1.00 to 999.99.

@@ -304,6 +304,11 @@ class Store:
             # What moves with the clock is counted anew, up to a moment that stands for hours.
             [(date, how, begin)] = bound
             edge = ((cast(int, begin) >> _BITS) + 1) << _BITS
+            if any(
+                name == date and comparison[0] == ">" and cast(int, value) >= edge
+                for name, comparison, value in conditions
+            ):
+                return self._remembered(table, tenant, conditions)  # All that meets them is newer.
             # After a plus SQLite looks at no index: it is to go by the date.
             others: list[Condition] = [(f"+{name}", comparison, value) for name, comparison, value in conditions]
             near = self._number(table, tenant, [(date, how, begin), (date, "<", edge), *others])

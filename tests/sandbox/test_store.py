@@ -277,6 +277,17 @@ def test_a_walk_is_counted_once(store):
     assert asked[3] > 4 * asked[2]
 
 
+@pytest.mark.parametrize(("hours", "asked"), [(3, 1), pytest.param(-3, 2, id="control: from an earlier moment")])
+def test_a_bound_that_excludes_nothing_more_costs_nothing(hours, asked):
+    """What begins hours after all that moves with the clock is counted as it is, and once for a walk."""
+    dated, statements = dates_table(), []
+    with closing(Store([dated])) as store:
+        store._connection.set_trace_callback(statements.append)
+        store.count(dated, 1, [("at", ">=", NOW + timedelta(hours=hours))], since=("at", ">=", NOW))
+
+    assert asked == len(statements)
+
+
 @pytest.mark.control("paymentsdk.sandbox._store._MOST_WRITTEN", 1_000)
 def test_counts_that_nobody_asks_for_are_forgotten(store):
     """Each costs something at every write; whoever asks again has it counted anew."""
