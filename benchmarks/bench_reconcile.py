@@ -316,7 +316,7 @@ def killed(options: Options) -> Result:
 
 def model(options: Options, runs: int = 1_000) -> Result:
     """Run the model of a drifting platform, and count what is lost, comes twice or is falsely loud."""
-    judged = import_module("tests.reconcile.test_model").judged
+    judged = import_module("tests.reconcile.model").judged
     seeds = range(20 if options.quick else runs)
     found = sum((judged(seed) for seed in seeds), Counter())
     naive = sum(judged(seed, naively=True)["lost"] > 0 for seed in seeds)

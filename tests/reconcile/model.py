@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -144,3 +145,15 @@ def survivors(before: dict[int, Row], platform: Platform, created: Window = CREA
 def snapshot(platform: Platform) -> dict[int, Row]:
     """The rows as they are."""
     return {one: replace(row) for one, row in platform.rows.items() if row.visible <= platform.now}
+
+
+def judged(seed: int, *, naively: bool = False, settings: dict | None = None, **options: object) -> Counter:
+    """Walk a platform, and count what is lost, comes twice, or is named as not whole."""
+    platform = drawn(seed, **(settings or {}))
+    before = snapshot(platform)
+    walked = Walked() if naively else walk(platform, **options)
+    ids = naive(platform) if naively else walked.ids()
+    found = Counter(lost=len(survivors(before, platform) - set(ids)), loud=len(walked.doubtful))
+    found["twice"] = len(ids) - len(set(ids))
+    found["runs"] = 1
+    return found

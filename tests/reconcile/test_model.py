@@ -10,23 +10,11 @@ from msgspec import structs
 
 from paymentsdk.reconcile._certificate import Count, Sight, examine
 from paymentsdk.reconcile._windows import Window
-from tests.reconcile.model import CREATED, RULES, Walked, drawn, naive, prove_on, snapshot, survivors, walk
+from tests.reconcile.model import CREATED, RULES, drawn, judged, prove_on, snapshot, survivors, walk
 from tests.reconcile.platform import CAPS, DAY, DRIFTS, ENDS, NOW, ORDERS, Platform
 
 RUNS = 100
 EVERY_SETTING = [("order", ORDERS), ("drift", DRIFTS), ("ends", ENDS), ("cap", CAPS)]
-
-
-def judged(seed: int, *, naively: bool = False, settings: dict | None = None, **options: object) -> Counter:
-    """Walk a platform, and count what is lost, comes twice, or is named as not whole."""
-    platform = drawn(seed, **(settings or {}))
-    before = snapshot(platform)
-    walked = Walked() if naively else walk(platform, **options)
-    ids = naive(platform) if naively else walked.ids()
-    found = Counter(lost=len(survivors(before, platform) - set(ids)), loud=len(walked.doubtful))
-    found["twice"] = len(ids) - len(set(ids))
-    found["runs"] = 1
-    return found
 
 
 def total(runs: int = RUNS, **options: object) -> Counter:
