@@ -241,7 +241,7 @@ ASKED = {
     "connection pool": "how-to/choose-a-transport.html#limits-of-the-connection-pool",
     "how long is a token valid": "how-to/tokens.html#when-an-access-token-expires",
     "encryption": "how-to/tokens.html#keep-tokens-elsewhere",
-    "how many requests per second": "how-to/stay-below-a-rate-limit.html",
+    "how many requests per second": "how-to/stay-below-a-rate-limit.html#learn-how-many-requests-per-second-are-served",
     "how to report a bug": "how-to/when-something-is-wrong.html#when-you-need-help",
     "security": "explanation/security.html",
     "performance": "explanation/performance.html",
