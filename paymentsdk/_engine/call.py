@@ -10,7 +10,7 @@
         failures.py         what it means; and, if it was the last one, which error is true
         retry.py            may the call be tried again, and when? (`_operation/rules.py` has the table)
 
-What an observer is told on the way is in observed.py.
+What an observer is told on the way is in events.py.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from msgspec import Struct
 from paymentsdk._auth.refresh import RefreshingToken
 from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._codec.decode import LARGE
-from paymentsdk._engine import events, observed
+from paymentsdk._engine import events
 from paymentsdk._engine.deadline import cancelled_again, connect_timeout
 from paymentsdk._engine.failures import (
     AttemptFailed,
@@ -226,7 +226,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
             permit, why = None, f"{self.deadline.ran_out} while it waited for its turn"
         if self.settings.observers:
             waited = self.state.clock.monotonic() - since
-            observed.notify(self, Throttled, number=self.attempts + 1, waited=waited, admitted=permit is not None)
+            events.notify_of_call(self, Throttled, number=self.attempts + 1, waited=waited, admitted=permit is not None)
         self._ensure_open()
         if permit is None:
             raise self._failed(AttemptFailed(Failure.NOT_SENT, why, permanent=True, begun=False))
@@ -256,7 +256,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
     async def _replace_token(self, rejection: AttemptFailed, rejected: Request) -> None:
         """Obtain another token or secret than the rejected one; where there can be none, *rejection* stands."""
         self.credential.refreshed = True
-        observed.report(self, rejection.response, rejection)
+        events.report(self, rejection.response, rejection)
         failure = await self._refresh(rejected)
         if failure is None and (self.credential.token is not None or self.credential.renewed):
             return
@@ -275,7 +275,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         try:
             failure = await self.credential.refresh(self.deadline, state.clock.now(), rejected)
         finally:
-            observed.notify_if_revoked(self)
+            events.notify_if_revoked(self)
         if failure is None:
             self.sending = state.clock.monotonic()  # The attempt has what is left of its time.
         return failure
@@ -303,7 +303,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
             headers[operation.key_header] = self.key
         if self.headers is not None:
             merge(headers, self.headers)
-        if self.settings.observers and (added := observed.added_headers(self)):
+        if self.settings.observers and (added := events.added_headers(self)):
             merge(headers, added)
         left = self.deadline.when - self.sending
         return Request(  # By position: to look names up takes msgspec as long as all checks of a call.
@@ -361,13 +361,13 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         try:
             return await self.operation.decoder.decode_in_turns(response.body)
         except asyncio.CancelledError as error:
-            observed.report(self, response, interrupted(Failure.NO_TRUSTED_RESPONSE, error))
+            events.report(self, response, interrupted(Failure.NO_TRUSTED_RESPONSE, error))
             raise
 
     def _result(self, response: Response, value: R, anomalies: tuple[Anomaly, ...]) -> Result[R]:
         elapsed = self.state.clock.monotonic() - self.started
         if self.settings.observers or events.logs_successes():  # Nearly always nobody listens.
-            observed.report(self, response)
+            events.report(self, response)
         return Result(
             value=value,
             status=response.status,
@@ -388,7 +388,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         if failure is None:
             ended = interrupted(Failure.NO_TRUSTED_RESPONSE, error)
             self._ensure_history().record(ended)
-            observed.report(self, None, ended)
+            events.report(self, None, ended)
         return failure
 
     def _error_response(self, response: Response) -> AttemptFailed:
@@ -408,7 +408,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
             history.sent(self.sending, self.sending_wall)
         history.record(failure)
         self.state.deadlines.reset(self.deadline, self.deadline.total)
-        observed.report(self, failure.response, failure)
+        events.report(self, failure.response, failure)
         return failure
 
     def _ensure_history(self) -> History:
@@ -430,7 +430,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         operation, note = self.operation, None
         if operation.writes and self._ensure_history().ambiguous_attempts:
             # Before the wait: a loop that is being stopped may have no further turn.
-            observed.warn_outcome_unknown(self, "cancelled after it was sent")
+            events.warn_outcome_unknown(self, "cancelled after it was sent")
             note = f"{operation.name} was sent, with idempotency_key={self.key!r}"
         await cancelled_again(cancelled, note)
 
@@ -444,5 +444,5 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         if journaled:  # Else a kept error would keep it, by its traceback and this call.
             self.last_response = last.response
         if isinstance(error, OutcomeUnknown):
-            observed.warn_outcome_unknown(self, last.reason)
+            events.warn_outcome_unknown(self, last.reason)
         return error

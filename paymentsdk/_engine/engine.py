@@ -18,8 +18,8 @@ from paymentsdk._engine.call import Call
 from paymentsdk._engine.client_state import ClientState
 from paymentsdk._engine.credential import Bearer, Credential, user_id
 from paymentsdk._engine.deadline import end_of_attempt
+from paymentsdk._engine.events import observed
 from paymentsdk._engine.failures import AttemptFailed, History
-from paymentsdk._engine.observed import observed
 from paymentsdk._engine.result import Result
 from paymentsdk._engine.settings import CallOptions, Settings, check_first_sent_at, check_key
 from paymentsdk._headers import check_headers, masked_values

@@ -10,65 +10,43 @@ from __future__ import annotations
 import asyncio
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
+from contextlib import suppress
+from itertools import count
+from typing import TYPE_CHECKING, Never, Protocol, TypedDict, TypeVar
 
-from msgspec import structs
-
+from paymentsdk._auth.refresh import RefreshingToken
 from paymentsdk._codec.anomaly import MOST_REPORTS, Anomaly
+from paymentsdk._headers import check_headers
 from paymentsdk._validate import check_methods
-from paymentsdk.errors import (
-    APIError,
-    NoAnswer,
-    OutcomeUnknown,
-    RequestInvalid,
+from paymentsdk.errors import APIError, NoAnswer, OutcomeUnknown, RequestInvalid
+from paymentsdk.events import (
+    AttemptEnded,
+    AttemptStarted,
+    CallEnded,
+    CallEvent,
+    CallOutcome,
+    CallStarted,
+    Event,
+    Observer,
+    ReauthorizationDue,
 )
-from paymentsdk.events import AttemptEnded, CallOutcome, Event, Observer
+from paymentsdk.transports.base import Response, header
+
+if TYPE_CHECKING:
+    from paymentsdk._engine.client_state import ClientState
+    from paymentsdk._engine.deadline import Deadline
+    from paymentsdk._engine.failures import AttemptFailed
+    from paymentsdk._engine.settings import Settings
+    from paymentsdk._operation.operation import Operation
+
+T = TypeVar("T")
 
 logger = logging.getLogger("paymentsdk")
 
 #: Lines of the log that the anomalies of one response may take: all that are reported, and what counts the rest.
 MOST_LINES = MOST_REPORTS + 1
-
-
-def logs_successes() -> bool:
-    """Whether anyone listens to what the log says of a success."""
-    return logger.isEnabledFor(logging.DEBUG)
-
-
-def notify(event: Event, observers: Iterable[Observer]) -> None:
-    """Call *observers* with *event*: whatever one of them raises, the call goes on, and the others are called."""
-    for observer in observers:
-        try:
-            observer(event)
-        except (Exception, asyncio.CancelledError):
-            # An observer must not turn money that moved into an error.
-            logger.exception("%s: an observer raised", getattr(event, "operation", type(event).__name__))
-
-
-def attempt_ended(attempt: AttemptEnded, observers: Iterable[Observer]) -> None:
-    """Tell the *observers* and the log how an *attempt* ended."""
-    level = logging.DEBUG if attempt.failure is None else logging.INFO
-    if logger.isEnabledFor(level):
-        what = f"attempt {attempt.number}" if attempt.number else "no request"
-        _log(level, f"{what}: {attempt.failure or 'success'}", attempt)
-    notify(attempt, observers)
-
-
-def outcome_of(error: BaseException | None) -> CallOutcome:
-    """Say what the *error* of a call means for whoever counts; `None` for a success."""
-    match error:
-        case None:
-            return CallOutcome.SUCCEEDED
-        case OutcomeUnknown():
-            return CallOutcome.UNKNOWN
-        case NoAnswer():
-            return CallOutcome.NO_ANSWER
-        case APIError():
-            return CallOutcome.REFUSED
-        case asyncio.CancelledError():
-            return CallOutcome.CANCELLED
-        case _:
-            return CallOutcome.NOT_SENT
+_NUMBERS = count(1)
 
 
 def check_observers(
@@ -108,19 +86,228 @@ class _OfAttempts:
             self._observer(event)
 
 
-def outcome_unknown(attempt: AttemptEnded) -> None:
-    """Warn that a write was sent, and that nobody can say whether it took effect.
+def notify(event: Event, observers: Iterable[Observer]) -> None:
+    """Call *observers* with *event*: whatever one of them raises, the call goes on, and the others are called."""
+    for observer in observers:
+        try:
+            observer(event)
+        except (Exception, asyncio.CancelledError):
+            # An observer must not turn money that moved into an error.
+            logger.exception("%s: an observer raised", getattr(event, "operation", type(event).__name__))
+
+
+class ObservedCall(Protocol):
+    """What of a `Call` its observers learn."""
+
+    state: ClientState
+    settings: Settings
+    deadline: Deadline
+    seller: Hashable
+    url: str
+    key: str | None
+    started: float
+    sending: float
+    number: int
+    attempts: int
+    queued: float
+    queued_before: float
+
+    @property
+    def operation(self) -> Operation[Never, object]: ...
+
+
+class About(TypedDict):
+    """What each event of a call has in common."""
+
+    account: str | None
+    call: int
+    operation: str
+    method: str
+    route: str
+    idempotency_key: str | None
+
+
+def about(call: ObservedCall) -> About:
+    """Return what each event of *call* has in common."""
+    return {
+        "account": call.settings.account,
+        "call": call.number,
+        "operation": call.operation.name,
+        "method": call.operation.method,
+        "route": call.operation.path,
+        "idempotency_key": call.key,
+    }
+
+
+def notify_of_call(call: ObservedCall, kind: Callable[..., CallEvent], **what: object) -> None:
+    """Tell the observers of an event of *call*."""
+    notify(kind(**about(call), **what), call.settings.observers)
+
+
+async def observed(call: ObservedCall, made: Coroutine[object, object, T]) -> T:
+    """Await what *call* has *made*, and tell the observers when it begins and ends."""
+    call.number = next(_NUMBERS)
+    # Members are named one by one here and below, not by `about`: that would take longer than all the rest.
+    started = CallStarted(
+        account=call.settings.account,
+        call=call.number,
+        operation=call.operation.name,
+        method=call.operation.method,
+        route=call.operation.path,
+        idempotency_key=call.key,
+        url=_address(call),
+    )
+    try:
+        notify(started, call.settings.observers)
+    except BaseException:
+        # The program is to end. The call has not begun, and its deadline would cancel whatever the task does next.
+        made.close()
+        call.state.deadlines.remove(call.deadline)
+        raise
+    try:
+        result = await made
+    except BaseException as error:
+        _notify_end(call, error)
+        raise
+    _notify_end(call, None, getattr(result, "status", None))
+    return result
+
+
+def _outcome_of(error: BaseException | None) -> CallOutcome:
+    """Say what the *error* of a call means for whoever counts; `None` for a success."""
+    match error:
+        case None:
+            return CallOutcome.SUCCEEDED
+        case OutcomeUnknown():
+            return CallOutcome.UNKNOWN
+        case NoAnswer():
+            return CallOutcome.NO_ANSWER
+        case APIError():
+            return CallOutcome.REFUSED
+        case asyncio.CancelledError():
+            return CallOutcome.CANCELLED
+        case _:
+            return CallOutcome.NOT_SENT
+
+
+def _notify_end(call: ObservedCall, error: BaseException | None, status: int | None = None) -> None:
+    ended = CallEnded(
+        account=call.settings.account,
+        call=call.number,
+        operation=call.operation.name,
+        method=call.operation.method,
+        route=call.operation.path,
+        idempotency_key=call.key,
+        outcome=_outcome_of(error),
+        error=None if error is None else type(error).__name__,
+        status=error.status if isinstance(error, APIError) else status,
+        attempts=call.attempts,
+        elapsed=call.state.clock.monotonic() - call.started,
+        queued=call.queued_before + call.queued,
+        retry_budget=call.state.budgets.left(call.seller, call.operation.retry),
+    )
+    notify(ended, call.settings.observers)
+
+
+def report(call: ObservedCall, response: Response | None, failure: AttemptFailed | None = None) -> None:
+    """Tell the observers and the log that an attempt brought *response*, or what its *failure* was."""
+    number = call.attempts if failure is None or failure.begun else 0
+    why = None if failure is None else failure.reason
+    attempt = _attempt_ended(call, response, failure, number=number, why=why, since=call.sending)
+    level = logging.DEBUG if why is None else logging.INFO
+    if logger.isEnabledFor(level):
+        what = f"attempt {number}" if number else "no request"
+        _log(level, f"{what}: {why or 'success'}", attempt)
+    notify(attempt, call.settings.observers)
+
+
+def warn_outcome_unknown(call: ObservedCall, why: str) -> None:
+    """Warn that *call* is a write which was sent, and that nobody can say whether it took effect.
 
     The key is in the text: often it is the only trace of it, and few formatters show the other fields.
     """
-    if attempt.idempotency_key is not None:
-        why = f"{attempt.failure} (idempotency_key={attempt.idempotency_key!r})"
-        attempt = structs.replace(attempt, failure=why)
-    _log(logging.WARNING, f"the outcome is unknown: {attempt.failure}", attempt)
+    if call.key is not None:
+        why = f"{why} (idempotency_key={call.key!r})"
+    attempt = _attempt_ended(call, None, None, number=call.attempts, why=why, since=call.started)
+    _log(logging.WARNING, f"the outcome is unknown: {why}", attempt)
 
 
-def header_left_out(operation: str, why: RequestInvalid) -> None:
-    """Report a header that an observer wanted to add, and that cannot be sent."""
+def _attempt_ended(
+    call: ObservedCall,
+    response: Response | None,
+    failure: AttemptFailed | None,
+    *,
+    number: int,
+    why: str | None,
+    since: float,
+) -> AttemptEnded:
+    return AttemptEnded(
+        account=call.settings.account,
+        call=call.number,
+        operation=call.operation.name,
+        method=call.operation.method,
+        route=call.operation.path,
+        idempotency_key=call.key,
+        number=number,
+        status=None if response is None else response.status,
+        kind=None if failure is None else failure.kind,
+        failure=why,
+        elapsed=call.state.clock.monotonic() - since,
+        queued=call.queued if number else 0.0,
+        reused=getattr(response, "reused", None),
+        request_id=None if response is None else header(response.headers, "X-Request-Id"),
+    )
+
+
+def added_headers(call: ObservedCall) -> dict[str, str]:
+    """Tell the observers that a request is about to be sent, and return the headers that they want to add."""
+    given: dict[str, str] = {}
+    started = AttemptStarted(
+        account=call.settings.account,
+        call=call.number,
+        operation=call.operation.name,
+        method=call.operation.method,
+        route=call.operation.path,
+        idempotency_key=call.key,
+        url=_address(call),
+        number=call.attempts,
+        queued=call.queued,
+        headers=given,
+    )
+    notify(started, call.settings.observers)
+    reserved = call.operation.reserved_headers
+    with suppress(RequestInvalid):
+        return check_headers(given, reserved=reserved) if given else given
+    added: dict[str, str] = {}
+    for name, value in given.items():
+        try:
+            added |= check_headers({name: value}, reserved=reserved)
+        except RequestInvalid as error:
+            _header_left_out(call.operation.name, error)
+    return added
+
+
+def notify_if_revoked(call: ObservedCall) -> None:
+    """Tell the observers if the token cannot be refreshed any more."""
+    auth = call.settings.auth
+    if call.settings.observers and isinstance(auth, RefreshingToken) and auth.revoked:
+        notify_of_call(call, ReauthorizationDue, expires_at=auth.expires_at)
+
+
+def _address(call: ObservedCall) -> str:
+    """Return the URL without its query, which may hold a payer's data."""
+    return call.url.partition("?")[0]
+
+
+# --- the log --------------------------------------------------------------------------------------------------------
+
+
+def logs_successes() -> bool:
+    """Whether anyone listens to what the log says of a success."""
+    return logger.isEnabledFor(logging.DEBUG)
+
+
+def _header_left_out(operation: str, why: RequestInvalid) -> None:
     logger.error("%s: a header of an observer was left out: %s", operation, why)
 
 

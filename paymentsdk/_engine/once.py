@@ -15,8 +15,8 @@ from msgspec import structs
 from paymentsdk._codec.type_walk import can_hold_secrets
 from paymentsdk._engine import events
 from paymentsdk._engine.credential import user_id
+from paymentsdk._engine.events import observed
 from paymentsdk._engine.failures import History
-from paymentsdk._engine.observed import observed
 from paymentsdk._engine.result import Result
 from paymentsdk._operation.error_response import parse_error_response
 from paymentsdk._secrets import secrets_in
