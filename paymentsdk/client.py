@@ -16,7 +16,6 @@ from paymentsdk._auth.refresh import drain
 from paymentsdk._auth.schemes import AuthScheme, NoToken, StaticToken, check_scheme, credentials_of
 from paymentsdk._auth.token_store import TokenPair
 from paymentsdk._clock import Clock, SystemClock
-from paymentsdk._engine.address import check_base_url
 from paymentsdk._engine.client_state import ClientState
 from paymentsdk._engine.deadline import RefreshTimeout, Timeout
 from paymentsdk._engine.engine import Engine
@@ -24,7 +23,7 @@ from paymentsdk._engine.events import check_observers, notify
 from paymentsdk._engine.flow import FlowControl
 from paymentsdk._engine.limiter import check_priority
 from paymentsdk._engine.retry import RetryPolicy
-from paymentsdk._engine.settings import SESSION_HEADER, CallOptions, Settings, check_key
+from paymentsdk._engine.settings import SESSION_HEADER, CallOptions, Settings, check_base_url, check_key
 from paymentsdk._headers import check_headers, masked_values, merged
 from paymentsdk._operation.operation import Limits, Operation
 from paymentsdk._secrets import masked

@@ -35,7 +35,7 @@ from paymentsdk._engine.failures import (
     final_error,
     interrupted,
     no_response,
-    unreadable,
+    not_decoded,
 )
 from paymentsdk._engine.limiter import NO_PERMIT
 from paymentsdk._engine.response_checks import check_response
@@ -104,7 +104,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
     """Seconds that the attempt under way has waited for its permit."""
     queued_before: float = 0.0
     """The same of the attempts before it."""
-    sending_wall: float = 0.0
+    sent_at: float = 0.0
     """When the attempt under way was sent, in seconds since the epoch."""
     fresh: bool = False
     """Send on a fresh connection: one before has brought a response that is not the response to its request."""
@@ -122,8 +122,8 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
             except AttemptFailed as first:
                 result = await self._retry(first)
             else:
-                if state.budgets.spent:  # Nearly always all of them are full, and none is kept.
-                    state.budgets.give_back(self.seller, self.operation.retry)
+                if state.budgets.remaining:  # Nearly always all of them are full, and none is kept.
+                    state.budgets.deposit(self.seller, self.operation.retry)
         except AttemptFailed as last:
             outcome = self._outcome(last)
         except asyncio.CancelledError as cancelled:
@@ -143,7 +143,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
     async def _attempt(self) -> Result[R]:
         """Get a permit, sign, send, judge the response; once more with a refreshed token if the first is rejected."""
         state, operation, credential = self.state, self.operation, self.credential
-        if operation.authenticated and credential.signer is None and not self._take_token():
+        if operation.authenticated and credential.signer is None and not self._use_token():
             await self._wait_for_token()
             self._ensure_open()  # The client may have been closed during the wait.
         while True:
@@ -157,7 +157,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
                 self.attempts += 1
                 self.queued_before, self.queued = self.queued_before + self.queued, permit.waited
                 # Noted now and not after a failure: the machine may sleep while it waits for the response.
-                self.sending_wall = state.clock.now()
+                self.sent_at = state.clock.now()
                 request = self._request()
                 if credential.signer is not None and operation.authenticated:
                     request = await self._signed(request, credential.signer)
@@ -175,7 +175,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
                 if failure is None:
                     raise
             else:
-                state.learn_platform_time(response)
+                state.observe_platform_time(response)
                 if self.deadline.expired:
                     self.deadline.uncancel()  # The response came at the moment that our deadline cancelled the wait.
                 if accepted:
@@ -200,40 +200,40 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
     def _ensure_open(self) -> None:
         """Send nothing more for a client that is closed."""
         if self.state.closed:
-            raise self._failed(client_closed(ClientClosed("the client was closed"), begun=False))
+            raise self._failed(client_closed(ClientClosed("the client was closed"), attempted=False))
 
     async def _ensure_may_send(self) -> None:
         """Send nothing more with a key that may be forgotten, nor what the journal does not permit."""
-        why = None
+        reason = None
         if self.history is not None and key_expired(self.history, self.state.clock):
             # The machine may have slept through the pause, or the refresh, and longer.
-            why = f"it was first sent {KEY_LIFETIME / 3600:g} hours ago"
+            reason = f"it was first sent {KEY_LIFETIME / 3600:g} hours ago"
         elif self.may_send is not None:
-            why = await self.may_send(self.deadline.when - self.state.clock.monotonic())
-        if why is not None:
-            raise self._failed(AttemptFailed(Failure.NOT_SENT, why, permanent=True, begun=False))
+            reason = await self.may_send(self.deadline.when - self.state.clock.monotonic())
+        if reason is not None:
+            raise self._failed(AttemptFailed(Failure.NOT_SENT, reason, permanent=True, attempted=False))
 
     async def _wait_for_permit(self, flow: Flow) -> Permit:
         """Wait for the seller's limits to allow one request; the time of the attempt begins after that."""
         self.state.deadlines.reset(self.deadline, self.deadline.total)
         since = self.state.clock.monotonic()
-        why = f"it waited for its turn for {flow.max_wait:g} s (flow.max_wait)"
+        reason = f"it waited for its turn for {flow.max_wait:g} s (flow.max_wait)"
         try:
             permit = await flow.acquire(self.seller, self.settings.priority)
         except asyncio.CancelledError:
             if not self.deadline.uncancel():
                 raise
-            permit, why = None, f"{self.deadline.ran_out} while it waited for its turn"
+            permit, reason = None, f"{self.deadline.ran_out} while it waited for its turn"
         if self.settings.observers:
             waited = self.state.clock.monotonic() - since
             events.notify_of_call(self, Throttled, number=self.attempts + 1, waited=waited, admitted=permit is not None)
         self._ensure_open()
         if permit is None:
-            raise self._failed(AttemptFailed(Failure.NOT_SENT, why, permanent=True, begun=False))
+            raise self._failed(AttemptFailed(Failure.NOT_SENT, reason, permanent=True, attempted=False))
         self.sending = self.state.deadlines.restart(self.deadline)
         return permit
 
-    def _take_token(self) -> bool:
+    def _use_token(self) -> bool:
         """Take the token of the client; `False` if one has to be waited for."""
         credential = self.credential
         try:
@@ -249,7 +249,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         if failure.timed_out and self.state.clock.monotonic() < self.deadline.total:
             # It took longer than an attempt may. If it was early, the live token will do.
             self.sending = self.state.deadlines.restart(self.deadline)
-            if self._take_token():
+            if self._use_token():
                 return
         raise self._failed(failure)
 
@@ -275,7 +275,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         try:
             failure = await self.credential.refresh(self.deadline, state.clock.now(), rejected)
         finally:
-            events.notify_if_revoked(self)
+            events.notify_if_token_revoked(self)
         if failure is None:
             self.sending = state.clock.monotonic()  # The attempt has what is left of its time.
         return failure
@@ -331,25 +331,25 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
                 value, anomalies = operation.decoder.decode(body)
             else:
                 value, anomalies = await self._decode_in_turns(response)
-            compared = check_response(
+            comparison = check_response(
                 operation, value, response, anomalies, body=self.body, path=self.path, offset=self.offset
             )
-            if compared.added:
-                compared, self.disputed = state.additions.doubt(compared, self.url, self.key or "", self.disputed)
-            anomalies, why = compared.anomalies, compared.mismatch
+            if comparison.added:
+                comparison, self.disputed = state.additions.doubt(comparison, self.url, self.key or "", self.disputed)
+            anomalies, reason = comparison.anomalies, comparison.mismatch
         except Exception as error:  # noqa: BLE001 - a defect of ours must not cost the caller the key of what was done
-            failure = unreadable(response, error)
+            failure = not_decoded(response, error)
         else:
             if anomalies:
                 events.anomalies_found(operation.name, anomalies)
                 if strict:
-                    why = f"the response breaks the contract at {anomalies[0].path}: {anomalies[0].reason}"
-            if why is None:
-                if compared.listed and self.key is not None:
-                    state.additions.remember(self.url, compared.listed, self.key)
+                    reason = f"the response breaks the contract at {anomalies[0].path}: {anomalies[0].reason}"
+            if reason is None:
+                if comparison.listed and self.key is not None:
+                    state.additions.remember(self.url, comparison.listed, self.key)
                 return self._result(response, value, anomalies)
             # With `strict`, the next response would break the contract in the same way.
-            failure = AttemptFailed(Failure.NO_TRUSTED_RESPONSE, why, permanent=bool(anomalies) and strict)
+            failure = AttemptFailed(Failure.NO_TRUSTED_RESPONSE, reason, permanent=bool(anomalies) and strict)
         failure.response = response
         self.fresh = True
         state.discard(response)
@@ -366,7 +366,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
 
     def _result(self, response: Response, value: R, anomalies: tuple[Anomaly, ...]) -> Result[R]:
         elapsed = self.state.clock.monotonic() - self.started
-        if self.settings.observers or events.logs_successes():  # Nearly always nobody listens.
+        if self.settings.observers or events.debug_enabled():  # Nearly always nobody listens.
             events.report(self, response)
         return Result(
             value=value,
@@ -405,7 +405,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         """Take *failure* into account, and give the call its whole deadline back for what comes next."""
         history = self._ensure_history()
         if failure.kind is not Failure.NOT_SENT:
-            history.sent(self.sending, self.sending_wall)
+            history.sent(self.sending, self.sent_at)
         history.record(failure)
         self.state.deadlines.reset(self.deadline, self.deadline.total)
         events.report(self, failure.response, failure)

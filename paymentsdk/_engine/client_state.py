@@ -23,21 +23,6 @@ if TYPE_CHECKING:
 class ClientState:
     """What a client and all its copies have in common: connections, time, budgets for retries, permits."""
 
-    __slots__ = (
-        "_discarding",
-        "_pausing",
-        "additions",
-        "budgets",
-        "clock",
-        "closed",
-        "deadlines",
-        "flow",
-        "journaling",
-        "loop",
-        "refreshing",
-        "transport",
-    )
-
     def __init__(
         self, transport: Transport, clock: Clock, flow: FlowControl, journaling: Journaling | None = None
     ) -> None:
@@ -53,7 +38,7 @@ class ClientState:
         self.closed: bool = False
         self.refreshing: WeakSet[RefreshingToken] = WeakSet()
         """The tokens that were asked to refresh themselves, as long as somebody has them."""
-        self._pausing: set[asyncio.Future[None]] = set()
+        self._pause_tasks: set[asyncio.Future[None]] = set()
 
     def close(self) -> None:
         """Reject further calls, and end the pauses of those that wait for their next attempt: it will not come.
@@ -64,7 +49,7 @@ class ClientState:
         if self.loop is not None and self.loop is not asyncio.get_running_loop() and self.loop.is_running():
             raise ClientClosed("the client belongs to another event loop: close it there")
         self.closed = True
-        for pause in self._pausing:
+        for pause in self._pause_tasks:
             pause.cancel()
         if self.loop is None or not self.loop.is_closed():  # Else nobody can be told any more.
             self.flow.close()
@@ -74,13 +59,13 @@ class ClientState:
         if self.closed:
             return
         pause = asyncio.ensure_future(self.clock.sleep(seconds))
-        self._pausing.add(pause)
+        self._pause_tasks.add(pause)
         try:
             await asyncio.wait((pause,))
             if not pause.cancelled():
                 pause.result()
         finally:
-            self._pausing.discard(pause)
+            self._pause_tasks.discard(pause)
             pause.cancel()
 
     def discard(self, response: Response | None) -> None:
@@ -89,7 +74,7 @@ class ClientState:
             with suppress(Exception):  # The outcome of the call must not depend on it.
                 self._discarding.discard(response)
 
-    def learn_platform_time(self, response: Response) -> None:
+    def observe_platform_time(self, response: Response) -> None:
         """Take the platform's time from *response*, if a journal counts on it."""
         if self.journaling is not None:
             self.journaling.platform_clock.observe(header(response.headers, "Date"))
@@ -122,5 +107,5 @@ class ClientState:
             # Nothing of that loop will ever wake up: neither its calls nor the alarm for their deadlines.
             self.deadlines = Deadlines(self.clock)
             self.flow = self.flow.moved()
-            self._pausing = set()
+            self._pause_tasks = set()
         self.loop = running

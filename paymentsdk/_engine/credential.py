@@ -163,8 +163,8 @@ class Credential(HiddenRepr, Struct, eq=False):
         reason = f"{deadline.ran_out} while the {what} was {doing}"
         # "Not sent" would be wrong of a request that was rejected.
         cause = RefreshFailed(reason) if self.refreshed else None
-        begun = doing == "signed"
-        return AttemptFailed(Failure.NOT_SENT, reason, cause=cause, timed_out=True, permanent=True, begun=begun)
+        attempted = doing == "signed"
+        return AttemptFailed(Failure.NOT_SENT, reason, cause=cause, timed_out=True, permanent=True, attempted=attempted)
 
 
 def _stop_if_cancelled(deadline: Deadline) -> None:

@@ -130,7 +130,7 @@ class Deadlines:
         deadline = Deadline(task, when, task.cancelling(), total, timeout)
         self._live.add(deadline)
         if when < self._next:
-            self._arm(when)
+            self._schedule(when)
         return deadline
 
     def reset(self, deadline: Deadline, when: float) -> None:
@@ -138,7 +138,7 @@ class Deadlines:
         deadline.when = when
         self._live.add(deadline)  # It has left the list if it fired for an earlier deadline.
         if when < self._next:
-            self._arm(when)
+            self._schedule(when)
 
     def restart(self, deadline: Deadline) -> float:
         """Set *deadline* to the end of an attempt that begins now, and return the time."""
@@ -156,7 +156,7 @@ class Deadlines:
             self._timer.cancel()
             self._next = inf
 
-    def _arm(self, when: float) -> None:
+    def _schedule(self, when: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._next = when
@@ -170,9 +170,9 @@ class Deadlines:
             self._live.discard(deadline)
             deadline.expired = True
             deadline.task.cancel()
-        nearest = min((deadline.when for deadline in self._live), default=inf)
-        if nearest < inf:
-            self._arm(max(nearest, now + REST))
+        first = min((deadline.when for deadline in self._live), default=inf)
+        if first < inf:
+            self._schedule(max(first, now + REST))
 
 
 async def cancelled_again(cancelled: asyncio.CancelledError, note: str | None) -> None:

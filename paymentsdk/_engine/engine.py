@@ -91,7 +91,7 @@ class Engine(ABC):
         if not results:
             raise RequestInvalid("method", "has made no call, so there is no result")
         # Also for the caller of this, which may be a method that was called in the same way.
-        return _publish(structs.replace(cast("Result[T]", results[-1]), value=value))
+        return _add_result(structs.replace(cast("Result[T]", results[-1]), value=value))
 
     async def call(
         self,
@@ -159,12 +159,12 @@ class Engine(ABC):
                 made = self._call_once(
                     call, once, not_after=not_after, defer=defer, supplied_key=idempotency_key is not None
                 )
-                return _publish(await (observed(call, made) if self._settings.observers else made))
+                return _add_result(await (observed(call, made) if self._settings.observers else made))
         except (ClientClosed, RequestInvalid) as error:
             error.operation = getattr(operation, "name", None)
             raise
         result = await (observed(call, call.run()) if self._settings.observers else call.run())
-        return result if _RESULTS.get() is None else _publish(result)
+        return result if _RESULTS.get() is None else _add_result(result)
 
     async def _call_once(
         self,
@@ -309,7 +309,7 @@ class Engine(ABC):
         return check_key(key), True
 
 
-def _publish(result: Result[R]) -> Result[R]:
+def _add_result(result: Result[R]) -> Result[R]:
     """Return *result*, after giving it to `with_result`."""
     results = _RESULTS.get()
     if results is not None:

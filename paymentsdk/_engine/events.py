@@ -211,25 +211,25 @@ def _notify_end(call: ObservedCall, error: BaseException | None, status: int | N
 
 def report(call: ObservedCall, response: Response | None, failure: AttemptFailed | None = None) -> None:
     """Tell the observers and the log that an attempt brought *response*, or what its *failure* was."""
-    number = call.attempts if failure is None or failure.begun else 0
-    why = None if failure is None else failure.reason
-    attempt = _attempt_ended(call, response, failure, number=number, why=why, since=call.sending)
-    level = logging.DEBUG if why is None else logging.INFO
+    number = call.attempts if failure is None or failure.attempted else 0
+    reason = None if failure is None else failure.reason
+    attempt = _attempt_ended(call, response, failure, number=number, reason=reason, since=call.sending)
+    level = logging.DEBUG if reason is None else logging.INFO
     if logger.isEnabledFor(level):
         what = f"attempt {number}" if number else "no request"
-        _log(level, f"{what}: {why or 'success'}", attempt)
+        _log(level, f"{what}: {reason or 'success'}", attempt)
     notify(attempt, call.settings.observers)
 
 
-def warn_outcome_unknown(call: ObservedCall, why: str) -> None:
+def warn_outcome_unknown(call: ObservedCall, reason: str) -> None:
     """Warn that *call* is a write which was sent, and that nobody can say whether it took effect.
 
     The key is in the text: often it is the only trace of it, and few formatters show the other fields.
     """
     if call.key is not None:
-        why = f"{why} (idempotency_key={call.key!r})"
-    attempt = _attempt_ended(call, None, None, number=call.attempts, why=why, since=call.started)
-    _log(logging.WARNING, f"the outcome is unknown: {why}", attempt)
+        reason = f"{reason} (idempotency_key={call.key!r})"
+    attempt = _attempt_ended(call, None, None, number=call.attempts, reason=reason, since=call.started)
+    _log(logging.WARNING, f"the outcome is unknown: {reason}", attempt)
 
 
 def _attempt_ended(
@@ -238,7 +238,7 @@ def _attempt_ended(
     failure: AttemptFailed | None,
     *,
     number: int,
-    why: str | None,
+    reason: str | None,
     since: float,
 ) -> AttemptEnded:
     return AttemptEnded(
@@ -251,7 +251,7 @@ def _attempt_ended(
         number=number,
         status=None if response is None else response.status,
         kind=None if failure is None else failure.kind,
-        failure=why,
+        failure=reason,
         elapsed=call.state.clock.monotonic() - since,
         queued=call.queued if number else 0.0,
         reused=getattr(response, "reused", None),
@@ -287,7 +287,7 @@ def added_headers(call: ObservedCall) -> dict[str, str]:
     return added
 
 
-def notify_if_revoked(call: ObservedCall) -> None:
+def notify_if_token_revoked(call: ObservedCall) -> None:
     """Tell the observers if the token cannot be refreshed any more."""
     auth = call.settings.auth
     if call.settings.observers and isinstance(auth, RefreshingToken) and auth.revoked:
@@ -302,18 +302,18 @@ def _address(call: ObservedCall) -> str:
 # --- the log --------------------------------------------------------------------------------------------------------
 
 
-def logs_successes() -> bool:
+def debug_enabled() -> bool:
     """Whether anyone listens to what the log says of a success."""
     return logger.isEnabledFor(logging.DEBUG)
 
 
-def _header_left_out(operation: str, why: RequestInvalid) -> None:
-    logger.error("%s: a header of an observer was left out: %s", operation, why)
+def _header_left_out(operation: str, reason: RequestInvalid) -> None:
+    logger.error("%s: a header of an observer was left out: %s", operation, reason)
 
 
-def refresh_failed(operation: str, why: str) -> None:
+def refresh_failed(operation: str, reason: str) -> None:
     """Warn that a rejected token could not be refreshed: the caller learns of the rejection alone."""
-    logger.warning("%s: %s", operation, why, extra={"payments_operation": operation})
+    logger.warning("%s: %s", operation, reason, extra={"payments_operation": operation})
 
 
 def anomalies_found(operation: str, anomalies: Sequence[Anomaly]) -> None:

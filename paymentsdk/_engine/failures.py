@@ -54,7 +54,7 @@ class AttemptFailed(Exception):  # noqa: N818 - it never leaves the engine
         response: Response | None = None,
         timed_out: bool = False,
         permanent: bool = False,
-        begun: bool = True,
+        attempted: bool = True,
         settled: bool = False,
         in_progress: bool = False,
     ) -> None:
@@ -71,7 +71,7 @@ class AttemptFailed(Exception):  # noqa: N818 - it never leaves the engine
         """Our own deadline ended it."""
         self.permanent = permanent
         """Another attempt would fail the same way."""
-        self.begun = begun
+        self.attempted = attempted
         """There was a request, and observers were told of it; without a token, or on a closed client, none is made."""
         self.settled = settled
         """The platform says that no attempt has taken effect, whatever is in doubt."""
@@ -89,32 +89,32 @@ class History(Struct, eq=False):
 
     ambiguous_attempts: int = 0
     """Attempts after which nobody can say whether the operation took effect."""
-    first_ambiguity: str | None = None
+    first_reason: str | None = None
     """What happened at the first of them."""
     unsettled: int = 0
     """How often the platform responded with a 4xx that does not settle the write."""
     first_sent: tuple[float, float] | None = None
     """When the first request may have left: on the monotonic clock, and in seconds since the epoch."""
 
-    def sent(self, monotonic: float, wall: float) -> None:
+    def sent(self, monotonic: float, timestamp: float) -> None:
         """Note that a request may have left at a time that both clocks have told."""
         if self.first_sent is None:
-            self.first_sent = monotonic, wall
+            self.first_sent = monotonic, timestamp
 
     def age(self, clock: Clock) -> float:
         """Return the seconds since the first request was sent; 0 if none was."""
         if self.first_sent is None:
             return 0.0
-        monotonic, wall = self.first_sent
+        monotonic, timestamp = self.first_sent
         # While a machine is suspended, its monotonic clock may stand still.
-        return max(clock.monotonic() - monotonic, clock.now() - wall)
+        return max(clock.monotonic() - monotonic, clock.now() - timestamp)
 
     def sent_before(self, first_sent_at: datetime, clock: Clock) -> None:
         """Take into account that another call sent the key at *first_sent_at*, and that its outcome is in doubt."""
-        wall = first_sent_at.timestamp()
-        self.first_sent = clock.monotonic() - max(0.0, clock.now() - wall), wall
+        timestamp = first_sent_at.timestamp()
+        self.first_sent = clock.monotonic() - max(0.0, clock.now() - timestamp), timestamp
         self.ambiguous_attempts = 1
-        self.first_ambiguity = "it was sent before this call"
+        self.first_reason = "it was sent before this call"
 
     def record(self, failure: AttemptFailed) -> None:
         """Take *failure* into account."""
@@ -122,12 +122,12 @@ class History(Struct, eq=False):
             self.unsettled += 1
         if failure.in_progress or failure.kind in (Failure.NO_TRUSTED_RESPONSE, Failure.SERVER):
             self.ambiguous_attempts += 1
-            self.first_ambiguity = self.first_ambiguity or failure.reason
+            self.first_reason = self.first_reason or failure.reason
 
 
-def client_closed(error: ClientClosed, *, begun: bool = True) -> AttemptFailed:
+def client_closed(error: ClientClosed, *, attempted: bool = True) -> AttemptFailed:
     """Nothing was sent, since the client is closed."""
-    return AttemptFailed(Failure.NOT_SENT, str(error), cause=_own(error), permanent=True, begun=begun)
+    return AttemptFailed(Failure.NOT_SENT, str(error), cause=_own(error), permanent=True, attempted=attempted)
 
 
 def no_token(error: Exception) -> AttemptFailed:
@@ -136,7 +136,7 @@ def no_token(error: Exception) -> AttemptFailed:
     cause = _own(error) if isinstance(error, PaymentsError) else None
     if not isinstance(cause, OWN_ERRORS):
         cause = RefreshFailed(reason, cause)
-    return AttemptFailed(Failure.NOT_SENT, f"no token: {reason}", cause=cause, permanent=True, begun=False)
+    return AttemptFailed(Failure.NOT_SENT, f"no token: {reason}", cause=cause, permanent=True, attempted=False)
 
 
 def not_signed(error: Exception) -> AttemptFailed:
@@ -181,10 +181,10 @@ def no_response(error: BaseException, ran_out: str | None) -> AttemptFailed | No
             return None
 
 
-def unreadable(response: Response, defect: Exception) -> AttemptFailed:
+def not_decoded(response: Response, error: Exception) -> AttemptFailed:
     """A response came, and reading it raised *defect*."""
-    why = defect if isinstance(defect, DecodingError) else f"reading it raised {describe(defect)}"
-    return AttemptFailed(Failure.NO_TRUSTED_RESPONSE, f"HTTP {response.status}, but {why}")
+    reason = error if isinstance(error, DecodingError) else f"reading it raised {describe(error)}"
+    return AttemptFailed(Failure.NO_TRUSTED_RESPONSE, f"HTTP {response.status}, but {reason}")
 
 
 def error_response(
@@ -193,8 +193,8 @@ def error_response(
     """Say what an error *response* means; *random_key* says that no earlier call can have sent the key."""
     try:
         error = parse_error_response(operation, response, secrets)
-    except Exception as defect:  # noqa: BLE001 - a transport of one's own may return a body that is no bytes
-        return unreadable(response, defect)
+    except Exception as cause:  # noqa: BLE001 - a transport of one's own may return a body that is no bytes
+        return not_decoded(response, cause)
     kind = failure_of(operation.errors, response.status, error.code, error.codes)
     settled = operation.writes and settles(operation.errors, response.status, error.codes, random_key=random_key)
     in_progress = operation.keyed and not settled and is_in_progress(kind, error.codes)
@@ -223,11 +223,11 @@ def final_error(
     if last.response is not None:
         error.request_id = header(last.response.headers, "X-Request-Id")
     if isinstance(error, NoAnswer):
-        error.first_reason = history.first_ambiguity or last.reason
+        error.first_reason = history.first_reason or last.reason
         error.last_error = last.error if last.error is not None else last.cause
         if history.first_sent is not None:
-            _, wall = history.first_sent
-            error.first_sent_at = datetime.fromtimestamp(wall, UTC)
+            _, timestamp = history.first_sent
+            error.first_sent_at = datetime.fromtimestamp(timestamp, UTC)
     if isinstance(error, OutcomeUnknown):
         error.in_doubt = operation.in_doubt
     return error
@@ -237,10 +237,10 @@ def _kind_of_error(
     operation: Operation[B, R], last: AttemptFailed, history: History, *, own_key: bool
 ) -> PaymentsError:
     """Say which of the three outcomes of `paymentsdk.errors` it is, or what else kept the call from being made."""
-    doubtful = history.ambiguous_attempts > 0 and not last.settled
+    ambiguous = history.ambiguous_attempts > 0 and not last.settled
     # It is no rejection: whoever sent the caller elsewhere may have acted on the request before.
-    redirected = last.error is not None and last.error.status < _BAD_REQUEST
-    if operation.writes and (doubtful or redirected):
+    is_redirect = last.error is not None and last.error.status < _BAD_REQUEST
+    if operation.writes and (ambiguous or is_redirect):
         return OutcomeUnknown(_reason(last))
     if last.error is not None:
         # What takes no key is not sent again, but "in progress" may be about the same write, which a proxy sent twice.

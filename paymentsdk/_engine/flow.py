@@ -12,7 +12,7 @@ Two things are decided here, both per seller, since a 429 is about the seller an
   a bound on the requests in flight. Nothing is known at first, so the first requests are not slowed down.
 
 Here are the settings, and `Flow`, which is the only part that waits. What is known of one seller is in `limiter.py`,
-and the decisions about it (values in, values out) are in `pace.py`.
+with the decisions about it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
-from paymentsdk._engine.limiter import NO_PERMIT, Limiter, Permit, Priority, Waiter
+from paymentsdk._engine.limiter import FIRST_CONCURRENCY, NO_PERMIT, Limiter, Meter, Permit, Priority, Waiter
 from paymentsdk._validate import check_bool, check_methods, check_seconds, check_within
 from paymentsdk.errors import RequestInvalid
 
@@ -73,12 +73,12 @@ class FlowControl(Struct, frozen=True, kw_only=True):
             check_bool(f"flow.{name}", getattr(self, name))
         if self.adaptive and not self.gate:
             raise RequestInvalid("flow.gate", "must be True where flow.adaptive is")
-        check_within("flow.max_in_flight", self.max_in_flight, 1, _MOST_IN_FLIGHT)
+        check_within("flow.max_in_flight", self.max_in_flight, 1, _MAX_IN_FLIGHT)
         check_seconds("flow.max_wait", self.max_wait)
         check_methods("flow.share", self.share, "reserve")
 
 
-_MOST_IN_FLIGHT = 100_000
+_MAX_IN_FLIGHT = 100_000
 
 
 class Flow:
@@ -88,22 +88,7 @@ class Flow:
     flight, they take turns: round robin, one request each.
     """
 
-    MOST_LIMITERS = 4096
-
-    __slots__ = (
-        "_batch_turns",
-        "_clock",
-        "_closed",
-        "_control",
-        "_in_flight",
-        "_limiters",
-        "_now",
-        "_places",
-        "_reserving",
-        "_sleep",
-        "_turns",
-        "_ungoverned",
-    )
+    MAX_LIMITERS = 4096
 
     def __init__(
         self, control: FlowControl, clock: Clock, sleep: Callable[[float], Awaitable[None]] | None = None
@@ -112,15 +97,15 @@ class Flow:
         self._clock = clock
         self._now = clock.monotonic
         self._sleep = sleep or clock.sleep
-        self._ungoverned = not control.adaptive and control.share is None
-        self._places: float = control.max_in_flight if control.adaptive else inf
+        self._unlimited = not control.adaptive and control.share is None
+        self._capacity: float = control.max_in_flight if control.adaptive else inf
         self._in_flight = 0
         self._limiters: dict[Hashable, Limiter] = {}
         #: The sellers that wait for nothing but a place, in the order of their turns; those with batch calls only.
         self._turns: OrderedDict[Limiter, None] = OrderedDict()
         self._batch_turns: OrderedDict[Limiter, None] = OrderedDict()
         #: One call after the other, so that slots are taken in the order of the turns.
-        self._reserving = asyncio.Lock()
+        self._reserve_lock = asyncio.Lock()
         self._closed = False
 
     @property
@@ -130,7 +115,7 @@ class Flow:
 
     def try_acquire(self, seller: Hashable) -> Permit | None:
         """Return a permit if there is one at once; `None` if the call has to `acquire` one."""
-        if self._ungoverned and not self._limiters:
+        if self._unlimited and not self._limiters:
             return Permit(seller, self._now())  # Nearly always: nothing is known of any seller.
         return None if self._control.share is not None else self._enter(seller)
 
@@ -174,7 +159,7 @@ class Flow:
             clone._limiters[seller] = limiter.moved()
             # What becomes of them is up to the garbage collector: nothing can be cancelled on a closed loop.
             limiter.interactive, limiter.batch = OrderedDict(), OrderedDict()
-            limiter.waking = limiter.expiry = None
+            limiter.wake_task = limiter.expiry = None
         return clone
 
     def close(self) -> None:
@@ -192,7 +177,7 @@ class Flow:
             if not self._control.adaptive:
                 return Permit(seller, now)
             limiter = self._limiter(seller)
-        if limiter.interactive or limiter.batch or self._in_flight >= self._places or limiter.ready_at(now) > now:
+        if limiter.interactive or limiter.batch or self._in_flight >= self._capacity or limiter.ready_at(now) > now:
             return None
         self._in_flight += 1
         return limiter.grant(now, now)
@@ -200,13 +185,15 @@ class Flow:
     def _limiter(self, seller: Hashable) -> Limiter:
         limiter = self._limiters.get(seller)
         if limiter is None:
-            if len(self._limiters) >= self.MOST_LIMITERS:
-                self._forget_one()
-            limiter = Limiter(seller, self._now(), adaptive=self._control.adaptive)
+            if len(self._limiters) >= self.MAX_LIMITERS:
+                self._remove_idle()
+            now = self._now()
+            adaptive = self._control.adaptive
+            limiter = Limiter(seller, now, Meter(now, now), FIRST_CONCURRENCY) if adaptive else Limiter(seller, now)
             self._limiters[seller] = limiter
         return limiter
 
-    def _forget_one(self) -> None:
+    def _remove_idle(self) -> None:
         for seller, limiter in self._limiters.items():
             if limiter.is_idle:
                 del self._limiters[seller]
@@ -234,7 +221,7 @@ class Flow:
     async def _reserve(self, permit: Permit, share: SharedRate) -> Permit | None:
         """Wait for the slot of *permit* in the rate that processes share."""
         try:
-            async with self._reserving:
+            async with self._reserve_lock:
                 delay = await share.reserve(self._clock.now(), self._control.max_wait - permit.waited)
             if delay:
                 await self._sleep(delay)
@@ -257,10 +244,10 @@ class Flow:
         elif limiter.meter is None and limiter.gate is None:
             self._limiters.pop(limiter.seller, None)  # Nothing is known of it any more.
         for turns in (self._turns, self._batch_turns):
-            while turns and self._in_flight < self._places:
+            while turns and self._in_flight < self._capacity:
                 self._serve(turns.popitem(last=False)[0], now)
         if (expiry := limiter.next_expiry()) < limiter.expiry_at:
-            self._expire_at(limiter, expiry)
+            self._schedule_expiry(limiter, expiry)
 
     def _queue(self, limiter: Limiter) -> None:
         """Give *limiter* a turn, at the end of all, unless it has one or nobody waits."""
@@ -277,8 +264,8 @@ class Flow:
         if queue is None:
             return
         if (ready_at := limiter.ready_at(now)) > now:
-            if ready_at < limiter.waking_at:
-                self._wake_at(limiter, ready_at, now)
+            if ready_at < limiter.wake_at:
+                self._schedule_wake(limiter, ready_at, now)
             return
         waiter, (_, since) = queue.popitem(last=False)
         if not waiter.done():  # Else it was cancelled, and is about to leave.
@@ -286,19 +273,19 @@ class Flow:
             waiter.set_result(limiter.grant(now, since))
         self._queue(limiter)
 
-    def _wake_at(self, limiter: Limiter, when: float, now: float) -> None:
+    def _schedule_wake(self, limiter: Limiter, when: float, now: float) -> None:
         """Have the next one go at *when*: by sleeping, so that a clock on which nothing sleeps has nobody wait."""
-        if limiter.waking is not None:
-            limiter.waking.cancel()
-        limiter.waking_at = when
-        limiter.waking = asyncio.get_running_loop().create_task(self._wake(limiter, when - now))
+        if limiter.wake_task is not None:
+            limiter.wake_task.cancel()
+        limiter.wake_at = when
+        limiter.wake_task = asyncio.get_running_loop().create_task(self._wake(limiter, when - now))
 
     async def _wake(self, limiter: Limiter, seconds: float) -> None:
         await self._sleep(seconds)
-        limiter.waking, limiter.waking_at = None, inf
+        limiter.wake_task, limiter.wake_at = None, inf
         self._dispatch(limiter, self._now())
 
-    def _expire_at(self, limiter: Limiter, when: float) -> None:
+    def _schedule_expiry(self, limiter: Limiter, when: float) -> None:
         """Turn away, at *when*, who has waited too long; too early does no harm."""
         if limiter.expiry is not None:
             limiter.expiry.cancel()
@@ -313,9 +300,9 @@ class Flow:
 
     def _stop(self, limiter: Limiter) -> None:
         """Leave nothing behind: nobody waits for *limiter* any more."""
-        if limiter.waking is not None:
-            limiter.waking.cancel()
+        if limiter.wake_task is not None:
+            limiter.wake_task.cancel()
         if limiter.expiry is not None:
             limiter.expiry.cancel()
-        limiter.waking, limiter.waking_at = None, inf
+        limiter.wake_task, limiter.wake_at = None, inf
         limiter.expiry, limiter.expiry_at = None, inf

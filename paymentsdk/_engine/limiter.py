@@ -1,4 +1,8 @@
-"""What is known of one seller: its gate, its pace, who waits for a permit, and what is in flight."""
+"""What is known of one seller: its gate, its rate, who waits for a permit, and what is in flight.
+
+The decisions about the gate, the rate and the concurrency take values and return values: `Limiter` holds what they
+return. What the numbers are for is measured by benchmarks/bench_flow.py, and held by tests/flow.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +12,8 @@ from collections.abc import Hashable
 from math import inf
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from paymentsdk._engine.pace import (
-    FIRST_CONCURRENCY,
-    MEMORY,
-    Meter,
-    Pace,
-    concurrency_after_cut,
-    grown_concurrency,
-    measured,
-    next_slot,
-    pace_of,
-)
 from paymentsdk.errors import RequestInvalid
 
 if TYPE_CHECKING:
@@ -31,7 +24,7 @@ Priority: TypeAlias = Literal["interactive", "batch"]
 _SERVER_ERROR = 500
 #: Seconds that nothing goes out after a 429, and the most after several in a row. Longer wastes what the platform would
 #: serve: a limiter refills long before the second that it asks for is over.
-HOLD, LONGEST_HOLD = 0.1, 1.0
+HOLD, MAX_HOLD = 0.1, 1.0
 #: What a 429 without a Retry-After is taken to ask for.
 NO_RETRY_AFTER = 1.0
 
@@ -46,14 +39,17 @@ def check_priority(priority: str) -> None:
         raise RequestInvalid("priority", 'must be "interactive" or "batch"')
 
 
+# --- the gate ---------------------------------------------------------------------------------------------------------
+
+
 class RateLimitGate(Struct, frozen=True):
     """A seller who got a 429, until a request is served again."""
 
     limited_at: float
     """When the last 429 came that was not the response to a request from before the first."""
-    held_until: float
+    blocked_until: float
     """When the next request may try."""
-    opens_at: float
+    open_at: float
     """When the Retry-After is over, and all go freely."""
     retry_after: float
     """The longest that the platform asked for."""
@@ -67,18 +63,144 @@ def close_gate(gate: RateLimitGate | None, sent_at: float, now: float, retry_aft
     if gate is None:
         return RateLimitGate(now, now + HOLD, now + asked, asked)
     # Asked for the same again, the time that was promised first holds: many say the same number to everybody.
-    opens_at = max(now + asked, gate.opens_at) if asked > gate.retry_after else gate.opens_at
+    open_at = max(now + asked, gate.open_at) if asked > gate.retry_after else gate.open_at
     asked = max(asked, gate.retry_after)
     if sent_at < gate.limited_at:
         # It was in flight when the gate closed: no news, except that the platform still says no.
-        return RateLimitGate(gate.limited_at, max(gate.held_until, now + HOLD), opens_at, asked, gate.rejected)
-    hold = min(HOLD * 2.0**gate.rejected, LONGEST_HOLD)
-    return RateLimitGate(now, now + hold, opens_at, asked, gate.rejected + 1)
+        return RateLimitGate(gate.limited_at, max(gate.blocked_until, now + HOLD), open_at, asked, gate.rejected)
+    hold = min(HOLD * 2.0**gate.rejected, MAX_HOLD)
+    return RateLimitGate(now, now + hold, open_at, asked, gate.rejected + 1)
 
 
-def opens_gate(gate: RateLimitGate, sent_at: float, status: int) -> bool:
+def should_open_gate(gate: RateLimitGate, sent_at: float, status: int) -> bool:
     """Whether a response of *status* to a request of *sent_at* says that the seller is served again."""
     return sent_at >= gate.limited_at and status < _SERVER_ERROR
+
+
+# --- the rate ---------------------------------------------------------------------------------------------------------
+
+#: After a 429 the rate is this part of what was served, and comes back to it after so many seconds.
+CUT, RECOVERY = 0.9, 6.0
+#: While a rate is only guessed it grows by this factor each second. Faster overshoots where a response takes a while.
+SEARCH = 1.5
+#: The mean over the last second is so much of a rate that grows like that.
+AVERAGE_FACTOR = 0.8
+#: No seller is slower than this, in requests per second.
+MIN_RATE = 1.0
+#: Seconds without a 429 after which a rate is forgotten: it has grown to the hundredfold by then.
+MEMORY = 120.0
+#: Seconds of lateness that are caught up with: timers are coarse, and a late request must not lower the rate.
+MAX_DELAY = 0.05
+#: Seconds over which is measured what the platform serves: limits are per second, mostly.
+WINDOW = 1.0
+
+
+class RateEstimate(Struct, frozen=True):
+    """A learned rate."""
+
+    ceiling: float
+    """What the platform served when it last said 429, in requests per second."""
+    since: float
+    """When it was set."""
+    is_guess: bool = False
+    """The seller had not been busy for long enough to measure it."""
+
+
+def rate_at(estimate: RateEstimate, now: float) -> float:
+    """Return the requests per second that may go out at *now*.
+
+    It grows as a CUBIC congestion window (RFC 9438): fast back to where the limit was, slowly past it, then ever
+    faster, since the limit must have moved. A guess grows by half each second, in the way of slow start.
+    """
+    elapsed = now - estimate.since
+    if estimate.is_guess:
+        return estimate.ceiling * CUT * float(SEARCH ** min(elapsed, 32.0))
+    return max(MIN_RATE, estimate.ceiling * (1.0 + (1.0 - CUT) * (elapsed / RECOVERY - 1.0) ** 3))
+
+
+class Meter(Struct, eq=False):
+    """How many requests of a seller the platform serves per second: this window, and what is left of the last."""
+
+    since: float
+    """When the seller became busy, after a window with nothing served."""
+    window: float
+    count: int = 0
+    before: int = 0
+
+    def add(self, now: float) -> None:
+        """Count a request that was served at *now*."""
+        age = now - self.window
+        if age >= WINDOW:
+            self._turn(now, age)
+        self.count += 1
+
+    def rate(self, now: float) -> float:
+        """Return the requests per second, over the last second or since the seller became busy."""
+        age = now - self.window
+        if age >= WINDOW:
+            self._turn(now, age)
+            age = now - self.window
+        # Nothing is known from less than a few responses' time.
+        return (self.before * (1.0 - age / WINDOW) + self.count) / min(WINDOW, max(now - self.since, MAX_DELAY))
+
+    def is_ready(self, now: float) -> bool:
+        """Whether the seller has been busy for long enough to know the rate."""
+        return now - self.since >= WINDOW
+
+    def _turn(self, now: float, age: float) -> None:
+        if age < 2 * WINDOW:
+            self.before, self.window = self.count, self.window + WINDOW
+        else:
+            self.before, self.window, self.since = 0, now, now
+        self.count = 0
+
+
+def rate_at_limit(meter: Meter, estimate: RateEstimate | None, now: float) -> float:
+    """Return the requests per second that the platform served until it said 429; 0 if that cannot be said yet."""
+    if not meter.is_ready(now):
+        return 0.0
+    if estimate is None:
+        return meter.rate(now)
+    rate = rate_at(estimate, now)
+    # The mean of the last second lags behind a rate that is searched for. Otherwise the rate itself was too much.
+    return max(meter.rate(now), AVERAGE_FACTOR * rate) if estimate.is_guess else min(meter.rate(now), rate)
+
+
+def estimate_rate(served: float, meter: Meter, now: float) -> RateEstimate:
+    """Return the estimate of a seller who is served again, and was *served* so many per second before the 429.
+
+    If that could not be said, the platform may have served a burst just before it said no: with the time that the gate
+    was closed, the burst becomes a rate.
+    """
+    return RateEstimate(max(served or meter.rate(now), MIN_RATE), now, is_guess=not served)
+
+
+def next_slot(estimate: RateEstimate, slot: float, now: float) -> float:
+    """Return when the request after the one of *slot*, which goes out *now*, may go."""
+    return max(slot, now - MAX_DELAY) + 1.0 / rate_at(estimate, now)
+
+
+# --- the concurrency --------------------------------------------------------------------------------------------------
+
+#: Requests in flight of a seller at first, and at least: enough for any rate that matters, and few enough that the
+#: first 429 does not come with hundreds of others.
+FIRST_CONCURRENCY, MIN_CONCURRENCY = 16.0, 8.0
+
+
+def higher_concurrency(concurrency: float, estimate: RateEstimate | None) -> float:
+    """Return the bound after a request was served while all places were taken: 5 % more in a round trip.
+
+    Where a learned rate holds the requests back, twice as many: the bound must not hold back more than that.
+    """
+    return concurrency + (0.05 if estimate is None or estimate.is_guess else 1.0)
+
+
+def lower_concurrency(concurrency: float) -> float:
+    """Return the bound after a 429."""
+    return max(MIN_CONCURRENCY, 0.7 * concurrency)
+
+
+# --- the limiter ------------------------------------------------------------------------------------------------------
 
 
 class Permit(Struct, eq=False):
@@ -101,54 +223,43 @@ Waiter: TypeAlias = asyncio.Future[Permit | None]
 Queue: TypeAlias = OrderedDict[Waiter, tuple[float, float]]
 
 
-class Limiter:
+class Limiter(Struct, eq=False):
     """What is known of one seller, who waits, and what is in flight."""
 
-    __slots__ = (
-        "batch",
-        "concurrency",
-        "expiry",
-        "expiry_at",
-        "gate",
-        "in_flight",
-        "interactive",
-        "meter",
-        "next_at",
-        "pace",
-        "probe",
-        "seller",
-        "served",
-        "waking",
-        "waking_at",
-    )
-
-    def __init__(self, seller: Hashable, now: float, *, adaptive: bool) -> None:
-        self.seller: Hashable = seller
-        self.gate: RateLimitGate | None = None
-        #: The one that was let through the closed gate, until it is given back.
-        self.probe: Permit | None = None
-        self.in_flight: int = 0
-        #: Without `adaptive` nothing is measured and bounded but by the gate.
-        self.meter: Meter | None = Meter(now, now) if adaptive else None
-        self.concurrency: float = FIRST_CONCURRENCY if adaptive else inf
-        self.pace: Pace | None = None
-        self.next_at: float = now
-        #: The rate that was served before the gate closed; 0 if the seller was not busy for long enough.
-        self.served: float = 0.0
-        self.interactive: Queue = OrderedDict()
-        self.batch: Queue = OrderedDict()
-        #: What lets the next one go when its time has come, and what turns away who has waited too long.
-        self.waking: asyncio.Task[None] | None = None
-        self.waking_at: float = inf
-        self.expiry: Alarm | None = None
-        self.expiry_at: float = inf
+    seller: Hashable
+    next_at: float
+    """When the next request may go, at the rate of the estimate."""
+    meter: Meter | None = None
+    """Without it nothing is measured and bounded but by the gate."""
+    concurrency: float = inf
+    """The most requests in flight."""
+    in_flight: int = 0
+    gate: RateLimitGate | None = None
+    probe: Permit | None = None
+    """The one that was let through the closed gate, until it is given back."""
+    estimate: RateEstimate | None = None
+    served: float = 0.0
+    """The rate that was served before the gate closed; 0 if the seller was not busy for long enough."""
+    interactive: Queue = field(default_factory=OrderedDict)
+    batch: Queue = field(default_factory=OrderedDict)
+    wake_task: asyncio.Task[None] | None = None
+    """What lets the next one go when its time has come."""
+    wake_at: float = inf
+    expiry: Alarm | None = None
+    """What turns away who has waited too long."""
+    expiry_at: float = inf
 
     def moved(self) -> Limiter:
         """Return the same knowledge, with nobody who waits and nothing in flight."""
-        clone = Limiter(self.seller, self.next_at, adaptive=self.meter is not None)
-        clone.gate, clone.meter, clone.pace = self.gate, self.meter, self.pace
-        clone.concurrency, clone.served = self.concurrency, self.served
-        return clone
+        return Limiter(
+            self.seller,
+            self.next_at,
+            self.meter,
+            self.concurrency,
+            gate=self.gate,
+            estimate=self.estimate,
+            served=self.served,
+        )
 
     @property
     def is_idle(self) -> bool:
@@ -165,16 +276,16 @@ class Limiter:
 
     def ready_at(self, now: float) -> float:
         """Return when the next request may go: *now* or before for at once, infinity for after a response."""
-        if self.gate is None and self.pace is None:  # Nearly always.
+        if self.gate is None and self.estimate is None:  # Nearly always.
             return now if self.in_flight < self.concurrency else inf
         if self.gate is not None:
-            if now < self.gate.opens_at:
-                held_until = inf if self.probe is not None else self.gate.held_until
-                return min(held_until, self.gate.opens_at)
+            if now < self.gate.open_at:
+                blocked_until = inf if self.probe is not None else self.gate.blocked_until
+                return min(blocked_until, self.gate.open_at)
             self.open(now)
         if self.in_flight >= self.concurrency:
             return inf
-        return self.next_at if self.pace is not None else now
+        return self.next_at if self.estimate is not None else now
 
     def grant(self, now: float, since: float) -> Permit:
         """Return a permit for a call that waits *since* then; it has to be ready."""
@@ -182,19 +293,19 @@ class Limiter:
         self.in_flight += 1
         if self.gate is not None:
             self.probe = permit
-        elif self.pace is not None:
-            self.next_at = next_slot(self.pace, self.next_at, now)
-            if now - self.pace.since > MEMORY:
-                self.pace = None
+        elif self.estimate is not None:
+            self.next_at = next_slot(self.estimate, self.next_at, now)
+            if now - self.estimate.since > MEMORY:
+                self.estimate = None
         return permit
 
     def limited(self, sent_at: float, now: float, retry_after: float) -> None:
         """Note a 429."""
         if self.gate is None:
-            if self.pace is not None and sent_at < self.pace.since:
-                return  # The pace was set since.
+            if self.estimate is not None and sent_at < self.estimate.since:
+                return  # The rate was set since.
             if self.meter is not None:
-                self.served = measured(self.meter, self.pace, now)
+                self.served = rate_at_limit(self.meter, self.estimate, now)
         self.gate = close_gate(self.gate, sent_at, now, retry_after)
 
     def responded(self, sent_at: float, now: float, status: int) -> None:
@@ -202,12 +313,12 @@ class Limiter:
         if self.meter is not None:
             self.meter.add(now)
             if self.in_flight + 1 >= self.concurrency:
-                self.concurrency = grown_concurrency(self.concurrency, self.pace)
-        if self.gate is not None and opens_gate(self.gate, sent_at, status):
+                self.concurrency = higher_concurrency(self.concurrency, self.estimate)
+        if self.gate is not None and should_open_gate(self.gate, sent_at, status):
             self.open(now)
 
     def open(self, now: float) -> None:
-        """Open the gate; what was served until now is the new pace.
+        """Open the gate; what was served until now is the new rate.
 
         Only now, since the platform may have served a burst just before it said no: with the time that the gate was
         closed, that becomes a rate.
@@ -215,9 +326,9 @@ class Limiter:
         self.gate = None
         self.probe = None
         if self.meter is not None:
-            self.pace = pace_of(self.served, self.meter, now)
-            self.next_at = next_slot(self.pace, now, now)
-            self.concurrency = concurrency_after_cut(self.concurrency)
+            self.estimate = estimate_rate(self.served, self.meter, now)
+            self.next_at = next_slot(self.estimate, now, now)
+            self.concurrency = lower_concurrency(self.concurrency)
 
     def expire(self, now: float) -> None:
         """Turn away who has waited too long. Within a priority, who came first has to go first."""

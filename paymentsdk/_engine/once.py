@@ -158,7 +158,7 @@ class Attempts(Generic[B, R]):
             retry = structs.replace(call.settings.retry, retry_unkeyed=False)
             call.settings = structs.replace(call.settings, retry=retry)
         if row.state is RecordState.SENT:
-            call.history = History(ambiguous_attempts=1, first_ambiguity="it may have been sent before this call")
+            call.history = History(ambiguous_attempts=1, first_reason="it may have been sent before this call")
         call.sending = state.deadlines.restart(call.deadline)
         try:
             self._result = result = await (observed(call, call.run()) if self._observing else call.run())

@@ -32,24 +32,24 @@ def check_response(
 
     Its anomalies are all that the response has: *anomalies*, and what was found here.
     """
-    compared = _MATCH
+    comparison = _MATCH
     if operation.identity is not None:
-        compared = operation.identity.compare(body, path, value)
-        if compared.mismatch is None and operation.writes:
-            compared = operation.identity.verify(compared, value, response.body, anomalies)
+        comparison = operation.identity.compare(body, path, value)
+        if comparison.mismatch is None and operation.writes:
+            comparison = operation.identity.verify(comparison, value, response.body, anomalies)
     elif operation.page is not None:
-        compared = Comparison(mismatch=_page_mismatch(operation.page, offset, value, anomalies))
-    why = compared.mismatch
+        comparison = Comparison(mismatch=_page_mismatch(operation.page, offset, value, anomalies))
+    why = comparison.mismatch
     if operation.result is bytes and why is None:
         why = _unexpected_type(operation, response)
-    if compared.anomalies:
-        anomalies += compared.anomalies
+    if comparison.anomalies:
+        anomalies += comparison.anomalies
     if response.status != operation.status and response.status not in operation.other_statuses:
         reason = f"the contract has {operation.status} for a success"
         anomalies += (Anomaly("$status", response.status, reason),)
-    if why is compared.mismatch and anomalies is compared.anomalies:
-        return compared  # Nearly always.
-    return structs.replace(compared, mismatch=why, anomalies=anomalies)
+    if why is comparison.mismatch and anomalies is comparison.anomalies:
+        return comparison  # Nearly always.
+    return structs.replace(comparison, mismatch=why, anomalies=anomalies)
 
 
 def _unexpected_type(operation: Operation[B, R], response: Response) -> str | None:
@@ -67,16 +67,16 @@ def _unexpected_type(operation: Operation[B, R], response: Response) -> str | No
 
 def _page_mismatch(page: PageShape, offset: object, value: object, anomalies: Sequence[Anomaly]) -> str | None:
     """Say why *value* cannot be the *page* at *offset*, or `None`."""
-    asked = offset if isinstance(offset, int) else 0
+    expected_offset = offset if isinstance(offset, int) else 0
     shown = page.read(value)
     if shown.items is None:
         # An offset that does not grow says that there are no more rows.
-        if shown.total is None and (shown.next_offset is None or shown.next_offset > asked):
+        if shown.total is None and (shown.next_offset is None or shown.next_offset > expected_offset):
             return "the response is not a page: it has neither rows nor a total"
         # To a walk, a page without rows would be the end.
         if _is_dropped(anomalies, page.places(value)):
             return "the response is not a page: its rows cannot be read"
-    return None if shown.offset in (None, asked) else f"the response is the page at offset {shown.offset}"
+    return None if shown.offset in (None, expected_offset) else f"the response is the page at offset {shown.offset}"
 
 
 def _is_dropped(anomalies: Sequence[Anomaly], places: tuple[str, ...]) -> bool:

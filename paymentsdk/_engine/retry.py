@@ -119,7 +119,7 @@ class RetryBudgets:
     was spent from longest ago is forgotten, and is full again.
     """
 
-    __slots__ = ("spent",)
+    __slots__ = ("remaining",)
 
     FULL = 500
     COST = 5
@@ -128,35 +128,35 @@ class RetryBudgets:
 
     def __init__(self) -> None:
         #: The tokens that are left of each budget that is not full.
-        self.spent: dict[tuple[object, RetryGroup], int] = {}
+        self.remaining: dict[tuple[object, RetryGroup], int] = {}
 
-    def take(self, seller: object, rule: RetryClass, failure: AttemptFailed) -> int | None:
+    def withdraw(self, seller: object, rule: RetryClass, failure: AttemptFailed) -> int | None:
         """Pay for a retry after *failure*, and return its cost; `None` if the budget is used up."""
         if failure.kind is Failure.RATE_LIMITED:
             return 0
         cost = self.COST_OF_TIMEOUT if failure.timed_out else self.COST
         budget = seller, GROUP[rule]
-        left = self.spent.pop(budget, self.FULL)
-        self.spent[budget] = left - cost if left >= cost else left
-        if len(self.spent) > self.MOST:
-            del self.spent[next(iter(self.spent))]
+        left = self.remaining.pop(budget, self.FULL)
+        self.remaining[budget] = left - cost if left >= cost else left
+        if len(self.remaining) > self.MOST:
+            del self.remaining[next(iter(self.remaining))]
         return cost if left >= cost else None
 
     def left(self, seller: object, rule: RetryClass) -> float:
         """Return what is left of a budget: 1.0 for all of it."""
-        if not self.spent:  # Nearly always: an observer is told this of each call, and a seller takes long to hash.
+        if not self.remaining:  # Nearly always: an observer is told this of each call, and a seller takes long to hash.
             return 1.0
-        return self.spent.get((seller, GROUP[rule]), self.FULL) / self.FULL
+        return self.remaining.get((seller, GROUP[rule]), self.FULL) / self.FULL
 
-    def give_back(self, seller: object, rule: RetryClass, tokens: int = 1) -> None:
+    def deposit(self, seller: object, rule: RetryClass, tokens: int = 1) -> None:
         """Note a success: at the first attempt, or after a retry that cost *tokens*."""
         budget = seller, GROUP[rule]
-        if (left := self.spent.get(budget)) is None:
+        if (left := self.remaining.get(budget)) is None:
             return
         if left + tokens < self.FULL:
-            self.spent[budget] = left + tokens
+            self.remaining[budget] = left + tokens
         else:
-            del self.spent[budget]
+            del self.remaining[budget]
 
 
 class Retries(Struct, eq=False):
@@ -195,19 +195,19 @@ class Retries(Struct, eq=False):
                 raise pending.pop()
             return await attempt()
 
-        retry, stop = retry_if_exception(self._is_worth_it), self._is_over
+        retry, stop = retry_if_exception(self._should_retry), self._should_stop
         retrying = AsyncRetrying(retry=retry, wait=self._delay, stop=stop, sleep=sleep, reraise=True)
         result: R = await retrying(go_on)
-        self.budgets.give_back(self.seller, self.rule, self.paid or 1)
+        self.budgets.deposit(self.seller, self.rule, self.paid or 1)
         return result
 
-    def _is_worth_it(self, error: BaseException) -> bool:
+    def _should_retry(self, error: BaseException) -> bool:
         return isinstance(error, AttemptFailed) and should_retry(self.rule, error, self.history, self.policy)
 
     def _delay(self, state: RetryCallState) -> float:
         return delay(self.policy, state.attempt_number, _failure(state), self.clock.random())
 
-    def _is_over(self, state: RetryCallState) -> bool:
+    def _should_stop(self, state: RetryCallState) -> bool:
         # In this order: the budget pays only for a retry that nothing else forbids.
         rest = state.upcoming_sleep
         return (
@@ -218,7 +218,7 @@ class Retries(Struct, eq=False):
         )
 
     def _pay(self, failure: AttemptFailed) -> bool:
-        cost = self.budgets.take(self.seller, self.rule, failure)
+        cost = self.budgets.withdraw(self.seller, self.rule, failure)
         self.paid = cost or 0
         return cost is not None
 

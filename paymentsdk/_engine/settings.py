@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Hashable, Mapping
 from datetime import datetime
@@ -14,10 +15,12 @@ from paymentsdk._engine.deadline import Timeout
 from paymentsdk._engine.limiter import Priority
 from paymentsdk._engine.retry import RetryPolicy
 from paymentsdk._operation.operation import Limits
+from paymentsdk._validate import ALLOW_HTTP, is_loopback
 from paymentsdk.errors import RequestInvalid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from urllib.parse import SplitResult
 
     from paymentsdk._auth.accounts import Accounts
     from paymentsdk._auth.schemes import AuthScheme, Credentials
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 #: The header that the id of the buyer's device goes with (4.4), unless a client is told its real name.
 SESSION_HEADER = "X-Platform-Session-Id"
 _KEY = re.compile(r"[!-~]{1,64}\Z")
+_PORTS = {"http": 80, "https": 443}
+_BASE_URL = r"https?://(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.\-_~]+)(?::[0-9]{1,5})?(?:/[A-Za-z0-9.\-_~%]+)*/?\Z"
 
 
 class CallOptions(TypedDict, total=False):
@@ -91,14 +96,60 @@ def check_key(key: str) -> str:
     return str.__str__(key)  # Not `str(key)`: that of an Enum is its name, and not the text that was checked.
 
 
-def check_first_sent_at(moment: datetime, now: float) -> datetime:
+def check_first_sent_at(first_sent_at: datetime, now: float) -> datetime:
     """Return *moment* if a key can have been sent then. It may be up to an hour ahead: the clocks of machines differ.
 
     Raises:
         RequestInvalid: It is no datetime with an offset, or lies in the future.
     """
-    if not isinstance(moment, datetime) or moment.utcoffset() is None:
+    if not isinstance(first_sent_at, datetime) or first_sent_at.utcoffset() is None:
         raise RequestInvalid("first_sent_at", "must be a datetime with its offset, such as datetime.now(UTC)")
-    if moment.timestamp() > now + 3600:
+    if first_sent_at.timestamp() > now + 3600:
         raise RequestInvalid("first_sent_at", "must not lie in the future")
-    return moment
+    return first_sent_at
+
+
+def check_base_url(base_url: str, *, allow_http: bool | None) -> str:
+    """Return *base_url* in one form, however it is written: keys of journaled writes are derived from it.
+
+    That is with the host in lower case, without the default port, and without a slash at the end.
+
+    Every call carries a credential, or obtains one. So plain http is for this machine alone, unless *allow_http* says
+    otherwise; if that is ``None``, the environment decides.
+
+    Raises:
+        RequestInvalid: It is no http or https address, or one of plain http on another machine. The error does not show
+            an address that it cannot read: there may be a password in it.
+    """
+    parts = _parts(base_url)
+    if parts is None or not parts.hostname:
+        reason = "must be an http or https address without query, such as https://api.example.com"
+        raise RequestInvalid("base_url", reason)
+    host = parts.hostname
+    if allow_http is None:
+        allow_http = os.environ.get(ALLOW_HTTP) == "1"
+    if not (allow_http or parts.scheme == "https" or is_loopback(host)):
+        reason = (
+            f"is plain http, and {host} is another machine: whoever is on the way could read the credentials; use "
+            f"https, or, on a network that you trust, allow_http=True or {ALLOW_HTTP}=1"
+        )
+        raise RequestInvalid("base_url", reason)
+    port = "" if parts.port in (None, _PORTS[parts.scheme]) else f":{parts.port}"
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{port}{parts.path.rstrip('/')}"
+
+
+def _parts(base_url: str) -> SplitResult | None:
+    """Return the parts of *base_url*; ``None`` if that is no address to send requests to."""
+    if not isinstance(base_url, str) or not re.match(_BASE_URL, base_url):
+        return None
+    from ipaddress import ip_address  # only who makes a client needs them
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(base_url)
+        if parts.hostname and ":" in parts.hostname:
+            ip_address(parts.hostname)
+        port = parts.port
+    except ValueError:  # A port above 65535, or an IPv6 address that is none.
+        return None
+    return None if port == 0 else parts

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from paymentsdk import AiohttpTransport, FlowControl, Http11Transport, PaymentsClient, RetryPolicy
-from paymentsdk._engine.limiter import HOLD, LONGEST_HOLD
-from paymentsdk._engine.pace import FIRST_CONCURRENCY, LEAST_CONCURRENCY
+from paymentsdk._engine.limiter import FIRST_CONCURRENCY, HOLD, MAX_HOLD, MIN_CONCURRENCY
 from paymentsdk._engine.retry import KEY_LIFETIME
 from paymentsdk._operation.identity import MOST_ADDITIONS
 from paymentsdk._paging.pager import REMEMBERED
@@ -30,7 +29,7 @@ NUMBERS = [
     ("docs/explanation/flow-control.md", f"For {HOLD:g} seconds"),
     ("docs/explanation/flow-control.md", f"after {2 * HOLD:g}, {4 * HOLD:g}, {8 * HOLD:g} and then every second"),
     ("docs/explanation/flow-control.md", f"a bound of {FIRST_CONCURRENCY:g}"),
-    ("docs/explanation/flow-control.md", f"down to {LEAST_CONCURRENCY:g}"),
+    ("docs/explanation/flow-control.md", f"down to {MIN_CONCURRENCY:g}"),
     ("docs/explanation/how-paging-does-not-lose-rows.md", f"(the last {REMEMBERED:,})"),
     ("docs/explanation/why-three-outcomes.md", f"the last {MOST_ADDITIONS:,} refunds"),
     ("docs/explanation/choices.md", f"up to {RetryPolicy().max_retry_after:g} seconds"),
@@ -66,7 +65,7 @@ def test_a_page_gives_the_number_of_the_code(page: str, said: str) -> None:
 
 def test_the_pauses_of_the_gate_end_at_a_second() -> None:
     """What the page on flow control says in words."""
-    assert (1.0, 4) == (LONGEST_HOLD, RetryPolicy().attempts)
+    assert (1.0, 4) == (MAX_HOLD, RetryPolicy().attempts)
     assert "tried up to four times" in words_of("docs/how-to/retry-safely.md")
 
 

@@ -49,7 +49,7 @@ async def test_closing_wakes_those_that_wait_for_their_next_attempt(make_client,
     hours = RetryPolicy(base_delay=3600, max_delay=3600)
     client = make_client(first, clock=clock, retry=hours, timeout=Timeout(total=None))
     call = asyncio.create_task(client.orders.cancel("ORD1"))
-    await until(lambda: client._state._pausing)
+    await until(lambda: client._state._pause_tasks)
 
     await client.aclose()
     for _ in range(10):
@@ -60,7 +60,7 @@ async def test_closing_wakes_those_that_wait_for_their_next_attempt(make_client,
 
     assert in_time
     assert (end, 1) == (type(call.exception()), call.exception().attempts)
-    assert set() == client._state._pausing
+    assert set() == client._state._pause_tasks
 
 
 async def test_a_call_that_fails_after_its_client_was_closed_does_not_pause(make_client, clock) -> None:

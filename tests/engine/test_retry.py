@@ -275,7 +275,7 @@ async def calls(client, call, count: int) -> int:
     return failed
 
 
-@pytest.mark.control("paymentsdk._engine.retry.RetryBudgets.take", lambda self, seller, rule, failure: 5)
+@pytest.mark.control("paymentsdk._engine.retry.RetryBudgets.withdraw", lambda self, seller, rule, failure: 5)
 async def test_an_outage_is_not_multiplied(make_client, jobs) -> None:
     """When everything fails, the budget pays for 100 retries; after that each call is one request."""
     transport = MemoryTransport(lambda request: Response(503))
@@ -286,7 +286,7 @@ async def test_an_outage_is_not_multiplied(make_client, jobs) -> None:
     assert 200 + 100 == len(transport.requests)
 
 
-@pytest.mark.control("paymentsdk._engine.retry.RetryBudgets.give_back", lambda self, seller, rule, tokens=1: None)
+@pytest.mark.control("paymentsdk._engine.retry.RetryBudgets.deposit", lambda self, seller, rule, tokens=1: None)
 async def test_the_budget_is_not_noticed_at_30_percent(make_client, jobs) -> None:
     """With three of ten attempts failing, for ever, every retry is made that the policy allows."""
     dice = random.Random(3)

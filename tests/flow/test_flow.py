@@ -142,7 +142,7 @@ def always(gate, sent_at, status):
     return True
 
 
-@pytest.mark.control("paymentsdk._engine.limiter.opens_gate", always)
+@pytest.mark.control("paymentsdk._engine.limiter.should_open_gate", always)
 async def test_a_response_to_what_was_sent_before_the_429_does_not_open_the_gate(clock, waiters):
     """It was counted before the limit was reached."""
     flow = waiters.flow = Flow(ADAPTIVE, clock)
@@ -207,12 +207,12 @@ async def test_without_the_gate_a_429_changes_nothing():
 
 def test_the_most_sellers_that_are_known():
     """So many may be limited at once before one of them is forgotten."""
-    assert 4096 == Flow.MOST_LIMITERS
+    assert 4096 == Flow.MAX_LIMITERS
 
 
 async def test_nothing_is_kept_of_a_seller_who_is_served_again(clock, flow, monkeypatch):
     """A million sellers who got a 429 once take no memory, and neither do more who still are limited than are kept."""
-    monkeypatch.setattr(Flow, "MOST_LIMITERS", 3)
+    monkeypatch.setattr(Flow, "MAX_LIMITERS", 3)
     for number in range(5):
         reject(flow, f"shop-{number}", retry_after=1.0)
     assert 3 == len(flow._limiters)
@@ -227,7 +227,7 @@ async def test_nothing_is_kept_of_a_seller_who_is_served_again(clock, flow, monk
 @pytest.mark.parametrize("priority", ["interactive", "batch"])
 async def test_a_seller_for_whom_somebody_waits_is_not_forgotten(clock, flow, waiters, monkeypatch, priority):
     """Whoever is let through the gate, or waits for that, finds it as it was, however many others are limited."""
-    monkeypatch.setattr(Flow, "MOST_LIMITERS", 1)
+    monkeypatch.setattr(Flow, "MAX_LIMITERS", 1)
     reject(flow, "tries")
     waiters.start(1, "tries", priority)
     await clock.run(0.15)
@@ -399,7 +399,7 @@ async def test_a_rate_is_forgotten_two_minutes_after_the_last_429(clock):
     for seconds in (119.0, 2.0):
         await clock.run(seconds)
         flow.release(flow.try_acquire("shop-1"), 200)
-        known.append(flow._limiters["shop-1"].pace is not None)
+        known.append(flow._limiters["shop-1"].estimate is not None)
 
     assert [True, False] == known
 
