@@ -194,7 +194,7 @@ class NoDeadlines:
 class NoBudget:
     """Counts nothing."""
 
-    spent = ()
+    remaining = ()
 
 
 class FixedKey(SystemClock):

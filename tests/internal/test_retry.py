@@ -98,10 +98,10 @@ def test_a_timeout_costs_twice() -> None:
     budgets, read = RetryBudgets(), RetryClass.READ
     late, failed = AttemptFailed(Failure.NO_TRUSTED_RESPONSE, "", timed_out=True), AttemptFailed(Failure.SERVER, "")
 
-    assert (10, 5) == (budgets.take("shop-1", read, late), budgets.take("shop-1", read, failed))
+    assert (10, 5) == (budgets.withdraw("shop-1", read, late), budgets.withdraw("shop-1", read, failed))
     while budgets.left("shop-1", read) > 5 / 500:
-        budgets.take("shop-1", read, failed)
-    assert budgets.take("shop-1", read, late) is None
+        budgets.withdraw("shop-1", read, failed)
+    assert budgets.withdraw("shop-1", read, late) is None
     assert 5 / 500 == budgets.left("shop-1", read)
     assert 1.0 == budgets.left("shop-2", read) == budgets.left("shop-1", RetryClass.KEYED)
 
