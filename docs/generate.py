@@ -32,7 +32,7 @@ from paymentsdk._operation.rules import KEY_ALREADY_USED, MAX_UNSETTLED, TABLE, 
 from paymentsdk.errors import error_class
 from paymentsdk.sandbox import FaultRule, _codes, _commands, _handlers, describe_policies
 from paymentsdk.sandbox._control import PREFIX
-from paymentsdk.sandbox._effects import EFFECTS
+from paymentsdk.sandbox._faults import EFFECTS
 from paymentsdk.testing.transport_conformance import CASES
 
 DOCS = Path(__file__).parent

@@ -53,7 +53,7 @@ def _explain(parser: Parser) -> None:
 
 def _explained() -> Iterable[str]:
     from paymentsdk.sandbox import FaultRule
-    from paymentsdk.sandbox._effects import COMMON, EFFECTS
+    from paymentsdk.sandbox._faults import COMMON, EFFECTS
 
     usual = {field.name: field.default for field in msgspec.structs.fields(FaultRule)}
 
@@ -72,7 +72,7 @@ def _explained() -> Iterable[str]:
 
 
 def _effects() -> Iterable[str]:
-    from paymentsdk.sandbox._effects import EFFECTS
+    from paymentsdk.sandbox._faults import EFFECTS
 
     return EFFECTS
 

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from msgspec import Struct
 
 from paymentsdk import money
-from paymentsdk.sandbox._conditions import Condition
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import Entry, EntryKind, Grant, Tenant
 from paymentsdk.sandbox._responses import encode
 from paymentsdk.sandbox._store import Due, Store
-from paymentsdk.sandbox._table import Documents, Table
+from paymentsdk.sandbox._table import Condition, Documents, Table
 
 if TYPE_CHECKING:
     from paymentsdk.sandbox._ids import Ids

@@ -7,10 +7,9 @@ from typing import Generic, NamedTuple, TypeVar
 from msgspec import Struct
 
 from paymentsdk.errors import RequestInvalid
-from paymentsdk.sandbox._conditions import Condition
 from paymentsdk.sandbox._context import Call, SellerContext
 from paymentsdk.sandbox._policies import Policies
-from paymentsdk.sandbox._table import Documents
+from paymentsdk.sandbox._table import Condition, Documents
 
 D = TypeVar("D", bound=Struct)
 

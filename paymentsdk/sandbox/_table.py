@@ -7,14 +7,15 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from paymentsdk.sandbox._conditions import Condition
-
 D = TypeVar("D", bound=Struct)
+Comparison: TypeAlias = Literal["=", "<>", "<", "<=", ">", ">=", "holds"]
+#: A column, how it is compared, and with what; ``holds`` looks for a text within the column's.
+Condition: TypeAlias = tuple[str, Comparison, object]
 
 _WORD = re.compile(r"[a-z][a-z0-9_]{0,40}")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -12,7 +12,7 @@ from importlib.metadata import version
 import pytest
 
 from paymentsdk.cli import _running, main
-from paymentsdk.sandbox._effects import EFFECTS
+from paymentsdk.sandbox._faults import EFFECTS
 
 PROGRAM = "import sys; from paymentsdk.cli import main; sys.exit(main({arguments!r}))"
 

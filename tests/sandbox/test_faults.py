@@ -24,8 +24,7 @@ from paymentsdk import (
 )
 from paymentsdk.sandbox import FaultRule, Sandbox
 from paymentsdk.sandbox._clock import ClockState
-from paymentsdk.sandbox._effects import EFFECTS
-from paymentsdk.sandbox._faults import Hit
+from paymentsdk.sandbox._faults import EFFECTS, Hit
 
 
 @pytest.fixture(params=[AiohttpTransport, Http11Transport])

@@ -10,8 +10,7 @@ from typing import get_args
 import pytest
 
 from paymentsdk.resources.orders import OrderStatus
-from paymentsdk.sandbox._effects import COMMON, EFFECTS, EffectInfo
-from paymentsdk.sandbox._faults import Effect, FaultRule
+from paymentsdk.sandbox._faults import COMMON, EFFECTS, Effect, EffectInfo, FaultRule
 from paymentsdk.sandbox._pages import views
 from paymentsdk.sandbox._pages.markup import PAGES
 

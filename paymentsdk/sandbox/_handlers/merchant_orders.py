@@ -22,7 +22,6 @@ from paymentsdk.resources.merchant_orders import (
 )
 from paymentsdk.resources.orders import Order
 from paymentsdk.sandbox._clock import EARLIEST
-from paymentsdk.sandbox._conditions import Comparison, Condition
 from paymentsdk.sandbox._context import Call, SellerContext
 from paymentsdk.sandbox._handlers._sales import DETAILS, currency_of, shipments_of, shipping_cost, total
 from paymentsdk.sandbox._magic_values import MagicValue
@@ -31,6 +30,7 @@ from paymentsdk.sandbox._paging import Window, window
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import MERCHANT_ORDERS, EntryKind, MerchantOrderRecord, PreferenceRecord
 from paymentsdk.sandbox._responses import Rejected, echo
+from paymentsdk.sandbox._table import Comparison, Condition
 
 #: How far back a search sees (spec: Limits).
 SEARCH_DAYS = 90

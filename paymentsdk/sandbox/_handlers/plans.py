@@ -11,7 +11,6 @@ from paymentsdk import money
 from paymentsdk.resources import plans
 from paymentsdk.resources.common import Metadata, Paging, PositiveAmount, require
 from paymentsdk.resources.plans import AutoRecurring, Plan, PlanPage, PlanStatus
-from paymentsdk.sandbox._conditions import Condition
 from paymentsdk.sandbox._context import Call, SellerContext
 from paymentsdk.sandbox._magic_values import MagicValue
 from paymentsdk.sandbox._noun import Handler, Noun
@@ -19,6 +18,7 @@ from paymentsdk.sandbox._paging import window
 from paymentsdk.sandbox._parsing import ControlStruct
 from paymentsdk.sandbox._records import AUTHORIZED, PLANS, SUBSCRIPTIONS, plan_link
 from paymentsdk.sandbox._responses import Rejected, echo, wire_form
+from paymentsdk.sandbox._table import Condition
 
 Frequency = Annotated[int, Meta(ge=1, le=1000)]
 Unit = Literal["days", "months"]

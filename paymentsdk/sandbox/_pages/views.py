@@ -7,7 +7,7 @@ from datetime import UTC
 from functools import cache
 
 from paymentsdk.money import total as sum_of
-from paymentsdk.sandbox._effects import EFFECTS
+from paymentsdk.sandbox._faults import EFFECTS
 from paymentsdk.sandbox._pages.markup import Markup, breakable, join, render
 from paymentsdk.sandbox._pages.sale import Line, Method, Outcome, Sale, money
 
