@@ -105,7 +105,7 @@ def _clear(running: Running, options: argparse.Namespace) -> Output:
 
 def _rule(effect: str, details: Mapping[str, str]) -> FaultRule:
     from paymentsdk.sandbox import FaultRule
-    from paymentsdk.sandbox._values import describe_mismatch
+    from paymentsdk.sandbox._policies import describe_mismatch
 
     # What makes no sense is found here, before anybody is asked.
     if problem := describe_mismatch(FaultRule, details, one="detail", many="details", leave_out=("effect",)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from paymentsdk.sandbox._buyer import Buyer
 from paymentsdk.sandbox._clock import Clock, ClockEvent
-from paymentsdk.sandbox._context import Call, SellerContext
+from paymentsdk.sandbox._context import Call, Rows, SellerContext, page_of
 from paymentsdk.sandbox._faults import FaultRule, Faults
 from paymentsdk.sandbox._handlers.plans import (
     FreeTrialRequest,
@@ -16,7 +16,6 @@ from paymentsdk.sandbox._handlers.plans import (
     PlanRequest,
     RecurringRequest,
 )
-from paymentsdk.sandbox._paging import Rows, page_of
 from paymentsdk.sandbox._platform import Platform, SandboxInfo
 from paymentsdk.sandbox._policies import Policies, Policy
 from paymentsdk.sandbox._policies import describe as describe_policies

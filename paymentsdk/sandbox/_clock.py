@@ -1,4 +1,4 @@
-"""One clock for every rule of the sandbox: live, frozen, or moved forward."""
+"""Time and chance: one clock for every rule, live, frozen or moved forward, and identifiers made from a seed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
+from random import Random
+from uuid import UUID
 
 from msgspec import Struct
 
@@ -16,6 +18,10 @@ _NOTHING = timedelta(0)
 LONGEST_ADVANCE = timedelta(days=3660)
 #: Between them every rule can count forward and back, and what falls due can be counted.
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(3000, 1, 1, tzinfo=UTC)
+
+#: Crockford's alphabet: no letters that look like digits.
+_BASE32 = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_TIME_LENGTH, _CHANCE_LENGTH = 10, 16
 
 
 class ClockEvent(Struct, frozen=True, kw_only=True):
@@ -165,3 +171,39 @@ def _possible(moment: datetime) -> datetime:
 def _whole_milliseconds(moment: datetime) -> datetime:
     moment = moment.astimezone(UTC)
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+
+
+class SeededRandom(Random):
+    """Numbers that come again with the same seed, on purpose: nothing in a sandbox is worth guessing."""
+
+
+class Ids:
+    """Makes identifiers.
+
+    Args:
+        seed: What they are derived from. A store that lives on takes another seed at every start.
+    """
+
+    def __init__(self, seed: int | str) -> None:
+        self._random = SeededRandom(seed)
+
+    def sortable(self, prefix: str, now: datetime) -> str:
+        """Return *prefix* and 26 characters that sort by time: ``ORD``, ``PAY``, ``REF``."""
+        time, rest = int(now.timestamp() * 1000), self._random.getrandbits(5 * _CHANCE_LENGTH)
+        return prefix + _base32(time, _TIME_LENGTH) + _base32(rest, _CHANCE_LENGTH)
+
+    def number(self, digits: int = 10) -> int:
+        """Return a number of *digits* digits."""
+        return self._random.randrange(10 ** (digits - 1), 10**digits)
+
+    def token(self, length: int = 32) -> str:
+        """Return *length* hexadecimal digits."""
+        return f"{self._random.getrandbits(4 * length):0{length}x}"
+
+    def uuid(self) -> str:
+        """Return a random UUID."""
+        return str(UUID(int=self._random.getrandbits(128), version=4))
+
+
+def _base32(number: int, length: int) -> str:
+    return "".join([_BASE32[number >> place & 31] for place in range(5 * (length - 1), -1, -5)])

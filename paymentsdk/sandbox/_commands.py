@@ -23,11 +23,10 @@ from paymentsdk.sandbox._faults import FaultRule
 from paymentsdk.sandbox._handlers.plans import PlanRequest
 from paymentsdk.sandbox._parsing import ControlStruct, check_amounts
 from paymentsdk.sandbox._platform import Platform
-from paymentsdk.sandbox._provision import ProvisionRequest
 from paymentsdk.sandbox._records import INVOICES, MERCHANT_ORDERS, ORDERS, PLANS, SUBSCRIPTIONS, Tenant
 from paymentsdk.sandbox._responses import Rejected
 from paymentsdk.sandbox._table import Table
-from paymentsdk.sandbox._tenants import TenantRequest
+from paymentsdk.sandbox._tenants import ProvisionRequest, TenantRequest
 
 S = TypeVar("S", bound=Struct)
 _MOST_DIGITS = 15

@@ -1,27 +1,36 @@
-"""What a behaviour works with: one seller's documents, the moment, and the means to leave traces."""
+"""What a handler works with: one seller's documents and grants, the moment, and the means to leave traces."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from paymentsdk import money
+from paymentsdk.errors import RequestInvalid
+from paymentsdk.resources.oauth import DEFAULT_LIFETIME
+from paymentsdk.sandbox._clock import Ids
 from paymentsdk.sandbox._policies import Policies
-from paymentsdk.sandbox._records import Entry, EntryKind, Grant, Tenant
+from paymentsdk.sandbox._records import GRANTS, Entry, EntryKind, Grant, Tenant
 from paymentsdk.sandbox._responses import encode
 from paymentsdk.sandbox._store import Due, Store
 from paymentsdk.sandbox._table import Condition, Documents, Table
 
-if TYPE_CHECKING:
-    from paymentsdk.sandbox._ids import Ids
-
 D = TypeVar("D", bound=Struct)
 B = TypeVar("B", covariant=True)
+GrantKind: TypeAlias = Literal["access", "refresh", "code"]
+
+SCOPES = "offline_access read write"
+#: The contract gives refresh tokens no end; this is longer than any test will wait.
+_LIFETIMES: dict[GrantKind, timedelta] = {
+    "access": timedelta(seconds=DEFAULT_LIFETIME),
+    "refresh": timedelta(days=3650),
+    "code": timedelta(minutes=10),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,3 +164,92 @@ class SellerContext:
         if kind not in self.jobs:
             raise ValueError(f"there is no job {kind!r}; there are {', '.join(self.jobs)}")
         self.store.schedule(Due(at=at, kind=kind, tenant=self.tenant.user_id, id=id))
+
+
+class Window(Struct, frozen=True, kw_only=True):
+    """A part of the rows."""
+
+    offset: int
+    """Where the page begins, as it was asked for and is echoed."""
+    limit: int
+    """The most rows that it has."""
+    total: int
+    """How many rows the search says it has."""
+    start: int
+    """Where the page really begins: rows may have appeared or vanished since the first page."""
+
+
+def window(policies: Policies, call: Call[None], total: int) -> Window:
+    """Return the part of *total* rows that *call* asks for, with the pages and offsets that *policies* allow.
+
+    Raises:
+        RequestInvalid: The offset is beyond `max_offset`, and the policy says to reject it.
+    """
+    asked = {name: value for name, value in call.query.items() if isinstance(value, int)}
+    offset, limit = asked.get("offset", 0), asked.get("limit", policies.page_size)
+    drift = call.drift if offset else 0
+    limit, start = min(limit, policies.max_page_size), max(offset - drift, 0)
+    if offset > policies.max_offset:
+        match policies.beyond_max_offset:
+            case "refuse":
+                raise RequestInvalid("$.offset", f"is above {policies.max_offset}")
+            case "empty":
+                limit = 0
+            case "clamp":
+                start = policies.max_offset
+    return Window(offset=offset, limit=limit, total=min(max(total + drift, 0), policies.max_total), start=start)
+
+
+class Rows(NamedTuple, Generic[D]):
+    """What a page of a search has."""
+
+    items: list[D]
+    """The rows."""
+    total: int
+    """How many rows the search has."""
+    offset: int
+    """Where the page begins, as it was asked for."""
+    limit: int
+    """The most rows that it may have."""
+
+
+def page_of(context: SellerContext, documents: Documents[D], call: Call[None], **equal: object) -> Rows[D]:
+    """Return the page that *call* asks for with its `offset` and `limit`, as policies and faults have it.
+
+    Args:
+        context: Whose documents.
+        documents: What is searched.
+        call: The search.
+        **equal: Columns of *documents*, and what they must be equal to; `None` for a filter that was not given.
+    """
+    conditions: list[Condition] = [(name, "=", value) for name, value in equal.items() if value is not None]
+    part = window(context.policies, call, context.count(documents, conditions))
+    rows = context.find(documents, conditions, limit=part.limit, offset=part.start)
+    return Rows(rows, part.total, part.offset, part.limit)
+
+
+def make_grant(
+    context: SellerContext, kind: GrantKind, scope: str, *, oauth: bool = True, access_token: str | None = None
+) -> Grant:
+    """Give the seller's application a new grant, and keep it."""
+    tenant = context.tenant
+    if kind == "access":
+        secret = f"TEST-{tenant.client_id}-{context.now:%m%d%H}-{context.ids.token()}-{tenant.user_id}"
+    else:
+        secret = f"TG-{context.ids.token(24)}-{tenant.user_id}"
+    grant = Grant(
+        secret=secret,
+        kind=kind,
+        user_id=tenant.user_id,
+        scope=scope,
+        expires_at=context.now + _LIFETIMES[kind],
+        oauth=oauth,
+        access_token=access_token,
+    )
+    return context.put(GRANTS, grant)
+
+
+def usable(context: SellerContext, secret: str) -> bool:
+    """Say whether a grant of the seller can still be used."""
+    grant = context.get(GRANTS, secret)
+    return grant is not None and not (grant.spent or grant.revoked) and grant.expires_at > context.now

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import astuple, fields
 
-from paymentsdk.sandbox._ids import SeededRandom
+from paymentsdk.sandbox._clock import SeededRandom
 
 Effect: TypeAlias = Literal[
     "fail_before_commit",

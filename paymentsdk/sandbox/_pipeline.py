@@ -25,22 +25,22 @@ from msgspec.structs import replace
 from paymentsdk._headers import Headers
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.oauth import TokenRequest
-from paymentsdk.sandbox import _idempotency, _magic_values, _responses
-from paymentsdk.sandbox._codes import general, reject
+from paymentsdk.sandbox import _idempotency, _responses
 from paymentsdk.sandbox._context import Call
 from paymentsdk.sandbox._delivery import Response, apply_faults, hang, pause, read, reset_connection, send
 from paymentsdk.sandbox._events import LONGEST_SHOWN, RequestLine
 from paymentsdk.sandbox._faults import FaultRule, Hit
-from paymentsdk.sandbox._files import is_full
 from paymentsdk.sandbox._handlers import noun_of
 from paymentsdk.sandbox._handlers.oauth import application
 from paymentsdk.sandbox._keys import Route
+from paymentsdk.sandbox._noun import requested_error
 from paymentsdk.sandbox._parsing import TOO_LARGE, AnyOperation, read_body, read_query, unstorable
 from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import GRANTS, Grant, Tenant
 from paymentsdk.sandbox._redaction import redact_body, redact_parameters, secrets_of
 from paymentsdk.sandbox._responses import SHAPES, Rejected
+from paymentsdk.sandbox._snapshots import is_full
 from paymentsdk.sandbox._store import SavedResponse
 from paymentsdk.transports.base import Request
 
@@ -362,13 +362,13 @@ def _documented_errors(operation: AnyOperation) -> Iterator[None]:
     try:
         yield
     except RequestInvalid as error:
-        raise reject(operation, error) from None
+        raise noun_of(operation).reject(operation, error) from None
 
 
 def _injected_error(operation: AnyOperation, rule: FaultRule, status: int) -> Rejected:
     """Return the error that a rule asks for; unless it names a code, the most general one of its status."""
     status = rule.status or next((one.status for one in operation.errors if one.code == rule.code), status)
-    return Rejected(status, rule.code or general(operation, status))
+    return Rejected(status, rule.code or noun_of(operation).general_code(operation, status))
 
 
 def execute(
@@ -404,7 +404,7 @@ def execute(
                 drift=drift.rows if drift else 0,
                 effects=tuple(rule.effect for rule in hit.rules),
             )
-            if requested := _magic_values.requested_error(operation, _magic_text(platform, operation, call)):
+            if requested := requested_error(operation, _magic_text(platform, operation, call)):
                 raise requested
             result = platform.handlers[operation.name].handle(context, call)
         body = b""

@@ -18,21 +18,25 @@ from paymentsdk._operation.operation import Operation
 from paymentsdk._secrets import MaskedRepr
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.resources.plans import Plan
-from paymentsdk.sandbox._clock import Clock, ClockEvent, ClockState
-from paymentsdk.sandbox._context import Call, SellerContext
+from paymentsdk.sandbox._clock import Clock, ClockEvent, ClockState, Ids
+from paymentsdk.sandbox._context import Call, SellerContext, make_grant
 from paymentsdk.sandbox._events import Changed, Event, Feed
 from paymentsdk.sandbox._faults import Faults, FaultState
-from paymentsdk.sandbox._grants import make_grant
 from paymentsdk.sandbox._handlers import HANDLERS, JOBS, plans
 from paymentsdk.sandbox._handlers.plans import PlanRequest
-from paymentsdk.sandbox._ids import Ids
 from paymentsdk.sandbox._noun import Handler
 from paymentsdk.sandbox._policies import Policies
-from paymentsdk.sandbox._provision import ProvisionRequest, provision
 from paymentsdk.sandbox._records import GRANTS, TABLES, TENANTS, Entry, Tenant
 from paymentsdk.sandbox._store import Store
 from paymentsdk.sandbox._table import Table
-from paymentsdk.sandbox._tenants import TenantRequest, new_tenant, with_first_plan, with_valid_grants
+from paymentsdk.sandbox._tenants import (
+    ProvisionRequest,
+    TenantRequest,
+    new_tenant,
+    provision,
+    with_first_plan,
+    with_valid_grants,
+)
 
 D = TypeVar("D", bound=Struct)
 #: What happens to the thing of an id when its moment has come; says what it did, or `None` for nothing.

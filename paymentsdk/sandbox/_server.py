@@ -28,9 +28,8 @@ from paymentsdk.sandbox._keys import STOPPING
 from paymentsdk.sandbox._pipeline import Authenticate
 from paymentsdk.sandbox._platform import Job, OwnHandlers, Platform, SandboxInfo
 from paymentsdk.sandbox._policies import Policies
-from paymentsdk.sandbox._provision import ProvisionRequest
 from paymentsdk.sandbox._records import Entry, Tenant
-from paymentsdk.sandbox._tenants import TenantOptions, TenantRequest
+from paymentsdk.sandbox._tenants import ProvisionRequest, TenantOptions, TenantRequest
 
 #: Seconds that requests have to end when the server stops; hangs and drips are told to end before.
 _GRACE = 0.5

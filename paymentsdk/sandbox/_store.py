@@ -18,8 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from paymentsdk import money
-from paymentsdk.sandbox._files import SCHEMA, check_file, naming, read_kept
-from paymentsdk.sandbox._snapshots import Snapshots, copy_in_steps
+from paymentsdk.sandbox._snapshots import SCHEMA, Snapshots, check_file, copy_in_steps, naming, read_kept
 from paymentsdk.sandbox._table import EPOCH, MICROSECOND, Condition, Documents, Table, as_column, as_columns
 
 D = TypeVar("D", bound=Struct)

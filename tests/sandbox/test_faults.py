@@ -482,7 +482,7 @@ async def test_a_rejection_without_a_code_is_a_general_one(plain, sandbox, path,
     assert (400, code) == ((response := await plain("POST", path, {}, key="k")).status, response.code)
 
 
-@pytest.mark.control("paymentsdk.sandbox._codes._SERVER_ERRORS", 501)
+@pytest.mark.control("paymentsdk.sandbox._noun._SERVER_ERRORS", 501)
 async def test_a_status_that_is_not_documented_has_a_code_of_its_kind(plain, sandbox):
     """From 500 on it is the platform that failed, and below the request: no documented code says the contrary."""
     seen = {}

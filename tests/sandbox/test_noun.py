@@ -13,8 +13,7 @@ from paymentsdk import OPERATIONS
 from paymentsdk._codec.type_walk import members_at
 from paymentsdk._operation.operation import Operation
 from paymentsdk.sandbox._handlers import NOUNS
-from paymentsdk.sandbox._magic_values import MagicValue
-from paymentsdk.sandbox._noun import Handler, Noun
+from paymentsdk.sandbox._noun import Handler, MagicValue, Noun
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._responses import structs_in
 

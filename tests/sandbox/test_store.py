@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from paymentsdk.resources.orders import TypeResponse
 from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
 from paymentsdk.sandbox import Platform, Sandbox
-from paymentsdk.sandbox._ids import Ids
+from paymentsdk.sandbox._clock import Ids
 from paymentsdk.sandbox._records import MERCHANT_ORDERS, MerchantOrderRecord
 from paymentsdk.sandbox._store import Due, Store
 from paymentsdk.sandbox._table import Documents, Table

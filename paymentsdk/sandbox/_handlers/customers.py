@@ -13,8 +13,7 @@ from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import customers
 from paymentsdk.resources.customers import Customer, CustomerRequest
 from paymentsdk.sandbox._context import Call, SellerContext
-from paymentsdk.sandbox._magic_values import MagicValue
-from paymentsdk.sandbox._noun import Handler, Noun
+from paymentsdk.sandbox._noun import Handler, MagicValue, Noun
 from paymentsdk.sandbox._records import CUSTOMERS
 from paymentsdk.sandbox._responses import Rejected, cause, dates_as_sent, echo, wire_form
 

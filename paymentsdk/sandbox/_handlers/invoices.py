@@ -22,10 +22,8 @@ from paymentsdk.resources.invoices import (
     InvoiceType,
 )
 from paymentsdk.resources.plans import AutoRecurring, Plan, PlanStatus
-from paymentsdk.sandbox._context import Call, SellerContext
-from paymentsdk.sandbox._magic_values import MagicValue
-from paymentsdk.sandbox._noun import Handler, Noun
-from paymentsdk.sandbox._paging import window
+from paymentsdk.sandbox._context import Call, SellerContext, window
+from paymentsdk.sandbox._noun import Handler, MagicValue, Noun
 from paymentsdk.sandbox._records import CANCELED, FINISHED, INVOICES, PLANS, SUBSCRIPTIONS, InvoiceRecord, Subscription
 from paymentsdk.sandbox._responses import Rejected
 from paymentsdk.sandbox._table import Condition

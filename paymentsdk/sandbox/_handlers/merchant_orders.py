@@ -22,11 +22,9 @@ from paymentsdk.resources.merchant_orders import (
 )
 from paymentsdk.resources.orders import Order
 from paymentsdk.sandbox._clock import EARLIEST
-from paymentsdk.sandbox._context import Call, SellerContext
+from paymentsdk.sandbox._context import Call, SellerContext, Window, window
 from paymentsdk.sandbox._handlers._sales import DETAILS, currency_of, shipments_of, shipping_cost, total
-from paymentsdk.sandbox._magic_values import MagicValue
-from paymentsdk.sandbox._noun import Handler, Noun
-from paymentsdk.sandbox._paging import Window, window
+from paymentsdk.sandbox._noun import Handler, MagicValue, Noun
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import MERCHANT_ORDERS, EntryKind, MerchantOrderRecord, PreferenceRecord
 from paymentsdk.sandbox._responses import Rejected, echo

@@ -11,10 +11,8 @@ from paymentsdk._operation.operation import Operation
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import oauth
 from paymentsdk.resources.oauth import DEFAULT_LIFETIME, GRANTED_BY, Token, TokenRequest
-from paymentsdk.sandbox._context import Call, SellerContext
-from paymentsdk.sandbox._grants import GrantKind, make_grant
-from paymentsdk.sandbox._magic_values import MagicValue
-from paymentsdk.sandbox._noun import Handler, Noun
+from paymentsdk.sandbox._context import Call, GrantKind, SellerContext, make_grant
+from paymentsdk.sandbox._noun import Handler, MagicValue, Noun
 from paymentsdk.sandbox._records import GRANTS, TENANTS, Grant, Tenant
 from paymentsdk.sandbox._responses import Rejected
 from paymentsdk.sandbox._store import Store

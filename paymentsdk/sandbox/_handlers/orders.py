@@ -38,8 +38,7 @@ from paymentsdk.resources.orders import (
 )
 from paymentsdk.sandbox._context import Call, SellerContext
 from paymentsdk.sandbox._handlers import merchant_orders
-from paymentsdk.sandbox._magic_values import MagicValue, requested_error
-from paymentsdk.sandbox._noun import Handler, Noun
+from paymentsdk.sandbox._noun import Handler, MagicValue, Noun, requested_error
 from paymentsdk.sandbox._records import CURRENCIES, ORDERS, TENANTS, EntryKind, OrderRecord, order_link
 from paymentsdk.sandbox._responses import Rejected, echo, errors
 

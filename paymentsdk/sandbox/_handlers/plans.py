@@ -11,10 +11,8 @@ from paymentsdk import money
 from paymentsdk.resources import plans
 from paymentsdk.resources.common import Metadata, Paging, PositiveAmount, require
 from paymentsdk.resources.plans import AutoRecurring, Plan, PlanPage, PlanStatus
-from paymentsdk.sandbox._context import Call, SellerContext
-from paymentsdk.sandbox._magic_values import MagicValue
-from paymentsdk.sandbox._noun import Handler, Noun
-from paymentsdk.sandbox._paging import window
+from paymentsdk.sandbox._context import Call, SellerContext, window
+from paymentsdk.sandbox._noun import Handler, MagicValue, Noun
 from paymentsdk.sandbox._parsing import ControlStruct
 from paymentsdk.sandbox._records import AUTHORIZED, PLANS, SUBSCRIPTIONS, plan_link
 from paymentsdk.sandbox._responses import Rejected, echo, wire_form

@@ -25,8 +25,7 @@ from paymentsdk.sandbox._context import Call, SellerContext
 from paymentsdk.sandbox._handlers import merchant_orders
 from paymentsdk.sandbox._handlers._sales import currency_of, total
 from paymentsdk.sandbox._handlers.orders import METHODS, counted_installments
-from paymentsdk.sandbox._magic_values import MagicValue
-from paymentsdk.sandbox._noun import Handler, Noun
+from paymentsdk.sandbox._noun import Handler, MagicValue, Noun
 from paymentsdk.sandbox._records import PREFERENCES, TENANTS, MerchantOrderRecord, PreferenceRecord, preference_link
 from paymentsdk.sandbox._responses import Rejected, dates_as_sent, echo, wire_form
 

@@ -20,8 +20,7 @@ from paymentsdk.resources.wallet_payments import (
 )
 from paymentsdk.sandbox._context import Call, SellerContext
 from paymentsdk.sandbox._handlers._sales import DETAILS
-from paymentsdk.sandbox._magic_values import MagicValue
-from paymentsdk.sandbox._noun import Handler, Noun
+from paymentsdk.sandbox._noun import Handler, MagicValue, Noun
 from paymentsdk.sandbox._responses import Rejected, echo
 
 
