@@ -25,7 +25,7 @@ CAUSES: Mapping[str, str] = {
 def magic_value(operation: Operation[B, object], error: ErrorCode) -> str | None:
     """Return the magic value that leads to *error*; ``None`` where the operation has no member to hold it."""
     magic = HANDLERS[operation.name].magic
-    return magic and magic.value_for(operation, error)
+    return None if magic is None else magic.value_for(operation, error)
 
 
 def cause_of(operation: Operation[B, object], error: ErrorCode) -> str | None:
@@ -37,6 +37,6 @@ def cause_of(operation: Operation[B, object], error: ErrorCode) -> str | None:
 def ways(operation: Operation[B, object], error: ErrorCode) -> tuple[str, ...]:
     """Return every way to be rejected with *error*."""
     magic = HANDLERS[operation.name].magic
-    magically = magic and f"{magic.member}: {magic.value_for(operation, error)}"
+    magically = None if magic is None else f"{magic.member}: {magic.value_for(operation, error)}"
     rule = f'FaultRule(operation="{operation.name}", effect="refuse", status={error.status}, code="{error.code}")'
     return tuple(filter(None, (cause_of(operation, error), magically, rule)))

@@ -70,6 +70,10 @@ def _general_code(operation: Operation[B, object], status: int, preferred: str =
     return next((code for code in ("bad_request", preferred, *documented) if code in documented), undocumented)
 
 
+def _only_code(operation: Operation[object, object], _: RequestInvalid) -> str:
+    return _general_code(operation, 400)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Handler(Generic[B, R]):
     """How one operation is handled."""
@@ -90,9 +94,7 @@ class Noun:
     handlers: Sequence[Handler[Any, Any]]
     causes: Mapping[str, str] = field(default_factory=dict)
     """What leads to a code by itself, for every operation of the noun that documents the code."""
-    code_of: Callable[[Operation[object, object], RequestInvalid], str] = lambda operation, _: _general_code(
-        operation, 400
-    )
+    code_of: Callable[[Operation[object, object], RequestInvalid], str] = _only_code
     """Which code a broken rule leads to; by default, an operation has one code for whatever is wrong."""
     shape: Shape = cause
     """Writes the body of an error response."""
