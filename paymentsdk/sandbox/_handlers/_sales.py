@@ -8,27 +8,14 @@ from decimal import Decimal
 from typing import TypeAlias
 
 from paymentsdk import money
-from paymentsdk.resources.merchant_orders import (
-    City,
-    Country,
-    EstimatedDelivery,
-    MerchantOrderItem,
-    ReceiverAddress,
-    Shipment,
-    ShipmentItem,
-    ShippingOption,
-    Speed,
-    State,
-    StreetName,
-)
+from paymentsdk.resources import merchant_orders, preferences
+from paymentsdk.resources.common import Id
+from paymentsdk.resources.merchant_orders import MerchantOrderItem
 from paymentsdk.resources.orders import OrderItem
-from paymentsdk.resources.preferences import (
-    Preference,
-    PreferenceItem,
-    PreferenceItemRequest,
-    PreferenceReceiverAddress,
-)
+from paymentsdk.resources.preferences import Preference, PreferenceItem, PreferenceItemRequest
 from paymentsdk.sandbox._context import SellerContext
+from paymentsdk.sandbox._records import TENANTS, Tenant
+from paymentsdk.sandbox._responses import Rejected
 
 #: The ``status_detail`` that goes with the status of a payment; invoices have words of their own.
 DETAILS: Mapping[str, str] = {
@@ -76,22 +63,40 @@ def currency_of(items: Iterable[Valued], otherwise: str) -> str:
     return next((item.currency_id for item in items if item.currency_id), otherwise)
 
 
+def find_sponsor(context: SellerContext, sponsor_id: Id | None, *, code: str, place: str) -> Tenant | None:
+    """Return the sponsor of a sale; ``None`` for none, and for one whom the policy lets be nobody of this sandbox.
+
+    Raises:
+        Rejected: The id is no number above zero, or nobody's whom the policy wants to be somebody.
+    """
+    if sponsor_id is None:
+        return None
+    text = str(sponsor_id)
+    # As text, since Python makes no number of some thousand digits.
+    number = text.lstrip("0") if text.isascii() and text.isdigit() else ""
+    # A sponsor is another seller, beyond the own context.
+    sponsor = context.store.get(TENANTS, number)
+    if not number or (sponsor is None and context.policies.sponsors == "known"):
+        raise Rejected(400, code, details=(place,))
+    return sponsor
+
+
 def shipments_of(
     context: SellerContext, preference: Preference, items: Iterable[MerchantOrderItem]
-) -> tuple[Shipment, ...]:
+) -> tuple[merchant_orders.Shipment, ...]:
     """Return the one shipment of a preference that says where to; nobody has sent it yet."""
     shipments = preference.shipments
     address = shipments.receiver_address if shipments else None
     if shipments is None or address is None:
         return ()
     cost = shipping_cost(preference)
-    shipment = Shipment(
+    shipment = merchant_orders.Shipment(
         id=context.ids.number(11),
         shipment_type="shipping",
         shipping_mode=shipments.mode,
         status="pending",
         items=tuple(
-            ShipmentItem(
+            merchant_orders.ShipmentItem(
                 id=item.id,
                 description=item.title or item.description,
                 quantity=item.quantity or 1,
@@ -106,33 +111,41 @@ def shipments_of(
         sender_id=context.tenant.user_id,
         receiver_id=context.ids.number(9),
         receiver_address=_receiver_address(context, preference, address),
-        shipping_option=ShippingOption(
+        shipping_option=merchant_orders.ShippingOption(
             id=context.ids.number(9),
             cost=cost,
             currency_id=currency_of(preference.items or (), context.tenant.currency),
             shipping_method_id=shipments.default_shipping_method or context.ids.number(6),
-            estimated_delivery=EstimatedDelivery(date=context.now + _DELIVERY),
+            estimated_delivery=merchant_orders.EstimatedDelivery(date=context.now + _DELIVERY),
             name="Express" if shipments.express_shipment else "Standard",
             list_cost=shipments.cost or cost,
-            speed=Speed(handling=_HANDLING_HOURS, shipping=_DELIVERY // timedelta(hours=1) - _HANDLING_HOURS),
+            speed=merchant_orders.Speed(
+                handling=_HANDLING_HOURS, shipping=_DELIVERY // timedelta(hours=1) - _HANDLING_HOURS
+            ),
         ),
     )
     return (shipment,)
 
 
 def _receiver_address(
-    context: SellerContext, preference: Preference, address: PreferenceReceiverAddress
-) -> ReceiverAddress:
+    context: SellerContext, preference: Preference, address: preferences.PreferenceReceiverAddress
+) -> merchant_orders.ReceiverAddress:
     """Return *address* in the words of merchant orders; what nobody said, such as where on earth it is, is made up."""
     payer = preference.payer
     names = (payer.first_name or payer.name, payer.last_name or payer.surname) if payer else ()
     line = " ".join(str(part) for part in (address.street_name, address.street_number) if part is not None)
-    return ReceiverAddress(
+    return merchant_orders.ReceiverAddress(
         id=context.ids.number(10),
         address_line=line or None,
-        city=None if address.city_name is None else City(id=_code(address.city_name), name=address.city_name),
-        state=None if address.state_name is None else State(id=_code(address.state_name), name=address.state_name),
-        country=None if address.country_name is None else Country(id=context.tenant.country, name=address.country_name),
+        city=None
+        if address.city_name is None
+        else merchant_orders.City(id=_code(address.city_name), name=address.city_name),
+        state=None
+        if address.state_name is None
+        else merchant_orders.State(id=_code(address.state_name), name=address.state_name),
+        country=None
+        if address.country_name is None
+        else merchant_orders.Country(id=context.tenant.country, name=address.country_name),
         latitude=-34.6,
         longitude=-58.4,
         comment=preference.additional_info,
@@ -144,11 +157,11 @@ def _receiver_address(
     )
 
 
-def _street(context: SellerContext, name: str | None) -> str | StreetName | None:
+def _street(context: SellerContext, name: str | None) -> str | merchant_orders.StreetName | None:
     """Return a street as the policy has it; it is called the same in every language."""
     if name is None or context.policies.street_names == "text":
         return name
-    return StreetName(en=name, pt=name, es=name)
+    return merchant_orders.StreetName(en=name, pt=name, es=name)
 
 
 def _code(name: str) -> str:

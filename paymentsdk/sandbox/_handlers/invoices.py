@@ -12,15 +12,7 @@ from paymentsdk import money
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import invoices
 from paymentsdk.resources.common import Paging
-from paymentsdk.resources.invoices import (
-    Invoice,
-    InvoicePage,
-    InvoicePayment,
-    InvoicePaymentStatus,
-    InvoiceStatus,
-    InvoiceSummary,
-    InvoiceType,
-)
+from paymentsdk.resources.invoices import Invoice, InvoicePaymentStatus, InvoiceStatus, InvoiceSummary
 from paymentsdk.resources.plans import AutoRecurring, Plan, PlanStatus
 from paymentsdk.sandbox._context import Call, SellerContext, window
 from paymentsdk.sandbox._noun import Handler, MagicValue, Noun
@@ -51,7 +43,7 @@ _SETTLED = {
 }
 
 
-def search(context: SellerContext, call: Call[None]) -> InvoicePage:
+def search(context: SellerContext, call: Call[None]) -> invoices.InvoicePage:
     """Return a page of the invoices that meet the filters."""
     given = [name for name in _FILTERS if name in call.query]
     if not given and context.policies.invoice_filters == "one_required":
@@ -63,7 +55,7 @@ def search(context: SellerContext, call: Call[None]) -> InvoicePage:
     part = window(context.policies, call, context.count(INVOICES, conditions))
     newest = context.policies.search_order == "newest"
     rows = context.find(INVOICES, conditions, descending=newest, limit=part.limit, offset=part.start)
-    return InvoicePage(
+    return invoices.InvoicePage(
         paging=Paging(offset=part.offset, limit=part.limit, total=part.total),
         results=tuple(row.invoice for row in rows),
     )
@@ -161,7 +153,7 @@ def _issue(context: SellerContext, subscription: Subscription, plan: Plan) -> Su
     debit_date = debited_at(recurring, subscription.started, subscription.invoices)
     invoice = Invoice(
         id=context.number(INVOICES, 10),
-        type=InvoiceType.SCHEDULED,
+        type=invoices.InvoiceType.SCHEDULED,
         date_created=context.now,
         last_modified=context.now,
         preapproval_id=subscription.id,
@@ -245,7 +237,9 @@ def _keep(
     )
     if payment:
         name = old.payment.id if old.payment else context.ids.number(11)
-        invoice = replace(invoice, payment=InvoicePayment(id=name, status=payment, status_detail=_DETAILS.get(payment)))
+        invoice = replace(
+            invoice, payment=invoices.InvoicePayment(id=name, status=payment, status_detail=_DETAILS.get(payment))
+        )
         moved = int(payment in _PAID) - int(was in _PAID)
         context.record(
             "invoice_payment",

@@ -11,15 +11,7 @@ from msgspec.structs import replace
 
 from paymentsdk import money
 from paymentsdk.resources import merchant_orders
-from paymentsdk.resources.merchant_orders import (
-    MerchantOrder,
-    MerchantOrderItem,
-    MerchantOrderPayment,
-    MerchantOrderState,
-    MerchantOrderStatus,
-    Party,
-    Shipment,
-)
+from paymentsdk.resources.merchant_orders import MerchantOrder, MerchantOrderItem, MerchantOrderPayment
 from paymentsdk.resources.orders import Order
 from paymentsdk.sandbox._clock import EARLIEST
 from paymentsdk.sandbox._context import Call, SellerContext, Window, window
@@ -193,7 +185,9 @@ def attempt(context: SellerContext, record: MerchantOrderRecord, payer_id: int, 
     """
     order = _waiting(record)
     payments = _with_payment(context, order, amount_due(order), status)
-    return _keep(context, record, replace(order, payments=payments, payer=Party(id=payer_id))).merchant_order
+    return _keep(
+        context, record, replace(order, payments=payments, payer=merchant_orders.Party(id=payer_id))
+    ).merchant_order
 
 
 def pay_preference(context: SellerContext, record: MerchantOrderRecord, payer_id: int) -> MerchantOrder:
@@ -212,7 +206,7 @@ def pay_preference(context: SellerContext, record: MerchantOrderRecord, payer_id
 def _waiting(record: MerchantOrderRecord) -> MerchantOrder:
     """Return the order of *record*, which waits to be paid."""
     order = record.merchant_order
-    if order.status != MerchantOrderStatus.OPENED:
+    if order.status != merchant_orders.MerchantOrderStatus.OPENED:
         raise Rejected(409, "already_paid", f"the merchant order is {order.status}")
     return order
 
@@ -265,7 +259,7 @@ def revert(context: SellerContext, source: str, amount: Decimal) -> MerchantOrde
     changed = replace(
         order,
         refunded_amount=refunded,
-        order_status=MerchantOrderState.REVERTED if whole else order.order_status,
+        order_status=merchant_orders.MerchantOrderState.REVERTED if whole else order.order_status,
         payments=(*others, payment),
     )
     return _keep(context, record, changed).merchant_order
@@ -281,12 +275,12 @@ def _opened(
     preference_id: str | None = None,
     marketplace: str | None = None,
     shipping_cost: Decimal = money.ZERO,
-    shipments: tuple[Shipment, ...] = (),
+    shipments: tuple[merchant_orders.Shipment, ...] = (),
 ) -> MerchantOrder:
     return MerchantOrder(
         id=context.number(MERCHANT_ORDERS, 11),
-        status=MerchantOrderStatus.OPENED,
-        order_status=MerchantOrderState.PAYMENT_REQUIRED,
+        status=merchant_orders.MerchantOrderStatus.OPENED,
+        order_status=merchant_orders.MerchantOrderState.PAYMENT_REQUIRED,
         external_reference=external_reference,
         preference_id=preference_id,
         application_id=context.tenant.client_id,
@@ -299,7 +293,7 @@ def _opened(
         paid_amount=money.ZERO,
         refunded_amount=money.ZERO,
         additional_info=additional_info,
-        collector=Party(id=context.tenant.user_id),
+        collector=merchant_orders.Party(id=context.tenant.user_id),
         items=items,
         payments=(),
         shipments=shipments,
@@ -363,10 +357,10 @@ def _paid(
     order = record.merchant_order
     changed = replace(
         order,
-        status=MerchantOrderStatus.CLOSED,
-        order_status=MerchantOrderState.PAID,
+        status=merchant_orders.MerchantOrderStatus.CLOSED,
+        order_status=merchant_orders.MerchantOrderState.PAID,
         paid_amount=amount,
-        payer=Party(id=payer_id),
+        payer=merchant_orders.Party(id=payer_id),
         payments=_with_payment(context, order, amount, "approved", payment_id),
     )
     return _keep(context, record, changed).merchant_order

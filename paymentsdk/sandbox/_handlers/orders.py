@@ -16,30 +16,13 @@ from paymentsdk._operation.operation import Operation
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import orders
 from paymentsdk.resources.common import parse_duration
-from paymentsdk.resources.orders import (
-    CashWithdrawal,
-    IntegrationData,
-    Order,
-    OrderPayment,
-    OrderRequest,
-    OrderStatus,
-    OrderStatusDetail,
-    PaymentDiscounts,
-    PaymentMethod,
-    PaymentStatus,
-    PaymentStatusDetail,
-    QRConfig,
-    QRMode,
-    Refund,
-    RefundRequest,
-    RefundStatus,
-    Transactions,
-    TypeResponse,
-)
+from paymentsdk.resources.orders import Order, OrderPayment, OrderRequest, OrderStatus, OrderStatusDetail, PaymentStatus
+from paymentsdk.resources.orders import PaymentStatusDetail as PaymentDetail
 from paymentsdk.sandbox._context import Call, SellerContext
 from paymentsdk.sandbox._handlers import merchant_orders
+from paymentsdk.sandbox._handlers._sales import find_sponsor
 from paymentsdk.sandbox._noun import Handler, MagicValue, Noun, requested_error
-from paymentsdk.sandbox._records import CURRENCIES, ORDERS, TENANTS, EntryKind, OrderRecord, order_link
+from paymentsdk.sandbox._records import CURRENCIES, ORDERS, EntryKind, OrderRecord, order_link
 from paymentsdk.sandbox._responses import Rejected, echo, errors
 
 DEFAULT_EXPIRATION = "PT15M"
@@ -52,6 +35,13 @@ _CODES: Mapping[str, str] = {
     "min_items": "minimum_items",
     "max_items": "maximum_items",
     "sum": "invalid_total_amount",
+}
+#: The details of an order, and of its payment, in each state that they come to together.
+_DETAILS: Mapping[OrderStatus, tuple[OrderStatusDetail, PaymentDetail]] = {
+    OrderStatus.PROCESSED: (OrderStatusDetail.ACCREDITED, PaymentDetail.ACCREDITED),
+    OrderStatus.CANCELED: (OrderStatusDetail.CANCELED, PaymentDetail.CANCELED_BY_API),
+    OrderStatus.EXPIRED: (OrderStatusDetail.EXPIRED, PaymentDetail.EXPIRED),
+    OrderStatus.REFUNDED: (OrderStatusDetail.REFUNDED, PaymentDetail.REFUNDED),
 }
 #: The kinds of payment methods that discounts know, each with a method of its kind.
 METHODS = {"account_money": "account_money", "debit_card": "debvisa", "credit_card": "visa", "prepaid_card": "prepaid"}
@@ -66,14 +56,15 @@ def create(context: SellerContext, call: Call[OrderRequest]) -> Order:
     _check_body(context, body)
     order_id = context.ids.sortable("ORD", context.now)
     qr = body.config.qr if body.config else None
-    mode = QRMode(qr.mode or "static") if qr else QRMode.STATIC
+    mode = orders.QRMode((qr and qr.mode) or "static")
     payment = OrderPayment(
         id=context.ids.sortable("PAY", context.now),
         amount=body.transactions.payments[0].amount,
         status=PaymentStatus.CREATED,
-        status_detail=PaymentStatusDetail.READY_TO_PROCESS,
+        status_detail=PaymentDetail.READY_TO_PROCESS,
     )
     cash = body.transactions.cash_withdrawal
+    link = None if mode == orders.QRMode.STATIC else orders.TypeResponse(qr_data=order_link(context.base_url, order_id))
     order = echo(
         body,
         Order,
@@ -87,16 +78,14 @@ def create(context: SellerContext, call: Call[OrderRequest]) -> Order:
         country_code=context.tenant.country,
         created_date=context.now,
         last_updated_date=context.now,
-        transactions=Transactions(
-            payments=(payment,), cash_withdrawal=CashWithdrawal(amount=cash.amount) if cash else None
+        config=qr and orders.OrderConfig(qr=orders.QRConfig(external_pos_id=qr.external_pos_id, mode=mode)),
+        type_response=link,
+        transactions=orders.Transactions(
+            payments=(payment,), cash_withdrawal=orders.CashWithdrawal(amount=cash.amount) if cash else None
         ),
     )
-    order = replace(
-        order,
-        config=order.config and replace(order.config, qr=replace(order.config.qr or QRConfig(), mode=mode)),
-        type_response=None if mode == QRMode.STATIC else TypeResponse(qr_data=order_link(context.base_url, order_id)),
-        integration_data=replace(order.integration_data or IntegrationData(), application_id=context.tenant.client_id),
-    )
+    data = replace(order.integration_data or orders.IntegrationData(), application_id=context.tenant.client_id)
+    order = replace(order, integration_data=data)
     expires_at = context.now + parse_duration(order.expiration_time or DEFAULT_EXPIRATION)
     context.put(ORDERS, OrderRecord(order=order, expires_at=expires_at))
     context.schedule(expires_at, "order.expire", order_id)
@@ -123,19 +112,12 @@ def _check_body(context: SellerContext, body: OrderRequest) -> None:
     for i, one in enumerate((body.discounts and body.discounts.payment_methods) or ()):
         if cash and one.new_total_amount <= cash.amount:
             raise RequestInvalid(f"$.discounts.payment_methods[{i}].new_total_amount", "is not above the withdrawal")
-    data = body.integration_data
-    if data and data.sponsor and not _may_sponsor(context, data.sponsor.id):
-        raise Rejected(400, "sponsor_id_not_valid", details=("integration_data.sponsor.id",))
+    if body.integration_data and body.integration_data.sponsor:
+        sponsor_id = body.integration_data.sponsor.id
+        find_sponsor(context, sponsor_id, code="sponsor_id_not_valid", place="integration_data.sponsor.id")
     pos = body.config.qr.external_pos_id if body.config else None
     if pos is not None and pos not in context.tenant.external_pos_ids:
         raise Rejected(404, "pos_not_found", details=("config.qr.external_pos_id",))
-
-
-def _may_sponsor(context: SellerContext, name: str) -> bool:
-    if not (name.isascii() and name.isdigit()):
-        return False
-    # A sponsor is another seller, beyond the own context.
-    return context.policies.sponsors == "any" or context.store.get(TENANTS, name.lstrip("0")) is not None
 
 
 def get(context: SellerContext, call: Call[None]) -> Order:
@@ -164,12 +146,10 @@ def cancel(context: SellerContext, call: Call[None]) -> Order:
         raise Rejected(409, "order_already_canceled")
     if order.status != OrderStatus.CREATED and context.policies.cancel_from == "created":
         raise Rejected(409, "cannot_cancel_order", details=(f"the order is {order.status}",))
-    if any(one.status == RefundStatus.PROCESSING for one in order.refunds):
+    if any(one.status == orders.RefundStatus.PROCESSING for one in order.refunds):
         raise Rejected(423, "resource_locked", details=("a refund is being processed",))
-    payment = payment_of(order)
-    left = refundable(payment)
-    changed = replace(payment, status=PaymentStatus.CANCELED, status_detail=PaymentStatusDetail.CANCELED_BY_API)
-    order = _moved(context, record, changed, OrderStatus.CANCELED, OrderStatusDetail.CANCELED)
+    left = refundable(payment_of(order))
+    order = _moved(context, record, OrderStatus.CANCELED)
     _record(context, "order_canceled", order, order.id, -left)
     if left:
         merchant_orders.revert(context, order.id, left)
@@ -181,8 +161,7 @@ def expire(context: SellerContext, order_id: str) -> str | None:
     record = context.require(ORDERS, order_id)
     if record.order.status != OrderStatus.CREATED:
         return None
-    changed = replace(payment_of(record.order), status=PaymentStatus.EXPIRED, status_detail=PaymentStatusDetail.EXPIRED)
-    order = _moved(context, record, changed, OrderStatus.EXPIRED, OrderStatusDetail.EXPIRED)
+    order = _moved(context, record, OrderStatus.EXPIRED)
     _record(context, "order_expired", order, order.id)
     return "order.expired"
 
@@ -195,32 +174,27 @@ def pay(
     Raises:
         Rejected: The order cannot be paid any more.
     """
-    order = record.order
+    order, payment = record.order, payment_of(record.order)
     if order.status != OrderStatus.CREATED:
         raise Rejected(409, "cannot_pay_order", f"the order is {order.status}")
-    payment = payment_of(order)
     # A rejection leaves no trace, unless it ends a review.
-    if outcome == "rejected" and payment.status_detail != PaymentStatusDetail.IN_REVIEW:
+    if outcome == "rejected" and payment.status_detail != PaymentDetail.IN_REVIEW:
         return order
     if outcome != "approved":
-        detail = PaymentStatusDetail.READY_TO_PROCESS if outcome == "rejected" else PaymentStatusDetail.IN_REVIEW
-        return _moved(context, record, replace(payment, status_detail=detail))
-    discounted = discounted_total(order, method)
-    cash = withdrawn(order)
+        detail = PaymentDetail.READY_TO_PROCESS if outcome == "rejected" else PaymentDetail.IN_REVIEW
+        return _moved(context, record, status_detail=detail)
+    discounted, cash = discounted_total(order, method), withdrawn(order)
     paid = payment.amount if discounted is None else money.total([(1, discounted), (-1, cash)])
-    payment = replace(
-        payment,
-        status=PaymentStatus.PROCESSED,
-        status_detail=PaymentStatusDetail.ACCREDITED,
+    parts = counted_installments(method, installments)
+    order = _moved(
+        context,
+        replace(record, payer_id=payer_id),
+        OrderStatus.PROCESSED,
         paid_amount=paid,
         reference_id=str(context.ids.number(12)),
-        payment_method=PaymentMethod(
-            id=METHODS[method], type=method, installments=counted_installments(method, installments)
-        ),
-        discounts=None if discounted is None else PaymentDiscounts(type=method),
+        payment_method=orders.PaymentMethod(id=METHODS[method], type=method, installments=parts),
+        discounts=None if discounted is None else orders.PaymentDiscounts(type=method),
     )
-    record = replace(record, payer_id=payer_id)
-    order = _moved(context, record, payment, OrderStatus.PROCESSED, OrderStatusDetail.ACCREDITED)
     _record(context, "payment", order, payment.id, paid or money.ZERO)
     if cash:
         _record(context, "cash_withdrawal", order, payment.id, cash)
@@ -245,36 +219,38 @@ def counted_installments(method: str, installments: int) -> int:
     return installments if method == "credit_card" else 1
 
 
-def refund(context: SellerContext, call: Call[RefundRequest]) -> Order:
+def refund(context: SellerContext, call: Call[orders.RefundRequest]) -> Order:
     """Give back what is left of the payment, or a part of it."""
     record = _asked(context, call.path, orders.REFUND)
     order, payment = record.order, payment_of(record.order)
-    earlier = order.refunds
-    if any(one.status == RefundStatus.PROCESSING for one in earlier):
+    if any(one.status == orders.RefundStatus.PROCESSING for one in order.refunds):
         raise Rejected(409, "refund_in_progress")
-    left = refundable(payment)
     if payment.paid_amount is None or order.status in (OrderStatus.CANCELED, OrderStatus.EXPIRED):
         raise Rejected(409, "cannot_refund_order", details=(f"the order is {order.status}",))
+    left = refundable(payment)
     if not left:
         raise Rejected(409, "order_already_refunded")
-    amount = _asked_amount(call.body, payment, left)
-    made = Refund(
+    made = orders.Refund(
         id=context.ids.sortable("REF", context.now),
         transaction_id=payment.id,
         reference_id=str(context.ids.number(12)),
-        amount=amount,
-        status=RefundStatus.PROCESSING,
+        amount=_asked_amount(call.body, payment, left),
+        status=orders.RefundStatus.PROCESSING,
     )
-    record = replace(record, order=_with_refunds(order, (*earlier, made)), refund_key=context.key)
+    record = replace(record, order=_with_refunds(order, (*order.refunds, made)), refund_key=context.key)
     if context.policies.refund_seconds:
-        order = _moved(context, record, payment)
+        order = _moved(context, record)
         context.schedule(context.now + timedelta(seconds=context.policies.refund_seconds), "refund.settle", order.id)
     else:
         order = _settle(context, record)
-    return order if context.policies.refund_answer == "full" else _refund_answer(order, made.id)
+    if context.policies.refund_answer == "full":
+        return order
+    # The members that a refund changed (wire-facts: a refund response is a partial order).
+    changed = orders.Transactions(refunds=order.refunds[-1:])
+    return Order(id=order.id, status=order.status, status_detail=order.status_detail, transactions=changed)
 
 
-def _asked_amount(body: RefundRequest | None, payment: OrderPayment, left: Decimal) -> Decimal:
+def _asked_amount(body: orders.RefundRequest | None, payment: OrderPayment, left: Decimal) -> Decimal:
     if body is None or not body.transactions:
         return left
     part = body.transactions[0]
@@ -296,31 +272,23 @@ def settle_refund(context: SellerContext, order_id: str) -> str:
 def _settle(context: SellerContext, record: OrderRecord) -> Order:
     """End the newest refund of an order as the policy says."""
     *earlier, made = record.order.refunds
-    made = replace(made, status=RefundStatus(context.policies.refund_outcome))
-    record = replace(record, order=_with_refunds(record.order, (*earlier, made)), refund_key=None)
-    order, payment, amount = record.order, payment_of(record.order), made.amount or money.ZERO
-    failed = made.status == RefundStatus.FAILED
-    kind: EntryKind = "refund_failed" if failed else "refund"
-    _record(context, kind, order, made.id, money.ZERO if failed else -amount)
+    made = replace(made, status=orders.RefundStatus(context.policies.refund_outcome))
+    order, amount = _with_refunds(record.order, (*earlier, made)), made.amount or money.ZERO
+    failed = made.status == orders.RefundStatus.FAILED
+    _record(context, "refund_failed" if failed else "refund", order, made.id, money.ZERO if failed else -amount)
+    record = replace(record, order=order, refund_key=None)
     if failed:
-        return _moved(context, record, payment)
-    payment = replace(payment, refunded_amount=(payment.refunded_amount or money.ZERO) + amount)
-    if refundable(payment):
+        return _moved(context, record)
+    payment = payment_of(order)
+    refunded = (payment.refunded_amount or money.ZERO) + amount
+    if refundable(replace(payment, refunded_amount=refunded)):
         status, detail = context.policies.partial_refund_status, context.policies.partial_refund_detail
+        order = replace(order, status=OrderStatus(status), status_detail=OrderStatusDetail(detail))
+        order = _moved(context, replace(record, order=order), refunded_amount=refunded)
     else:
-        payment = replace(payment, status=PaymentStatus.REFUNDED, status_detail=PaymentStatusDetail.REFUNDED)
-        status, detail = OrderStatus.REFUNDED.value, OrderStatusDetail.REFUNDED.value
-    order = _moved(context, record, payment, OrderStatus(status), OrderStatusDetail(detail))
+        order = _moved(context, record, OrderStatus.REFUNDED, refunded_amount=refunded)
     merchant_orders.revert(context, order.id, amount)
     return order
-
-
-def _refund_answer(order: Order, refund_id: str) -> Order:
-    """Return the members that a refund changed (wire-facts: a refund response is a partial order)."""
-    made = tuple(one for one in order.refunds if one.id == refund_id)
-    return Order(
-        id=order.id, status=order.status, status_detail=order.status_detail, transactions=Transactions(refunds=made)
-    )
 
 
 def payment_of(order: Order) -> OrderPayment:
@@ -335,8 +303,8 @@ def refundable(payment: OrderPayment) -> Decimal:
     return money.total([(1, payment.paid_amount or money.ZERO), (-1, payment.refunded_amount or money.ZERO)])
 
 
-def _with_refunds(order: Order, refunds: tuple[Refund, ...]) -> Order:
-    return replace(order, transactions=replace(order.transactions or Transactions(), refunds=refunds))
+def _with_refunds(order: Order, refunds: tuple[orders.Refund, ...]) -> Order:
+    return replace(order, transactions=replace(order.transactions or orders.Transactions(), refunds=refunds))
 
 
 def _record(context: SellerContext, kind: EntryKind, order: Order, name: str, amount: Decimal = money.ZERO) -> None:
@@ -344,21 +312,16 @@ def _record(context: SellerContext, kind: EntryKind, order: Order, name: str, am
     context.record(kind, id=name, order_id=order.id, amount=amount, external_reference=order.external_reference)
 
 
-def _moved(
-    context: SellerContext,
-    record: OrderRecord,
-    payment: OrderPayment,
-    status: OrderStatus | None = None,
-    detail: OrderStatusDetail | None = None,
-) -> Order:
-    """Keep the order with its payment changed, in its new state where it has one."""
-    order = replace(
-        record.order,
-        status=status or record.order.status,
-        status_detail=detail or record.order.status_detail,
-        last_updated_date=context.now,
-        transactions=replace(record.order.transactions or Transactions(), payments=(payment,)),
-    )
+def _moved(context: SellerContext, record: OrderRecord, status: OrderStatus | None = None, **changes: object) -> Order:
+    """Keep the order, and its payment with *changes*, both in what they are in the *status* where it is a new one."""
+    order = record.order
+    if status:
+        detail, payment_detail = _DETAILS[status]
+        order = replace(order, status=status, status_detail=detail)
+        changes |= {"status": PaymentStatus(status.value), "status_detail": payment_detail}
+    payments = (replace(payment_of(order), **changes),)
+    transactions = replace(order.transactions or orders.Transactions(), payments=payments)
+    order = replace(order, last_updated_date=context.now, transactions=transactions)
     context.put(ORDERS, replace(record, order=order))
     return order
 
@@ -373,49 +336,37 @@ _OF_THE_ORDER = MagicValue("external_reference", later=True)
 _ID: Mapping[str, object] = {"type": "string", "pattern": ORDER_ID.pattern}
 NOUN = Noun(
     handlers=[
-        Handler(
-            operation=orders.CREATE,
-            handle=create,
-            magic=MagicValue("external_reference"),
-            causes={
-                "maximum_items": "two payments, or five discounts",
-                "invalid_total_amount": "a total_amount that is not the sum of payment and withdrawal",
-                "unsupported_site": "a seller of a country other than AR, BR, CL and UY",
-                "sponsor_id_not_valid": "an integration_data.sponsor.id that is not a number",
-                "marketplace_not_valid": "a marketplace_fee with a token that was not obtained through OAuth",
-                "invalid_credentials": "an APP_USR token",
-                "seller_configuration": "a cash_withdrawal of a tenant made with cash_withdrawals=false",
-                "pos_not_found": "an external_pos_id that the seller does not have",
-                "marketplace_fee_not_allowed": "a marketplace_fee of a seller without a marketplace",
-            },
-        ),
+        Handler(operation=orders.CREATE, handle=create, magic=MagicValue("external_reference")),
         Handler(operation=orders.GET, handle=get, magic=_OF_THE_ORDER),
         Handler(
             operation=orders.CANCEL,
             handle=cancel,
             magic=_OF_THE_ORDER,
             causes={
-                "order_already_canceled": "an order that was canceled",
-                "cannot_cancel_order": "an order that was paid, refunded or has expired",
                 "resource_locked": "a key that is in flight (concurrent_twin=locked), or a refund that is processing "
                 "(cancel_from=any)",
             },
         ),
-        Handler(
-            operation=orders.REFUND,
-            handle=refund,
-            magic=_OF_THE_ORDER,
-            causes={
-                "refund_amount_exceeds": "an amount above what is left of the payment",
-                "cannot_refund_order": "an order that was not paid",
-                "order_already_refunded": "an order of which nothing is left",
-                "refund_in_progress": "a second refund while the first is processing (policy refund_seconds)",
-            },
-        ),
+        Handler(operation=orders.REFUND, handle=refund, magic=_OF_THE_ORDER),
     ],
     code_of=_code_of,
     shape=errors,
     causes={
+        "maximum_items": "two payments, or five discounts",
+        "invalid_total_amount": "a total_amount that is not the sum of payment and withdrawal",
+        "unsupported_site": "a seller of a country other than AR, BR, CL and UY",
+        "sponsor_id_not_valid": "an integration_data.sponsor.id that is not a number",
+        "marketplace_not_valid": "a marketplace_fee with a token that was not obtained through OAuth",
+        "invalid_credentials": "an APP_USR token",
+        "seller_configuration": "a cash_withdrawal of a tenant made with cash_withdrawals=false",
+        "pos_not_found": "an external_pos_id that the seller does not have",
+        "marketplace_fee_not_allowed": "a marketplace_fee of a seller without a marketplace",
+        "order_already_canceled": "an order that was canceled",
+        "cannot_cancel_order": "an order that was paid, refunded or has expired",
+        "refund_amount_exceeds": "an amount above what is left of the payment",
+        "cannot_refund_order": "an order that was not paid",
+        "order_already_refunded": "an order of which nothing is left",
+        "refund_in_progress": "a second refund while the first is processing (policy refund_seconds)",
         "invalid_path_param": "an order id that is not ORD and 26 letters and digits",
         "order_not_found": "an order id that is unknown, or another seller's",
         "forbidden": "a token whose scope does not have `write`, or `read` for a GET",
@@ -426,9 +377,7 @@ NOUN = Noun(
         "minimum_items": "an empty list of payments",
     },
     schemas={
-        ("orders.get", "order_id"): _ID,
-        ("orders.cancel", "order_id"): _ID,
-        ("orders.refund", "order_id"): _ID,
+        **{(f"orders.{name}", "order_id"): _ID for name in ("get", "cancel", "refund")},
         ("OrderRequest", "expiration_time"): {"type": "string", "format": "duration"},
     },
     jobs={"order.expire": expire, "refund.settle": settle_refund},

@@ -14,19 +14,13 @@ from paymentsdk._operation.operation import Operation
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import preferences
 from paymentsdk.resources.merchant_orders import MerchantOrderStatus
-from paymentsdk.resources.preferences import (
-    MOST_INSTALLMENTS,
-    OperationType,
-    PaymentMethods,
-    Preference,
-    PreferenceRequest,
-)
+from paymentsdk.resources.preferences import Preference, PreferenceRequest
 from paymentsdk.sandbox._context import Call, SellerContext
 from paymentsdk.sandbox._handlers import merchant_orders
-from paymentsdk.sandbox._handlers._sales import currency_of, total
+from paymentsdk.sandbox._handlers._sales import currency_of, find_sponsor, total
 from paymentsdk.sandbox._handlers.orders import METHODS, counted_installments
 from paymentsdk.sandbox._noun import Handler, MagicValue, Noun
-from paymentsdk.sandbox._records import PREFERENCES, TENANTS, MerchantOrderRecord, PreferenceRecord, preference_link
+from paymentsdk.sandbox._records import PREFERENCES, MerchantOrderRecord, PreferenceRecord, preference_link
 from paymentsdk.sandbox._responses import Rejected, dates_as_sent, echo, wire_form
 
 #: The code for each member that has one of its own.
@@ -39,16 +33,14 @@ _CODES: Mapping[str, str] = {
     "date_of_expiration": "invalid_date",
 }
 #: Members that are a date or a moment: the response has what was sent.
-_DATES = frozenset(
-    {
-        "event_date",
-        "date_created",
-        "registration_date",
-        "last_purchase",
-        "departure_date_time",
-        "arrival_date_time",
-    }
-)
+_DAYS = {
+    "event_date",
+    "date_created",
+    "registration_date",
+    "last_purchase",
+    "departure_date_time",
+    "arrival_date_time",
+}
 
 
 def create(context: SellerContext, call: Call[PreferenceRequest]) -> object:
@@ -56,7 +48,9 @@ def create(context: SellerContext, call: Call[PreferenceRequest]) -> object:
     body = call.body
     if not context.tenant.compliant:
         raise Rejected(400, "collector_does_not_comply_with_current_regulation")
-    _check_sponsor(context, body.sponsor_id)
+    sponsor = find_sponsor(context, body.sponsor_id, code="invalid_sponsor_id", place="sponsor_id")
+    if sponsor is not None and sponsor.country != context.tenant.country:
+        raise Rejected(400, "sponsor_id site must be the same as collector_id", details=("sponsor_id",))
     _check_rules(body)
     preference_id = f"{context.tenant.user_id}-{context.ids.uuid()}"
     init_point = preference_link(context.base_url, preference_id)
@@ -68,7 +62,7 @@ def create(context: SellerContext, call: Call[PreferenceRequest]) -> object:
         sandbox_init_point=init_point,
         collector_id=context.tenant.user_id,
         client_id=context.tenant.client_id,
-        operation_type=OperationType(body.operation_type or OperationType.REGULAR_PAYMENT),
+        operation_type=preferences.OperationType(body.operation_type or preferences.OperationType.REGULAR_PAYMENT),
         marketplace=body.marketplace or context.tenant.marketplace or "NONE",
         date_created=context.now,
     )
@@ -82,23 +76,7 @@ def create(context: SellerContext, call: Call[PreferenceRequest]) -> object:
     )
     # The payer's date_created was sent; that of the preference is the sandbox's own.
     sent = {**msgspec.json.decode(call.sent), "date_created": timestamp(context.now)}
-    return dates_as_sent(wire_form(preference), sent, _DATES)
-
-
-def _check_sponsor(context: SellerContext, sponsor_id: object) -> None:
-    if sponsor_id is None:
-        return
-    text = str(sponsor_id)
-    # As text, since Python makes no number of some thousand digits.
-    number = text.lstrip("0") if text.isascii() and text.isdigit() else ""
-    if not number:
-        raise Rejected(400, "invalid_sponsor_id", details=("sponsor_id",))
-    # A sponsor is another seller, beyond the own context.
-    sponsor = context.store.get(TENANTS, number)
-    if sponsor is None and context.policies.sponsors == "known":
-        raise Rejected(400, "invalid_sponsor_id", details=("sponsor_id",))
-    if sponsor is not None and sponsor.country != context.tenant.country:
-        raise Rejected(400, "sponsor_id site must be the same as collector_id", details=("sponsor_id",))
+    return dates_as_sent(wire_form(preference), sent, _DAYS)
 
 
 def _check_rules(body: PreferenceRequest) -> None:
@@ -151,7 +129,7 @@ def open_checkout(context: SellerContext, record: PreferenceRecord) -> MerchantO
 
 def offered(preference: Preference) -> tuple[str, ...]:
     """Return the kinds of payment methods that the shop has not excluded, by themselves or by their method."""
-    wishes = preference.payment_methods or PaymentMethods()
+    wishes = preference.payment_methods or preferences.PaymentMethods()
     lists = (wishes.excluded_payment_types, wishes.excluded_payment_methods)
     excluded = {one.id for some in lists for one in some or ()}
     return tuple(kind for kind, method in METHODS.items() if not excluded & {kind, method})
@@ -159,7 +137,7 @@ def offered(preference: Preference) -> tuple[str, ...]:
 
 def most_installments(preference: Preference | PreferenceRequest) -> int:
     """Return in how many parts the shop lets a buyer pay."""
-    return (preference.payment_methods and preference.payment_methods.installments) or MOST_INSTALLMENTS
+    return (preference.payment_methods and preference.payment_methods.installments) or preferences.MOST_INSTALLMENTS
 
 
 def default_installments(preference: Preference | PreferenceRequest) -> int:

@@ -7,14 +7,7 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from paymentsdk.resources import release_reports
-from paymentsdk.resources.release_reports import (
-    InternalManagement,
-    ReleaseReport,
-    ReportFormat,
-    ReportOrigin,
-    ReportStatus,
-    ReportSubType,
-)
+from paymentsdk.resources.release_reports import ReleaseReport
 from paymentsdk.sandbox._context import Call, SellerContext
 from paymentsdk.sandbox._noun import Handler, Noun
 from paymentsdk.sandbox._records import REPORTS
@@ -23,8 +16,8 @@ from paymentsdk.sandbox._records import REPORTS
 def disable_schedule(context: SellerContext, call: Call[None]) -> ReleaseReport:
     """Disable the seller's schedule; doing it twice changes nothing more."""
     report = context.get(REPORTS, str(context.tenant.user_id)) or _scheduled(context)
-    if report.status != ReportStatus.DELETED:
-        report = replace(report, status=ReportStatus.DELETED, last_modified=context.now)
+    if report.status != release_reports.ReportStatus.DELETED:
+        report = replace(report, status=release_reports.ReportStatus.DELETED, last_modified=context.now)
         context.put(REPORTS, report)
         context.record("schedule_disabled", id=str(report.id), order_id=str(report.id))
     return report
@@ -38,18 +31,18 @@ def _scheduled(context: SellerContext) -> ReleaseReport:
         account_id=context.tenant.user_id,
         begin_date=today - timedelta(days=1),
         end_date=today - timedelta(milliseconds=1),
-        created_from=ReportOrigin.SCHEDULE,
+        created_from=release_reports.ReportOrigin.SCHEDULE,
         currency_id=context.tenant.currency,
         generation_date=context.now,
-        internal_management=(InternalManagement(is_visible=True, notify=True, use_exact_time=False),),
+        internal_management=(release_reports.InternalManagement(is_visible=True, notify=True, use_exact_time=False),),
         is_reserve=False,
         is_test=True,
         last_modified=context.now,
         report_id=context.ids.number(8),
         retries=0,
-        sub_type=ReportSubType.RELEASE,
+        sub_type=release_reports.ReportSubType.RELEASE,
         user_id=context.tenant.user_id,
-        format=ReportFormat.CSV,
+        format=release_reports.ReportFormat.CSV,
     )
 
 

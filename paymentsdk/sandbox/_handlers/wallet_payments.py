@@ -8,16 +8,7 @@ from __future__ import annotations
 
 from paymentsdk import money
 from paymentsdk.resources import wallet_payments
-from paymentsdk.resources.wallet_payments import (
-    Disbursement,
-    WalletCharge,
-    WalletChargeRequest,
-    WalletDiscount,
-    WalletPayer,
-    WalletPayment,
-    WalletPaymentPart,
-    WalletPaymentRequest,
-)
+from paymentsdk.resources.wallet_payments import WalletPayment, WalletPaymentRequest
 from paymentsdk.sandbox._context import Call, SellerContext
 from paymentsdk.sandbox._handlers._sales import DETAILS
 from paymentsdk.sandbox._noun import Handler, MagicValue, Noun
@@ -40,7 +31,7 @@ def create(context: SellerContext, call: Call[WalletPaymentRequest]) -> WalletPa
     if amount < 0:
         raise Rejected(400, "bad_request", "the discount is above the amount", details=("wallet_payment.discount",))
     status = _outcome(body)
-    part = WalletPaymentPart(
+    part = wallet_payments.WalletPaymentPart(
         id=context.ids.number(11),
         status_detail=DETAILS[status],
         payment_method_id="account_money",
@@ -55,10 +46,12 @@ def create(context: SellerContext, call: Call[WalletPaymentRequest]) -> WalletPa
         payments=(part,),
         # The response shows what a discount was, and no more (spec: Wallet payment).
         wallet_payment=echo(
-            asked, WalletCharge, discount=discount and WalletDiscount(amount=discount.amount, code=discount.code)
+            asked,
+            wallet_payments.WalletCharge,
+            discount=discount and wallet_payments.WalletDiscount(amount=discount.amount, code=discount.code),
         ),
-        disbursements=(Disbursement(collector_id=context.tenant.user_id),),
-        payer=WalletPayer(id=context.ids.number(9)),
+        disbursements=(wallet_payments.Disbursement(collector_id=context.tenant.user_id),),
+        payer=wallet_payments.WalletPayer(id=context.ids.number(9)),
         site_id=context.tenant.country,
         binary_mode=bool(body.binary_mode),
         date_created=context.now,
@@ -88,6 +81,8 @@ NOUN = Noun(
     handlers=[Handler(operation=wallet_payments.CREATE, handle=create, magic=MagicValue("payer.token"))],
     causes={"bad_request": "no transaction_amount, or a field that breaks a rule"},
     required=lambda policies: {
-        WalletChargeRequest.__name__: ["transaction_amount"] if policies.wallet_amount == "required" else []
+        wallet_payments.WalletChargeRequest.__name__: ["transaction_amount"]
+        if policies.wallet_amount == "required"
+        else []
     },
 )
