@@ -161,10 +161,9 @@ class Buyer:
             context, record = self._found(PREFERENCES, _checkout_name(preference))
             opened = preferences.open_checkout(context, record)
             preferences.check_way(record.preference, payment_method, installments)
-            if outcome == "approved":
-                return merchant_orders.pay_preference(context, opened, self.payer_id)
-            reviewed = outcome == "in_review" and not record.preference.binary_mode
-            return merchant_orders.attempt(context, opened, self.payer_id, "in_process" if reviewed else "rejected")
+            reviewed = "rejected" if record.preference.binary_mode else "in_process"
+            status = reviewed if outcome == "in_review" else outcome
+            return merchant_orders.pay_preference(context, opened, status, payer_id=self.payer_id)
 
     def refund_merchant_order(self, merchant_order: int | str, amount: Decimal | None = None) -> MerchantOrder:
         """Have the seller refund *amount* of a paid preference, or all that is left.

@@ -10,12 +10,12 @@ from typing import TypeAlias
 from paymentsdk import money
 from paymentsdk.resources import merchant_orders, preferences
 from paymentsdk.resources.common import Id
-from paymentsdk.resources.merchant_orders import MerchantOrderItem
+from paymentsdk.resources.merchant_orders import City, Country, MerchantOrderItem, ReceiverAddress, Speed, State
 from paymentsdk.resources.orders import OrderItem
-from paymentsdk.resources.preferences import Preference, PreferenceItem, PreferenceItemRequest
+from paymentsdk.resources.preferences import Payer, Preference, PreferenceItem, PreferenceItemRequest
 from paymentsdk.sandbox._context import SellerContext
 from paymentsdk.sandbox._records import TENANTS, Tenant
-from paymentsdk.sandbox._responses import Rejected
+from paymentsdk.sandbox._responses import Rejected, echo
 
 #: The ``status_detail`` that goes with the status of a payment; invoices have words of their own.
 DETAILS: Mapping[str, str] = {
@@ -26,21 +26,13 @@ DETAILS: Mapping[str, str] = {
     "refunded": "refunded",
     "rejected": "cc_rejected_other_reason",
 }
-#: How long a shipment takes in the sandbox, of which the seller has some hours.
-_DELIVERY, _HANDLING_HOURS = timedelta(days=3), 24
-
-
-#: A line of a sale that may say what it is paid in, and a line of any sale.
+#: How long a shipment takes in the sandbox, of which the seller has a day.
+_DELIVERY, _SPEED = timedelta(days=3), Speed(handling=24, shipping=48)
+#: A line of a sale that may say what it is paid in.
 Valued: TypeAlias = PreferenceItem | PreferenceItemRequest | MerchantOrderItem
-Priced: TypeAlias = Valued | OrderItem
 
 
-def line_total(item: Priced) -> Decimal:
-    """Return what a line of a sale costs."""
-    return total((item,))
-
-
-def total(items: Iterable[Priced]) -> Decimal:
+def total(items: Iterable[Valued | OrderItem]) -> Decimal:
     """Return what all lines of a sale cost."""
     return money.total((item.quantity or 1, item.unit_price or money.ZERO) for item in items)
 
@@ -90,20 +82,31 @@ def shipments_of(
     if shipments is None or address is None:
         return ()
     cost = shipping_cost(preference)
+    contents = (
+        merchant_orders.ShipmentItem(
+            id=item.id,
+            description=item.title or item.description,
+            quantity=item.quantity or 1,
+            dimensions=shipments.dimensions,
+        )
+        for item in items
+    )
+    option = merchant_orders.ShippingOption(
+        id=context.ids.number(9),
+        cost=cost,
+        currency_id=currency_of(preference.items or (), context.tenant.currency),
+        shipping_method_id=shipments.default_shipping_method or context.ids.number(6),
+        estimated_delivery=merchant_orders.EstimatedDelivery(date=context.now + _DELIVERY),
+        name="Express" if shipments.express_shipment else "Standard",
+        list_cost=shipments.cost or cost,
+        speed=_SPEED,
+    )
     shipment = merchant_orders.Shipment(
         id=context.ids.number(11),
         shipment_type="shipping",
         shipping_mode=shipments.mode,
         status="pending",
-        items=tuple(
-            merchant_orders.ShipmentItem(
-                id=item.id,
-                description=item.title or item.description,
-                quantity=item.quantity or 1,
-                dimensions=shipments.dimensions,
-            )
-            for item in items
-        ),
+        items=tuple(contents),
         date_created=context.now,
         last_modified=context.now,
         date_first_printed=context.now,
@@ -111,57 +114,39 @@ def shipments_of(
         sender_id=context.tenant.user_id,
         receiver_id=context.ids.number(9),
         receiver_address=_receiver_address(context, preference, address),
-        shipping_option=merchant_orders.ShippingOption(
-            id=context.ids.number(9),
-            cost=cost,
-            currency_id=currency_of(preference.items or (), context.tenant.currency),
-            shipping_method_id=shipments.default_shipping_method or context.ids.number(6),
-            estimated_delivery=merchant_orders.EstimatedDelivery(date=context.now + _DELIVERY),
-            name="Express" if shipments.express_shipment else "Standard",
-            list_cost=shipments.cost or cost,
-            speed=merchant_orders.Speed(
-                handling=_HANDLING_HOURS, shipping=_DELIVERY // timedelta(hours=1) - _HANDLING_HOURS
-            ),
-        ),
+        shipping_option=option,
     )
     return (shipment,)
 
 
 def _receiver_address(
     context: SellerContext, preference: Preference, address: preferences.PreferenceReceiverAddress
-) -> merchant_orders.ReceiverAddress:
+) -> ReceiverAddress:
     """Return *address* in the words of merchant orders; what nobody said, such as where on earth it is, is made up."""
-    payer = preference.payer
-    names = (payer.first_name or payer.name, payer.last_name or payer.surname) if payer else ()
-    line = " ".join(str(part) for part in (address.street_name, address.street_number) if part is not None)
-    return merchant_orders.ReceiverAddress(
+    payer, street = preference.payer or Payer(), address.street_name
+    line = " ".join(str(part) for part in (street, address.street_number) if part is not None)
+    # A street is called the same in every language.
+    languages = street and context.policies.street_names == "languages"
+    return echo(
+        address,
+        ReceiverAddress,
         id=context.ids.number(10),
         address_line=line or None,
-        city=None
-        if address.city_name is None
-        else merchant_orders.City(id=_code(address.city_name), name=address.city_name),
-        state=None
-        if address.state_name is None
-        else merchant_orders.State(id=_code(address.state_name), name=address.state_name),
-        country=None
-        if address.country_name is None
-        else merchant_orders.Country(id=context.tenant.country, name=address.country_name),
+        city=City(id=_code(address.city_name), name=address.city_name) if address.city_name else None,
+        state=State(id=_code(address.state_name), name=address.state_name) if address.state_name else None,
+        country=Country(id=context.tenant.country, name=address.country_name) if address.country_name else None,
         latitude=-34.6,
         longitude=-58.4,
         comment=preference.additional_info,
-        contact=" ".join(filter(None, names)) or None,
-        phone=payer.phone.number if payer and payer.phone else None,
-        zip_code=address.zip_code,
-        street_name=_street(context, address.street_name),
-        street_number=address.street_number,
+        contact=full_name(payer) or None,
+        phone=payer.phone and payer.phone.number,
+        street_name=merchant_orders.StreetName(en=street, pt=street, es=street) if languages else street,
     )
 
 
-def _street(context: SellerContext, name: str | None) -> str | merchant_orders.StreetName | None:
-    """Return a street as the policy has it; it is called the same in every language."""
-    if name is None or context.policies.street_names == "text":
-        return name
-    return merchant_orders.StreetName(en=name, pt=name, es=name)
+def full_name(payer: Payer) -> str:
+    """Return what a buyer is called."""
+    return " ".join(filter(None, (payer.first_name or payer.name, payer.last_name or payer.surname)))
 
 
 def _code(name: str) -> str:

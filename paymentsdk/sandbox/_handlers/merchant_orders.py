@@ -11,8 +11,10 @@ from msgspec.structs import replace
 
 from paymentsdk import money
 from paymentsdk.resources import merchant_orders
-from paymentsdk.resources.merchant_orders import MerchantOrder, MerchantOrderItem, MerchantOrderPayment
-from paymentsdk.resources.orders import Order
+from paymentsdk.resources.merchant_orders import MerchantOrder, MerchantOrderItem, MerchantOrderPayment, Party
+from paymentsdk.resources.merchant_orders import MerchantOrderState as State
+from paymentsdk.resources.merchant_orders import MerchantOrderStatus as Status
+from paymentsdk.resources.orders import Order, OrderPayment
 from paymentsdk.sandbox._clock import EARLIEST
 from paymentsdk.sandbox._context import Call, SellerContext, Window, window
 from paymentsdk.sandbox._handlers._sales import DETAILS, currency_of, shipments_of, shipping_cost, total
@@ -127,38 +129,32 @@ def _next_offset(context: SellerContext, part: Window, rows: int) -> int | None:
 
 def from_order(context: SellerContext, order: Order, payer_id: int) -> None:
     """Keep what a QR order came to: it was paid."""
+    payment, data = order.payment or OrderPayment(id=""), order.integration_data
     items = tuple(
         echo(item, MerchantOrderItem, id=item.external_code, currency_id=order.currency) for item in order.items or ()
     )
-    opened = _opened(
-        context,
-        amount=(order.payment and order.payment.amount) or money.ZERO,
-        items=items,
+    opened = replace(
+        _opened(context, items, payment.amount or money.ZERO),
         external_reference=order.external_reference,
         additional_info=order.description,
     )
-    data = order.integration_data
-    sponsor = data.sponsor.id if data and data.sponsor else None
-    record = MerchantOrderRecord(merchant_order=opened, source=order.id, sponsor_id=sponsor)
-    payment = order.payment
-    amount = (payment and payment.paid_amount) or money.ZERO
+    sponsor_id = data.sponsor.id if data and data.sponsor else None
+    record = MerchantOrderRecord(merchant_order=opened, source=order.id, sponsor_id=sponsor_id)
     # The order's `reference_id` is the payment's number here: whoever has the one finds the other.
-    number = payment and payment.reference_id
-    _paid(context, record, payer_id, amount, payment_id=int(number) if number else None)
+    number = int(payment.reference_id) if payment.reference_id else None
+    _pay(context, record, payment.paid_amount or money.ZERO, "approved", payer_id=payer_id, payment_id=number)
 
 
 def open_preference(context: SellerContext, record: PreferenceRecord) -> MerchantOrderRecord:
     """Return what *record* has come to; the first look at its checkout opens it."""
-    found = of_source(context, record.preference.id)
+    preference = record.preference
+    found = of_source(context, preference.id)
     if found:
         return found
-    preference = record.preference
     currency = currency_of(preference.items or (), context.tenant.currency)
     items = tuple(echo(item, MerchantOrderItem, id=item.id, currency_id=currency) for item in preference.items or ())
-    opened = _opened(
-        context,
-        amount=total(items),
-        items=items,
+    opened = replace(
+        _opened(context, items, total(items)),
         shipping_cost=shipping_cost(preference),
         shipments=shipments_of(context, preference, items),
         preference_id=preference.id,
@@ -177,37 +173,21 @@ def of_source(context: SellerContext, source: str) -> MerchantOrderRecord | None
     return next(iter(context.find(MERCHANT_ORDERS, [("source", "=", source)], limit=1)), None)
 
 
-def attempt(context: SellerContext, record: MerchantOrderRecord, payer_id: int, status: str) -> MerchantOrder:
-    """Keep a payment that was not approved, or the one in review as it was decided: the order stays open.
+def pay_preference(context: SellerContext, record: MerchantOrderRecord, status: str, *, payer_id: int) -> MerchantOrder:
+    """Keep a payment of all that a preference asks for: the one in review, as it was decided, or a new one.
+
+    Unless it is ``approved``, the order stays open.
 
     Raises:
-        Rejected: It was paid before.
+        Rejected: The order was paid before.
     """
-    order = _waiting(record)
-    payments = _with_payment(context, order, amount_due(order), status)
-    return _keep(
-        context, record, replace(order, payments=payments, payer=merchant_orders.Party(id=payer_id))
-    ).merchant_order
-
-
-def pay_preference(context: SellerContext, record: MerchantOrderRecord, payer_id: int) -> MerchantOrder:
-    """Keep an approved payment of all that a preference asks for.
-
-    Raises:
-        Rejected: It was paid before.
-    """
-    order = _waiting(record)
-    amount = amount_due(order)
-    paid = _paid(context, record, payer_id, amount)
-    _record(context, "payment", record, str(paid.payments[-1].id) if paid.payments else "", amount)
-    return paid
-
-
-def _waiting(record: MerchantOrderRecord) -> MerchantOrder:
-    """Return the order of *record*, which waits to be paid."""
     order = record.merchant_order
-    if order.status != merchant_orders.MerchantOrderStatus.OPENED:
+    if order.status != Status.OPENED:
         raise Rejected(409, "already_paid", f"the merchant order is {order.status}")
+    amount = amount_due(order)
+    order = _pay(context, record, amount, status, payer_id=payer_id)
+    if status == "approved" and order.payments:
+        _record(context, "payment", record, str(order.payments[-1].id), amount)
     return order
 
 
@@ -259,44 +239,30 @@ def revert(context: SellerContext, source: str, amount: Decimal) -> MerchantOrde
     changed = replace(
         order,
         refunded_amount=refunded,
-        order_status=merchant_orders.MerchantOrderState.REVERTED if whole else order.order_status,
+        order_status=State.REVERTED if whole else order.order_status,
         payments=(*others, payment),
     )
-    return _keep(context, record, changed).merchant_order
+    return _keep(context, record, changed)
 
 
-def _opened(
-    context: SellerContext,
-    *,
-    amount: Decimal,
-    items: tuple[MerchantOrderItem, ...],
-    external_reference: str | None,
-    additional_info: str | None,
-    preference_id: str | None = None,
-    marketplace: str | None = None,
-    shipping_cost: Decimal = money.ZERO,
-    shipments: tuple[merchant_orders.Shipment, ...] = (),
-) -> MerchantOrder:
+def _opened(context: SellerContext, items: tuple[MerchantOrderItem, ...], amount: Decimal) -> MerchantOrder:
     return MerchantOrder(
         id=context.number(MERCHANT_ORDERS, 11),
-        status=merchant_orders.MerchantOrderStatus.OPENED,
-        order_status=merchant_orders.MerchantOrderState.PAYMENT_REQUIRED,
-        external_reference=external_reference,
-        preference_id=preference_id,
+        status=Status.OPENED,
+        order_status=State.PAYMENT_REQUIRED,
         application_id=context.tenant.client_id,
         site_id=context.tenant.country,
-        marketplace=marketplace or context.tenant.marketplace or "NONE",
+        marketplace=context.tenant.marketplace or "NONE",
         date_created=context.now,
         last_updated=context.now,
-        shipping_cost=shipping_cost,
+        shipping_cost=money.ZERO,
         total_amount=amount,
         paid_amount=money.ZERO,
         refunded_amount=money.ZERO,
-        additional_info=additional_info,
-        collector=merchant_orders.Party(id=context.tenant.user_id),
+        collector=Party(id=context.tenant.user_id),
         items=items,
         payments=(),
-        shipments=shipments,
+        shipments=(),
     )
 
 
@@ -315,27 +281,20 @@ def last_payment(order: MerchantOrder) -> MerchantOrderPayment | None:
     return order.payments[-1] if order.payments else None
 
 
-def _with_payment(
-    context: SellerContext, order: MerchantOrder, amount: Decimal, status: str, payment_id: int | None = None
-) -> tuple[MerchantOrderPayment, ...]:
-    """Return the payments of *order* with one of *amount*; the one in review becomes it."""
-    waiting = in_review(order)
-    payment = replace(
-        waiting or _payment(context, order, amount, payment_id),
-        status=status,
-        status_detail=DETAILS[status],
-        date_approved=context.now if status == "approved" else None,
-        last_modified=context.now,
-    )
-    payments = order.payments or ()
-    return (*(payments[:-1] if waiting else payments), payment)
-
-
-def _payment(
-    context: SellerContext, order: MerchantOrder, amount: Decimal, payment_id: int | None
-) -> MerchantOrderPayment:
+def _pay(
+    context: SellerContext,
+    record: MerchantOrderRecord,
+    amount: Decimal,
+    status: str,
+    *,
+    payer_id: int,
+    payment_id: int | None = None,
+) -> MerchantOrder:
+    """Keep a payment of *amount*, which the one in review becomes; an approved one closes the order."""
+    order = record.merchant_order
+    waiting, payments = in_review(order), order.payments or ()
     shipping = order.shipping_cost or money.ZERO
-    return MerchantOrderPayment(
+    payment = waiting or MerchantOrderPayment(
         id=payment_id or context.ids.number(11),
         transaction_amount=amount - shipping,
         total_paid_amount=amount,
@@ -344,30 +303,18 @@ def _payment(
         date_created=context.now,
         amount_refunded=money.ZERO,
     )
+    payment = replace(payment, status=status, status_detail=DETAILS[status], last_modified=context.now)
+    if status == "approved":
+        payment = replace(payment, date_approved=context.now)
+        order = replace(order, status=Status.CLOSED, order_status=State.PAID, paid_amount=amount)
+    order = replace(order, payer=Party(id=payer_id), payments=(*(payments[:-1] if waiting else payments), payment))
+    return _keep(context, record, order)
 
 
-def _paid(
-    context: SellerContext,
-    record: MerchantOrderRecord,
-    payer_id: int,
-    amount: Decimal,
-    *,
-    payment_id: int | None = None,
-) -> MerchantOrder:
-    order = record.merchant_order
-    changed = replace(
-        order,
-        status=merchant_orders.MerchantOrderStatus.CLOSED,
-        order_status=merchant_orders.MerchantOrderState.PAID,
-        paid_amount=amount,
-        payer=merchant_orders.Party(id=payer_id),
-        payments=_with_payment(context, order, amount, "approved", payment_id),
-    )
-    return _keep(context, record, changed).merchant_order
-
-
-def _keep(context: SellerContext, record: MerchantOrderRecord, order: MerchantOrder) -> MerchantOrderRecord:
-    return context.put(MERCHANT_ORDERS, replace(record, merchant_order=replace(order, last_updated=context.now)))
+def _keep(context: SellerContext, record: MerchantOrderRecord, order: MerchantOrder) -> MerchantOrder:
+    order = replace(order, last_updated=context.now)
+    context.put(MERCHANT_ORDERS, replace(record, merchant_order=order))
+    return order
 
 
 NOUN = Noun(

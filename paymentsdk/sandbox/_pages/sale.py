@@ -13,7 +13,7 @@ from paymentsdk.money import ZERO
 from paymentsdk.resources.merchant_orders import MerchantOrder, MerchantOrderState, MerchantOrderStatus
 from paymentsdk.resources.orders import Order, OrderStatus, PaymentStatusDetail
 from paymentsdk.resources.preferences import Payer, Preference
-from paymentsdk.sandbox._handlers._sales import currency_of, line_total
+from paymentsdk.sandbox._handlers._sales import currency_of, full_name, total
 from paymentsdk.sandbox._handlers.merchant_orders import amount_due, in_review, last_payment
 from paymentsdk.sandbox._handlers.orders import METHODS, discounted_total, payment_of, refundable, withdrawn
 from paymentsdk.sandbox._handlers.preferences import default_installments, most_installments, offered
@@ -124,7 +124,7 @@ def from_order(record: OrderRecord, attempt: str = "") -> Sale:
 def _order_lines(order: Order) -> Iterator[Line]:
     for item in order.items or ():
         price = money(order.currency or "", item.unit_price)
-        yield Line(item.title or "", _times(item.quantity, price, item.unit_measure), line_total(item))
+        yield Line(item.title or "", _times(item.quantity, price, item.unit_measure), total([item]))
     if cash := withdrawn(order):
         yield Line("Cash withdrawal", "", cash)
 
@@ -217,7 +217,7 @@ def _heading(first: Line, items: int) -> str:
 def _preference_lines(order: MerchantOrder, currency: str) -> Iterator[Line]:
     for item in order.items or ():
         what = item.title or item.description or f"Item {item.id or ''}"
-        yield Line(what, _times(item.quantity, money(currency, item.unit_price)), line_total(item))
+        yield Line(what, _times(item.quantity, money(currency, item.unit_price)), total([item]))
     if order.shipping_cost:
         yield Line("Shipping", "", order.shipping_cost)
 
@@ -240,9 +240,8 @@ def _proposed(preference: Preference) -> int:
 
 def _preference_facts(preference: Preference, order: MerchantOrder, currency: str) -> tuple[tuple[str, str], ...]:
     payer = preference.payer or Payer()
-    names = (payer.first_name or payer.name, payer.last_name or payer.surname)
     return _facts(
-        ("Buyer", " ".join(filter(None, names))),
+        ("Buyer", full_name(payer)),
         ("Email", payer.email),
         ("Reference", preference.external_reference),
         ("Note", preference.additional_info),
