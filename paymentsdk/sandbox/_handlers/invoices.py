@@ -41,6 +41,14 @@ _SETTLED = {
     InvoicePaymentStatus.CANCELED: InvoiceStatus.CANCELED,
     InvoicePaymentStatus.CANCELLED: InvoiceStatus.CANCELED,
 }
+_DETAILS = {
+    InvoicePaymentStatus.APPROVED: "accredited",
+    InvoicePaymentStatus.REJECTED: "cc_rejected_insufficient_amount",
+    InvoicePaymentStatus.REFUNDED: "refunded",
+    InvoicePaymentStatus.CHARGED_BACK: "settled",
+}
+#: As text: a number of OpenAPI has a largest one, and an id has none.
+_DIGITS = {"type": "string", "pattern": "^[0-9]+$"}
 
 
 def search(context: SellerContext, call: Call[None]) -> invoices.InvoicePage:
@@ -117,7 +125,7 @@ def collect(context: SellerContext, invoice_id: str) -> str | None:
         summarized, outcome = InvoiceSummary.DONE, InvoicePaymentStatus.REJECTED
     if subscription.rejections > 0:
         subscription = context.put(SUBSCRIPTIONS, replace(subscription, rejections=subscription.rejections - 1))
-    _keep(context, record, status=status, summarized=summarized, attempts=attempts, payment=outcome)
+    _keep(context, record, outcome, status=status, summarized=summarized, retry_attempt=attempts)
     if attempts == 1:
         _issue(context, subscription, context.require(PLANS, subscription.plan_id))
     return f"invoice.{status.value}"
@@ -135,14 +143,12 @@ def change_payment(context: SellerContext, record: InvoiceRecord, status: str) -
     if status not in set(InvoicePaymentStatus):
         raise Rejected(400, "bad-request", "the contract has no such payment status", details=("status",))
     if record.invoice.payment is None:
-        raise Rejected(
-            409, "no_payment", "nobody has tried to collect the invoice yet: advance the clock to its debit_date"
-        )
+        words = "nobody has tried to collect the invoice yet: advance the clock to its debit_date"
+        raise Rejected(409, "no_payment", words)
     payment = InvoicePaymentStatus(status)
     settled = _SETTLED.get(payment)
-    return _keep(
-        context, record, status=settled, summarized=InvoiceSummary.DONE if settled else None, payment=payment
-    ).invoice
+    changes = {"status": settled, "summarized": InvoiceSummary.DONE} if settled else {}
+    return _keep(context, record, payment, **changes).invoice
 
 
 def _issue(context: SellerContext, subscription: Subscription, plan: Plan) -> Subscription:
@@ -217,33 +223,19 @@ def _amount(recurring: AutoRecurring, subscription: Subscription) -> Decimal:
 
 
 def _keep(
-    context: SellerContext,
-    record: InvoiceRecord,
-    *,
-    status: InvoiceStatus | None = None,
-    summarized: InvoiceSummary | None = None,
-    attempts: int | None = None,
-    payment: InvoicePaymentStatus | None = None,
+    context: SellerContext, record: InvoiceRecord, payment: InvoicePaymentStatus | None = None, **changes: object
 ) -> InvoiceRecord:
-    """Keep an invoice with what changed, and the money that moved with the state of its payment."""
+    """Keep an invoice with its *changes*, and the money that moved with the state of its *payment*."""
     old = record.invoice
-    was = old.payment.status if old.payment else None
-    invoice = replace(
-        old,
-        last_modified=context.now,
-        status=status or old.status,
-        summarized=summarized or old.summarized,
-        retry_attempt=old.retry_attempt if attempts is None else attempts,
-    )
+    invoice = replace(old, last_modified=context.now, **changes)
     if payment:
-        name = old.payment.id if old.payment else context.ids.number(11)
-        invoice = replace(
-            invoice, payment=invoices.InvoicePayment(id=name, status=payment, status_detail=_DETAILS.get(payment))
-        )
+        number, was = (old.payment.id, old.payment.status) if old.payment else (context.ids.number(11), None)
+        made = invoices.InvoicePayment(id=number, status=payment, status_detail=_DETAILS.get(payment))
+        invoice = replace(invoice, payment=made)
         moved = int(payment in _PAID) - int(was in _PAID)
         context.record(
             "invoice_payment",
-            id=str(name),
+            id=str(number),
             order_id=str(old.id),
             amount=moved * (old.transaction_amount or money.ZERO),
             currency=old.currency_id,
@@ -252,16 +244,6 @@ def _keep(
     return context.put(INVOICES, replace(record, invoice=invoice))
 
 
-_DETAILS = {
-    InvoicePaymentStatus.APPROVED: "accredited",
-    InvoicePaymentStatus.REJECTED: "cc_rejected_insufficient_amount",
-    InvoicePaymentStatus.REFUNDED: "refunded",
-    InvoicePaymentStatus.CHARGED_BACK: "settled",
-}
-
-
-#: As text: a number of OpenAPI has a largest one, and an id has none.
-_DIGITS = {"type": "string", "pattern": "^[0-9]+$"}
 NOUN = Noun(
     handlers=[Handler(operation=invoices.SEARCH, handle=search, magic=MagicValue("preapproval_id"))],
     causes={"bad-request": "a limit below 1, an offset below 0, an id that is not a number"},
