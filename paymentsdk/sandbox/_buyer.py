@@ -12,21 +12,12 @@ from paymentsdk.resources.invoices import Invoice
 from paymentsdk.resources.merchant_orders import MerchantOrder
 from paymentsdk.resources.orders import Order, OrderStatus, QRMode
 from paymentsdk.resources.preferences import MOST_INSTALLMENTS, Preference
+from paymentsdk.sandbox import _records
 from paymentsdk.sandbox._context import SellerContext
 from paymentsdk.sandbox._handlers import invoices, merchant_orders, orders, preferences
+from paymentsdk.sandbox._handlers._sales import check_way
 from paymentsdk.sandbox._platform import Platform
-from paymentsdk.sandbox._records import (
-    INVOICES,
-    MERCHANT_ORDERS,
-    ORDERS,
-    PLANS,
-    PREFERENCES,
-    SUBSCRIPTIONS,
-    MerchantOrderRecord,
-    PreferenceRecord,
-    Subscription,
-    Tenant,
-)
+from paymentsdk.sandbox._records import MerchantOrderRecord, PreferenceRecord, Subscription, Tenant
 from paymentsdk.sandbox._responses import Rejected
 from paymentsdk.sandbox._table import Table
 
@@ -70,20 +61,20 @@ class Buyer:
         """
         name = _name_in(code)
         self._platform.run_due()
-        record = self._platform.store.get(ORDERS, name)
+        record = self._platform.store.get(_records.ORDERS, name)
         if record is not None:
             return record.order
         seller = self._seller(self.tenant if tenant is None else tenant)
         if seller is not None and name in seller.external_pos_ids:
             waiting = self._platform.context(seller).find(
-                ORDERS,
+                _records.ORDERS,
                 [("external_pos_id", "=", name), ("status", "=", OrderStatus.CREATED), ("mode", "<>", QRMode.DYNAMIC)],
                 descending=True,
                 limit=1,
             )
             if waiting:
                 return waiting[0].order
-        if self._platform.store.get(PREFERENCES, name) is not None:
+        if self._platform.store.get(_records.PREFERENCES, name) is not None:
             raise Rejected(404, "order_not_found", "the code leads to a checkout: pay it with pay_preference")
         raise Rejected(404, "order_not_found", "the code leads to no order that waits to be paid")
 
@@ -107,15 +98,12 @@ class Buyer:
         Returns:
             The order as it is now.
         """
-        if payment_method not in orders.METHODS:
-            raise Rejected(400, "bad_request", f"a payment method is one of {', '.join(orders.METHODS)}")
-        if not 1 <= orders.counted_installments(payment_method, installments) <= MOST_INSTALLMENTS:
-            raise Rejected(400, "bad_request", f"an order is paid in 1 to {MOST_INSTALLMENTS} installments")
+        check_way(payment_method, installments, most=MOST_INSTALLMENTS)
         _check_outcome(outcome)
         order_id = order.id if isinstance(order, Order) else self.scan(order).id
         with self._platform.store.transaction():
             return orders.pay(
-                *self._found(ORDERS, order_id),
+                *self._found(_records.ORDERS, order_id),
                 method=payment_method,
                 installments=installments,
                 outcome=outcome,
@@ -129,7 +117,7 @@ class Buyer:
     def open_checkout(self, preference: str | Preference) -> tuple[PreferenceRecord, MerchantOrderRecord]:
         """Open the checkout of a preference (itself, its id or its ``init_point``): a merchant order is ``opened``."""
         with self._platform.store.transaction():
-            context, record = self._found(PREFERENCES, _checkout_name(preference))
+            context, record = self._found(_records.PREFERENCES, _checkout_name(preference))
             return record, preferences.open_checkout(context, record)
 
     def pay_preference(
@@ -158,9 +146,10 @@ class Buyer:
         """
         _check_outcome(outcome)
         with self._platform.store.transaction():
-            context, record = self._found(PREFERENCES, _checkout_name(preference))
+            context, record = self._found(_records.PREFERENCES, _checkout_name(preference))
             opened = preferences.open_checkout(context, record)
-            preferences.check_way(record.preference, payment_method, installments)
+            kinds, most = preferences.offered(record.preference), preferences.most_installments(record.preference)
+            check_way(payment_method, installments, kinds=kinds, most=most)
             reviewed = "rejected" if record.preference.binary_mode else "in_process"
             status = reviewed if outcome == "in_review" else outcome
             return merchant_orders.pay_preference(context, opened, status, payer_id=self.payer_id)
@@ -175,7 +164,7 @@ class Buyer:
         """
         amount = None if amount is None else money.exact(amount)
         with self._platform.store.transaction():
-            context, record = self._found(MERCHANT_ORDERS, str(merchant_order))
+            context, record = self._found(_records.MERCHANT_ORDERS, str(merchant_order))
             if record.merchant_order.preference_id is None:
                 raise Rejected(404, "not_found", "a QR order is refunded through the Orders API")
             return merchant_orders.refund_preference(context, record, amount)
@@ -195,7 +184,7 @@ class Buyer:
             plan = seller.plan_id if seller else ""
         with self._platform.store.transaction():
             return invoices.subscribe(
-                *self._found(PLANS, _name_in(plan)),
+                *self._found(_records.PLANS, _name_in(plan)),
                 payer_id=self.payer_id,
                 external_reference=external_reference,
                 rejections=rejections,
@@ -205,7 +194,7 @@ class Buyer:
         """End a subscription: its open invoices are ``canceled``."""
         name = subscription.id if isinstance(subscription, Subscription) else subscription
         with self._platform.store.transaction():
-            return invoices.end(*self._found(SUBSCRIPTIONS, name))
+            return invoices.end(*self._found(_records.SUBSCRIPTIONS, name))
 
     def change_invoice_payment(self, invoice: int | str, status: str) -> Invoice:
         """Bring the payment of an invoice into a state such as ``refunded``, ``in_mediation`` or ``charged_back``.
@@ -213,7 +202,7 @@ class Buyer:
         The state of the invoice follows: if its payment was made or canceled, the invoice is not collected again.
         """
         with self._platform.store.transaction():
-            return invoices.change_payment(*self._found(INVOICES, str(invoice)), status)
+            return invoices.change_payment(*self._found(_records.INVOICES, str(invoice)), status)
 
     def _seller(self, user_id: int | None) -> Tenant | None:
         return self._platform.default_tenant() if user_id is None else self._platform.tenant(user_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 from decimal import Decimal
 from typing import TypeAlias
@@ -26,6 +26,8 @@ DETAILS: Mapping[str, str] = {
     "refunded": "refunded",
     "rejected": "cc_rejected_other_reason",
 }
+#: The kinds of payment methods that discounts know, each with a method of its kind.
+METHODS = {"account_money": "account_money", "debit_card": "debvisa", "credit_card": "visa", "prepaid_card": "prepaid"}
 #: How long a shipment takes in the sandbox, of which the seller has a day.
 _DELIVERY, _SPEED = timedelta(days=3), Speed(handling=24, shipping=48)
 #: A line of a sale that may say what it is paid in.
@@ -53,6 +55,23 @@ def asked(preference: Preference) -> Decimal:
 def currency_of(items: Iterable[Valued], otherwise: str) -> str:
     """Return the currency of a sale: the one that an item names, or else *otherwise*."""
     return next((item.currency_id for item in items if item.currency_id), otherwise)
+
+
+def counted_installments(method: str, installments: int) -> int:
+    """Return in how many parts *method* is paid: only a credit card has more than one."""
+    return installments if method == "credit_card" else 1
+
+
+def check_way(method: str, installments: int, *, kinds: Collection[str] = METHODS, most: int) -> None:
+    """Reject a way to pay that a buyer is not offered.
+
+    Raises:
+        Rejected: The method is none of those *kinds*, or there are more than the *most* installments.
+    """
+    if method not in kinds:
+        raise Rejected(400, "bad_request", f"it can be paid with {', '.join(kinds) or 'nothing at all'}")
+    if not 1 <= counted_installments(method, installments) <= most:
+        raise Rejected(400, "bad_request", f"it can be paid in 1 to {most} installments")
 
 
 def find_sponsor(context: SellerContext, sponsor_id: Id | None, *, code: str, place: str) -> Tenant | None:

@@ -15,12 +15,13 @@ from paymentsdk.resources.merchant_orders import MerchantOrder, MerchantOrderIte
 from paymentsdk.resources.merchant_orders import MerchantOrderState as State
 from paymentsdk.resources.merchant_orders import MerchantOrderStatus as Status
 from paymentsdk.resources.orders import Order, OrderPayment
+from paymentsdk.resources.preferences import Preference
 from paymentsdk.sandbox._clock import EARLIEST
 from paymentsdk.sandbox._context import Call, SellerContext, Window, window
 from paymentsdk.sandbox._handlers._sales import DETAILS, currency_of, shipments_of, shipping_cost, total
 from paymentsdk.sandbox._noun import Handler, MagicValue, Noun
 from paymentsdk.sandbox._policies import Policies
-from paymentsdk.sandbox._records import MERCHANT_ORDERS, EntryKind, MerchantOrderRecord, PreferenceRecord
+from paymentsdk.sandbox._records import MERCHANT_ORDERS, EntryKind, MerchantOrderRecord
 from paymentsdk.sandbox._responses import Rejected, echo
 from paymentsdk.sandbox._table import Comparison, Condition
 
@@ -145,12 +146,8 @@ def from_order(context: SellerContext, order: Order, payer_id: int) -> None:
     _pay(context, record, payment.paid_amount or money.ZERO, "approved", payer_id=payer_id, payment_id=number)
 
 
-def open_preference(context: SellerContext, record: PreferenceRecord) -> MerchantOrderRecord:
-    """Return what *record* has come to; the first look at its checkout opens it."""
-    preference = record.preference
-    found = of_source(context, preference.id)
-    if found:
-        return found
+def open_preference(context: SellerContext, preference: Preference) -> MerchantOrderRecord:
+    """Open the merchant order of *preference*; the first look at its checkout does."""
     currency = currency_of(preference.items or (), context.tenant.currency)
     items = tuple(echo(item, MerchantOrderItem, id=item.id, currency_id=currency) for item in preference.items or ())
     opened = replace(
@@ -162,10 +159,8 @@ def open_preference(context: SellerContext, record: PreferenceRecord) -> Merchan
         marketplace=preference.marketplace,
         additional_info=preference.additional_info,
     )
-    return context.put(
-        MERCHANT_ORDERS,
-        MerchantOrderRecord(merchant_order=opened, source=preference.id, sponsor_id=preference.sponsor_id),
-    )
+    record = MerchantOrderRecord(merchant_order=opened, source=preference.id, sponsor_id=preference.sponsor_id)
+    return context.put(MERCHANT_ORDERS, record)
 
 
 def of_source(context: SellerContext, source: str) -> MerchantOrderRecord | None:

@@ -20,7 +20,7 @@ from paymentsdk.resources.orders import Order, OrderPayment, OrderRequest, Order
 from paymentsdk.resources.orders import PaymentStatusDetail as PaymentDetail
 from paymentsdk.sandbox._context import Call, SellerContext
 from paymentsdk.sandbox._handlers import merchant_orders
-from paymentsdk.sandbox._handlers._sales import find_sponsor
+from paymentsdk.sandbox._handlers._sales import METHODS, counted_installments, find_sponsor
 from paymentsdk.sandbox._noun import Handler, MagicValue, Noun, requested_error
 from paymentsdk.sandbox._records import CURRENCIES, ORDERS, EntryKind, OrderRecord, order_link
 from paymentsdk.sandbox._responses import Rejected, echo, errors
@@ -43,8 +43,6 @@ _DETAILS: Mapping[OrderStatus, tuple[OrderStatusDetail, PaymentDetail]] = {
     OrderStatus.EXPIRED: (OrderStatusDetail.EXPIRED, PaymentDetail.EXPIRED),
     OrderStatus.REFUNDED: (OrderStatusDetail.REFUNDED, PaymentDetail.REFUNDED),
 }
-#: The kinds of payment methods that discounts know, each with a method of its kind.
-METHODS = {"account_money": "account_money", "debit_card": "debvisa", "credit_card": "visa", "prepaid_card": "prepaid"}
 ORDER_ID = re.compile(r"\AORD[0-9A-Za-z]{26}\Z")
 B = TypeVar("B")
 
@@ -212,11 +210,6 @@ def withdrawn(order: Order) -> Decimal:
     """Return the cash that the buyer is handed at the till, which they pay for with the payment."""
     cash = order.transactions and order.transactions.cash_withdrawal
     return (cash and cash.amount) or money.ZERO
-
-
-def counted_installments(method: str, installments: int) -> int:
-    """Return in how many parts *method* is paid: only a credit card has more than one."""
-    return installments if method == "credit_card" else 1
 
 
 def refund(context: SellerContext, call: Call[orders.RefundRequest]) -> Order:

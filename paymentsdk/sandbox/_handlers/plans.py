@@ -155,19 +155,13 @@ def _sorted(found: list[Plan], member: object, criteria: str) -> list[Plan]:
 
 NOUN = Noun(
     handlers=[
-        Handler(
-            operation=plans.GET,
-            handle=get,
-            magic=MagicValue("id"),
-            causes={"not-found": "an id that is unknown, or another seller's"},
-        ),
-        Handler(
-            operation=plans.SEARCH,
-            handle=search,
-            magic=MagicValue("q"),
-            causes={"bad-request": "a limit below 1, an offset below 0, a sort that names no field"},
-        ),
+        Handler(operation=plans.GET, handle=get, magic=MagicValue("id")),
+        Handler(operation=plans.SEARCH, handle=search, magic=MagicValue("q")),
     ],
+    causes={
+        "not-found": "an id that is unknown, or another seller's",
+        "bad-request": "a limit below 1, an offset below 0, a sort that names no field",
+    },
     schemas={
         ("plans.search", "sort"): {"enum": sorted(SORTABLE)},
         ("plans.search", "criteria"): {"enum": ["asc", "desc"]},

@@ -17,8 +17,7 @@ from paymentsdk.resources.merchant_orders import MerchantOrderStatus
 from paymentsdk.resources.preferences import Preference, PreferenceRequest
 from paymentsdk.sandbox._context import Call, SellerContext
 from paymentsdk.sandbox._handlers import merchant_orders
-from paymentsdk.sandbox._handlers._sales import currency_of, find_sponsor, total
-from paymentsdk.sandbox._handlers.orders import METHODS, counted_installments
+from paymentsdk.sandbox._handlers._sales import METHODS, currency_of, find_sponsor, total
 from paymentsdk.sandbox._noun import Handler, MagicValue, Noun
 from paymentsdk.sandbox._records import PREFERENCES, MerchantOrderRecord, PreferenceRecord, preference_link
 from paymentsdk.sandbox._responses import Rejected, dates_as_sent, echo, wire_form
@@ -124,7 +123,7 @@ def open_checkout(context: SellerContext, record: PreferenceRecord) -> MerchantO
     )
     if preference.expires and waits and not _within(begin, context.now, end):
         raise Rejected(409, "preference_expired", "the preference cannot be paid at this moment")
-    return merchant_orders.open_preference(context, record)
+    return opened or merchant_orders.open_preference(context, preference)
 
 
 def offered(preference: Preference) -> tuple[str, ...]:
@@ -143,19 +142,6 @@ def most_installments(preference: Preference | PreferenceRequest) -> int:
 def default_installments(preference: Preference | PreferenceRequest) -> int:
     """Return the number of parts that a buyer is proposed first."""
     return (preference.payment_methods and preference.payment_methods.default_installments) or 1
-
-
-def check_way(preference: Preference, method: str, installments: int) -> None:
-    """Reject a way to pay that the checkout does not offer.
-
-    Raises:
-        Rejected: The method is excluded or unknown, or there are more installments than the shop has set.
-    """
-    kinds, most = offered(preference), most_installments(preference)
-    if method not in kinds:
-        raise Rejected(400, "bad_request", f"the preference can be paid with {', '.join(kinds) or 'nothing at all'}")
-    if not 1 <= counted_installments(method, installments) <= most:
-        raise Rejected(400, "bad_request", f"the preference can be paid in 1 to {most} installments")
 
 
 def _within(begin: datetime | None, now: datetime, end: datetime | None) -> bool:

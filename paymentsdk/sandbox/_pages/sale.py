@@ -13,9 +13,9 @@ from paymentsdk.money import ZERO
 from paymentsdk.resources.merchant_orders import MerchantOrder, MerchantOrderState, MerchantOrderStatus
 from paymentsdk.resources.orders import Order, OrderStatus, PaymentStatusDetail
 from paymentsdk.resources.preferences import Payer, Preference
-from paymentsdk.sandbox._handlers._sales import currency_of, full_name, total
+from paymentsdk.sandbox._handlers._sales import METHODS, currency_of, full_name, total
 from paymentsdk.sandbox._handlers.merchant_orders import amount_due, in_review, last_payment
-from paymentsdk.sandbox._handlers.orders import METHODS, discounted_total, payment_of, refundable, withdrawn
+from paymentsdk.sandbox._handlers.orders import discounted_total, payment_of, refundable, withdrawn
 from paymentsdk.sandbox._handlers.preferences import default_installments, most_installments, offered
 from paymentsdk.sandbox._records import MerchantOrderRecord, OrderRecord, PreferenceRecord
 
