@@ -7,27 +7,30 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import suppress
+from datetime import date
+from decimal import Decimal
 from secrets import token_hex
-from typing import TypeAlias
 from urllib.parse import unquote
 
 import msgspec
+from msgspec import Struct
 from yarl import URL
 
+from paymentsdk._secrets import MASK
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox._events import RequestLine
-from paymentsdk.sandbox._pages.expressions import WIDTH, Expression, Group, Writer, laid_out, quoted
 from paymentsdk.sandbox._parsing import AnyOperation
 
+#: Columns of a line of a program.
+WIDTH = 100
 #: Operations whose method takes other arguments than the body and the path; ``client.call`` takes these.
 _OTHER_ARGUMENTS = frozenset({"oauth.token", "orders.refund"})
 #: What the methods call the position of a page.
 _POSITION = {"limit": "page_size", "offset": "start"}
-
-Arguments: TypeAlias = Iterable[tuple[str, Expression]]
 
 
 def curl(line: RequestLine, base_url: str) -> str:
@@ -74,90 +77,115 @@ def python(line: RequestLine, base_url: str) -> str:
     if operation is None:
         return "# No operation of the contract has this method and this path.\n"
     try:
-        body = _decoded(operation, line.body)
-    except RequestInvalid as error:
-        return f"# The SDK rejects this body before it is sent.\n# {error}\n"
-    writer = Writer()
-    arguments = [*_first(operation, body, writer), *_ids(operation, line.path), *_filters(operation, line.path, writer)]
-    return _program(base_url, operation, arguments, writer)
+        body = operation.encoder.decode(line.body.encode()) if operation.encoder and line.body else None
+    except (ValueError, RecursionError) as error:
+        reason = error if isinstance(error, RequestInvalid) else "It is not JSON."
+        return f"# The SDK rejects this body before it is sent.\n# {reason}\n"
+    return _Program(base_url, operation).write(body, line.path)
 
 
-def _decoded(operation: AnyOperation, body: str) -> object:
-    """Return the body as its Struct; ``None`` if there is none.
+class _Program:
+    """Writes a program that calls an operation, with what it has to import."""
 
-    Raises:
-        RequestInvalid: It breaks the contract.
-    """
-    if operation.encoder is None or not body:
-        return None
-    try:
-        return operation.encoder.decode(body.encode())
-    except RequestInvalid:
-        raise
-    except (ValueError, RecursionError):
-        raise RequestInvalid("$", "is not JSON") from None
+    def __init__(self, base_url: str, operation: AnyOperation) -> None:
+        self._base_url = base_url
+        self._operation = operation
+        self._imports: defaultdict[str, set[str]] = defaultdict(set)
+
+    def write(self, body: object, path: str) -> str:
+        """Return the program that sends *body* to *path*."""
+        operation = self._operation
+        self._imports["paymentsdk"].add("PaymentsClient")
+        method = "call" if operation.name in _OTHER_ARGUMENTS else operation.name
+        call = _laid_out(f"client.{method}(", [*self._arguments(body, path)], ")", 8)
+        token = 'os.environ["PAYMENTSDK_ACCESS_TOKEN"], ' if operation.authenticated else ""
+        steps = [f"print(await {call})"] if operation.page is None else [f"async for row in {call}:", "    print(row)"]
+        lines = [
+            "import asyncio",
+            *(["import os"] if operation.authenticated else []),
+            *self._import_lines(),
+            "",
+            "",
+            "async def main() -> None:",
+            f"    async with PaymentsClient({token}base_url={_quoted(self._base_url)}) as client:",
+            *(f"        {step}" for step in steps),
+            "",
+            "",
+            "asyncio.run(main())",
+        ]
+        return "\n".join(lines) + "\n"
+
+    def _arguments(self, body: object, path: str) -> Iterator[str]:
+        operation = self._operation
+        if named := operation.name in _OTHER_ARGUMENTS:
+            self._imports["paymentsdk"].add("OPERATIONS")
+            yield f'OPERATIONS["{operation.name}"]'
+        if body is not None:
+            yield self._expression(body, 12)
+        ids = re.match(re.sub(r"{(\w+)}", r"(?P<\1>[^/?]+)", operation.path), path)
+        for name, value in ids.groupdict().items() if ids else ():
+            # A method takes its one id first; `client.call` wants its name.
+            yield f"{name}={_quoted(unquote(value))}" if named else _quoted(unquote(value))
+        if operation.query is None:
+            return
+        known = operation.query.__annotations__
+        query: dict[str, object] = {name: text for name, text in URL(path).query.items() if name in known and text}
+        with suppress(msgspec.ValidationError):
+            query = msgspec.convert(query, operation.query, strict=False)
+        for name, value in query.items():
+            yield f"{_POSITION.get(name, name)}={self._expression(value, 12)}"
+
+    def _expression(self, value: object, column: int) -> str:
+        """Return the expression that makes *value* and begins at *column*, with a mask in place of each credential."""
+        match value:
+            case Struct():
+                self._imports[type(value).__module__].add(type(value).__name__)
+                parts = [f"{name}={self._expression(member, column + 4)}" for name, member in _given(value)]
+                return _laid_out(f"{type(value).__name__}(", parts, ")", column)
+            case list() | tuple():
+                return _laid_out("[", [self._expression(one, column + 4) for one in value], "]", column)
+            case Decimal():
+                self._imports["decimal"].add("Decimal")
+                return f'Decimal("{value}")'
+            case date():
+                self._imports["datetime"].add(type(value).__name__)
+                return f'{type(value).__name__}.fromisoformat("{value.isoformat()}")'
+            case str():
+                return _quoted(value)
+            case _:
+                return repr(value)
+
+    def _import_lines(self) -> list[str]:
+        foreign: list[str] = []
+        ours: list[str] = []
+        for module, names in sorted(self._imports.items()):
+            line = f"from {module} import {', '.join(sorted(names))}"
+            if len(line) > WIDTH:
+                line = _laid_out(f"from {module} import (", sorted(names), ")", 0)
+            (ours if module.startswith("paymentsdk") else foreign).append(line)
+        return [*foreign, "", *ours]
 
 
-# --- the arguments -----------------------------------------------------------------------------------------------
+def _given(value: Struct) -> Iterator[tuple[str, object]]:
+    """Yield the members that differ from what they are when they are not given."""
+    hidden: frozenset[str] = getattr(value, "__secrets__", frozenset())
+    for field in msgspec.structs.fields(value):
+        member = getattr(value, field.name)
+        default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        if member != default:
+            yield field.name, MASK if field.name in hidden else member
 
 
-def _first(operation: AnyOperation, body: object, writer: Writer) -> Arguments:
-    if operation.name in _OTHER_ARGUMENTS:
-        writer.names["paymentsdk"].add("OPERATIONS")
-        yield "", f'OPERATIONS["{operation.name}"]'
-    if body is not None:
-        yield "", writer.write(body)
+def _quoted(text: str) -> str:
+    """Return *text* as a literal, in double quotes unless it holds some itself."""
+    literal = repr(text)
+    return literal if '"' in literal else f'"{literal[1:-1]}"'
 
 
-def _ids(operation: AnyOperation, path: str) -> Arguments:
-    match = re.match(re.sub(r"{(\w+)}", r"(?P<\1>[^/?]+)", operation.path), path)
-    for name, value in match.groupdict().items() if match else ():
-        # A method takes its one id first; `client.call` wants its name.
-        yield f"{name}=" if operation.name in _OTHER_ARGUMENTS else "", quoted(unquote(value))
-
-
-def _filters(operation: AnyOperation, path: str, writer: Writer) -> Arguments:
-    if operation.query is None:
-        return
-    known = operation.query.__annotations__
-    query: dict[str, object] = {name: value for name, value in URL(path).query.items() if name in known and value}
-    with suppress(msgspec.ValidationError):
-        query = msgspec.convert(query, operation.query, strict=False)
-    for name, value in query.items():
-        yield f"{_POSITION.get(name, name)}=", writer.write(value)
-
-
-# --- the program -------------------------------------------------------------------------------------------------
-
-
-def _program(base_url: str, operation: AnyOperation, arguments: list[tuple[str, Expression]], writer: Writer) -> str:
-    writer.names["paymentsdk"].add("PaymentsClient")
-    method = "call" if operation.name in _OTHER_ARGUMENTS else operation.name
-    call = laid_out(Group(f"client.{method}(", arguments, ")"), 8)
-    token = 'os.environ["PAYMENTSDK_ACCESS_TOKEN"], ' if operation.authenticated else ""
-    steps = [f"print(await {call})"] if operation.page is None else [f"async for row in {call}:", "    print(row)"]
-    lines = [
-        "import asyncio",
-        *(["import os"] if operation.authenticated else []),
-        *_imports(writer),
-        "",
-        "",
-        "async def main() -> None:",
-        f"    async with PaymentsClient({token}base_url={quoted(base_url)}) as client:",
-        *(f"        {step}" for step in steps),
-        "",
-        "",
-        "asyncio.run(main())",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _imports(writer: Writer) -> list[str]:
-    foreign: list[str] = []
-    ours: list[str] = []
-    for module, names in sorted(writer.names.items()):
-        line = f"from {module} import {', '.join(sorted(names))}"
-        if len(line) > WIDTH:
-            line = laid_out(Group(f"from {module} import (", [("", name) for name in sorted(names)], ")"), 0)
-        (ours if module.startswith("paymentsdk") else foreign).append(line)
-    return [*foreign, "", *ours]
+def _laid_out(opening: str, parts: list[str], closing: str, column: int) -> str:
+    """Return what begins at *column* on one line, or with each of its *parts* on one of its own if it is too long."""
+    flat = opening + ", ".join(parts) + closing
+    if "\n" not in flat and column + len(flat) <= WIDTH:
+        return flat
+    rows = (f"{' ' * (column + 4)}{part},\n" for part in parts)
+    return f"{opening}\n{''.join(rows)}{' ' * column}{closing}"
