@@ -144,7 +144,8 @@ def _bar(*, transient: bool) -> Progress | None:
     except ImportError:
         return None
     told = (TextColumn("{task.description:<10}"), BarColumn(), TextColumn("{task.fields[words]}"), TimeElapsedColumn())
-    return Progress(*told, console=Console(stderr=True), transient=transient)
+    # Where stdout goes somewhere else, rich would have what is printed to it go to stderr.
+    return Progress(*told, console=Console(stderr=True), transient=transient, redirect_stdout=False)
 
 
 @contextmanager

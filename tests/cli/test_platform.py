@@ -303,6 +303,23 @@ def test_a_table_in_a_terminal(run, sold):
     assert "merchant_orders.search" in shown
 
 
+@pytest.mark.parametrize(("form", "lines"), [("--json", 3), ("--csv", 4)])
+def test_rows_that_leave_a_terminal(run, sold, form: str, lines: int):
+    """With stderr in a terminal, where a count is shown, what is written to a file is all there."""
+    ours, theirs = pty.openpty()
+    program = [sys.executable, "-c", PROGRAM.format(arguments=["merchant-orders", "search", form])]
+    environment = {**os.environ, "TERM": "xterm"}
+    done = subprocess.run(
+        program, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, env=environment, timeout=50, check=False
+    )
+    os.close(theirs)
+    shown = read(ours)
+    os.close(ours)
+
+    assert (0, lines) == (done.returncode, len(done.stdout.splitlines()))
+    assert b"merchant_orders.search" in shown
+
+
 # --- whom it speaks for ------------------------------------------------------------------------------------------
 
 
