@@ -22,20 +22,17 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stderr, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Never
 
 from paymentsdk._version import __version__
-from paymentsdk.cli._arguments import address, count, file, pair, port
-from paymentsdk.cli._control import add_advance, add_pay, add_policies
-from paymentsdk.cli._faults import add_faults
 from paymentsdk.cli._journal import add_journal
 from paymentsdk.cli._output import discard_stdout
-from paymentsdk.cli._parser import Commands, Parser, add_parser
+from paymentsdk.cli._parsing import Commands, Parser, add_parser, count
 from paymentsdk.cli._reconcile import add_reconcile
-from paymentsdk.cli._running import DEFAULT_HOST, DEFAULT_PORT
+from paymentsdk.cli._sandbox import add_sandbox
 from paymentsdk.errors import PaymentsError, install_extra, visible
 
 if TYPE_CHECKING:
@@ -53,13 +50,6 @@ _START = (
     "Start with: paymentsdk demo. Commands for a platform take its address and your token from PAYMENTSDK_BASE_URL and "
     "PAYMENTSDK_ACCESS_TOKEN, or from a profile."
 )
-_EXAMPLES = """\
-examples:
-  paymentsdk sandbox --db shop.db --policy cancel_from=any
-  paymentsdk sandbox pay POS001
-  paymentsdk sandbox advance PT20M
-  paymentsdk sandbox faults add reset operation=orders.create times=1
-"""
 
 
 def main(
@@ -131,10 +121,10 @@ def _parser(
         description="Ask the platform." if own else "A payments platform: its client and its sandbox.",
         epilog=None if own else _START,
     )
-    parser.set_defaults(run=_begin, parser=parser)
+    parser.set_defaults(run=_begin, parser=parser, version=False)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     if not own:
-        parser.add_argument("--version", action=_Version)
+        parser.add_argument("--version", action="store_true", help="print the version")
         for add in _OWN.values():
             add(commands)
     _add_completion(commands)
@@ -149,20 +139,12 @@ def _parser(
 
 
 def _begin(options: argparse.Namespace) -> int:
-    """Show the help to whoever names no command."""
-    parser: argparse.ArgumentParser = options.parser
-    parser.exit(MISUSED, parser.format_help())
-
-
-class _Version(argparse.Action):
-    """Prints the version; argparse's own action would end with 0 also when nobody reads it any more."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str) -> None:
-        super().__init__(option_strings, dest, nargs=0, help="print the version")
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        print(f"paymentsdk {__version__}")
-        parser.exit()
+    """Show the version, or the help to whoever names no command."""
+    if not options.version:
+        options.parser.exit(MISUSED, options.parser.format_help())
+    # By argparse's own action it would end with 0 also when nobody reads it any more.
+    print(f"paymentsdk {__version__}")
+    return 0
 
 
 def _add_completion(commands: Commands) -> None:
@@ -195,69 +177,10 @@ def _run_demo(options: argparse.Namespace) -> int:
     return demonstrate(orders=options.orders, concurrency=options.concurrency, as_json=options.json)
 
 
-def _add_sandbox(commands: Commands) -> None:
-    summary = "the platform on localhost"
-    about = f"Run {summary}, or talk to a sandbox that runs."
-    sandbox = add_parser(commands, "sandbox", summary, _run_sandbox, description=about, epilog=_EXAMPLES)
-    sandbox.usage = "%(prog)s [OPTIONS] [COMMAND ...]"
-    sandbox.add_argument("--host", help=f"address to listen on (default: {DEFAULT_HOST})")
-    sandbox.add_argument("--port", type=port, help=f"port; 0 takes any free one (default: {DEFAULT_PORT})")
-    sandbox.add_argument("--url", type=address, default=argparse.SUPPRESS, help="the sandbox that a COMMAND talks to")
-    sandbox.set_defaults(settings=list(_settings(sandbox)))
-    running = sandbox.add_subparsers(title="commands for a running sandbox", metavar="COMMAND", prog=sandbox.prog)
-    for add in (add_pay, add_policies, add_faults, add_advance):
-        add(running)
-
-
-def _settings(sandbox: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """Add and yield the options that only a sandbox that is started can follow."""
-    yield sandbox.add_argument(
-        "--db",
-        type=file,
-        metavar="FILE",
-        help="keep everything in FILE, except faults and the list of requests; in memory by default",
-    )
-    yield sandbox.add_argument(
-        "--json",
-        action="store_true",
-        dest="as_json",
-        help="print address and credentials as one line of JSON; the authorization code in it lasts 10 minutes",
-    )
-    yield sandbox.add_argument("--seed", type=int, metavar="N", help="make ids and random choices repeatable")
-    yield sandbox.add_argument(
-        "--policy",
-        type=pair,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="override a policy for this run (takes precedence over policies stored in --db)",
-    )
-    yield sandbox.add_argument("--frozen", action="store_true", help="let the clock stand still until it is advanced")
-    yield sandbox.add_argument(
-        "--public",
-        action="store_true",
-        help="allow a --host that other machines can reach; nothing restricts what they can do",
-    )
-    yield sandbox.add_argument(
-        "--public-url", metavar="URL", help="where buyers reach the sandbox: links and QR codes lead there"
-    )
-    yield sandbox.add_argument(
-        "--live-tokens", action="store_true", help="take APP_USR tokens as if they were TEST tokens"
-    )
-
-
-def _run_sandbox(options: argparse.Namespace) -> int:
-    if "url" in options:
-        raise argparse.ArgumentTypeError("--url is where a command such as `faults` finds a sandbox that runs")
-    from paymentsdk.cli._serve import serve
-
-    return serve(options)
-
-
 #: The commands besides those of the operations.
 _OWN: Mapping[str, Callable[[Commands], None]] = {
     "demo": _add_demo,
-    "sandbox": _add_sandbox,
+    "sandbox": add_sandbox,
     "journal": add_journal,
     "reconcile": add_reconcile,
 }

@@ -1,60 +1,174 @@
-"""``paymentsdk sandbox pay``, ``policies`` and ``advance``: what a person does to a sandbox that runs."""
+"""``paymentsdk sandbox pay``, ``policies``, ``faults`` and ``advance``: what a person does to a sandbox that runs."""
 
 from __future__ import annotations
 
-import argparse
+import asyncio
+import os
 import re
-import sys
-from collections.abc import Iterable
-from typing import get_args
+from argparse import SUPPRESS, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar, get_args
 from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
 
-from paymentsdk.cli._arguments import Choices, duration, order_name, pair, pairs
-from paymentsdk.cli._command import add_command
-from paymentsdk.cli._output import Output
-from paymentsdk.cli._parser import Commands
-from paymentsdk.cli._running import NoResponseError, Running, SandboxError
+from paymentsdk.cli._output import Output, counted, print_output
+from paymentsdk.cli._parsing import Choices, Commands, Parser, add_parser, count, pair, pairs
+from paymentsdk.errors import RequestInvalid
 
+T = TypeVar("T")
+
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 8787
+_VARIABLE = "PAYMENTSDK_BASE_URL"
+#: Seconds to be let in: everything is on this machine.
+_TO_CONNECT = 10.0
+#: Seconds to wait for what was asked for: ten years of invoices take their time.
+_TO_ANSWER = 600.0
+_OK = 200
 _PREFERENCE = re.compile(r"[0-9]+-[0-9a-f-]{36}\Z")
 
 
-def add_pay(commands: Commands) -> None:
-    """Add ``pay``."""
-    pay = add_command(commands, "pay", _pay, "have the buyer pay an order or a preference")
+class _Rejection(Struct):
+    """What the control API says when it rejects."""
+
+    code: str
+    message: str
+
+
+class Running(Struct, frozen=True):
+    """A sandbox that runs on this machine."""
+
+    url: str
+    """Where it is."""
+
+    def ask(self, form: type[T], method: str, path: str, body: object = None) -> T:
+        """Ask the control API, and return the response as *form*.
+
+        Raises:
+            OSError: Nobody is there, or responds, or it rejected.
+        """
+        from paymentsdk.transports.base import SendFailed
+
+        content = b"" if body is None else msgspec.json.encode(body)
+        try:
+            status, told = asyncio.run(_sent(method, f"{self.url}/_sandbox/{path}", content))
+        except SendFailed as error:
+            if error.sent:
+                words = f"the sandbox at {self.url} has not responded ({error}), and may have done what was asked"
+                raise OSError(words) from None
+            hint = f"start one with: paymentsdk sandbox, or say where it is with --url or {_VARIABLE}"
+            raise OSError(f"no sandbox at {self.url} ({error}); {hint}") from None
+        try:
+            if status == _OK:
+                return msgspec.json.decode(told, type=form)
+            rejection = msgspec.json.decode(told, type=_Rejection)
+        except ValueError:
+            raise OSError(f"what responds at {self.url} is not a sandbox (status {status})") from None
+        raise OSError(f"{status} {rejection.code}: {rejection.message}")
+
+
+async def _sent(method: str, url: str, content: bytes) -> tuple[int, bytes]:
+    from paymentsdk.transports.aiohttp import AiohttpTransport
+    from paymentsdk.transports.base import Request, SendFailed
+
+    transport, headers = AiohttpTransport(), {"Content-Type": "application/json"}
+    try:
+        async with asyncio.timeout(_TO_ANSWER):
+            response = await transport.send(Request(method, url, headers, content, connect_timeout=_TO_CONNECT))
+    except TimeoutError:
+        raise SendFailed(f"within {_TO_ANSWER:.0f} s") from None
+    finally:
+        await transport.aclose()
+    return response.status, response.body
+
+
+# --- the commands ------------------------------------------------------------------------------------------------
+
+
+def add_control(commands: Commands) -> None:
+    """Add the commands that ask a sandbox that runs."""
+    pay = _add(commands, "pay", _pay, "have the buyer pay an order or a preference")
     what = "the id of an order or a preference, its code, its checkout address, or a point of sale"
-    pay.add_argument("what", type=order_name, metavar="ORDER", help=what)
-    pay.add_argument(
-        "--method",
-        metavar="METHOD",
-        choices=Choices(_payment_methods),
-        help="pay with one of %(choices)s (default: account_money)",
-    )
+    pay.add_argument("what", type=_order_name, metavar="ORDER", help=what)
+    how = "pay with one of %(choices)s (default: %(default)s)"
+    methods = Choices(_payment_methods)
+    pay.add_argument("--method", metavar="METHOD", choices=methods, default="account_money", help=how)
     pay.add_argument("--reject", action="store_true", help="have the payment rejected")
 
-
-def add_policies(commands: Commands) -> None:
-    """Add ``policies``."""
-    policies = add_command(
-        commands, "policies", _policies, "list the points that the contract leaves open, or decide them"
-    )
+    policies = _add(commands, "policies", _policies, "list the points that the contract leaves open, or decide them")
     policies.add_argument("changes", nargs="*", type=pair, metavar="NAME=VALUE", help="decide a point")
 
+    faults = _add(commands, "faults", _list_faults, "list, add and clear what goes wrong")
+    faults.explain = _explain_effects
+    actions = faults.add_subparsers(title="commands", metavar="[COMMAND]")
+    _add(actions, "list", _list_faults, "list the faults in force, as `faults` does by itself")
+    added = _add(actions, "add", _add_fault, "put a fault in force")
+    added.explain = _explain_effects
+    added.add_argument("effect", metavar="EFFECT", choices=Choices(_effects), help="what happens")
+    details = "where, how often and how, such as operation=orders.* times=2"
+    added.add_argument("details", nargs="*", default=[], type=pair, metavar="NAME=VALUE", help=details)
+    cleared = _add(actions, "clear", _clear_faults, "take one fault out of force, or all")
+    cleared.add_argument("number", nargs="?", type=count, metavar="NUMBER", help="the number of one fault")
 
-def add_advance(commands: Commands) -> None:
-    """Add ``advance``."""
-    advance = add_command(commands, "advance", _advance, "move the clock, and say what happened meanwhile")
-    advance.add_argument(
-        "duration",
-        type=duration,
-        metavar="DURATION",
-        help="an ISO 8601 duration of weeks to seconds, such as PT20M or P30D",
-    )
+    advance = _add(commands, "advance", _advance, "move the clock, and say what happened meanwhile")
+    duration = "an ISO 8601 duration of weeks to seconds, such as PT20M or P30D"
+    advance.add_argument("duration", type=_duration, metavar="DURATION", help=duration)
+
+
+def _add(commands: Commands, name: str, command: Callable[[Running, Namespace], Output], summary: str) -> Parser:
+    parser = add_parser(commands, name, summary, _run)
+    # Without defaults: a command within a command would set what was said before it back to them.
+    where = f"the sandbox (default: {_VARIABLE}, or port {DEFAULT_PORT} here)"
+    parser.add_argument("--url", type=_address, default=SUPPRESS, help=where)
+    parser.add_argument("--json", action="store_true", default=SUPPRESS, help="print the response as JSON")
+    parser.set_defaults(command=command)
+    return parser
+
+
+def _run(options: Namespace) -> int:
+    """Do the command in *options* to the sandbox that they name, print what it came to, and return the exit code."""
+    _reject_settings(options)
+    url = options.url if "url" in options else _default_address()
+    output: Output = options.command(Running(url), options)
+    return print_output(output, as_json="json" in options)
+
+
+def _reject_settings(options: Namespace) -> None:
+    for one in options.settings:
+        if getattr(options, one.dest) != one.default:
+            asked = f"`{options.parser.prog}` asks one that runs: its own options stand behind it"
+            raise ArgumentTypeError(f"{one.option_strings[0]} is for starting a sandbox, and {asked}")
+
+
+def _default_address() -> str:
+    try:
+        return _address(os.environ.get(_VARIABLE) or f"http://{DEFAULT_HOST}:{DEFAULT_PORT}")
+    except ArgumentTypeError as error:
+        raise ArgumentTypeError(f"{_VARIABLE}: {error}") from None
+
+
+def _address(text: str) -> str:
+    from paymentsdk._engine.settings import check_base_url
+
+    try:
+        return check_base_url(text, allow_http=True)
+    except RequestInvalid:
+        words = f"{text!r} is not an http or https address such as http://127.0.0.1:8787"
+        raise ArgumentTypeError(words) from None
 
 
 # --- pay ---------------------------------------------------------------------------------------------------------
+
+
+def _order_name(text: str) -> str:
+    """Read the name of an order or a preference: as it is, or the last part of an address, without its query."""
+    # A page that was paid at says in its address how that came out.
+    name = text.partition("?")[0].rstrip("/").rpartition("/")[2]
+    if not name:
+        raise ArgumentTypeError(f"{text!r} names no order")
+    return name
 
 
 def _payment_methods() -> Iterable[str]:
@@ -63,33 +177,27 @@ def _payment_methods() -> Iterable[str]:
     return get_args(PaymentMethod)
 
 
-def _pay(running: Running, options: argparse.Namespace) -> Output:
+def _pay(running: Running, options: Namespace) -> Output:
     from paymentsdk.resources.merchant_orders import MerchantOrder
     from paymentsdk.resources.orders import Order
 
-    name, how = options.what, {"payment_method": options.method} if options.method else {}
-    path, body = f"{quote(name, safe='')}/pay", {**how, "reject": options.reject}
+    name, body = options.what, {"payment_method": options.method, "reject": options.reject}
+    path = f"{quote(name, safe='')}/pay"
     sale: Order | MerchantOrder
     if _PREFERENCE.match(name):
         sale = running.ask(MerchantOrder, "POST", f"preferences/{path}", body)
-        what, paid = f"preference {name}, merchant order {sale.id}", sale.paid_amount
+        what, paid = f"preference {name}, merchant order {sale.id}", sale.paid_amount or 0
         currency = next((item.currency_id for item in sale.items or () if item.currency_id), "")
         # What is sent costs more than what is sold.
         due = (sale.total_amount or 0) + (sale.shipping_cost or 0)
     else:
         sale = running.ask(Order, "POST", f"orders/{path}", body)
-        what, paid = sale.id, sale.payment.paid_amount if sale.payment else None
+        what, paid = sale.id, (sale.payment and sale.payment.paid_amount) or 0
         currency, due = sale.currency or "", sale.total_amount or 0
-    data = {
-        "id": sale.id,
-        "status": sale.status,
-        "total_amount": f"{sale.total_amount or 0:.2f}",
-        "paid_amount": f"{paid or 0:.2f}",
-        "currency": currency,
-    }
+    amounts = {"total_amount": f"{sale.total_amount or 0:.2f}", "paid_amount": f"{paid:.2f}", "currency": currency}
     rejected = f"the payment was rejected, {due:.2f} {currency} to pay"
-    amount = rejected if options.reject else f"{data['paid_amount']} {currency} paid"
-    return Output(data, [f"{what}: {sale.status}, {amount}"])
+    said = rejected if options.reject else f"{paid:.2f} {currency} paid"
+    return Output({"id": sale.id, "status": sale.status, **amounts}, [f"{what}: {sale.status}, {said}"])
 
 
 # --- policies ----------------------------------------------------------------------------------------------------
@@ -104,63 +212,113 @@ class _Policy(Struct):
     description: str
 
 
-def _policies(running: Running, options: argparse.Namespace) -> Output:
-    changes = pairs(options.changes)
-    listed = _changed(running, changes) if changes else _listed(running)
-    return Output(listed, [line for one in listed for line in _described(one)])
+def _policies(running: Running, options: Namespace) -> Output:
+    if changes := pairs(options.changes):
+        running.ask(dict[str, object], "PATCH", "policies", changes)
+    listed = [one for one in running.ask(list[_Policy], "GET", "policies") if not changes or one.name in changes]
+    lines = []
+    for one in listed:
+        others = ", ".join(str(value) for value in one.allowed if value != one.value)
+        lines += [f"{one.name}={one.value}{others and f'  (or {others})'}", f"    {one.description}"]
+    return Output(listed, lines)
 
 
-def _changed(running: Running, changes: dict[str, str]) -> list[_Policy]:
-    from paymentsdk.sandbox import Policies
+# --- faults ------------------------------------------------------------------------------------------------------
 
+
+class _Fault(Struct):
+    """A fault in force."""
+
+    id: int
+    seen: int
+    hits: int
+    rule: dict[str, object]
+
+    def __str__(self) -> str:
+        usual = {**_usual_details(), "effect": self.rule["effect"], "operation": None}
+        details = (f" {name}={value}" for name, value in self.rule.items() if usual.get(name) != value)
+        seen = counted(self.seen, "request")
+        return f"{self.id}: {self.rule['effect']}{''.join(details)}  (hit {self.hits} of {seen})"
+
+
+def _usual_details() -> Mapping[str, object]:
+    from paymentsdk.sandbox import FaultRule
+
+    return {field.name: field.default for field in msgspec.structs.fields(FaultRule)}
+
+
+def _effects() -> Iterable[str]:
+    from paymentsdk.sandbox._faults import EFFECTS
+
+    return EFFECTS
+
+
+def _explain_effects(parser: Parser) -> None:
+    """End the help with every effect; the effects come with the whole server."""
+    from paymentsdk.sandbox._faults import COMMON, EFFECTS
+
+    usual, width = _usual_details(), max(map(len, EFFECTS))
+    lines = ["effects, and the details that only they take, with their defaults:"]
+    for name, effect in EFFECTS.items():
+        details = ", ".join(one if usual[one] is None else f"{one}={usual[one]:g}" for one in effect.members)
+        lines.append(f"  {name:<{width}}  {effect.words}{details and f' ({details})'}")
+    lines += ["", "details of every effect:", *(f"  {name:<{width}}  {words}" for name, words in COMMON.items())]
+    parser.epilog = "\n".join(lines)
+    parser.formatter_class = RawDescriptionHelpFormatter
+
+
+def _list_faults(running: Running, _: Namespace) -> Output:
+    listed = running.ask(list[_Fault], "GET", "faults")
+    return Output(listed, list(map(str, listed)) or ["no faults"])
+
+
+def _add_fault(running: Running, options: Namespace) -> Output:
+    from paymentsdk.sandbox import FaultRule
+    from paymentsdk.sandbox._policies import describe_mismatch
+
+    details = pairs(options.details)
+    # What makes no sense is found here, before anybody is asked.
+    if problem := describe_mismatch(FaultRule, details, one="detail", many="details", leave_out=("effect",)):
+        raise ArgumentTypeError(problem)
     try:
-        # What makes no sense is found here, before anybody is asked.
-        Policies().merged(changes)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    running.ask(dict[str, object], "PATCH", "policies", changes)
-    return [one for one in running.ask(list[_Policy], "GET", "policies") if one.name in changes]
+        # From text, so that `times=3` is a number.
+        rule = msgspec.convert({"effect": options.effect, **details}, FaultRule, strict=False)
+    except ValueError as error:  # Each detail would do by itself.
+        raise ArgumentTypeError(str(error)) from None
+    added = running.ask(_Fault, "POST", "faults", rule)
+    return Output(added, [str(added)])
 
 
-def _listed(running: Running) -> list[_Policy]:
-    """Ask a sandbox; where none is named and none runs, list what a new one begins with: then is when people ask."""
-    try:
-        return running.ask(list[_Policy], "GET", "policies")
-    except SandboxError as error:
-        if running.named or isinstance(error, NoResponseError):
-            raise
-    from paymentsdk.sandbox import describe_policies
-
-    print(f"no sandbox runs on {running.url}; these are the defaults", file=sys.stderr)
-    return msgspec.convert(describe_policies(), list[_Policy], from_attributes=True)
-
-
-def _described(policy: _Policy) -> Iterable[str]:
-    others = ", ".join(str(value) for value in policy.allowed if value != policy.value)
-    yield f"{policy.name}={policy.value}" + (f"  (or {others})" if others else "")
-    yield f"    {policy.description}"
+def _clear_faults(running: Running, options: Namespace) -> Output:
+    if options.number is None:
+        return Output(running.ask(list[_Fault], "DELETE", "faults"), ["no faults"])
+    gone = running.ask(_Fault, "DELETE", f"faults/{options.number}")
+    return Output(gone, [f"gone: {gone}"])
 
 
 # --- advance -----------------------------------------------------------------------------------------------------
 
 
-class _Happened(Struct):
-    """What fell due while the clock moved."""
-
-    at: str
-    kind: str
-    id: str
-
-
 class _Clock(Struct):
-    """What time it is."""
+    """What time it is, and what fell due while the clock moved."""
 
     now: str
     frozen: bool
-    happened: list[_Happened]
+    happened: list[dict[str, object]]
 
 
-def _advance(running: Running, options: argparse.Namespace) -> Output:
+def _duration(text: str) -> str:
+    """Read an ISO 8601 duration, in letters of any case."""
+    from paymentsdk.resources.common import parse_duration
+
+    try:
+        parse_duration(text.upper())
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is not a duration; write one such as PT20M or P30D") from None
+    return text.upper()
+
+
+def _advance(running: Running, options: Namespace) -> Output:
     clock = running.ask(_Clock, "POST", "clock/advance", {"duration": options.duration})
-    happened = [f"{one.at}  {one.kind}  {one.id}" for one in clock.happened]
-    return Output(clock, [*happened, f"it is {clock.now}{', and the clock stands still' if clock.frozen else ''}"])
+    lines = [f"{one['at']}  {one['kind']}  {one['id']}" for one in clock.happened]
+    return Output(clock, [*lines, f"it is {clock.now}{', and the clock stands still' if clock.frozen else ''}"])

@@ -19,10 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paymentsdk._postgres import is_dsn
-from paymentsdk.cli._arguments import Choices, count, file
-from paymentsdk.cli._output import Output, Row, columns, fields, print_output
-from paymentsdk.cli._parser import Commands, Parser, add_parser
-from paymentsdk.cli._words import counted
+from paymentsdk.cli._output import Output, Row, columns, counted, fields, print_output
+from paymentsdk.cli._parsing import Choices, Commands, Parser, add_parser, count, file
 from paymentsdk.errors import visible
 
 if TYPE_CHECKING:

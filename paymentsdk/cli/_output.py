@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import csv
 import os
-import signal
 import sys
-import threading
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import msgspec
 from msgspec import Struct
 
-from paymentsdk.cli._words import in_terminal, wrapped
 from paymentsdk.errors import visible
 
 if TYPE_CHECKING:
@@ -28,12 +26,12 @@ Tell = Callable[[str, float | None, str], None]
 #: A row, by the names of its columns.
 Row = Mapping[str, object]
 _WIDTH = 80
-#: What a terminal is told to show its cursor.
-_SHOW_CURSOR = b"\x1b[?25h"
 _GAP = "  "
 #: A cell of a table that chooses its columns by itself has at most so many characters.
 _LONGEST = 40
+#: The columns that tell most: what it is, how it stands, then amounts and dates.
 _FIRST = ("id", "status", "external_reference")
+_KINDS = (Decimal, datetime, int | str)
 
 
 class Output(Struct, frozen=True):
@@ -50,8 +48,27 @@ def print_output(output: Output, *, as_json: bool) -> int:
     if as_json:
         print_json(output.data)
     else:
-        print("\n".join(wrapped(visible(line)) for line in output.lines))
+        print("\n".join(_wrapped(visible(line)) for line in output.lines))
     return output.code
+
+
+def _wrapped(line: str) -> str:
+    """Return *line* as wide as the terminal; a pipe gets it whole: programs look for words that stand together."""
+    if not in_terminal(sys.stdout):
+        return line
+    further = " " * (len(line) - len(line.lstrip()) + 4)
+    width = max(get_terminal_size().columns, 40)
+    return textwrap.fill(line, width, subsequent_indent=further, break_long_words=False, break_on_hyphens=False)
+
+
+def in_terminal(stream: TextIO | None) -> bool:
+    """Whether somebody reads *stream* in a terminal; a program may have no such stream at all."""
+    return stream is not None and stream.isatty()
+
+
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """Return *number* with its noun: ``1 order``, ``2,000 orders``; *many* is of those that add no ``s``."""
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
 def discard_stdout() -> None:
@@ -79,16 +96,15 @@ def print_table(rows: Sequence[Row], names: Sequence[str] = ()) -> Sequence[str]
     Returns:
         The names of the columns that had no room.
     """
-    every = list(dict.fromkeys(name for row in rows for name in row))
-    if not names:
-        every.sort(key=lambda name: _rank(name, [row.get(name) for row in rows]))
-    table = {name: [visible(spoken(row.get(name))) for row in rows] for name in names or every}
+    every = names or sorted(
+        dict.fromkeys(name for row in rows for name in row),
+        key=lambda name: _rank(name, [row.get(name) for row in rows]),
+    )
+    table = {name: [visible(spoken(row.get(name))) for row in rows] for name in every}
     shown = table if names else dict(_fitting(table))
-    hidden = [name for name, cells in table.items() if name not in shown and any(cells)]
-    if _drawn(shown):
-        return hidden
-    print("\n".join(columns(shown)))
-    return hidden
+    if not _drawn(shown):
+        print("\n".join(columns(shown)))
+    return [name for name, cells in table.items() if name not in shown and any(cells)]
 
 
 def columns(table: Mapping[str, Sequence[str]], width: int | None = None) -> Iterator[str]:
@@ -118,16 +134,17 @@ def spoken(value: object) -> str:
 
 
 @contextmanager
-def progress(otherwise: Tell, *, shown: bool = True, transient: bool = False) -> Iterator[Tell]:
-    """Draw a bar, if *shown*, where stderr is a terminal and rich is installed; elsewhere, tell *otherwise*.
-
-    A bar that is *transient* vanishes in the end.
-    """
-    bar = _bar(transient=transient) if shown and in_terminal(sys.stderr) else None
+def progress(otherwise: Tell, *, shown: bool = True) -> Iterator[Tell]:
+    """Draw a bar, if *shown*, where stderr is a terminal and rich is installed; elsewhere, tell *otherwise*."""
+    bar = _bar() if shown and in_terminal(sys.stderr) else None
     if bar is None:
         yield otherwise
         return
-    with _shown_again(), bar:
+    # rich hides the cursor: shown again in the same write, it is there whatever ends the program, SIGTERM among that.
+    with bar.console:
+        bar.start()
+        bar.console.show_cursor()
+    with bar:
         task = bar.add_task("", words="")
 
         def tell(what: str, share: float | None, words: str) -> None:
@@ -137,7 +154,7 @@ def progress(otherwise: Tell, *, shown: bool = True, transient: bool = False) ->
         yield tell
 
 
-def _bar(*, transient: bool) -> Progress | None:
+def _bar() -> Progress | None:
     try:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -145,50 +162,22 @@ def _bar(*, transient: bool) -> Progress | None:
         return None
     told = (TextColumn("{task.description:<10}"), BarColumn(), TextColumn("{task.fields[words]}"), TimeElapsedColumn())
     # Where stdout goes somewhere else, rich would have what is printed to it go to stderr.
-    return Progress(*told, console=Console(stderr=True), transient=transient, redirect_stdout=False)
-
-
-@contextmanager
-def _shown_again() -> Iterator[None]:
-    """Let SIGTERM end the program as ever, but not leave a terminal without its cursor."""
-
-    def end(number: int, _: object) -> None:
-        os.write(sys.stderr.fileno(), _SHOW_CURSOR)  # Past rich, which may be amid a write of its own.
-        signal.signal(number, before)
-        signal.raise_signal(number)
-
-    before = signal.getsignal(signal.SIGTERM)
-    if before is not signal.SIG_DFL or threading.current_thread() is not threading.main_thread():
-        yield  # It is somebody else's.
-        return
-    signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    return Progress(*told, console=Console(stderr=True), transient=True, redirect_stdout=False)
 
 
 def _plain(value: object) -> str:
-    match value:
-        case None:
-            return ""
-        case str():
-            return str.__str__(value)
-        case datetime():
-            return value.isoformat()
-        case bool() | dict() | list() | tuple():
-            return msgspec.json.encode(value).decode()
-        case _:
-            return str(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    plain = "" if value is None else msgspec.to_builtins(value)
+    return plain if isinstance(plain, str) else msgspec.json.encode(plain).decode()
 
 
 def _rank(name: str, values: Sequence[object]) -> int:
-    """Return what sorts the columns that tell most before others: what it is, how it stands, amounts and dates."""
+    """Return what sorts the columns that tell most before others."""
     if name in _FIRST:
         return _FIRST.index(name)
     value = next((value for value in values if value is not None), None)
-    kinds = (Decimal, datetime, int | str)
-    return len(_FIRST) + next((place for place, kind in enumerate(kinds) if isinstance(value, kind)), len(kinds))
+    return len(_FIRST) + next((place for place, kind in enumerate(_KINDS) if isinstance(value, kind)), len(_KINDS))
 
 
 def _fitting(table: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, list[str]]]:

@@ -22,10 +22,18 @@ from msgspec.structs import astuple
 
 from paymentsdk._codec.type_walk import alternatives
 from paymentsdk._texts import texts
-from paymentsdk.cli._arguments import count
-from paymentsdk.cli._output import Row, csv_writer, discard_stdout, fields, print_json, print_table, progress
-from paymentsdk.cli._parser import Commands, Parser, add_parser
-from paymentsdk.cli._words import counted, in_terminal
+from paymentsdk.cli._output import (
+    Row,
+    counted,
+    csv_writer,
+    discard_stdout,
+    fields,
+    in_terminal,
+    print_json,
+    print_table,
+    progress,
+)
+from paymentsdk.cli._parsing import Commands, Parser, add_parser, count
 from paymentsdk.errors import OutcomeUnknown, PaymentsError, RequestInvalid, visible
 
 if TYPE_CHECKING:
@@ -350,7 +358,7 @@ async def _search(
     walk = pager.pages()
     try:
         drawn = options.format == "table" or not in_terminal(sys.stdout)
-        with progress(lambda *_: None, shown=drawn, transient=True) as tell:
+        with progress(lambda *_: None, shown=drawn) as tell:
             async for page in walk:
                 for row in page.items[: most - rows]:
                     printed.add(row)

@@ -19,10 +19,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from paymentsdk.cli._arguments import count, file, pair, pairs
-from paymentsdk.cli._output import Output, print_output, progress
-from paymentsdk.cli._parser import Commands, add_parser
-from paymentsdk.cli._words import counted
+from paymentsdk.cli._output import Output, counted, print_output, progress
+from paymentsdk.cli._parsing import Commands, add_parser, count, file, pair, pairs
 from paymentsdk.errors import (
     AuthenticationFailed,
     NotWhole,

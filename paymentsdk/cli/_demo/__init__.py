@@ -10,8 +10,7 @@ import msgspec
 
 from paymentsdk.cli._demo.job import run
 from paymentsdk.cli._demo.report import lines
-from paymentsdk.cli._output import Output, print_output
-from paymentsdk.cli._words import counted
+from paymentsdk.cli._output import Output, counted, print_output
 from paymentsdk.errors import PaymentsError
 from paymentsdk.resources.orders import Order
 from paymentsdk.sandbox._pages.codes import INSTALL

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from paymentsdk.cli._demo.books import Comparison, Entry
-from paymentsdk.cli._words import counted
+from paymentsdk.cli._output import counted
 
 #: Differences that are printed; all of them are in the JSON.
 SHOWN = 5

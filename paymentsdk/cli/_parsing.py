@@ -1,0 +1,101 @@
+"""Commands, how each is added, and the types of their arguments: a type reads a text, or says what is wrong with it."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, ArgumentTypeError, HelpFormatter, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+#: Where commands are added; argparse has no public name for it.
+Commands: TypeAlias = "_SubParsersAction[Parser]"
+
+
+class Parser(ArgumentParser):
+    """The parser of a command, and of those within it."""
+
+    explain: Callable[[Parser], None] | None = None
+    """Adds to the help what takes too long to find out for a command that is only done."""
+
+    def format_help(self) -> str:
+        if self.explain is not None:
+            self.explain(self)
+        return super().format_help()
+
+
+def add_parser(
+    commands: Commands,
+    name: str,
+    summary: str,
+    run: Callable[[Namespace], int] | None = None,
+    *,
+    description: str | None = None,
+    epilog: str | None = None,
+) -> Parser:
+    """Add a command, and return its parser.
+
+    Args:
+        commands: Where to.
+        name: What it is called.
+        summary: What it does, in words.
+        run: Does what the options ask for, and returns the exit code; without it, there are commands within this one.
+        description: The same in a sentence, if it is another one.
+        epilog: What its help ends with; with line breaks, it is printed as it is.
+    """
+    parser = commands.add_parser(
+        name,
+        help=summary,
+        description=description or f"{summary[:1].upper()}{summary[1:]}.",
+        epilog=epilog,
+        formatter_class=RawDescriptionHelpFormatter if epilog and "\n" in epilog else HelpFormatter,
+    )
+    parser.set_defaults(run=run, parser=parser)
+    return parser
+
+
+class Choices(Iterable[str]):
+    """Values to choose from, looked up only when somebody wants to see or to check them.
+
+    Args:
+        find: Returns them.
+    """
+
+    def __init__(self, find: Callable[[], Iterable[str]]) -> None:
+        self._find = find
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._find())
+
+
+def pair(text: str) -> tuple[str, str]:
+    """Read ``NAME=VALUE``."""
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def pairs(given: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return the *given* pairs by name; reject a name that is given twice: nobody knows which value is meant."""
+    values: dict[str, str] = {}
+    for name, value in given:
+        if name in values:
+            raise ArgumentTypeError(f"{name} is given twice")
+        values[name] = value
+    return values
+
+
+def count(text: str) -> int:
+    """Read a number of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"{text!r} is not a number of at least 1")
+    return int(text)
+
+
+def file(text: str) -> str:
+    """Read the name of a file. An empty one is a variable that is not set, most likely."""
+    if not text:
+        raise ArgumentTypeError("'' names no file")
+    return text
