@@ -38,14 +38,12 @@ class Seen(Struct, frozen=True):
 class Peer:
     """The server's end of one connection."""
 
-    def __init__(
-        self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seen: list[Seen]
-    ) -> None:
-        self.number = number
+    def __init__(self, server: FaultServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.number = len(server.peers)
         """The number of the connection, counted from 0."""
+        self._server = server
         self._reader = reader
         self._writer = writer
-        self._seen = seen
 
     async def request(self) -> Seen | None:
         """Read the next request; ``None`` when the client has hung up."""
@@ -59,7 +57,8 @@ class Peer:
         except asyncio.IncompleteReadError:
             return None
         seen = Seen(method, target, fields, body, self.number)
-        self._seen.append(seen)
+        self._server.seen.append(seen)
+        self._server.arrived.set()
         return seen
 
     async def _chunks(self) -> bytes:
@@ -127,12 +126,19 @@ class FaultServer:
     def __init__(self, script: Script, *, tls: SSLContext | None = None) -> None:
         self.seen: list[Seen] = []
         """Every request that arrived whole, in order."""
-        self.opened = 0
-        """How many connections were made."""
+        self.arrived = asyncio.Event()
+        """Set once a request has arrived whole."""
+        self.peers: list[Peer] = []
+        """The ends of all connections that were made, in order."""
         self._script = script
         self._tls = tls
         self._playing: set[asyncio.Task[None]] = set()
         self._broken: Exception | None = None
+
+    @property
+    def opened(self) -> int:
+        """How many connections were made."""
+        return len(self.peers)
 
     def url(self, target: str = "/", *, host: str = "127.0.0.1") -> str:
         """Return the URL of *target* here."""
@@ -167,8 +173,7 @@ class FaultServer:
             raise self._broken
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        peer = Peer(self.opened, reader, writer, self.seen)
-        self.opened += 1
+        self.peers.append(peer := Peer(self, reader, writer))
         task = asyncio.get_running_loop().create_task(self._play(peer))
         self._playing.add(task)
         task.add_done_callback(self._playing.discard)
@@ -190,20 +195,29 @@ def http(status: int = 200, body: bytes = b"{}", *fields: str, length: int | Non
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-def always(response: bytes) -> Script:
-    """Return a script that gives *response* to every request."""
+def replies(responses: Mapping[str, bytes], other: bytes | None = None) -> Script:
+    """Return a script that gives each target of *responses* its own, and every other *other*, or else its own target.
+
+    It closes a connection whose response says so.
+    """
 
     async def script(peer: Peer) -> None:
-        async for _ in peer.requests():
+        async for seen in peer.requests():
+            response = responses.get(seen.target, other) or http(200, seen.target.encode())
             await peer.write(response)
+            if b"Connection: close" in response:
+                return
 
     return script
 
 
-async def echo(peer: Peer) -> None:
-    """Give every request its own target: a script."""
-    async for seen in peer.requests():
-        await peer.write(http(200, seen.target.encode()))
+#: Gives every request its own target.
+echo = replies({})
+
+
+def always(response: bytes) -> Script:
+    """Return a script that gives *response* to every request."""
+    return replies({}, response)
 
 
 def once(*pieces: bytes, then: Literal["close", "reset", "wait"] = "close") -> Script:

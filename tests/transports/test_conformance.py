@@ -31,8 +31,8 @@ from paymentsdk.testing.transport_conformance import (
     Deviation,
     MakeTransport,
     _case,
-    _load,
-    _shapes,
+    _connections,
+    _responses,
 )
 from paymentsdk.transports import _aiohttp_connections, _aiohttp_failures
 from paymentsdk.transports import aiohttp as default
@@ -96,7 +96,7 @@ def test_aiohttp_conforms_on_uvloop(case: Case) -> None:
 @pytest.mark.parametrize("case", CASES, ids=str)
 async def test_aiohttp_on_an_injected_session(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a session that was set without care it keeps every rule but those that are declared, which it breaks."""
-    monkeypatch.setattr(_load, "_MANY", 1_000)  # The session of our own has done it with all.
+    monkeypatch.setattr(_connections, "_MANY", 1_000)  # The session of our own has done it with all.
     with warnings.catch_warnings():
         if any(one.case == case.name for one in INJECTED_SESSION_DEVIATIONS):
             warnings.simplefilter("ignore", ResourceWarning)  # A broken rule may well leave something open.
@@ -543,7 +543,7 @@ CONTROLS: list[tuple[str, type[AiohttpTransport] | Spoil]] = [
     ("ten_thousand_at_once", Unlimited),
     ("cancelled_at_any_moment", Swallowing),
     ("closing_ends_the_wait_for_a_connection", has(_aiohttp_connections.Attempt, end=lambda attempt, task: None)),
-    *((f"{name}_is_no_response", Trusting) for name in _shapes.MALFORMED),
+    *((f"{name}_is_no_response", Trusting) for name in _responses.MALFORMED),
     ("a_handshake_that_hangs", has(_connecting_within=lambda seconds: aiohttp.ClientTimeout(total=None))),
 ]
 #: Rules that a transport breaks by not working at all.
@@ -564,7 +564,7 @@ def test_a_flaw_is_found(
     name: str, flaw: type[AiohttpTransport] | Spoil, soon: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a defence taken away, the rule that asks for it is broken."""
-    monkeypatch.setattr(_load, "_MANY", 300)  # They are enough to be too many.
+    monkeypatch.setattr(_connections, "_MANY", 300)  # They are enough to be too many.
     kind = AiohttpTransport
     if isinstance(flaw, type):
         kind = flaw

@@ -12,7 +12,7 @@ import pytest
 from paymentsdk import AiohttpTransport, Request, SendFailed, Transport
 from paymentsdk.testing._fault_server import FaultServer, Peer, http
 from paymentsdk.testing.transport_conformance import AIOHTTP_DEVIATIONS
-from paymentsdk.testing.transport_conformance._shapes import MALFORMED, SURPLUS
+from paymentsdk.testing.transport_conformance._responses import MALFORMED, SURPLUS
 from tests.conftest import PATIENCE
 
 OK = b"HTTP/1.1 200 OK\r\n"

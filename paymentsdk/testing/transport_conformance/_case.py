@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from typing import Protocol, TypeAlias
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from ssl import SSLContext
+from typing import Protocol, TypeAlias, TypedDict, Unpack
 
 from msgspec import Struct
 
-from paymentsdk.errors import ClientClosed
 from paymentsdk.testing._expectation import expect
-from paymentsdk.testing._fault_server import turns
+from paymentsdk.testing._fault_server import FaultServer, Script, turns
 from paymentsdk.transports.base import Request, Response, SendFailed, Transport
 
 #: A rule runs no longer than this, in seconds, whatever the transport does.
@@ -106,14 +107,65 @@ def case(rule: Rule) -> Rule:
     return rule
 
 
+class Options(TypedDict, total=False):
+    """What a request may have beside its method and its target."""
+
+    headers: Mapping[str, str]
+    body: bytes
+    timeout: float
+    connect_timeout: float
+    fresh: bool
+    max_response: int
+
+
+class Link(Struct, frozen=True):
+    """The transport under test, and the server that it sends to."""
+
+    server: FaultServer
+    transport: Transport
+
+    def request(self, target: str = "/", method: str = "GET", **options: Unpack[Options]) -> Request:
+        """Return a request for *target* of the server."""
+        return Request(method, self.server.url(target), **options)
+
+    async def send(self, target: str = "/", method: str = "GET", **options: Unpack[Options]) -> Response:
+        """Send a request for *target* of the server; see `send`."""
+        return await send(self.transport, self.request(target, method, **options))
+
+    async def receive(
+        self, target: str, expected: bytes, method: str = "GET", *, status: int = 200, **options: Unpack[Options]
+    ) -> None:
+        """Send a request for *target*, and check that its response has *status* and the body *expected*."""
+        response = await self.send(target, method, **options)
+        found = f"{response.status} and {len(response.body)} bytes came back to {target}: {response.body[:80]!r}"
+        expect((response.status, response.body) == (status, expected), found)
+
+
 @contextlib.asynccontextmanager
-async def opened(make: MakeTransport, *, ca: bytes | None = None, limit: int = 100) -> AsyncIterator[Transport]:
-    """Make a transport, and close it in the end."""
-    transport = make(ca=ca, limit=limit)
-    try:
-        yield transport
-    finally:
-        await transport.aclose()
+async def linked(
+    make: MakeTransport, script: Script, *, tls: SSLContext | None = None, ca: bytes | None = None, limit: int = 100
+) -> AsyncIterator[Link]:
+    """Run a server that plays *script*, and make a transport; close both in the end."""
+    async with FaultServer(script, tls=tls) as server:
+        transport = make(ca=ca, limit=limit)
+        try:
+            yield Link(server, transport)
+        finally:
+            await transport.aclose()
+
+
+def served(script: Script, *, limit: int = 100) -> Callable[[Callable[[Link], Awaitable[None]]], Rule]:
+    """Add a rule about one transport and a server that plays *script* to the suite."""
+
+    def add(check: Callable[[Link], Awaitable[None]]) -> Rule:
+        @functools.wraps(check)
+        async def rule(make: MakeTransport) -> None:
+            async with linked(make, script, limit=limit) as link:
+                await check(link)
+
+        return case(rule)
+
+    return add
 
 
 async def send(transport: Transport, request: Request) -> Response:
@@ -130,20 +182,16 @@ async def failure(transport: Transport, request: Request, *, sent: bool) -> Send
     """Send *request*, which has to fail by itself, and return how it did.
 
     Raises:
-        AssertionError: There was a response, another error, none in time, or a false ``sent``.
+        AssertionError: There was a response, no failure in time, or a false ``sent``.
     """
     try:
         response = await send(transport, request)
     except SendFailed as error:
-        failed = error
+        expect(error.sent is sent, f"sent is {error.sent} where {sent} is the truth ({error.reason})")
+        return error
     except TimeoutError:
         raise AssertionError(f"no failure within {request.timeout:g} s") from None
-    except Exception as error:
-        raise AssertionError(f"SendFailed was expected, not {error!r}") from error
-    else:
-        raise AssertionError(f"SendFailed was expected, not a response: {response!r} {response.body[:80]!r}")
-    expect(failed.sent is sent, f"sent is {failed.sent} where {sent} is the truth ({failed.reason})")
-    return failed
+    raise AssertionError(f"SendFailed was expected, not a response: {response!r} {response.body[:80]!r}")
 
 
 async def may_fail(transport: Transport, request: Request, *bodies: bytes) -> None:
@@ -154,8 +202,3 @@ async def may_fail(transport: Transport, request: Request, *bodies: bytes) -> No
         expect(error.sent, "the request was sent, whatever its response is like")
     else:
         expect(response.body in bodies, f"{len(response.body)} bytes came back: {response.body[:80]!r}")
-
-
-def unsent(error: BaseException | None) -> bool:
-    """Whether *error* is how a transport that is closed says that a request was not sent."""
-    return isinstance(error, ClientClosed) or (isinstance(error, SendFailed) and not error.sent)

@@ -1,16 +1,14 @@
-"""How connections are made, kept, given up and closed."""
+"""How connections are made, kept, given up and closed, also by many requests at once and by cancelled ones."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from http import HTTPStatus
 
 from paymentsdk.errors import ClientClosed
 from paymentsdk.testing._expectation import expect
 from paymentsdk.testing._fault_server import (
-    FaultServer,
     Peer,
     Script,
     always,
@@ -18,78 +16,97 @@ from paymentsdk.testing._fault_server import (
     http,
     once,
     refused_port,
+    replies,
     turns,
     unanswered_port,
 )
-from paymentsdk.testing.transport_conformance._case import MakeTransport, case, failure, may_fail, opened, send, unsent
-from paymentsdk.transports.base import Request, Response, SendFailed, Transport
+from paymentsdk.testing.transport_conformance._case import (
+    Link,
+    MakeTransport,
+    case,
+    failure,
+    linked,
+    may_fail,
+    send,
+    served,
+)
+from paymentsdk.transports.base import Request, Response, SendFailed
 
 #: Seconds that a test waits for what never comes.
-SHORT = 0.2
+_SHORT = 0.2
+#: Requests in flight, and connections for them.
+_MANY, _CONNECTIONS = 10_000, 100
+#: Workers that share a pool of two connections, and the requests of each.
+_WORKERS, _EACH = 8, 20
+#: Turns of the event loop; no request over loopback takes more.
+_LONG = 40
 
 
-@case
-async def connections_are_kept(make: MakeTransport) -> None:
+@served(echo)
+async def connections_are_kept(link: Link) -> None:
     """Requests one after the other share connections.
 
     A transport with threads of its own may not have a connection back before the next request goes out, so not all of
     them need to share one.
     """
-    async with FaultServer(always(http())) as server, opened(make) as transport:
-        requests = 5
-        for _ in range(requests):
-            await send(transport, Request("POST", server.url(), {}, b"{}"))
-        expect(server.opened < requests, f"{requests} requests took {server.opened} connections")
+    for _ in range(5):
+        await link.send("/", "POST", body=b"{}")
+    expect(link.server.opened < len(link.server.seen), f"5 requests took {link.server.opened} connections")
 
 
-@case
-async def connections_are_given_up_when_asked_to(make: MakeTransport) -> None:
+@served(always(http(200, b"{}", "Connection: close")))
+async def connections_are_given_up_when_asked_to(link: Link) -> None:
     """After a response with ``Connection: close`` the next request takes another connection, and arrives."""
-    async with FaultServer(once(http(200, b"{}", "Connection: close"))) as server, opened(make) as transport:
-        requests = 3
-        for _ in range(requests):
-            await send(transport, Request("GET", server.url()))
-        expect(server.opened == requests, f"{requests} requests took {server.opened} connections")
+    for _ in range(3):
+        await link.send()
+    expect(link.server.opened == len(link.server.seen), f"3 requests took {link.server.opened} connections")
 
 
-@case
-async def a_fresh_connection_is_new(make: MakeTransport) -> None:
+@served(echo)
+async def a_fresh_connection_is_new(link: Link) -> None:
     """A request that asks for a fresh connection shares it with no request before it."""
-    async with FaultServer(always(http())) as server, opened(make) as transport:
-        for fresh in (False, True, True, False):
-            await send(transport, Request("POST", server.url(), {}, b"{}", fresh=fresh))
-        [first, second, third, fourth] = [seen.connection for seen in server.seen]
-        expect(second != first, "it went out on a connection that had been used")
-        expect(third not in {first, second}, "the second went out on a connection that had been used")
-        expect(fourth == first, "the kept connection was lost")
+    for fresh in (False, True, True, False):
+        await link.send("/", "POST", body=b"{}", fresh=fresh)
+    [first, second, third, fourth] = [seen.connection for seen in link.server.seen]
+    expect(second != first, "it went out on a connection that had been used")
+    expect(third not in {first, second}, "the second went out on a connection that had been used")
+    expect(fourth == first, "the kept connection was lost")
 
 
-@case
-async def many_at_once_get_their_own_responses(make: MakeTransport) -> None:
+@served(echo)
+async def many_at_once_get_their_own_responses(link: Link) -> None:
     """64 requests at once all go out, and each gets its own response, however often the same was asked before."""
-    async with FaultServer(echo) as server, opened(make) as transport:
-        targets = [f"/v1/orders/{i}" for i in range(64)]
-        for _ in range(3):
-            responses = await asyncio.gather(*(send(transport, Request("GET", server.url(t))) for t in targets))
-            expect([a.body.decode() for a in responses] == targets, "responses were mixed up")
-        expect(len(server.seen) == 3 * 64, f"{len(server.seen)} of {3 * 64} requests went out")
+    targets = [f"/v1/orders/{i}" for i in range(64)]
+    for _ in range(3):
+        await asyncio.gather(*(link.receive(target, target.encode()) for target in targets))
+    expect(len(link.server.seen) == 3 * 64, f"{len(link.server.seen)} of {3 * 64} requests went out")
+
+
+async def _respond_once(peer: Peer) -> None:
+    """Respond to one request, and end the connection with the next: a script."""
+    await peer.request()
+    await peer.write(http())
+    await peer.request()
 
 
 @case
 async def nothing_is_sent_again(make: MakeTransport) -> None:
     """A kept connection that ends as a request arrives on it is a failure; the request is not sent a second time."""
-
-    async def script(peer: Peer) -> None:
-        await peer.request()
-        await peer.write(http())
-        await peer.request()
-
     for method in ("GET", "PUT", "DELETE", "POST"):
-        async with FaultServer(script) as server, opened(make) as transport:
-            await send(transport, Request("GET", server.url("/first")))
-            await failure(transport, Request(method, server.url("/second")), sent=True)
-            [_, *sent] = server.seen
+        async with linked(make, _respond_once) as link:
+            await link.send("/first")
+            await failure(link.transport, link.request("/second", method), sent=True)
+            [_, *sent] = link.server.seen
             expect(len(sent) == 1, f"{method} was sent {len(sent)} times")
+
+
+async def _late(peer: Peer) -> None:
+    """Respond to all, and once more to the first, a moment later: a script."""
+    async for seen in peer.requests():
+        await peer.write(http(200, seen.target.encode()))
+        if seen.target == "/first":
+            await asyncio.sleep(_SHORT / 4)
+            await peer.write(http(200, b"stray"))
 
 
 @case
@@ -100,144 +117,141 @@ async def a_stray_response_does_no_lasting_harm(make: MakeTransport) -> None:
     the stray response, its own response is left over: the request after it must not take that, or all later ones would
     be off by one.
     """
-
-    async def early(peer: Peer) -> None:
-        async for seen in peer.requests():
-            stray = http(200, b"stray") if seen.target == "/first" else b""
-            await peer.write(http(200, seen.target.encode()) + stray)
-
-    async def late(peer: Peer) -> None:
-        async for seen in peer.requests():
-            await peer.write(http(200, seen.target.encode()))
-            if seen.target == "/first":
-                await asyncio.sleep(SHORT / 4)
-                await peer.write(http(200, b"stray"))
-
-    for script in (early, late):
-        async with FaultServer(script) as server, opened(make) as transport:
-            first = await send(transport, Request("GET", server.url("/first")))
-            expect(first.body == b"/first", f"{first.body!r} came back")
-            await asyncio.sleep(SHORT / 2)  # What comes to nobody has come by then.
-            await may_fail(transport, Request("GET", server.url("/second")), b"/second", b"stray")
-            await asyncio.sleep(SHORT / 2)
-            third = await send(transport, Request("GET", server.url("/third")))
-            expect(third.body == b"/third", f"{third.body!r} came back")
-            fresh = await send(transport, Request("GET", server.url("/fourth"), fresh=True))
-            expect(fresh.body == b"/fourth", f"{fresh.body!r} came back on a fresh connection")
+    for script in (replies({"/first": http(200, b"/first") + http(200, b"stray")}), _late):
+        async with linked(make, script) as link:
+            await link.receive("/first", b"/first")
+            await asyncio.sleep(_SHORT / 2)  # What comes to nobody has come by then.
+            await may_fail(link.transport, link.request("/second"), b"/second", b"stray")
+            await asyncio.sleep(_SHORT / 2)
+            await link.receive("/third", b"/third")
+            await link.receive("/fourth", b"/fourth", fresh=True)
 
 
-@case
-async def refused(make: MakeTransport) -> None:
+# --- the wait for a connection ----------------------------------------------------------------------------------------
+
+
+@served(echo)
+async def refused(link: Link) -> None:
     """A connection that is refused is a failure with nothing sent."""
-    async with opened(make) as transport:
-        with refused_port() as port:
-            await failure(transport, Request("GET", f"http://127.0.0.1:{port}/"), sent=False)
+    with refused_port() as port:
+        await failure(link.transport, Request("GET", f"http://127.0.0.1:{port}/"), sent=False)
 
 
-@case
-async def no_such_host(make: MakeTransport) -> None:
+@served(echo)
+async def no_such_host(link: Link) -> None:
     """A host name that does not resolve is a failure with nothing sent."""
-    async with opened(make) as transport:
-        request = Request("GET", "http://paymentsdk.invalid/", timeout=20.0, connect_timeout=10.0)
-        await failure(transport, request, sent=False)
+    request = Request("GET", "http://paymentsdk.invalid/", timeout=20.0, connect_timeout=10.0)
+    await failure(link.transport, request, sent=False)
 
 
-@case
-async def connecting_takes_too_long(make: MakeTransport) -> None:
+@served(echo)
+async def connecting_takes_too_long(link: Link) -> None:
     """A connection that is not made within ``connect_timeout`` is a failure with nothing sent."""
-    async with opened(make) as transport:
-        with unanswered_port() as port:
-            request = Request("GET", f"http://127.0.0.1:{port}/", timeout=10.0, connect_timeout=SHORT)
-            await failure(transport, request, sent=False)
+    with unanswered_port() as port:
+        request = Request("GET", f"http://127.0.0.1:{port}/", timeout=10.0, connect_timeout=_SHORT)
+        await failure(link.transport, request, sent=False)
 
 
-def _withheld() -> tuple[Script, asyncio.Event, asyncio.Event]:
-    """Return a server that sets the first event when a request is there, and responds none before the second is set."""
-    arrived, go_on = asyncio.Event(), asyncio.Event()
+def _withheld(go_on: asyncio.Event) -> Script:
+    """Return a script that responds to nothing before *go_on* is set."""
 
     async def script(peer: Peer) -> None:
         async for _ in peer.requests():
-            arrived.set()
             await go_on.wait()
             await peer.write(http())
 
-    return script, arrived, go_on
+    return script
+
+
+@contextlib.asynccontextmanager
+async def _in_flight(make: MakeTransport, script: Script) -> AsyncIterator[tuple[Link, asyncio.Task[Response]]]:
+    """Have a request on its way on a transport with one place, until it is over or cancelled."""
+    async with linked(make, script, limit=1) as link:
+        task = asyncio.ensure_future(link.send("/1", "POST", body=b"{}"))
+        await link.server.arrived.wait()
+        try:
+            yield link, task
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+async def _nothing_came_between(link: Link, first: asyncio.Task[Response], go_on: asyncio.Event) -> None:
+    """Let the request in flight have its response, and check that the next one to arrive is a new one."""
+    go_on.set()
+    await first
+    await link.send("/3")
+    arrived = [seen.target for seen in link.server.seen]
+    expect(arrived == ["/1", "/3"], f"{arrived} arrived")
 
 
 @case
 async def waiting_for_a_place_takes_too_long(make: MakeTransport) -> None:
     """A request that gets no place in the pool within ``connect_timeout`` is a failure with nothing sent."""
-    script, arrived, go_on = _withheld()
-    async with FaultServer(script) as server, opened(make, limit=1) as transport:
-        first = asyncio.ensure_future(send(transport, Request("GET", server.url("/1"))))
-        await arrived.wait()
-        try:
-            await failure(transport, Request("GET", server.url("/2"), timeout=10.0, connect_timeout=SHORT), sent=False)
-        finally:
-            go_on.set()
-            await first
-        await send(transport, Request("GET", server.url("/3")))
-        expect([seen.target for seen in server.seen] == ["/1", "/3"], f"{server.seen} arrived")
-
-
-@case
-async def a_response_may_take_longer_than_a_connection(make: MakeTransport) -> None:
-    """``connect_timeout`` bounds only the wait for a connection: a later response is still a response."""
-    within = 0.5
-
-    async def script(peer: Peer) -> None:
-        await peer.request()
-        await asyncio.sleep(within + SHORT)
-        await peer.write(http())
-
-    async with FaultServer(script) as server, opened(make) as transport:
-        await send(transport, Request("POST", server.url(), {}, b"{}", connect_timeout=within))
-        expect(len(server.seen) == 1, f"it went out {len(server.seen)} times")
-
-
-@case
-async def a_failure_gives_its_place_back(make: MakeTransport) -> None:
-    """In a pool of one connection, a request that fails in any way, sent or not, does not block the next one."""
-    responses = [b"", b"garbage\r\n\r\n", http(200, b"{", length=9), http(200, b"", length=10**9)]
-
-    async def ill(peer: Peer) -> None:
-        await peer.request()
-        await peer.write(responses.pop())
-
-    async with FaultServer(ill) as server, FaultServer(always(http())) as well, opened(make, limit=1) as transport:
-        with refused_port() as port:
-            failing = [
-                Request("GET", f"http://127.0.0.1:{port}/"),
-                Request("GET", well.url(), {"X-One": "1\r\nX-Two: 2"}),
-                *(Request("GET", server.url()) for _ in responses),
-            ]
-            for request in failing:
-                with contextlib.suppress(SendFailed):
-                    await send(transport, request)
-                await send(transport, Request("GET", well.url()))
-        expect(len(well.seen) == len(failing), f"{well.seen} arrived")
+    go_on = asyncio.Event()
+    async with _in_flight(make, _withheld(go_on)) as (link, first):
+        request = link.request("/2", timeout=10.0, connect_timeout=_SHORT)
+        await failure(link.transport, request, sent=False)
+        await _nothing_came_between(link, first, go_on)
 
 
 @case
 async def who_no_longer_waits_is_not_sent(make: MakeTransport) -> None:
     """A request that is cancelled while it waits for a place does not go out, and its place is not lost."""
-    script, arrived, go_on = _withheld()
-    async with FaultServer(script) as server, opened(make, limit=1) as transport:
-        first = asyncio.ensure_future(send(transport, Request("GET", server.url("/1"))))
-        await arrived.wait()
-        second = asyncio.ensure_future(send(transport, Request("POST", server.url("/2"), {}, b"{}")))
+    go_on = asyncio.Event()
+    async with _in_flight(make, _withheld(go_on)) as (link, first):
+        second = asyncio.ensure_future(link.send("/2", "POST", body=b"{}"))
         await turns()
         second.cancel()
         await asyncio.wait([second], timeout=1)
         expect(second.cancelled(), f"the task ended with {second!r}")
-        go_on.set()
-        await first
-        await send(transport, Request("GET", server.url("/3")))
-        expect([seen.target for seen in server.seen] == ["/1", "/3"], f"{server.seen} arrived")
+        await _nothing_came_between(link, first, go_on)
 
 
-async def _ends_in_time(make: MakeTransport, *, before: bytes, drip: bytes = b"") -> None:
-    """Let the caller's time run out after *before*, and see the connection given up and its place free again."""
+async def _slow(peer: Peer) -> None:
+    await peer.request()
+    await asyncio.sleep(0.5 + _SHORT)
+    await peer.write(http())
+
+
+@served(_slow)
+async def a_response_may_take_longer_than_a_connection(link: Link) -> None:
+    """``connect_timeout`` bounds only the wait for a connection: a later response is still a response."""
+    await link.send("/", "POST", body=b"{}", connect_timeout=0.5)
+    expect(len(link.server.seen) == 1, f"it went out {len(link.server.seen)} times")
+
+
+_ILL = {"/1": b"", "/2": b"garbage\r\n\r\n", "/3": http(200, b"{", length=9), "/4": http(200, b"", length=10**9)}
+
+
+async def _ill_or_well(peer: Peer) -> None:
+    async for seen in peer.requests():
+        await peer.write(_ILL.get(seen.target, http()))
+        if seen.target in _ILL:
+            return
+
+
+@served(_ill_or_well, limit=1)
+async def a_failure_gives_its_place_back(link: Link) -> None:
+    """In a pool of one connection, a request that fails in any way, sent or not, does not block the next one."""
+    with refused_port() as port:
+        failing = [
+            Request("GET", f"http://127.0.0.1:{port}/"),
+            link.request("/0", headers={"X-One": "1\r\nX-Two: 2"}),
+            *map(link.request, _ILL),
+        ]
+        for request in failing:
+            with contextlib.suppress(SendFailed):
+                await send(link.transport, request)
+            await link.receive("/well", b"{}")
+    expect(len(link.server.seen) == len(failing) + len(_ILL), f"{link.server.seen} arrived")
+
+
+# --- requests that are given up ---------------------------------------------------------------------------------------
+
+
+def _unending(before: bytes, drip: bytes) -> Script:
+    """Return a script that responds to `/ill` with *before*, and *drip* again and again, and to all else at once."""
 
     async def script(peer: Peer) -> None:
         async for seen in peer.requests():
@@ -249,71 +263,54 @@ async def _ends_in_time(make: MakeTransport, *, before: bytes, drip: bytes = b""
                 await peer.write(drip)
                 await turns()
             await peer.hung_up()
-            return
 
-    async with FaultServer(script) as server, opened(make, limit=1) as transport:
+    return script
+
+
+async def _end_in_time(make: MakeTransport, *, before: bytes, drip: bytes = b"") -> None:
+    """Let the caller's time run out after *before*, and see the connection given up and its place free again."""
+    async with linked(make, _unending(before, drip), limit=1) as link:
         loop = asyncio.get_running_loop()
         started = loop.time()
         try:
-            response = await send(transport, Request("GET", server.url("/ill"), timeout=SHORT, connect_timeout=10.0))
+            response = await link.send("/ill", timeout=_SHORT, connect_timeout=10.0)
         except TimeoutError:
             pass
         except SendFailed as error:  # A transport may keep the time as well.
             expect(error.sent, "it was sent")
         else:
             raise AssertionError(f"a response was expected not to come: {response!r}")
-        expect(loop.time() - started < SHORT + 1, f"it took {loop.time() - started:.1f} s to be cancelled")
-        await server.all_hung_up()
-        well = await send(transport, Request("GET", server.url("/well")))
-        expect(well.status == HTTPStatus.OK, "the next request failed")
-        *ill, last = server.seen
+        expect(loop.time() - started < _SHORT + 1, f"it took {loop.time() - started:.1f} s to be cancelled")
+        await link.server.all_hung_up()
+        await link.receive("/well", b"{}")
+        *ill, last = link.server.seen
         expect(all(one.connection != last.connection for one in ill), "the connection was used again")
 
 
 @case
 async def no_response_at_all(make: MakeTransport) -> None:
     """Cancelled while it waits for a response, a request ends at once and takes its connection with it."""
-    await _ends_in_time(make, before=b"")
+    await _end_in_time(make, before=b"")
 
 
 @case
 async def a_response_that_stops(make: MakeTransport) -> None:
     """Cancelled in the middle of a head or a body, a request ends at once and takes its connection with it."""
-    await _ends_in_time(make, before=b"HTTP/1.1 200 OK\r\nContent-")
-    await _ends_in_time(make, before=http(200, b'{"id"', length=100))
+    await _end_in_time(make, before=b"HTTP/1.1 200 OK\r\nContent-")
+    await _end_in_time(make, before=http(200, b'{"id"', length=100))
 
 
 @case
 async def a_response_that_drips(make: MakeTransport) -> None:
     """A response that arrives byte by byte without end does not outlive the caller's time."""
-    await _ends_in_time(make, before=http(200, b"", length=10**6), drip=b"x")
-    await _ends_in_time(make, before=b"HTTP/1.1 200 OK\r\nX-Long: ", drip=b"x")
-
-
-@contextlib.asynccontextmanager
-async def _in_flight(make: MakeTransport) -> AsyncIterator[tuple[FaultServer, Transport, asyncio.Task[Response]]]:
-    """Have a request on its way that is never answered, on a transport with one place."""
-    arrived = asyncio.Event()
-
-    async def script(peer: Peer) -> None:
-        await peer.request()
-        arrived.set()
-        await peer.hung_up()
-
-    async with FaultServer(script) as server, opened(make, limit=1) as transport:
-        task = asyncio.ensure_future(send(transport, Request("POST", server.url(), {}, b"{}")))
-        await arrived.wait()
-        try:
-            yield server, transport, task
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
+    await _end_in_time(make, before=http(200, b"", length=10**6), drip=b"x")
+    await _end_in_time(make, before=b"HTTP/1.1 200 OK\r\nX-Long: ", drip=b"x")
 
 
 @case
 async def cancellation_passes_through(make: MakeTransport) -> None:
     """A cancelled task sees its own cancellation, at once, and not an error."""
-    async with _in_flight(make) as (_, _, task):
+    async with _in_flight(make, once(then="wait")) as (_, task):
         task.cancel()
         await asyncio.wait([task], timeout=1)
         expect(task.cancelled(), f"the task ended with {task!r}")
@@ -322,35 +319,66 @@ async def cancellation_passes_through(make: MakeTransport) -> None:
 @case
 async def cancellation_takes_the_connection_along(make: MakeTransport) -> None:
     """The connection of a cancelled request is closed, long before the time of the request is over."""
-    async with _in_flight(make) as (server, _, task):
+    async with _in_flight(make, once(then="wait")) as (link, task):
         task.cancel()
-        await server.all_hung_up()
+        await link.server.all_hung_up()
+
+
+async def _in_its_time(peer: Peer) -> None:
+    async for seen in peer.requests():
+        await turns()
+        await peer.write(http(200, seen.target.encode()))
+
+
+@case
+async def cancelled_at_any_moment(make: MakeTransport) -> None:
+    """Wherever a request is cancelled, the cancellation comes out, and neither its place nor its response is left.
+
+    Its response would be the next one's.
+    """
+    for fresh in (False, True):
+        async with linked(make, _in_its_time, limit=1) as link:
+            for moment in range(_LONG):
+                ill = asyncio.ensure_future(link.send("/ill", fresh=fresh))
+                for _ in range(moment):
+                    await asyncio.sleep(0)
+                ill.cancel()
+                await asyncio.wait([ill], timeout=5)
+                expect(ill.done() and (ill.cancelled() or ill.exception() is None), f"it ended with {ill!r}")
+                await link.receive(f"/{moment}", b"/%d" % moment, timeout=5.0)
+
+
+# --- closing ----------------------------------------------------------------------------------------------------------
+
+
+def _unsent(error: BaseException | None) -> bool:
+    """Whether *error* is how a transport that is closed says that a request was not sent."""
+    return isinstance(error, ClientClosed) or (isinstance(error, SendFailed) and not error.sent)
 
 
 @case
 async def closing_twice_is_allowed(make: MakeTransport) -> None:
     """A transport can be closed before its first request, and more than once, and leaves no connection."""
     await make().aclose()
-    async with FaultServer(always(http())) as server, opened(make) as transport:
-        await send(transport, Request("GET", server.url()))
-        await transport.aclose()
-        await server.all_hung_up()
-        await transport.aclose()
+    async with linked(make, echo) as link:
+        await link.send()
+        await link.transport.aclose()
+        await link.server.all_hung_up()
+        await link.transport.aclose()
 
 
-@case
-async def a_closed_transport_says_so(make: MakeTransport) -> None:
+@served(echo)
+async def a_closed_transport_says_so(link: Link) -> None:
     """After it was closed, a transport sends nothing more and says so."""
-    async with FaultServer(always(http())) as server, opened(make) as transport:
-        await send(transport, Request("GET", server.url("/before")))
-        await transport.aclose()
-        try:
-            await send(transport, Request("GET", server.url("/after")))
-        except (SendFailed, ClientClosed) as error:
-            expect(unsent(error), "it was not sent")
-        else:
-            raise AssertionError("it was sent by a closed transport")
-        expect(len(server.seen) == 1, "it was sent by a closed transport")
+    await link.send("/before")
+    await link.transport.aclose()
+    try:
+        await link.send("/after")
+    except (SendFailed, ClientClosed) as error:
+        expect(_unsent(error), "it was not sent")
+    else:
+        raise AssertionError("it was sent by a closed transport")
+    expect(len(link.server.seen) == 1, "it was sent by a closed transport")
 
 
 @case
@@ -359,24 +387,78 @@ async def closing_cancels_nobody(make: MakeTransport) -> None:
 
     A CancelledError would silently end a task that nobody has cancelled.
     """
-    async with _in_flight(make) as (server, transport, flying):
-        waiting = asyncio.ensure_future(send(transport, Request("GET", server.url("/waiting"))))
+    async with _in_flight(make, once(then="wait")) as (link, flying):
+        waiting = asyncio.ensure_future(link.send("/waiting"))
         await turns()
-        await transport.aclose()
+        await link.transport.aclose()
         await asyncio.wait([flying, waiting])
         expect(not flying.cancelled(), "a request in flight was cancelled")
         error = flying.exception()
         expect(isinstance(error, SendFailed) and error.sent, f"a request in flight ended with {error!r}")
         expect(not waiting.cancelled(), "a waiting request was cancelled")
-        expect(unsent(waiting.exception()), f"a waiting request ended with {waiting.exception()!r}")
-        expect(len(server.seen) == 1, "a waiting request was sent")
+        expect(_unsent(waiting.exception()), f"a waiting request ended with {waiting.exception()!r}")
+        expect(len(link.server.seen) == 1, "a waiting request was sent")
 
 
 @case
 async def closing_takes_the_connections_along(make: MakeTransport) -> None:
     """When the transport is closed, the connection of a request in flight is closed, long before its time is over."""
-    async with _in_flight(make) as (server, transport, task):
-        await transport.aclose()
-        await server.all_hung_up()
+    async with _in_flight(make, once(then="wait")) as (link, task):
+        await link.transport.aclose()
+        await link.server.all_hung_up()
         await asyncio.wait([task])
         expect(task.exception() is not None, "it was answered")
+
+
+@served(echo)
+async def closing_ends_the_wait_for_a_connection(link: Link) -> None:
+    """A request that is being connected when the transport is closed ends soon, with nothing sent."""
+    with unanswered_port() as port:
+        request = Request("POST", f"http://127.0.0.1:{port}/", timeout=20.0, connect_timeout=15.0)
+        connecting = asyncio.ensure_future(send(link.transport, request))
+        try:
+            await turns()
+            await link.transport.aclose()
+            await asyncio.wait([connecting], timeout=3)
+            expect(connecting.done(), "it still waits for a connection")
+        finally:  # Also where the rule is cut off: nothing else ends that wait.
+            connecting.cancel()
+            await asyncio.wait([connecting])
+    expect(not connecting.cancelled(), "it was cancelled, though nobody has done that")
+    expect(_unsent(connecting.exception()), f"it ended with {connecting.exception()!r}")
+
+
+# --- many at once -----------------------------------------------------------------------------------------------------
+
+
+@case
+async def waiting_requests_are_served_in_turn(make: MakeTransport) -> None:
+    """Eight workers that share two connections, each one request after the other, get on equally well."""
+    served_to = [0] * _WORKERS
+    behind: list[int] = []
+    both = asyncio.Barrier(2)
+
+    async def script(peer: Peer) -> None:
+        async for _ in peer.requests():
+            with contextlib.suppress(asyncio.BrokenBarrierError):
+                await both.wait()  # In step, so that no connection is slower than the other.
+            await peer.write(http())
+
+    async with linked(make, script, limit=2) as link:
+
+        async def work(number: int) -> None:
+            for _ in range(_EACH):
+                await link.send()
+                served_to[number] += 1
+            behind.append(min(served_to))
+            await both.abort()  # The last requests have no other beside them.
+
+        await asyncio.gather(*map(work, range(_WORKERS)))
+    expect(behind[0] >= _EACH - 2, f"one had {behind[0]} responses when another had {_EACH}")
+
+
+@served(echo, limit=_CONNECTIONS)
+async def ten_thousand_at_once(link: Link) -> None:
+    """10,000 requests on 100 connections all get their own response, and there are never more connections."""
+    await asyncio.gather(*(link.receive(f"/{i}", b"/%d" % i) for i in range(_MANY)))
+    expect(link.server.opened <= _CONNECTIONS, f"they took {link.server.opened} connections")

@@ -1,21 +1,33 @@
-"""Responses that cannot be trusted: whatever arrives, the request has been sent."""
+"""Responses that cannot be trusted, and bytes of no request: whatever arrives, the request has been sent."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import gzip
+import socket
 import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from paymentsdk._operation.operation import KIB, MIB
 from paymentsdk.testing._expectation import expect
-from paymentsdk.testing._fault_server import FaultServer, Peer, Script, http, once
-from paymentsdk.testing.transport_conformance._case import MakeTransport, case, failure, may_fail, opened, send
-from paymentsdk.transports.base import Request, SendFailed, Transport
+from paymentsdk.testing._fault_server import Peer, Script, echo, http, once, replies, turns
+from paymentsdk.testing.transport_conformance._case import (
+    Link,
+    MakeTransport,
+    case,
+    failure,
+    linked,
+    may_fail,
+    served,
+)
+from paymentsdk.transports.base import DiscardingTransport, Response
 
-#: The head of a response in chunks.
-CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+_OK, _TWO = b"HTTP/1.1 200 OK\r\n", b"Content-Length: 2\r\n\r\n{}"
+_CHUNKED, _ONE_CHUNK = _OK + b"Transfer-Encoding: chunked\r\n\r\n", b"2\r\n{}\r\n0\r\n\r\n"
 
 
-def endless(head: bytes, piece: bytes) -> Script:
+def _endless(head: bytes, piece: bytes) -> Script:
     """Return a script that reads one request and writes *head* and then *piece*, until the client hangs up."""
 
     async def script(peer: Peer) -> None:
@@ -27,180 +39,345 @@ def endless(head: bytes, piece: bytes) -> Script:
     return script
 
 
-async def fails(make: MakeTransport, script: Script) -> SendFailed:
-    """Check that *script* makes a request fail as one that was sent once, and leaves no connection."""
-    async with FaultServer(script) as server, opened(make) as transport:
-        failed = await failure(transport, Request("GET", server.url(), timeout=5.0), sent=True)
-        expect(len(server.seen) == 1, f"the request was sent {len(server.seen)} times")
-        await server.all_hung_up()
-    return failed
+async def _fail(make: MakeTransport, *scripts: Script) -> None:
+    """Check that each of *scripts* makes a request fail as one that was sent once, and leaves no connection."""
+    for script in scripts:
+        async with linked(make, script) as link:
+            await failure(link.transport, link.request(timeout=5.0), sent=True)
+            expect(len(link.server.seen) == 1, f"the request was sent {len(link.server.seen)} times")
+            await link.server.all_hung_up()
 
 
 @case
 async def closed_before_the_response(make: MakeTransport) -> None:
     """A connection that ends in place of a response is a failure, sent once."""
-    await fails(make, once())
+    await _fail(make, once())
 
 
 @case
 async def reset_before_the_response(make: MakeTransport) -> None:
     """A connection that breaks in place of a response is a failure, sent once."""
-    await fails(make, once(then="reset"))
+    await _fail(make, once(then="reset"))
 
 
-@case
-async def reset_within_the_request(make: MakeTransport) -> None:
+async def _breaking(peer: Peer) -> None:
+    await peer.part(KIB)
+    peer.reset()
+
+
+@served(_breaking)
+async def reset_within_the_request(link: Link) -> None:
     """A request of which a part has arrived when its connection breaks counts as sent, and is sent once."""
-
-    async def script(peer: Peer) -> None:
-        await peer.part(KIB)
-        peer.reset()
-
     body = bytes(16 * MIB)  # More than the buffers between the two ends hold: it is the writing that fails.
-    async with FaultServer(script) as server, opened(make) as transport:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)  # Some clients warn of so large a body.
-            await failure(transport, Request("POST", server.url(), {}, body, timeout=5.0), sent=True)
-        expect(server.opened == 1, f"it took {server.opened} connections")
-        await server.all_hung_up()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # Some clients warn of so large a body.
+        await failure(link.transport, link.request("/", "POST", body=body, timeout=5.0), sent=True)
+    expect(link.server.opened == 1, f"it took {link.server.opened} connections")
+    await link.server.all_hung_up()
 
 
 @case
 async def cut_off_within_the_head(make: MakeTransport) -> None:
     """A head that ends in the middle, or breaks, is no response."""
-    head = b"HTTP/1.1 200 OK\r\nContent-Le"
-    await fails(make, once(head))
-    await fails(make, once(head, then="reset"))
+    head = _OK + b"Content-Le"
+    await _fail(make, once(head), once(head, then="reset"))
 
 
 @case
 async def cut_off_within_the_body(make: MakeTransport) -> None:
     """A body that is shorter than it said, or breaks, is no response."""
     short = http(200, b'{"id": "ORD1"', length=100)
-    await fails(make, once(short))
-    await fails(make, once(short, then="reset"))
+    await _fail(make, once(short), once(short, then="reset"))
 
 
 @case
 async def broken_off_without_a_length(make: MakeTransport) -> None:
     """A body without length or chunks ends with its connection; if the connection breaks instead, it is no response."""
     for head in (b"HTTP/1.1 200 OK", b"HTTP/1.1 400 Bad Request", b"HTTP/1.0 200 OK"):
-        for body in (b"", b'{"id": "ORD1"'):
-            await fails(make, once(head + b"\r\n\r\n" + body, then="reset"))
+        await _fail(make, *(once(head + b"\r\n\r\n" + body, then="reset") for body in (b"", b'{"id": "ORD1"')))
 
 
 @case
 async def cut_off_within_the_chunks(make: MakeTransport) -> None:
     """A body in chunks without its last one is no response, even if what came looks whole."""
-    await fails(make, once(CHUNKED + b"2\r\n{}\r\n"))
-    await fails(make, once(CHUNKED + b"ff\r\n{}"))
-    await fails(make, once(CHUNKED + b"2\r\n{}\r\n", then="reset"))
+    whole = _CHUNKED + b"2\r\n{}\r\n"
+    await _fail(make, once(whole), once(_CHUNKED + b"ff\r\n{}"), once(whole, then="reset"))
 
 
 @case
 async def garbage_is_no_response(make: MakeTransport) -> None:
     """Bytes that are not HTTP are no response; above all they are not the platform saying 400."""
-    for garbage in (
-        b"HTTP/1.1 abc OK\r\n\r\n",
-        b"\x16\x03\x01\x02\x00\x01\x00\xfc\r\n\r\n",
-        b'{"status": "created"}\r\n\r\n',
-    ):
-        await fails(make, once(garbage))
+    garbage = (b"HTTP/1.1 abc OK", b"\x16\x03\x01\x02\x00\x01\x00\xfc", b'{"status": "created"}')
+    await _fail(make, *(once(line + b"\r\n\r\n") for line in garbage))
 
 
 @case
 async def broken_chunks_are_no_response(make: MakeTransport) -> None:
     """A chunk whose size is not a number is no response."""
-    await fails(make, once(CHUNKED + b"zz\r\n{}\r\n0\r\n\r\n"))
+    await _fail(make, once(_CHUNKED + b"zz\r\n{}\r\n0\r\n\r\n"))
 
 
 @case
 async def chunks_that_break_on_the_way(make: MakeTransport) -> None:
     """A malformed chunk fails the request at once, although the head and the chunks before it were well-formed."""
-    await fails(make, once(CHUNKED, b"zz\r\n{}\r\n0\r\n\r\n", then="wait"))
-    await fails(make, once(CHUNKED + b"2\r\n{}\r\n", b"zz\r\n", then="wait"))
-    await fails(make, once(CHUNKED + b"2\r\n{}", b"XX0\r\n\r\n", then="wait"))
+    await _fail(make, once(_CHUNKED, b"zz\r\n{}\r\n0\r\n\r\n", then="wait"))
+    await _fail(make, once(_CHUNKED + b"2\r\n{}\r\n", b"zz\r\n", then="wait"))
+    await _fail(make, once(_CHUNKED + b"2\r\n{}", b"XX0\r\n\r\n", then="wait"))
 
 
 @case
 async def two_lengths_are_no_response(make: MakeTransport) -> None:
     """A response with two different lengths has no end that can be trusted."""
-    await fails(make, once(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 4\r\n\r\n{}{}"))
+    await _fail(make, once(_OK + b"Content-Length: 2\r\nContent-Length: 4\r\n\r\n{}{}"))
 
 
 @case
 async def another_protocol_is_no_response(make: MakeTransport) -> None:
     """A 101 that nobody asked for is no response, and its connection is not kept."""
-    await fails(make, once(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"))
+    await _fail(make, once(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"))
+
+
+# --- responses that are too large -------------------------------------------------------------------------------------
 
 
 @case
 async def a_head_without_end_is_not_taken_in(make: MakeTransport) -> None:
     """A head without end is given up, and does not fill the memory."""
-    await fails(make, endless(b"HTTP/1.1 200 OK\r\n", b"X-More: " + b"m" * 1000 + b"\r\n"))
-    await fails(make, endless(b"HTTP/1.1 200 OK\r\nX-Long: ", b"m" * KIB))
+    more = b"X-More: " + b"m" * 1000 + b"\r\n"
+    await _fail(make, _endless(_OK, more), _endless(_OK + b"X-Long: ", b"m" * KIB))
 
 
-async def limited(transport: Transport, server: FaultServer, most: int) -> SendFailed:
+async def _limit(link: Link, most: int) -> None:
     """Send a request whose response may have *most* bytes, and see it fail for good."""
-    request = Request("GET", server.url(), timeout=2.0, max_response=most)
-    failed = await failure(transport, request, sent=True)
+    failed = await failure(link.transport, link.request(timeout=2.0, max_response=most), sent=True)
     expect(failed.permanent, "a second attempt would fail the same way, so it is permanent")
-    return failed
 
 
-@case
-async def a_response_may_be_as_large_as_allowed(make: MakeTransport) -> None:
+_LARGE = b"x" * 300 * KIB
+
+
+@served(once(http(200, _LARGE)))
+async def a_response_may_be_as_large_as_allowed(link: Link) -> None:
     """A response of exactly ``max_response`` bytes comes back whole."""
-    body = b"x" * 300 * KIB
-    async with FaultServer(once(http(200, body))) as server, opened(make) as transport:
-        response = await send(transport, Request("GET", server.url(), max_response=len(body)))
-        expect(response.body == body, f"{len(response.body)} bytes came back")
+    await link.receive("/", _LARGE, max_response=len(_LARGE))
 
 
-@case
-async def chunks_above_the_limit_are_refused_at_once(make: MakeTransport) -> None:
+@served(once(_CHUNKED + b"3\r\nxxx\r\n0\r\n\r\n"))
+async def chunks_above_the_limit_are_refused_at_once(link: Link) -> None:
     """A body in chunks that comes along with its head is held to ``max_response`` as any other."""
-    chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nxxx\r\n0\r\n\r\n"
-    async with FaultServer(once(chunked)) as server, opened(make) as transport:
-        await limited(transport, server, 2)
-        response = await send(transport, Request("GET", server.url(), max_response=3))
-        expect(response.body == b"xxx", f"{response.body!r} came back, and 3 bytes were allowed")
+    await _limit(link, 2)
+    await link.receive("/", b"xxx", max_response=3)
 
 
-@case
-async def a_length_above_the_limit_is_refused_at_once(make: MakeTransport) -> None:
+@served(once(http(200, b"", length=KIB + 1), then="wait"))
+async def a_length_above_the_limit_is_refused_at_once(link: Link) -> None:
     """A response that says it is too large is rejected without waiting for its body."""
-    async with FaultServer(once(http(200, b"", length=KIB + 1), then="wait")) as server, opened(make) as transport:
-        await limited(transport, server, KIB)
-        await server.all_hung_up()
+    await _limit(link, KIB)
+    await link.server.all_hung_up()
 
 
 @case
 async def a_body_without_end_is_not_taken_in(make: MakeTransport) -> None:
     """A response without a length is given up once it is larger than allowed."""
     piece = b"x" * 64 * KIB
-    for head, data in (
-        (b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", piece),
-        (CHUNKED, b"%x\r\n%b\r\n" % (len(piece), piece)),
-    ):
-        async with FaultServer(endless(head, data)) as server, opened(make) as transport:
-            await limited(transport, server, MIB)
-            await server.all_hung_up()
+    closing = _endless(_OK + b"Connection: close\r\n\r\n", piece)
+    for script in (closing, _endless(_CHUNKED, b"%x\r\n%b\r\n" % (len(piece), piece))):
+        async with linked(make, script) as link:
+            await _limit(link, MIB)
+            await link.server.all_hung_up()
+
+
+async def _stay_packed(make: MakeTransport, body: bytes) -> None:
+    """Check that a response of the packed *body* comes back as it is, or fails."""
+    async with linked(make, once(http(200, body, "Content-Encoding: gzip"))) as link:
+        request = link.request(headers={"Accept-Encoding": "identity"}, timeout=5.0, max_response=MIB)
+        await may_fail(link.transport, request, body)
 
 
 @case
 async def nothing_is_unpacked(make: MakeTransport) -> None:
     """A compressed response that was not asked for is rejected, or comes back packed: it never fills the memory."""
-    bomb = gzip.compress(bytes(16 * MIB))
-    async with FaultServer(once(http(200, bomb, "Content-Encoding: gzip"))) as server, opened(make) as transport:
-        request = Request("GET", server.url(), {"Accept-Encoding": "identity"}, timeout=5.0, max_response=MIB)
-        await may_fail(transport, request, bomb)
+    await _stay_packed(make, gzip.compress(bytes(16 * MIB)))
 
 
 @case
 async def packed_and_cut_off_is_no_response(make: MakeTransport) -> None:
     """A compressed response that ends in the middle does not pass for a shorter one."""
-    body = gzip.compress(b'{"results": [' + b"1," * 10_000 + b"1]}")[:-40]
-    async with FaultServer(once(http(200, body, "Content-Encoding: gzip"))) as server, opened(make) as transport:
-        await may_fail(transport, Request("GET", server.url(), {"Accept-Encoding": "identity"}), body)
+    await _stay_packed(make, gzip.compress(b'{"results": [' + b"1," * 10_000 + b"1]}")[:-40])
+
+
+# --- malformed responses ----------------------------------------------------------------------------------------------
+
+#: Heads and bodies that break RFC 9112, by what is wrong with them.
+MALFORMED: dict[str, bytes] = {
+    "a_bare_line_feed": b"HTTP/1.1 200 OK\nContent-Length: 2\n\n{}",
+    "a_bare_line_feed_within_the_head": _OK + b"X-One: 1\n" + _TWO,
+    "a_bare_carriage_return": _OK + b"X-One: 1\rX-Two: 2\r\n" + _TWO,
+    "a_space_before_the_colon": _OK + b"Content-Length : 2\r\n\r\n{}",
+    "a_name_with_a_space": _OK + b"X One: 1\r\n" + _TWO,
+    "no_colon": _OK + b"Content-Length\r\n\r\n{}",
+    "no_name": _OK + b": 1\r\n" + _TWO,
+    "a_null_byte_in_a_value": _OK + b"X-One: 1\x002\r\n" + _TWO,
+    "a_status_below_100": b"HTTP/1.1 099 Odd\r\nContent-Length: 2\r\n\r\n{}",
+    "a_status_above_599": b"HTTP/1.1 600 Odd\r\nContent-Length: 2\r\n\r\n{}",
+    "a_status_of_two_digits": b"HTTP/1.1 20 OK\r\nContent-Length: 2\r\n\r\n{}",
+    "a_status_of_four_digits": b"HTTP/1.1 2000 OK\r\nContent-Length: 2\r\n\r\n{}",
+    "a_status_that_is_signed": b"HTTP/1.1 +20 OK\r\nContent-Length: 2\r\n\r\n{}",
+    "another_version": b"HTTP/3.7 200 OK\r\nContent-Length: 2\r\n\r\n{}",
+    "no_version": b"HTTP 200 OK\r\nContent-Length: 2\r\n\r\n{}",
+    "a_length_below_zero": _OK + b"Content-Length: -2\r\n\r\n{}",
+    "a_length_that_is_signed": _OK + b"Content-Length: +2\r\n\r\n{}",
+    "a_length_that_is_no_number": _OK + b"Content-Length: 0x2\r\n\r\n{}",
+    "a_length_with_a_space": _OK + b"Content-Length: 2 2\r\n\r\n{}",
+    "a_length_beyond_all_bounds": _OK + b"Content-Length: 18446744073709551618\r\n\r\n{}",
+    "no_length_in_its_field": _OK + b"Content-Length:\r\n\r\n{}",
+    "two_lengths_in_one_field": _OK + b"Content-Length: 2, 4\r\n\r\n{}{}",
+    "a_length_with_chunks": _OK + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n" + _ONE_CHUNK,
+    "chunks_with_a_length": _OK + b"Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n" + _ONE_CHUNK,
+    "a_chunk_below_zero": _CHUNKED + b"-2\r\n{}\r\n0\r\n\r\n",
+    "a_chunk_with_a_prefix": _CHUNKED + b"0x2\r\n{}\r\n0\r\n\r\n",
+    "a_chunk_without_a_size": _CHUNKED + b"\r\n{}\r\n0\r\n\r\n",
+    "a_chunk_that_is_too_long": _CHUNKED + b"2\r\n{} \r\n0\r\n\r\n",
+    "a_chunk_that_is_one_byte_short": _CHUNKED + b"3\r\n{}\r\n0\r\n\r\n",
+    "a_chunk_beyond_all_bounds": _CHUNKED + b"10000000000000002\r\n{}\r\n0\r\n\r\n",
+    "chunks_with_bare_line_feeds": _CHUNKED + b"2\n{}\n0\n\n",
+    "a_line_feed_behind_a_chunk_extension": _CHUNKED + b"2;a=b\n{}\r\n0\r\n\r\n",
+    "a_line_feed_behind_the_last_chunk": _CHUNKED + b"2\r\n{}\r\n0\n\r\n",
+    "a_line_feed_behind_a_trailer": _CHUNKED + b"2\r\n{}\r\n0\r\nX-One: 1\n\r\n",
+    "a_line_feed_behind_a_chunk": _CHUNKED + b"2\r\n{}\n0\r\n\r\n",
+    "a_control_character_in_a_chunk_extension": _CHUNKED + b"2;a\x01b\r\n{}\r\n0\r\n\r\n",
+    "a_transfer_coding_that_nobody_knows": _OK + b"Transfer-Encoding: chunke\r\nConnection: close\r\n\r\n" + _ONE_CHUNK,
+    "no_transfer_coding_in_its_field": _OK + b"Transfer-Encoding:\r\nConnection: close\r\n\r\n" + _ONE_CHUNK,
+    "two_transfer_codings": _OK + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n" + _ONE_CHUNK,
+    "a_control_character_in_a_value": _OK + b"X-One: 1\x012\r\n" + _TWO,
+    "a_control_character_in_the_reason": b"HTTP/1.1 200 O\x01K\r\nContent-Length: 2\r\n\r\n{}",
+    "a_folded_field": _OK + b"X-One: 1\r\n 2\r\n" + _TWO,
+    "a_field_folded_by_a_carriage_return": _OK + b"X-One:\r 2\r\n" + _TWO,
+}
+
+#: What follows a complete response, by what it is.
+SURPLUS: dict[str, bytes] = {
+    "garbage": b"garbage",
+    "the_beginning_of_a_response": b"HTTP/1.1 200",
+    "a_second_response": http(200, b"stray"),
+    "two_more_responses": http(200, b"stray") * 2,
+}
+
+
+async def _close(make: MakeTransport, first: bytes, expected: bytes, status: int = 200) -> None:
+    """Check that *first* comes back as *status* with the body *expected*, and that its connection is not used again."""
+    async with linked(make, replies({"/first": first})) as link:
+        await link.receive("/first", expected, status=status, timeout=5.0)
+        await link.receive("/second", b"/second", "POST", timeout=5.0)
+        expect(link.server.seen[1].connection == 1, "the connection was used again")
+
+
+def _add(name: str, rule: str, check: Callable[..., Awaitable[None]], *given: object) -> None:
+    """Add a rule that calls *check* with what is *given*."""
+
+    async def run(make: MakeTransport) -> None:
+        await check(make, *given)
+
+    run.__name__, run.__doc__ = name, rule
+    case(run)
+
+
+for _name, _data in MALFORMED.items():
+    _rule = f"A response with {_name.replace('_', ' ')} is malformed: a failure, sent once."
+    _add(f"{_name}_is_no_response", _rule, _fail, once(_data))
+for _name, _data in SURPLUS.items():
+    _rule = f"A complete response with {_name.replace('_', ' ')} behind it comes back; its connection is closed."
+    _add(f"surplus_bytes_end_the_connection_{_name}", _rule, _close, http() + _data, b"{}")
+
+
+@case
+async def a_body_where_there_is_none(make: MakeTransport) -> None:
+    """A 204 or a 304 has no body: bytes behind it are surplus. It comes back empty, and its connection is closed."""
+    for status in (204, 304):
+        await _close(make, b"HTTP/1.1 %d Empty\r\n\r\n{}" % status, b"", status)
+        await _close(make, http(status, b"{}"), b"", status)
+
+
+# --- bytes that belong to no request ----------------------------------------------------------------------------------
+
+_STRAY = http(200, b"stray")
+
+
+@contextlib.asynccontextmanager
+async def _idle(make: MakeTransport) -> AsyncIterator[tuple[Link, socket.socket]]:
+    """Have an idle connection, and yield the server's end of it, past the event loop."""
+    async with linked(make, echo) as link:
+        await link.receive("/first", b"/first")
+        with link.server.peers[0].socket() as end:
+            yield link, end
+
+
+@case
+async def bytes_on_an_idle_connection_end_it(make: MakeTransport) -> None:
+    """However little arrives on an idle connection, the connection carries no further request."""
+    for early in (b"H", b"\r\n", b"HTTP/1.1 100 Continue\r\n", _STRAY[:-1], _STRAY, _STRAY * 2):
+        async with _idle(make) as (link, end):
+            end.sendall(early)
+            await asyncio.sleep(0.05)  # What comes to nobody has come by then.
+            await link.receive("/second", b"/second", "POST", timeout=5.0)
+            expect(link.server.seen[1].connection == 1, f"the connection was used again after {early!r}")
+
+
+@case
+async def bytes_that_nobody_has_read_yet(make: MakeTransport) -> None:
+    """Bytes that wait in the system as a request goes out, or the end, are seen: it takes another connection."""
+    async with _idle(make) as (link, end):
+        end.sendall(_STRAY)
+        await link.receive("/second", b"/second", "POST", timeout=5.0)
+    async with _idle(make) as (link, end):
+        end.shutdown(socket.SHUT_WR)
+        await link.receive("/second", b"/second", "POST", timeout=5.0)
+
+
+@served(replies({"/first": _STRAY + http(200, b"/first")}))
+async def a_stray_response_during_a_request(link: Link) -> None:
+    """One that comes before the response passes for it. The response then is surplus, and no later request takes it."""
+    await may_fail(link.transport, link.request("/first", timeout=5.0), b"stray")
+    for target in ("/second", "/third"):
+        await link.receive(target, target.encode(), timeout=5.0)
+
+
+# --- discard ----------------------------------------------------------------------------------------------------------
+
+
+def _discard(link: Link, response: Response) -> bool:
+    """Discard *response*, if the transport can."""
+    if not isinstance(link.transport, DiscardingTransport):
+        return False
+    link.transport.discard(response)
+    return True
+
+
+@served(echo, limit=1)
+async def a_discarded_connection_takes_no_request(link: Link) -> None:
+    """After `discard(response)`, if the transport has it, no request starts on the connection of *response*.
+
+    That holds when the connection is idle, and when the next request has already been waiting for it.
+    """
+    if not _discard(link, await link.send("/first")):
+        return
+    await link.send("/second")
+    expect(link.server.seen[1].connection == 1, "the next request went out on the discarded connection")
+
+    async def first() -> None:
+        _discard(link, await link.send("/first"))
+
+    await asyncio.gather(first(), *(link.send("/third") for _ in range(3)))
+    expect(link.server.seen[-1].connection > 1, "the requests that waited went out on the discarded connection")
+
+
+@served(echo)
+async def discarding_is_harmless(link: Link) -> None:
+    """A connection may be discarded twice, after it is gone, and after the transport was closed."""
+    response = await link.send()
+    for _ in range(2):
+        _discard(link, response)
+        await turns()
+    await link.send()
+    await link.transport.aclose()
+    _discard(link, response)
