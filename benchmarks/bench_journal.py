@@ -150,7 +150,7 @@ def on_sqlite(in_flight: int, calls: int) -> Mapping[str, float]:
 
 async def _asyncpg_by_hand(server: postgres.Server, batches: Iterable[Sequence[Values]], calls: int) -> float:
     """Return the CPU time per call of what a journal wrote, by asyncpg alone, in microseconds."""
-    connection = await _postgres.Postgres(await server.new(), timeout=30.0).connect(journal_postgres.prepare)
+    connection = await _postgres.Postgres(await server.new(), 30.0).connect(journal_postgres.TABLE)
     cpu = time.process_time()
     for rows in batches:
         if len(rows[0]) == _SETTLED:
@@ -165,12 +165,17 @@ async def _asyncpg_by_hand(server: postgres.Server, batches: Iterable[Sequence[V
 
 def on_postgres(server: postgres.Server, in_flight: int, calls: int) -> Mapping[str, float]:
     """Make so many calls, so many at a time, on a table of their own."""
-    steps, run, in_order, sent = list[None](), _postgres.Line.run, journal_postgres.in_order, list[Sequence[Values]]()
+    steps, run, in_order, sent = (
+        list[None](),
+        _postgres.Lane.attempt,
+        journal_postgres.in_order,
+        list[Sequence[Values]](),
+    )
 
     async def measured() -> Mapping[str, float]:
         return await _calls(PostgresJournal(await server.new()), in_flight, calls, steps)
 
-    with patch.object(_postgres.Line, "run", lambda *work: (steps.append(None), run(*work))[1]):
+    with patch.object(_postgres.Lane, "attempt", lambda *work: (steps.append(None), run(*work))[1]):
         found = asyncio.run(measured())
     with patch.object(journal_postgres, "in_order", lambda rows: sent.append(rows) or in_order(rows)):
         asyncio.run(measured())

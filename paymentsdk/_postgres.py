@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from importlib import import_module
 from typing import Generic, Protocol, TypeAlias, TypeGuard, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from paymentsdk._secrets import masked
 from paymentsdk._validate import check_seconds
@@ -74,45 +74,74 @@ class Connection(Protocol):
         """Close it at once."""
         ...
 
-    def is_closed(self) -> bool:
-        """Whether it was closed, by whomever."""
-        ...
+
+class ForeignTableError(Exception):
+    """A table is another program's, or of another version of this one: it stays so on every connection."""
 
 
-class Postgres:
+class Table(Struct, frozen=True):
+    """A table of this package."""
+
+    name: str
+    version: str
+    """What its comment says: whose it is, and of which version."""
+    statements: tuple[str, ...]
+    """Make it."""
+    is_durable: bool = True
+    """Whether a commit has to be on the disk."""
+
+    async def prepare(self, connection: Connection) -> None:
+        """Make it unless it is there.
+
+        Raises:
+            ForeignTableError: It cannot be used.
+        """
+        comment = "SELECT coalesce(obj_description(to_regclass($1), 'pg_class'), '') WHERE to_regclass($1) IS NOT NULL"
+        found = await connection.fetchval(comment, self.name)
+        if found != self.version:
+            # Two that create it at once would collide in the catalog, and who looks on can see a table without its
+            # comment. The lock comes before the transaction: inside of one, a server does not see what another has
+            # just created.
+            await connection.execute("SELECT pg_advisory_lock(hashtext($1))", self.name)
+            async with connection.transaction():
+                if (found := await connection.fetchval(comment, self.name)) is None:
+                    for statement in (*self.statements, f"COMMENT ON TABLE {self.name} IS '{self.version}'"):
+                        await connection.execute(statement)
+                    found = self.version
+            await connection.execute("SELECT pg_advisory_unlock(hashtext($1))", self.name)
+        if found != self.version:
+            whose = found or "of another program"
+            raise ForeignTableError(f"the table {self.name} is {whose!r}, not {self.version!r}")
+
+
+class Postgres(Struct, frozen=True):
     """Where a server is, and how to connect to it.
-
-    Args:
-        dsn: ``postgresql://user:password@host:port/database``. It is never shown.
-        timeout: Seconds that a piece of work may take, with all new connections that it needs.
 
     Raises:
         RequestInvalid: *dsn* is no address of PostgreSQL, or *timeout* is not above 0 and at most a day.
     """
 
-    def __init__(self, dsn: str, *, timeout: float) -> None:
-        if not is_dsn(dsn):
+    dsn: str
+    """``postgresql://user:password@host:port/database``. It is never shown."""
+    timeout: float
+    """Seconds that a piece of work may take, with all new connections that it needs."""
+
+    def __post_init__(self) -> None:
+        if not is_dsn(self.dsn):
             raise RequestInvalid("dsn", "must be postgresql://user:password@host:port/database")
-        self._dsn = masked(dsn)
-        self.timeout: float = float(check_seconds("timeout", timeout))
+        structs.force_setattr(self, "dsn", masked(self.dsn))
+        structs.force_setattr(self, "timeout", float(check_seconds("timeout", self.timeout)))
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Postgres) and (self._dsn, self.timeout) == (other._dsn, other.timeout)
-
-    def __hash__(self) -> int:
-        return hash((self._dsn, self.timeout))
-
-    async def connect(
-        self, prepare: Callable[[Connection], Awaitable[None]], *, longest: float | None = None
-    ) -> Connection:
-        """Return a new connection that *prepare* has prepared, and on which a commit is on the disk.
+    async def connect(self, table: Table, *, longest: float | None = None) -> Connection:
+        """Return a new connection on which *table* can be used.
 
         Args:
-            prepare: Looks at it.
+            table: It is made if it is missing.
             longest: Seconds that a statement may take; by default those of a piece of work.
 
         Raises:
             ImportError: asyncpg is not installed; the message says how to get it.
+            ForeignTableError: The table is another program's.
         """
         try:
             library = import_module("asyncpg")
@@ -121,80 +150,19 @@ class Postgres:
         connect: Callable[..., Awaitable[Connection]] = library.connect
         # `str`: the library hands it to the parser of the standard library.
         name = {"application_name": "paymentsdk"}
-        connection = await connect(str.__str__(self._dsn), timeout=self.timeout, server_settings=name)
+        connection = await connect(str.__str__(self.dsn), timeout=self.timeout, server_settings=name)
         settings = _SETTINGS | {"statement_timeout": f"{1000 * ((longest or self.timeout) + _GRACE):.0f}"}
         try:
             # Not as the connection is made: PgBouncer rejects there what it does not know.
             chosen = (f"set_config('{name}', '{value}', false)" for name, value in settings.items())
-            if await connection.fetchval(f"SELECT current_setting('synchronous_commit'), {', '.join(chosen)}") == "off":
-                await connection.execute("SET synchronous_commit = on")
-            await prepare(connection)
+            commit = await connection.fetchval(f"SELECT current_setting('synchronous_commit'), {', '.join(chosen)}")
+            if not table.is_durable or commit == "off":
+                await connection.execute(f"SET synchronous_commit = {'on' if table.is_durable else 'off'}")
+            await table.prepare(connection)
         except BaseException:
             connection.terminate()
             raise
         return connection
-
-
-class Line:
-    """One connection, made when it is needed, and anew when it was lost. One piece of work has it at a time.
-
-    Args:
-        server: Where to connect to.
-        prepare: Looks at a new connection before it is used.
-    """
-
-    def __init__(self, server: Postgres, prepare: Callable[[Connection], Awaitable[None]]) -> None:
-        self._server = server
-        self._prepare = prepare
-        self._connection: Connection | None = None
-
-    @property
-    def timeout(self) -> float:
-        """Seconds that a piece of work may take."""
-        return self._server.timeout
-
-    async def run(self, work: Callable[[Connection], Awaitable[T]], end: float) -> T:
-        """Return what *work* returns, until *end*, by the clock of the loop.
-
-        It is done again after a connection was lost, whatever it has committed.
-        """
-        loop, first = asyncio.get_running_loop(), None
-        if loop.time() >= end:
-            raise TimeoutError  # The connection, which others may have been using all the time, is left alone.
-        while True:
-            try:
-                async with asyncio.timeout_at(end):
-                    if self._connection is None:
-                        self._connection = await self._server.connect(self._prepare)
-                    return await work(self._connection)
-            except BaseException as error:
-                if not isinstance(error, Exception) or is_error(error):
-                    self.drop()
-                if not is_passing(error):
-                    raise
-                # In the end only the time runs out; what came first says why.
-                first = first or error
-            if loop.time() + _PAUSE >= end:
-                raise first
-            await asyncio.sleep(_PAUSE)
-
-    async def aclose(self) -> None:
-        """Close the connection."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            try:
-                async with asyncio.timeout(self._server.timeout):
-                    await connection.close()
-            except BaseException as error:
-                connection.terminate()  # Nothing is under way on it.
-                if not isinstance(error, Exception):
-                    raise
-
-    def drop(self) -> None:
-        """Close the connection at once."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.terminate()
 
 
 class _Job(Struct, Generic[A, B], eq=False):
@@ -207,10 +175,11 @@ class _Job(Struct, Generic[A, B], eq=False):
 
 
 class Lane(Generic[A, B]):
-    """What waits for one connection: it is done together.
+    """A connection, and what waits for it: it is done together. It is made when it is needed, and anew after a loss.
 
     Args:
-        line: The connection.
+        server: Where to connect to.
+        table: What is used there.
         run: Does a number of items at once, and returns one result for each, or its own error. After a connection was
             lost it is called again, with what it may have done already.
         unavailable: Makes the error of work that the database could not do.
@@ -220,22 +189,24 @@ class Lane(Generic[A, B]):
 
     def __init__(
         self,
-        line: Line,
+        server: Postgres,
+        table: Table,
         run: Callable[[Connection, Sequence[A]], Awaitable[Sequence[B | Exception]]],
         unavailable: Callable[[str], Exception],
         *,
         most: int = 1000,
         idle: float | None = None,
     ) -> None:
-        self._idle = idle
-        self._line = line
-        self._timeout = line.timeout
+        self._server = server
+        self._table = table
         self._run = run
         self._unavailable = unavailable
         self._most = most
+        self._idle = idle
+        self._connection: Connection | None = None
         self._waiting: list[_Job[A, B]] = []
         self._failed: Exception | None = None
-        """Why the work before could not be done: what has no time left was not even tried."""
+        """Why the work before could not be done: in the end only the time runs out; what came first says why."""
         self._task: asyncio.Task[None] | None = None
         self._rest: asyncio.TimerHandle | None = None
 
@@ -243,7 +214,7 @@ class Lane(Generic[A, B]):
         """Return what gets the result of *item*, which is done also if nobody waits for it any more."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[B] = loop.create_future()
-        self._waiting.append(_Job(item, future, loop.time() + self._timeout))
+        self._waiting.append(_Job(item, future, loop.time() + self._server.timeout))
         if self._task is None:
             self._stir()
             self._task = asyncio.create_task(self._work())
@@ -254,13 +225,27 @@ class Lane(Generic[A, B]):
         if self._task is not None:
             await asyncio.wait((self._task,))
         self._stir()
-        await self._line.aclose()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                async with asyncio.timeout(self._server.timeout):
+                    await connection.close()
+            except BaseException as error:
+                connection.terminate()  # Nothing is under way on it.
+                if not isinstance(error, Exception):
+                    raise
 
     def _stir(self) -> None:
         """Keep the connection, however long it has been idle."""
         if self._rest is not None:
             self._rest.cancel()
             self._rest = None
+
+    def _drop(self) -> None:
+        """Close the connection at once."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
 
     async def _work(self) -> None:
         try:
@@ -270,38 +255,63 @@ class Lane(Generic[A, B]):
         finally:
             self._task = None
             if self._idle is not None:
-                self._rest = asyncio.get_running_loop().call_later(self._idle, self._line.drop)
+                self._rest = asyncio.get_running_loop().call_later(self._idle, self._drop)
 
     async def _together(self, jobs: Sequence[_Job[A, B]]) -> None:
-        items = [job.item for job in jobs]
+        """Do *jobs*; those that may succeed on a new connection, and have time left, wait for their turn once more."""
+        again: Sequence[_Job[A, B]] = ()
         try:
-            results = await self._line.run(lambda connection: self._run(connection, items), jobs[0].end)
+            results = await self.attempt([job.item for job in jobs], jobs[0].end)
         except Exception as error:  # noqa: BLE001 - it belongs to those who wait
             failure = error
         else:
             self._failed = None
             for job, result in zip(jobs, results, strict=True):
-                if job.future.done():
-                    continue
-                if isinstance(result, Exception):
-                    job.future.set_exception(result)
-                else:
-                    job.future.set_result(result)
+                _tell(job, result)
             return
         if is_passing(failure):
             failure = self._failed = (self._failed if isinstance(failure, TimeoutError) else None) or failure
             soon = asyncio.get_running_loop().time() + _PAUSE
-            self._waiting = [*(job for job in jobs if job.end > soon), *self._waiting]
-            jobs = [job for job in jobs if job.end <= soon]
-        if is_of_values(failure) and len(jobs) > 1:
+            again, jobs = [job for job in jobs if job.end > soon], [job for job in jobs if job.end <= soon]
+            self._waiting[:0] = again
+        elif is_of_values(failure) and len(jobs) > 1:
             # Of one of them: the others have not failed.
             for job in jobs:
                 await self._together([job])
             return
         for job in jobs:
-            if not job.future.done():
-                # Each its own, outside of the handler: the library's error has values in its frames.
-                job.future.set_exception(self._unavailable(reason_of(failure)) if is_error(failure) else failure)
+            # Each its own, outside of the handler: the library's error has values in its frames.
+            _tell(job, self._unavailable(reason_of(failure)) if is_error(failure) else failure)
+        if again:
+            await asyncio.sleep(_PAUSE)
+
+    async def attempt(self, items: Sequence[A], end: float) -> Sequence[B | Exception]:
+        """Do *items* until *end*, by the clock of the loop."""
+        if asyncio.get_running_loop().time() >= end:
+            raise TimeoutError  # The connection, which others may have been using all the time, is left alone.
+        try:
+            async with asyncio.timeout_at(end):
+                if self._connection is None:
+                    self._connection = await self._server.connect(self._table)
+                return await self._run(self._connection, items)
+        except BaseException as error:
+            if not isinstance(error, Exception) or is_error(error):
+                self._drop()
+            raise
+
+
+def _tell(job: _Job[A, B], result: B | Exception) -> None:
+    if job.future.done():
+        return
+    if isinstance(result, Exception):
+        job.future.set_exception(result)
+    else:
+        job.future.set_result(result)
+
+
+async def do_each(connection: Connection, works: Sequence[Callable[[Connection], Awaitable[T]]]) -> list[T]:
+    """Do *works*, one after the other."""
+    return [await work(connection) for work in works]
 
 
 def reason_of(error: Exception) -> str:
@@ -322,8 +332,6 @@ def is_dsn(text: object) -> TypeGuard[str]:
 
 def is_passing(error: BaseException) -> bool:
     """Whether the same may succeed on a new connection; what was committed before *error* is not known."""
-    if isinstance(error, ForeignTableError):
-        return False
     if isinstance(error, OSError | TimeoutError | asyncio.IncompleteReadError):
         return True
     state = _state(error)
@@ -337,33 +345,10 @@ def is_of_values(error: BaseException) -> bool:
 
 def is_error(error: BaseException) -> bool:
     """Whether *error* comes of the database."""
-    return is_passing(error) or bool(_state(error)) or isinstance(error, ImportError)
+    return is_passing(error) or bool(_state(error)) or isinstance(error, ImportError | ForeignTableError)
 
 
 def _state(error: BaseException) -> str:
     """Return the SQLSTATE of an error of asyncpg; it is of no class that can be named without importing it."""
     state = getattr(error, "sqlstate", None)
     return state if isinstance(state, str) else ""
-
-
-class ForeignTableError(ConnectionError):
-    """A table is another program's, or of another version of this one: it stays so on every connection."""
-
-
-async def schema(connection: Connection, table: str, version: str, *statements: str) -> str | None:
-    """Make *table* by *statements* unless it is there; return why it cannot be used, or ``None``.
-
-    Its comment says whose it is, and of which *version*.
-    """
-    comment = "SELECT coalesce(obj_description(to_regclass($1), 'pg_class'), '') WHERE to_regclass($1) IS NOT NULL"
-    if (found := await connection.fetchval(comment, table)) != version:
-        # Two that create it at once would collide in the catalog, and who looks on can see a table without its comment.
-        # The lock comes before the transaction: inside of one, a server does not see what another has just created.
-        await connection.execute("SELECT pg_advisory_lock(hashtext($1))", table)
-        async with connection.transaction():
-            if (found := await connection.fetchval(comment, table)) is None:
-                for statement in (*statements, f"COMMENT ON TABLE {table} IS '{version}'"):
-                    await connection.execute(statement)
-                found = version
-        await connection.execute("SELECT pg_advisory_unlock(hashtext($1))", table)
-    return None if found == version else f"the table {table} is {found or 'of another program'!r}, not {version!r}"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from hashlib import sha256
 from pathlib import Path
-from typing import Protocol, TypeAlias, TypeVar, cast
+from typing import TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -21,17 +22,7 @@ from paymentsdk._auth.token_store import (
     file_lock,
     fingerprint,
 )
-from paymentsdk._postgres import (
-    Connection,
-    ForeignTableError,
-    Lane,
-    Line,
-    Postgres,
-    is_error,
-    is_passing,
-    reason_of,
-    schema,
-)
+from paymentsdk._postgres import Connection, Lane, Postgres, Table, do_each, is_error, reason_of
 from paymentsdk._private_file import make_private
 from paymentsdk._secrets import masked
 from paymentsdk._validate import Seal, check_seals
@@ -52,44 +43,45 @@ _BEGIN = (
 )
 _END = "UPDATE paymentsdk_token SET refresh_began = NULL, refresh_of = NULL WHERE name = $1"
 _UNFINISHED = "SELECT refresh_began FROM paymentsdk_token WHERE name = $1 AND refresh_of = $2"
+#: Of this table: another schema has sellers of its own.
+_LOCK = "SELECT pg_advisory_lock(hashtextextended($1, 'paymentsdk_token'::regclass::oid::int8))"
+#: With the types of bytes and of seconds.
+_CREATE = "paymentsdk_token (name text PRIMARY KEY, pair {}, refresh_began {}, refresh_of text)"
+_TABLE = Table("paymentsdk_token", "paymentsdk tokens 1", (f"CREATE TABLE {_CREATE.format('bytea', 'float8')}",))
 #: Seconds to wait for another process that writes.
 _BUSY = 5.0
 #: Refreshes of one process that hold a connection to PostgreSQL at once: a server has a hundred, as a rule.
 _MOST_LOCKS = 8
-#: Statements that share the seconds of one.
-_MOST_STATEMENTS = 50
 #: Seconds after which a connection to PostgreSQL is closed that nobody uses: a pair lives for months.
 IDLE = 10.0
 
 
-class _Table(Protocol):
-    """The database: runs one statement, durable when it returns, and holds the lock of a name."""
-
-    async def run(self, statement: str, *values: object) -> Sequence[Row]: ...
-
-    def lock(self, name: str) -> AbstractAsyncContextManager[None]: ...
-
-
-class _DatabaseTokenStore:
+class _DatabaseTokenStore(ABC):
     """One row of a table of pairs."""
 
-    __slots__ = ("_name", "_seal", "_table", "_unseal")
+    __slots__ = ("_name", "_seal", "_unseal")
 
-    def __init__(self, table: _Table, name: str, seal: Seal | None, unseal: Seal | None) -> None:
+    def __init__(self, name: str, seal: Seal | None, unseal: Seal | None) -> None:
         if not isinstance(name, str) or not name or "\0" in name:
             raise RequestInvalid("name", "must be a string that is not empty")
         check_seals(seal, unseal)
-        self._table = table
         self._name = name
         self._seal = seal
         self._unseal = unseal
+
+    @abstractmethod
+    async def _run(self, statement: str, *values: object) -> Sequence[Row]:
+        """Run one statement, durable when it returns."""
+
+    @abstractmethod
+    def _lock(self) -> AbstractAsyncContextManager[None]: ...
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(name={getattr(self, '_name', None)!r})"
 
     async def load(self) -> TokenPair | None:
         """See `TokenStore.load`."""
-        rows = await self._table.run(_LOAD, self._name)
+        rows = await self._run(_LOAD, self._name)
         if not rows or rows[0][0] is None:
             return None
         content = masked(cast("bytes", rows[0][0]))
@@ -100,7 +92,7 @@ class _DatabaseTokenStore:
         pair = masked(pair)
         check_pair(pair)
         content = masked(msgspec.json.encode(pair))
-        await self._table.run(_SAVE, self._name, content if self._seal is None else self._seal(content))
+        await self._run(_SAVE, self._name, content if self._seal is None else self._seal(content))
 
     def lock(self) -> AbstractAsyncContextManager[None]:
         """See `LockingTokenStore.lock`. A process that dies releases its lock.
@@ -108,19 +100,19 @@ class _DatabaseTokenStore:
         Raises:
             TimeoutError: Another process has held it for two minutes.
         """
-        return self._table.lock(self._name)
+        return self._lock()
 
     async def begin_refresh(self, pair: TokenPair, now: float) -> None:
         """See `MarkingTokenStore.begin_refresh`."""
-        await self._table.run(_BEGIN, self._name, now, fingerprint(pair))
+        await self._run(_BEGIN, self._name, now, fingerprint(pair))
 
     async def end_refresh(self) -> None:
         """See `MarkingTokenStore.end_refresh`."""
-        await self._table.run(_END, self._name)
+        await self._run(_END, self._name)
 
     async def unfinished_refresh(self, pair: TokenPair) -> float | None:
         """See `MarkingTokenStore.unfinished_refresh`."""
-        rows = await self._table.run(_UNFINISHED, self._name, fingerprint(pair))
+        rows = await self._run(_UNFINISHED, self._name, fingerprint(pair))
         return cast("float", rows[0][0]) if rows else None
 
 
@@ -141,50 +133,39 @@ class SQLiteTokenStore(_DatabaseTokenStore):
         RequestInvalid: *name* is empty or no text.
     """
 
-    __slots__ = ()
+    __slots__ = ("_path",)
 
     def __init__(
         self, path: str | os.PathLike[str], name: str, *, seal: Seal | None = None, unseal: Seal | None = None
     ) -> None:
-        super().__init__(_File(Path(path).absolute()), name, seal, unseal)
+        super().__init__(name, seal, unseal)
+        self._path = Path(path).absolute()
 
-
-class _File:
-    """A file of SQLite. Each statement opens it: a connection must not outlive a fork."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    async def run(self, statement: str, *values: object) -> Sequence[Row]:
+    async def _run(self, statement: str, *values: object) -> Sequence[Row]:
         # Named as the statements name them, from 1 on.
         given = {str(place): value for place, value in enumerate(values, 1)}
-        return await asyncio.to_thread(self._run, statement, given)
+        return await asyncio.to_thread(self._execute, statement, given)
 
-    @asynccontextmanager
-    async def lock(self, name: str) -> AsyncIterator[None]:
-        folder = self._path.with_name(f"{self._path.name}-locks")
-        folder.mkdir(mode=0o700, exist_ok=True)
-        async with file_lock(str(folder / sha256(name.encode()).hexdigest()[:32])):
-            yield
-
-    def _run(self, statement: str, values: dict[str, object]) -> Sequence[Row]:
+    def _execute(self, statement: str, values: dict[str, object]) -> Sequence[Row]:
+        """Open the file, and run a statement: a connection must not outlive a fork."""
         try:
-            return self._run_unnamed(statement, values)
+            make_private(self._path)
+            with closing(sqlite3.connect(self._path, timeout=_BUSY, isolation_level=None)) as database:
+                database.execute("PRAGMA synchronous = FULL")
+                database.execute("PRAGMA secure_delete = ON").fetchall()
+                database.execute(f"CREATE TABLE IF NOT EXISTS {_CREATE.format('BLOB', 'REAL')} STRICT")
+                return database.execute(statement, values).fetchall()
         except sqlite3.Error as error:
             error.args = (f"{self._path}: {error}",)
             tellable(error)  # No statement has a value in it.
             raise
 
-    def _run_unnamed(self, statement: str, values: dict[str, object]) -> Sequence[Row]:
-        make_private(self._path)
-        with closing(sqlite3.connect(self._path, timeout=_BUSY, isolation_level=None)) as database:
-            database.execute("PRAGMA synchronous = FULL")
-            database.execute("PRAGMA secure_delete = ON").fetchall()
-            database.execute(
-                "CREATE TABLE IF NOT EXISTS paymentsdk_token "
-                "(name TEXT PRIMARY KEY, pair BLOB, refresh_began REAL, refresh_of TEXT) STRICT"
-            )
-            return database.execute(statement, values).fetchall()
+    @asynccontextmanager
+    async def _lock(self) -> AsyncIterator[None]:
+        folder = self._path.with_name(f"{self._path.name}-locks")
+        folder.mkdir(mode=0o700, exist_ok=True)
+        async with file_lock(str(folder / sha256(self._name.encode()).hexdigest()[:32])):
+            yield
 
 
 class PostgresTokenStore(_DatabaseTokenStore, ConnectedTokenStore):
@@ -209,50 +190,34 @@ class PostgresTokenStore(_DatabaseTokenStore, ConnectedTokenStore):
             at most a day.
     """
 
-    __slots__ = ("_server",)
+    __slots__ = ("_locked", "_server")
 
     def __init__(
         self, dsn: str, name: str, *, seal: Seal | None = None, unseal: Seal | None = None, timeout: float = 10.0
     ) -> None:
-        server = _Server(Postgres(dsn, timeout=timeout))
-        super().__init__(server, name, seal, unseal)
-        self._server = server
-
-    async def aclose(self) -> None:
-        """Close the connection now, as a client does that is closed; whichever store needs it again makes it anew."""
-        await self._server.aclose()
-
-
-class _Server:
-    """A server of PostgreSQL."""
-
-    def __init__(self, server: Postgres) -> None:
-        self._server = server
+        self._server = Postgres(dsn, timeout)
+        super().__init__(name, seal, unseal)
         #: Has the lock: while it is held, a mark goes there, and fails with it.
         self._locked: Connection | None = None
 
-    async def run(self, statement: str, *values: object) -> Sequence[Row]:
+    async def aclose(self) -> None:
+        """Close the connection now, as a client does that is closed; whichever store needs it again makes it anew."""
+        await (await _shared(self._server)).lane.aclose()
+
+    async def _run(self, statement: str, *values: object) -> Sequence[Row]:
         if statement is _BEGIN and self._locked is not None:
             # Whoever has lost the lock must not spend the refresh token.
             async with asyncio.timeout(self._server.timeout):
                 return await _told(self._locked.fetch(statement, *values))
-        return await (await _shared(self._server)).lane.do((statement, values))
-
-    async def aclose(self) -> None:
-        await (await _shared(self._server)).lane.aclose()
+        shared = await _shared(self._server)
+        return await shared.lane.do(lambda connection: connection.fetch(statement, *values))
 
     @asynccontextmanager
-    async def lock(self, name: str) -> AsyncIterator[None]:
+    async def _lock(self) -> AsyncIterator[None]:
         async with asyncio.timeout(LONGEST_LOCK) as end, (await _shared(self._server)).locks:
-            connection = await _told(self._server.connect(_prepare, longest=LONGEST_LOCK))
+            connection = await _told(self._server.connect(_TABLE, longest=LONGEST_LOCK))
             try:
-                await _told(
-                    connection.execute(
-                        # Of this table: another schema has sellers of its own.
-                        "SELECT pg_advisory_lock(hashtextextended($1, 'paymentsdk_token'::regclass::oid::int8))",
-                        name,
-                    )
-                )
+                await _told(connection.execute(_LOCK, self._name))
                 end.reschedule(None)
                 self._locked = connection
                 yield
@@ -267,8 +232,8 @@ class _Shared:
 
     def __init__(self, server: Postgres) -> None:
         self.locks: asyncio.Semaphore = asyncio.Semaphore(_MOST_LOCKS)
-        self.lane: Lane[tuple[str, Sequence[object]], Sequence[Row]] = Lane(
-            Line(server, _prepare), _fetch_each, _not_done, most=_MOST_STATEMENTS, idle=IDLE
+        self.lane: Lane[Callable[[Connection], Awaitable[Sequence[Row]]], Sequence[Row]] = Lane(
+            server, _TABLE, do_each, _not_done, most=1, idle=IDLE
         )
         self.end: AsyncGenerator[None, None] = self._until_the_end()
 
@@ -294,29 +259,6 @@ async def _shared(server: Postgres) -> _Shared:
     made = _SHARED[key] = _Shared(server)
     await anext(made.end)  # Which does not wait.
     return made
-
-
-async def _fetch_each(
-    connection: Connection, statements: Sequence[tuple[str, Sequence[object]]]
-) -> list[Sequence[Row] | Exception]:
-    """Run *statements* one after the other: each may be run again after the connection was lost."""
-    found: list[Sequence[Row] | Exception] = []
-    for statement, values in statements:
-        try:
-            found.append(await connection.fetch(statement, *values))
-        except Exception as error:
-            if is_passing(error) or not is_error(error):
-                raise
-            found.append(_not_done(reason_of(error)))  # Of this statement alone.
-    return found
-
-
-async def _prepare(connection: Connection) -> None:
-    statement = (
-        "CREATE TABLE paymentsdk_token (name text PRIMARY KEY, pair bytea, refresh_began float8, refresh_of text)"
-    )
-    if why := await schema(connection, "paymentsdk_token", "paymentsdk tokens 1", statement):
-        raise tellable(ForeignTableError(why))
 
 
 def _not_done(why: str) -> ConnectionError:

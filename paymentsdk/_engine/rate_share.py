@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from contextlib import closing
 from math import inf
 from pathlib import Path
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, cast
 
-from paymentsdk._postgres import Connection, ForeignTableError, Lane, Line, Postgres, is_dsn, schema
+from paymentsdk._postgres import Connection, Lane, Postgres, Table, is_dsn
 from paymentsdk.errors import RequestInvalid
 
 logger = logging.getLogger("paymentsdk")
@@ -27,6 +27,13 @@ _MOST = 1_000_000.0
 _CREATE = "CREATE TABLE IF NOT EXISTS slots (name TEXT PRIMARY KEY, next REAL NOT NULL) WITHOUT ROWID"
 _NEXT = "SELECT next FROM slots WHERE name = ?"
 _TAKE = "INSERT INTO slots (name, next) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET next = excluded.next"
+#: A slot is nothing that has to outlive a power cut.
+_TABLE = Table(
+    "paymentsdk_slot",
+    "paymentsdk slots 1",
+    ("CREATE TABLE paymentsdk_slot (name text PRIMARY KEY, next float8 NOT NULL)",),
+    is_durable=False,
+)
 
 
 class RateShare:
@@ -47,18 +54,20 @@ class RateShare:
         RequestInvalid: *rate* is out of range.
     """
 
-    __slots__ = ("_away", "_name", "_rate", "_slots")
+    __slots__ = ("_away", "_lane", "_name", "_of", "_rate", "_where")
 
     def __init__(self, path: str | os.PathLike[str], rate: float, *, name: str = "default") -> None:
         if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= _MOST:
             raise RequestInvalid("rate", f"must be above 0 and at most {_MOST:g} requests per second")
-        self._slots: _Slots = _Server(path) if is_dsn(path) else _File(Path(path).absolute())
+        self._where: Path | Postgres = Postgres(path, _LONGEST_LOCK) if is_dsn(path) else Path(path).absolute()
+        self._of: tuple[int, asyncio.AbstractEventLoop] | None = None
         self._rate = float(rate)
         self._name = name
         self._away = -inf
 
     def __repr__(self) -> str:
-        return f"RateShare({self._slots!r}, {self._rate:g}, name={self._name!r})"
+        where = os.fspath(self._where) if isinstance(self._where, Path) else "postgresql://..."
+        return f"RateShare({where!r}, {self._rate:g}, name={self._name!r})"
 
     async def reserve(self, now: float, longest: float) -> float | None:
         """Take the next free slot and return the seconds until it; `None`, and take none, if it is too far ahead.
@@ -70,11 +79,19 @@ class RateShare:
         if abs(now - self._away) < _AWAY:
             return 0.0
         try:
-            return await self._slots.take(_Wish(self._name, self._rate, now, longest))
+            return await self._take(_Wish(self._name, self._rate, now, longest))
         except (sqlite3.Error, OSError, ImportError) as error:
             self._away = now + _AWAY
             logger.warning("%r cannot be used: %s", self, error)
             return 0.0
+
+    async def _take(self, wish: _Wish) -> float | None:
+        if isinstance(self._where, Path):
+            return await asyncio.to_thread(_take_slot, self._where, wish)
+        of = os.getpid(), asyncio.get_running_loop()
+        if self._of != of:
+            self._of, self._lane = of, Lane(self._where, _TABLE, _take_slots, ConnectionError, idle=_IDLE)
+        return await self._lane.do(wish)
 
 
 class _Wish(NamedTuple):
@@ -86,63 +103,20 @@ class _Wish(NamedTuple):
     longest: float
 
 
-class _Slots(Protocol):
-    """Where it stands which slot is the next."""
-
-    async def take(self, wish: _Wish, /) -> float | None: ...
-
-
-class _File:
-    """A file of SQLite."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __repr__(self) -> str:
-        return repr(os.fspath(self._path))
-
-    async def take(self, wish: _Wish) -> float | None:
-        return await asyncio.to_thread(self._take, wish)
-
-    def _take(self, wish: _Wish) -> float | None:
-        # One connection for each: it must not outlive a fork, nor be left open when the client is forgotten.
-        with closing(sqlite3.connect(self._path, timeout=_LONGEST_LOCK, isolation_level=None)) as file:
-            # A slot is nothing that has to outlive a power cut.
-            file.execute("PRAGMA synchronous = OFF")
-            file.execute(_CREATE)
-            file.execute("BEGIN IMMEDIATE")
-            row = file.execute(_NEXT, (wish.name,)).fetchone()
-            slot, taken = next_slot(row[0] if row else None, wish.now, wish.rate, wish.longest)
-            if slot is not None:
-                file.execute(_TAKE, (wish.name, taken))
-            file.execute("COMMIT")
-            return slot
-
-
-class _Server:
-    """A server of PostgreSQL. Its connection is closed when nobody has wanted a slot for a second."""
-
-    def __init__(self, dsn: str) -> None:
-        self._server = Postgres(dsn, timeout=_LONGEST_LOCK)
-        self._of: tuple[int, asyncio.AbstractEventLoop] | None = None
-
-    def __repr__(self) -> str:
-        return "'postgresql://...'"
-
-    async def take(self, wish: _Wish) -> float | None:
-        loop = asyncio.get_running_loop()
-        if self._of != (os.getpid(), loop):
-            self._of = os.getpid(), loop
-            self._lane = Lane(Line(self._server, _prepare), _take_slots, ConnectionError, idle=_IDLE)
-        return await self._lane.do(wish)
-
-
-async def _prepare(connection: Connection) -> None:
-    create = "CREATE TABLE paymentsdk_slot (name text PRIMARY KEY, next float8 NOT NULL)"
-    if why := await schema(connection, "paymentsdk_slot", "paymentsdk slots 1", create):
-        raise ForeignTableError(why)
-    # A slot is nothing that has to outlive a power cut.
-    await connection.execute("SET synchronous_commit = off")
+def _take_slot(path: Path, wish: _Wish) -> float | None:
+    """Take a slot of a file."""
+    # One connection for each: it must not outlive a fork, nor be left open when the client is forgotten.
+    with closing(sqlite3.connect(path, timeout=_LONGEST_LOCK, isolation_level=None)) as file:
+        # A slot is nothing that has to outlive a power cut.
+        file.execute("PRAGMA synchronous = OFF")
+        file.execute(_CREATE)
+        file.execute("BEGIN IMMEDIATE")
+        row = file.execute(_NEXT, (wish.name,)).fetchone()
+        slot, taken = next_slot(row[0] if row else None, wish.now, wish.rate, wish.longest)
+        if slot is not None:
+            file.execute(_TAKE, (wish.name, taken))
+        file.execute("COMMIT")
+        return slot
 
 
 async def _take_slots(connection: Connection, wishes: Sequence[_Wish]) -> list[float | None]:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 from msgspec import Struct, structs
 
-from paymentsdk._postgres import Connection, Lane, Line, Postgres, Values, schema
+from paymentsdk._postgres import Connection, Lane, Postgres, Table, Values, do_each
 from paymentsdk._validate import Seal
 from paymentsdk.errors import JournalUnavailable
 from paymentsdk.journal import _states as states
@@ -29,15 +29,15 @@ from paymentsdk.journal._table import (
 
 T = TypeVar("T")
 
-_VERSION = f"paymentsdk journal {SCHEMA}"
-TABLE = """
+_CREATE = """
 CREATE TABLE paymentsdk_record (
     id bigint PRIMARY KEY, key text NOT NULL, seller text NOT NULL, state smallint NOT NULL, owner text NOT NULL,
     lease_until float8 NOT NULL, begun float8 NOT NULL, updated float8 NOT NULL, digest bytea NOT NULL,
     fixed bytea NOT NULL, headers bytea, body bytea, sealed smallint NOT NULL, reason text NOT NULL, response bytea
 )
 """
-INDEX = "CREATE INDEX paymentsdk_record_open ON paymentsdk_record (seller, begun) WHERE state < 4"
+_INDEX = "CREATE INDEX paymentsdk_record_open ON paymentsdk_record (seller, begun) WHERE state < 4"
+TABLE = Table("paymentsdk_record", f"paymentsdk journal {SCHEMA}", (_CREATE, _INDEX))
 #: The store time: that of the database, unless the journal was given a clock.
 _NOW = "SELECT coalesce($1::float8, extract(epoch FROM clock_timestamp())::float8)"
 #: Of new rows, each with its lease in place of its end.
@@ -148,9 +148,11 @@ class _Rows:
     def __init__(self, server: Postgres, codec: Codec, now: Callable[[], float] | None) -> None:
         self._codec = codec
         self._now = now
-        self._inserts = Lane(Line(server, prepare), self._insert, _unavailable)
-        self._settles = Lane(Line(server, prepare), self._settle, _unavailable)
-        self._works = Lane(Line(server, prepare), self._work, _unavailable, most=1)
+        self._inserts = Lane(server, TABLE, self._insert, _unavailable)
+        self._settles = Lane(server, TABLE, self._settle, _unavailable)
+        self._works: Lane[Callable[[Connection], Awaitable[Any]], Any] = Lane(
+            server, TABLE, do_each, _unavailable, most=1
+        )
         self._process = os.getpid()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
@@ -236,9 +238,6 @@ class _Rows:
         except (LookupError, JournalUnavailable) as error:
             return error  # Of this row alone.
 
-    async def _work(self, connection: Connection, works: Sequence[Callable[[Connection], Awaitable[Any]]]) -> list[Any]:
-        return [await work(connection) for work in works]
-
     def _time(self) -> float | None:
         return None if self._now is None else self._now()
 
@@ -250,11 +249,6 @@ def _unavailable(why: str) -> JournalUnavailable:
 def in_order(rows: Sequence[Values]) -> list[Values]:
     """Return *rows* by their numbers: all processes lock them in one order, so that none waits in a circle."""
     return sorted(rows, key=itemgetter(0))
-
-
-async def prepare(connection: Connection) -> None:
-    if why := await schema(connection, "paymentsdk_record", _VERSION, TABLE, INDEX):
-        raise JournalUnavailable(why)
 
 
 class PostgresJournal(TableJournal):
@@ -291,7 +285,7 @@ class PostgresJournal(TableJournal):
         timeout: float = 5.0,
         now: Callable[[], float] | None = None,
     ) -> None:
-        self._server_rows = _Rows(Postgres(dsn, timeout=timeout), Codec(seal, unseal), now)
+        self._server_rows = _Rows(Postgres(dsn, timeout), Codec(seal, unseal), now)
         super().__init__(self._server_rows)
 
     async def aclose(self) -> None:

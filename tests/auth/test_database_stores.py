@@ -284,7 +284,7 @@ async def test_a_call_says_why_the_store_failed(
     assert SECRET not in f"{failed.value} {failed.value!r}"
 
 
-@pytest.mark.control("paymentsdk._auth.database_stores.reason_of", str)
+@pytest.mark.control("paymentsdk._postgres.reason_of", str)
 async def test_no_reason_shows_what_is_kept(dsn: str) -> None:
     """Of a seal that returns text, asyncpg says what it was given: the error of the store does not."""
     store = PostgresTokenStore(dsn, "shop-1", seal=lambda pair: pair.decode(), unseal=bytes, timeout=0.3)

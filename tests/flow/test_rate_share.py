@@ -173,7 +173,7 @@ async def test_slots_of_a_database_are_a_distance_apart(dsn: str):
     too_far = await shares[0].reserve(NOW, 1.0)
     next_one = await shares[0].reserve(NOW, 60.0)
     for share in shares:
-        await share._slots._lane.aclose()
+        await share._lane.aclose()
 
     assert [0.0, 10.0, 0.0, 20.0, 30.0, 10.0] == pytest.approx(taken, abs=2.0)
     assert too_far is None
@@ -185,10 +185,10 @@ async def test_a_connection_without_work_is_closed(dsn: str, monkeypatch: pytest
     monkeypatch.setattr("paymentsdk._engine.rate_share._IDLE", 0.01)
     share = RateShare(dsn, 1000.0)
     await share.reserve(NOW, 60.0)
-    line = share._slots._lane._line
+    lane = share._lane
 
-    assert line._connection is not None
-    await until(lambda: line._connection is None)
+    assert lane._connection is not None
+    await until(lambda: lane._connection is None)
 
 
 async def sessions(dsn: str) -> set[int]:
@@ -207,7 +207,7 @@ async def test_slots_are_taken_by_one_connection(dsn: str):
     for _ in range(3):
         await share.reserve(NOW, 60.0)
     opened = await sessions(dsn) - before
-    await share._slots._lane.aclose()
+    await share._lane.aclose()
 
     assert 1 == len(opened)
 
@@ -222,7 +222,7 @@ async def test_the_table_of_another_program_is_left_alone(dsn: str, caplog, monk
         taken = [await share.reserve(NOW, 60.0) for _ in range(2)]
     rows = await connection.fetchval("SELECT count(*) FROM paymentsdk_slot")
     await connection.close()
-    await share._slots._lane.aclose()
+    await share._lane.aclose()
 
     assert ([0.0, 0.0], 0) == (taken, rows)
     assert "the table paymentsdk_slot is 'of another program'" in caplog.text
@@ -234,7 +234,7 @@ async def test_a_server_that_is_away_keeps_nothing_from_going(caplog, monkeypatc
     share = RateShare("postgresql://me:secret-password@127.0.0.1:1/db", 10.0)
 
     assert 0.0 == await share.reserve(NOW, 60.0)
-    await share._slots._lane.aclose()
+    await share._lane.aclose()
 
     assert "cannot be used" in caplog.text
     assert "secret-password" not in caplog.text + repr(share)
