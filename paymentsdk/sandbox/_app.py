@@ -1,28 +1,60 @@
-"""The web application: its routes and types are those of the operations; `_pipeline` handles each operation."""
+"""The web application: the way of a request to an operation, from the socket and back, read from the top down.
+
+`make_app` routes it to `Endpoints`: read -> authenticate -> idempotency key -> injected faults -> handle -> send. The
+steps that need no network are in `_pipeline.py`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import re
+import socket
+import sqlite3
+import struct
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from email.utils import format_datetime
+from itertools import count
+from typing import TypeAlias
 
 import msgspec
 from aiohttp import web
+from msgspec.structs import replace
 
-from paymentsdk.sandbox import _control, _responses
-from paymentsdk.sandbox._delivery import reset_connection
+from paymentsdk._headers import Headers
+from paymentsdk.errors import RequestInvalid
+from paymentsdk.sandbox import _control
+from paymentsdk.sandbox._control import ALLOWED_HOSTS, PLATFORM, PREFIX, STOPPING, Route, read
+from paymentsdk.sandbox._faults import FaultRule, Hit
+from paymentsdk.sandbox._feed import LONGEST_SHOWN, RequestLine, redact_body, redact_parameters, secrets_of
 from paymentsdk.sandbox._handlers import noun_of
-from paymentsdk.sandbox._keys import ALLOWED_HOSTS, PLATFORM, PREFIX, STOPPING, Route
 from paymentsdk.sandbox._openapi import document
 from paymentsdk.sandbox._pages import routes
-from paymentsdk.sandbox._parsing import MAX_BODY, AnyOperation
-from paymentsdk.sandbox._pipeline import CLIENT_GONE, Authenticate, Pipeline
+from paymentsdk.sandbox._parsing import MAX_BODY, TOO_LARGE, AnyOperation
+from paymentsdk.sandbox._pipeline import REPLAYED, Exchange, InFlight, Response, authenticate, execute
 from paymentsdk.sandbox._platform import Platform
-from paymentsdk.sandbox._responses import SHAPES, Rejected, cause
+from paymentsdk.sandbox._records import Tenant
+from paymentsdk.sandbox._responses import SHAPES, Rejected, cause, phrase, rejection
+from paymentsdk.sandbox._snapshots import is_full
+from paymentsdk.transports.base import Request
 
-_PIPELINE = web.AppKey("pipeline", Pipeline)
+#: Takes a request as it came; returns the access token that its signature stands for, or `None` if it has none.
+Authenticate: TypeAlias = Callable[[Request], str | None]
+#: What is raised by reading from a client that has gone, or writing to it, as any may at any moment.
+CLIENT_GONE = (ConnectionError, TimeoutError, web.RequestPayloadError)
+_REQUEST_ID = web.RequestKey("request_id", str)
+_EXCHANGE = web.RequestKey("exchange", Exchange)
 #: As a rule somebody has put a path into the base URL.
 _NOTHING_HERE = "nothing is at this path; the base URL of the sandbox has none of its own"
+#: The page of a gateway that responds in place of the platform.
+_GATEWAY_PAGE = "<!doctype html>\n<html><head><title>{0}</title></head><body><h1>{0}</h1></body></html>\n"
+#: Seconds between two looks whether the client of a hanging request is still there.
+_LOOK = 0.05
+#: With this option a closed connection ends in a reset instead of an orderly goodbye.
+_NO_LINGER = struct.pack("ii", 1, 0)
 _log = logging.getLogger("paymentsdk.sandbox")
 
 
@@ -41,66 +73,275 @@ def make_app(
         allowed_hosts: Names besides those of this machine that a browser may know the control API by.
         authenticate: Finds the token that a signature stands for.
     """
-    app = web.Application(client_max_size=MAX_BODY, middlewares=[_respond_always])
-    app[PLATFORM] = platform
-    app[ALLOWED_HOSTS] = allowed_hosts
-    app[STOPPING] = asyncio.Event()
-    app[_PIPELINE] = pipeline = Pipeline(platform, app[STOPPING], live_tokens=live_tokens, authenticate=authenticate)
-    app.on_response_prepare.append(pipeline.name_response)
+    endpoints = Endpoints(platform, live_tokens=live_tokens, authenticate=authenticate)
+    app = web.Application(client_max_size=MAX_BODY, middlewares=[endpoints.respond_always])
+    app[PLATFORM], app[ALLOWED_HOSTS], app[STOPPING] = platform, allowed_hosts, endpoints.stopping
+    app.on_response_prepare.append(endpoints.name_response)
     for operation in platform.operations.values():
         # A placeholder that nobody has filled in is a bad value like others, which aiohttp's own pattern does not take.
         path = re.sub(r"{(\w+)}", r"{\1:[^/]+}", operation.path)
         for route in (path, path + "/"):
-            app.router.add_route(operation.method, route, pipeline.handler(operation))
+            app.router.add_route(operation.method, route, endpoints.handler(operation))
     app.router.add_get("/openapi.json", _openapi)
     _control.add_routes(app)
     routes.add_routes(app)
     return app
 
 
-@web.middleware
-async def _respond_always(request: web.Request, handler: Route) -> web.StreamResponse:
-    """Respond, whatever happens; what went wrong inside is for the log."""
-    try:
-        return await handler(request)
-    except web.HTTPNotFound:
-        response = _said(request, Rejected(404, "not_found", _NOTHING_HERE))
-    except web.HTTPMethodNotAllowed as error:
-        response = _said(request, Rejected(405, "method_not_allowed", "method not allowed"))
-        response.headers["Allow"] = error.headers["Allow"]
-    except web.HTTPException:
-        raise  # A redirect.
-    except CLIENT_GONE:
-        return reset_connection(request)
-    except Exception as error:  # noqa: BLE001 - nothing that went wrong inside may reach the client
-        _log.exception("the sandbox failed at %s %s", request.method, request.path)
-        return _said(request, request.app[_PIPELINE].log_failure(request, error))
-    request.app[_PIPELINE].log(request, response.status)
-    return response
-
-
-def _said(request: web.Request, rejected: Rejected) -> web.Response:
-    """Return what is said where no operation, command or page responds: to a program JSON, and to a browser a page."""
-    if "text/html" in request.headers.get("Accept", ""):
-        return routes.rejection_page(rejected)
-    operation = _nearest(request.app[PLATFORM], request.path)
-    name = "flat" if request.path.startswith(PREFIX) else request.app[PLATFORM].policies.error_shape
-    shape = SHAPES.get(name, noun_of(operation).shape if operation else cause)
-    body = _responses.rejection(rejected, operation, shape)
-    return web.Response(status=rejected.status, body=body, content_type="application/json")
-
-
-def _nearest(platform: Platform, path: str) -> AnyOperation | None:
-    """Return an operation of the interface that *path* looks like a part of, where no operation has it itself."""
-    path += "/"
-    return next(
-        (one for one in platform.operations.values() if path.startswith(one.path.partition("/{")[0] + "/")), None
-    )
-
-
 async def _openapi(request: web.Request) -> web.StreamResponse:
     platform = request.app[PLATFORM]
-    return web.Response(
-        body=msgspec.json.encode(document(platform.base_url, platform.policies, platform.operations)),
-        content_type="application/json",
-    )
+    body = msgspec.json.encode(document(platform.base_url, platform.policies, platform.operations))
+    return web.Response(body=body, content_type="application/json")
+
+
+class _ConnectionLostError(Exception):
+    """The connection breaks before anything is done: a fault has it so, or the client has gone."""
+
+
+class Endpoints:
+    """Responds to the operations of the contract, and wherever nothing else does."""
+
+    def __init__(self, platform: Platform, *, live_tokens: bool, authenticate: Authenticate | None) -> None:
+        self._platform = platform
+        self._live_tokens = live_tokens
+        self._authenticate = authenticate
+        self.stopping = asyncio.Event()
+        self._in_flight = InFlight()
+        self._numbers = count(1)
+        self._secrets = secrets_of(platform.operations.values())
+
+    def handler(self, operation: AnyOperation) -> Route:
+        """Return the aiohttp handler of *operation*."""
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            exchange = request[_EXCHANGE] = Exchange(operation=operation)
+            try:
+                response = await self._respond(request, exchange)
+            except RequestInvalid as error:
+                response = self._error_response(exchange, noun_of(operation).reject(operation, error))
+            except Rejected as rejected:
+                response = self._error_response(exchange, rejected)
+            except _ConnectionLostError:
+                self._log_request(request, None)
+                return reset_connection(request)
+            sent = _with_faults(response, exchange.hit)
+            self._log_request(request, sent.status if sent else None, sent)
+            return await self._send(request, sent, exchange.hit)
+
+        return handle
+
+    async def _respond(self, request: web.Request, exchange: Exchange) -> Response:
+        platform = self._platform
+        await self._read(request, exchange)
+        tenant = self._authenticated(exchange)
+        exchange.hit = platform.faults.match(exchange.operation.name, tenant.user_id)
+        async with self._in_flight.turn(exchange, tenant, platform.policies_of(tenant)) as waited:
+            await self._inject_faults(request, exchange)
+            await platform.catch_up()
+            if waited or exchange.hit.rules:  # Meanwhile the token may have ended.
+                tenant = self._authenticated(exchange)
+            return execute(platform, exchange, tenant)
+
+    async def _read(self, request: web.Request, exchange: Exchange) -> None:
+        """Read a request whole, with the token that its signature stands for, if it has one that is known here."""
+        operation, headers = exchange.operation, request.headers
+        try:
+            exchange.body = await read(request)
+        except web.HTTPRequestEntityTooLarge:
+            raise Rejected(413, "request_too_large", TOO_LARGE) from None
+        except CLIENT_GONE:
+            raise _ConnectionLostError from None
+        exchange.path, exchange.query = dict(request.match_info), dict(request.query)
+        exchange.authorization = headers.get("Authorization", "")
+        exchange.content_type = headers.get("Content-Type", "").partition(";")[0].strip()
+        exchange.key = headers.get(operation.key_header)
+        if self._authenticate and operation.authenticated:
+            url = self._platform.base_url + request.raw_path
+            token = self._authenticate(Request(request.method, url, Headers(headers), exchange.body))
+            if token is not None:
+                exchange.authorization = f"Bearer {token}"
+
+    def _authenticated(self, exchange: Exchange) -> Tenant:
+        return authenticate(self._platform, exchange, live_tokens=self._live_tokens)
+
+    async def _inject_faults(self, request: web.Request, exchange: Exchange) -> None:
+        """Apply the faults that come before the commit."""
+        for rule in exchange.hit.rules:
+            match rule.effect:
+                case "delay_before_commit":
+                    await pause(rule.seconds, self.stopping)
+                case "reset":
+                    raise _ConnectionLostError
+                case "hang":
+                    await hang(request, self.stopping)
+                    raise _ConnectionLostError
+                case "fail_before_commit":
+                    raise _injected_error(exchange.operation, rule, 500)
+                case "refuse":
+                    raise _injected_error(exchange.operation, rule, 400)
+                case "rate_limit":
+                    raise Rejected(429, rule.code or "too_many_requests", retry_after=rule.retry_after)
+                case _:
+                    pass
+
+    def _error_response(self, exchange: Exchange, rejected: Rejected) -> Response:
+        platform, operation = self._platform, exchange.operation
+        policies = platform.policies_of(exchange.tenant) if exchange.tenant else platform.policies
+        body = rejection(rejected, operation, SHAPES.get(policies.error_shape, noun_of(operation).shape))
+        headers = {} if rejected.retry_after is None else {"Retry-After": str(rejected.retry_after)}
+        return Response(status=rejected.status, body=body, headers=headers)
+
+    async def _send(self, request: web.Request, outcome: Response | None, hit: Hit) -> web.StreamResponse:
+        """Send what is left of a response, as late and as slowly as *hit* has it. Everything is committed by now."""
+        for rule in hit.of("delay_after_commit"):
+            await pause(rule.seconds, self.stopping)
+        if outcome is None:
+            return reset_connection(request)
+        slow = hit.first("drip")
+        if slow is None and not outcome.missing:
+            return web.Response(
+                status=outcome.status, body=outcome.body, content_type=outcome.content_type, headers=outcome.headers
+            )
+        response = web.StreamResponse(status=outcome.status, headers=outcome.headers)
+        response.content_type = outcome.content_type
+        response.content_length = len(outcome.body) + outcome.missing
+        pieces = [outcome.body] if slow is None else [outcome.body[i : i + 1] for i in range(len(outcome.body))]
+        await response.prepare(request)
+        for piece in pieces:
+            if self.stopping.is_set():
+                return reset_connection(request)
+            await response.write(piece)
+            if slow is not None:
+                await pause(slow.seconds, self.stopping)
+        return reset_connection(request) if outcome.missing else response
+
+    async def name_response(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Give every response the id of its request."""
+        response.headers["X-Request-Id"] = request[_REQUEST_ID]
+        # Clients count the age of their keys by it: it is the time of the clock that forgets them.
+        response.headers["Date"] = format_datetime(self._platform.clock.now(), usegmt=True)
+
+    def _log_request(self, request: web.Request, status: int | None, response: Response | None = None) -> None:
+        """Log the request for those who watch, with what is known of it and of the response.
+
+        Where no operation has handled it, most likely its program has a wrong address.
+        """
+        line = RequestLine(
+            at=self._platform.clock.now(),
+            operation=None,
+            method=request.method,
+            path=redact_parameters(request.rel_url.raw_path_qs, self._secrets),
+            status=status,
+            tenant=None,
+            request_id=request[_REQUEST_ID],
+        )
+        if exchange := request.get(_EXCHANGE):
+            # Nobody sees more than the beginning, and to search a long page takes longer than to send it.
+            answer = response.body[: 2 * LONGEST_SHOWN] if response else b""
+            line = replace(
+                line,
+                operation=exchange.operation.name,
+                tenant=exchange.tenant and exchange.tenant.user_id,
+                key=exchange.key,
+                content_type=exchange.content_type,
+                body=redact_body(exchange.body, grant=not exchange.operation.authenticated, also=self._secrets),
+                answer=redact_body(answer, grant=False, also=self._secrets),
+                replayed=bool(response and REPLAYED in response.headers),
+                faults=tuple(rule.effect for rule in exchange.hit.rules),
+                milliseconds=round((time.perf_counter() - exchange.began) * 1000, 3),
+            )
+        self._platform.feed.log(line)
+
+    @web.middleware
+    async def respond_always(self, request: web.Request, handler: Route) -> web.StreamResponse:
+        """Respond, whatever happens; what went wrong inside is for the log."""
+        request[_REQUEST_ID] = f"req-{next(self._numbers)}"
+        try:
+            return await handler(request)
+        except web.HTTPNotFound:
+            response = self._said(request, Rejected(404, "not_found", _NOTHING_HERE))
+        except web.HTTPMethodNotAllowed as error:
+            response = self._said(request, Rejected(405, "method_not_allowed", "method not allowed"))
+            response.headers["Allow"] = error.headers["Allow"]
+        except web.HTTPException:
+            raise  # A redirect.
+        except CLIENT_GONE:
+            return reset_connection(request)
+        except Exception as error:  # noqa: BLE001 - nothing that went wrong inside may reach the client
+            _log.exception("the sandbox failed at %s %s", request.method, request.path)
+            return self._said(request, self.log_failure(request, error))
+        self._log_request(request, response.status)
+        return response
+
+    def log_failure(self, request: web.Request, error: Exception) -> Rejected:
+        """Say on stderr and in the list of requests that the sandbox itself failed, and return what the client is told.
+
+        Nobody may be left to guess: a program that embeds the sandbox has often no logging at all.
+        """
+        cause = f"the database failed ({error})" if isinstance(error, sqlite3.Error) else ""
+        if is_full(error):
+            cause = f"disk full ({error})"
+        sys.stderr.write(f"the sandbox failed at {request.method} {request.path}: {cause or repr(error)}\n")
+        rejected = Rejected(500, "generic", f"internal error of the sandbox: {cause or 'see its stderr'}")
+        exchange = request.get(_EXCHANGE)
+        self._log_request(request, rejected.status, exchange and self._error_response(exchange, rejected))
+        return rejected
+
+    def _said(self, request: web.Request, rejected: Rejected) -> web.Response:
+        """Return what is said where no operation, command or page responds: to a program JSON, to a browser a page."""
+        if "text/html" in request.headers.get("Accept", ""):
+            return routes.rejection_page(rejected)
+        # It may look like a part of an operation, where none has it itself.
+        operations, path = self._platform.operations.values(), request.path + "/"
+        operation = next((one for one in operations if path.startswith(one.path.partition("/{")[0] + "/")), None)
+        name = "flat" if path.startswith(PREFIX) else self._platform.policies.error_shape
+        shape = SHAPES.get(name, noun_of(operation).shape if operation else cause)
+        body = rejection(rejected, operation, shape)
+        return web.Response(status=rejected.status, body=body, content_type="application/json")
+
+
+def _injected_error(operation: AnyOperation, rule: FaultRule, status: int) -> Rejected:
+    """Return the error that a rule asks for; unless it names a code, the most general one of its status."""
+    status = rule.status or next((one.status for one in operation.errors if one.code == rule.code), status)
+    return Rejected(status, rule.code or noun_of(operation).general_code(operation, status))
+
+
+def _with_faults(outcome: Response, hit: Hit) -> Response | None:
+    """Return what the faults in *hit* leave of *outcome*, as it will be sent; `None` when nothing will be."""
+    if hit.first("lose_response_after_commit"):
+        return None
+    if rule := hit.first("html"):
+        status = rule.status or 502
+        page = _GATEWAY_PAGE.format(f"{status} {phrase(status)}")
+        outcome = replace(outcome, status=status, body=page.encode(), content_type="text/html")
+    if hit.first("malformed"):
+        outcome = replace(outcome, body=outcome.body[: len(outcome.body) // 2] + b"\x00<<")
+    if hit.first("wrong_content_type"):
+        outcome = replace(outcome, content_type="text/plain")
+    if hit.first("truncate"):
+        half = outcome.body[: len(outcome.body) // 2]
+        outcome = replace(outcome, body=half, missing=len(outcome.body) - len(half))
+    return outcome
+
+
+async def pause(seconds: float, stopping: asyncio.Event) -> None:
+    """Wait for *seconds*, or until the server stops."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(stopping.wait(), seconds)
+
+
+async def hang(request: web.Request, stopping: asyncio.Event) -> None:
+    """Wait until the client has gone, or the server stops."""
+    while request.transport is not None and not stopping.is_set():
+        await pause(_LOOK, stopping)
+
+
+def reset_connection(request: web.Request) -> web.StreamResponse:
+    """Reset the connection; the response that is returned goes nowhere."""
+    transport = request.transport
+    if transport is not None:
+        connection = transport.get_extra_info("socket")
+        if connection is not None:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+        transport.abort()
+    return web.Response()

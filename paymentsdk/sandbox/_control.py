@@ -1,23 +1,43 @@
 """The control API under ``/_sandbox/``: what a test, a command line or a dashboard does to the sandbox, over HTTP.
 
-Bodies and responses are JSON; errors are ``{code, message}``.
+Bodies and responses are JSON; errors are ``{code, message}``. Web pages from elsewhere are kept away: none of them may
+pay an order. Every browser says in ``Origin``, ``Sec-Fetch-Site`` or ``Host`` where a request comes from. Programs pass
+under any host name, such as that of a container: DNS rebinding needs a browser, and each of them sends one of
+``_BROWSER``.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from ipaddress import ip_address
+from typing import TypeAlias
+from urllib.parse import SplitResult, urlsplit
 
+import aiohttp
 from aiohttp import web
 
-from paymentsdk.sandbox import _responses
 from paymentsdk.sandbox._commands import COMMANDS, PARAMETERS, Command, ControlRequest
-from paymentsdk.sandbox._csrf import check_origin
-from paymentsdk.sandbox._delivery import read
-from paymentsdk.sandbox._keys import ALLOWED_HOSTS, PLATFORM, PREFIX, STOPPING, Route
 from paymentsdk.sandbox._parsing import TOO_LARGE
-from paymentsdk.sandbox._responses import Rejected
+from paymentsdk.sandbox._platform import Platform
+from paymentsdk.sandbox._responses import SHAPES, Rejected, encode, rejection
 
+if not hasattr(web, "RequestKey"):  # The client alone may run with an older one.
+    raise ImportError(f"the sandbox needs aiohttp 3.14.4 or later, and {aiohttp.__version__} is installed")
+
+Route: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+PLATFORM = web.AppKey("platform", Platform)
+#: Names besides those of this machine that a browser may know the control API by.
+ALLOWED_HOSTS = web.AppKey("allowed_hosts", frozenset[str])
+#: Set when the server stops: hangs, drips and event streams end.
+STOPPING = web.AppKey("stopping", asyncio.Event)
+#: Where the control API is, which has one shape of rejections whatever the interfaces have.
+PREFIX = "/_sandbox/"
+#: Seconds for a body to arrive.
+READ_TIMEOUT = 30.0
+#: Over http only a page on this machine is told apart by ``Sec-Fetch-Site``, and a GET has no ``Origin``.
+_BROWSER = ("Origin", "Sec-Fetch-Site", "Accept-Language")
 #: Seconds between two looks at the clock while someone watches, and between signs of life on a quiet stream.
 _TICK = 1.0
 
@@ -44,7 +64,7 @@ def guarded(handler: Route) -> Route:
             rejected = Rejected(400, "bad_request", str(error))
         except web.HTTPRequestEntityTooLarge:
             rejected = Rejected(413, "request_too_large", TOO_LARGE)
-        body = _responses.rejection(rejected, None, _responses.SHAPES["flat"])
+        body = rejection(rejected, None, SHAPES["flat"])
         return web.Response(status=rejected.status, body=body, content_type="application/json")
 
     return handle
@@ -58,9 +78,20 @@ def _handler(command: Command, parameters: tuple[str, ...]) -> Route:
         done = command(request.app[PLATFORM], asked)
         if isinstance(done, Awaitable):
             done = await done
-        return web.Response(body=_json(done), content_type="application/json")
+        # Amounts are text, since a script reads numbers inexactly.
+        return web.Response(body=encode(done, decimal_strings=True), content_type="application/json")
 
     return handle
+
+
+async def read(request: web.Request) -> bytes:
+    """Return the body of *request*.
+
+    Raises:
+        TimeoutError: It did not come whole in time: nobody waits for ever for a client that has stopped sending.
+    """
+    async with asyncio.timeout(READ_TIMEOUT):
+        return await request.read()
 
 
 def _query(request: web.Request, parameters: tuple[str, ...]) -> Mapping[str, str]:
@@ -76,11 +107,6 @@ def _query(request: web.Request, parameters: tuple[str, ...]) -> Mapping[str, st
         if len(request.query.getall(name)) > 1:
             raise Rejected(400, "bad_request", f"{name} is given more than once")
     return dict(request.query)
-
-
-def _json(value: object) -> bytes:
-    """Return *value* as JSON; amounts as text, since a script reads numbers inexactly."""
-    return _responses.encode(value, decimal_strings=True)
 
 
 async def _ledger(request: web.Request) -> web.StreamResponse:
@@ -108,6 +134,49 @@ async def _events(request: web.Request) -> web.StreamResponse:
                 continue
             if event is None:
                 break
-            data = _json({"tenant": event.tenant, "document": event.document})
+            data = encode({"tenant": event.tenant, "document": event.document}, decimal_strings=True)
             await response.write(b"event: %s\ndata: %s\n\n" % (event.kind.encode(), data))
     return response
+
+
+def check_origin(headers: Mapping[str, str], allowed_hosts: frozenset[str]) -> None:
+    """Reject a request that a page from elsewhere sent.
+
+    Args:
+        headers: The headers, under the names below.
+        allowed_hosts: Names besides those of this machine that the sandbox is known by.
+
+    Raises:
+        Rejected: It comes from another site, or asks for this machine under a foreign name (DNS rebinding).
+    """
+    host = headers.get("Host", "")
+    name = _parts("//" + host).hostname
+    if _is_browser(headers) and name not in {"localhost", *allowed_hosts} and not _is_address(name):
+        words = f"a browser cannot use the sandbox under the host name {name}: start it with --public-url http://{host}"
+        raise Rejected(403, "forbidden", words)
+    origin = headers.get("Origin")
+    foreign = headers.get("Sec-Fetch-Site", "none") not in {"none", "same-origin"}
+    if foreign or (origin is not None and _parts(origin).netloc != host):
+        raise Rejected(403, "forbidden", "the control API takes no requests from other sites")
+
+
+def _is_browser(headers: Mapping[str, str]) -> bool:
+    # A script can set the last two, but leave none of them out.
+    return any(name in headers for name in _BROWSER) or headers.get("User-Agent", "").startswith("Mozilla/")
+
+
+def _is_address(name: str | None) -> bool:
+    """Whether *name* is a number: whoever rebinds a name to this machine, a browser still says the name."""
+    try:
+        ip_address(name or "")
+    except ValueError:
+        return False
+    return True
+
+
+def _parts(url: str) -> SplitResult:
+    """Return the parts of *url*; empty ones if it is no address, as with a bracket that nobody closes."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return urlsplit("")

@@ -20,8 +20,8 @@ from paymentsdk.resources import OPERATIONS
 from paymentsdk.resources.plans import Plan
 from paymentsdk.sandbox._clock import Clock, ClockEvent, ClockState, Ids
 from paymentsdk.sandbox._context import Call, SellerContext, make_grant
-from paymentsdk.sandbox._events import Changed, Event, Feed
 from paymentsdk.sandbox._faults import Faults, FaultState
+from paymentsdk.sandbox._feed import Changed, Event, Feed
 from paymentsdk.sandbox._handlers import HANDLERS, JOBS, plans
 from paymentsdk.sandbox._handlers.plans import PlanRequest
 from paymentsdk.sandbox._noun import Handler

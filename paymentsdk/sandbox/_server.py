@@ -19,13 +19,12 @@ from aiohttp.http import HttpProcessingError
 
 from paymentsdk._validate import is_loopback
 from paymentsdk.resources.plans import Plan
-from paymentsdk.sandbox._app import make_app
+from paymentsdk.sandbox._app import Authenticate, make_app
 from paymentsdk.sandbox._buyer import Buyer
 from paymentsdk.sandbox._clock import Clock
+from paymentsdk.sandbox._control import STOPPING
 from paymentsdk.sandbox._faults import Faults
 from paymentsdk.sandbox._handlers.plans import PlanRequest
-from paymentsdk.sandbox._keys import STOPPING
-from paymentsdk.sandbox._pipeline import Authenticate
 from paymentsdk.sandbox._platform import Job, OwnHandlers, Platform, SandboxInfo
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import Entry, Tenant

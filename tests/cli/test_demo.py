@@ -16,7 +16,7 @@ from paymentsdk.cli import main
 from paymentsdk.cli._demo import job, picture
 from paymentsdk.cli._demo.job import FAULTS
 from paymentsdk.resources import OPERATIONS
-from paymentsdk.sandbox import Entry, FaultRule, Sandbox, _pipeline
+from paymentsdk.sandbox import Entry, FaultRule, Sandbox, _app
 from paymentsdk.testing import FakeClock, MemoryTransport
 from paymentsdk.transports.aiohttp import AiohttpTransport
 
@@ -110,7 +110,7 @@ def test_every_fault_fires(capsys):
 def test_every_kind_of_call_is_made(capsys, monkeypatch):
     """The job reads, walks, and writes in every way that differs in what a resend can do."""
     used: set[str] = set()
-    handler = _pipeline.Pipeline.handler
+    handler = _app.Endpoints.handler
 
     def noting(self, operation):
         handle = handler(self, operation)
@@ -121,7 +121,7 @@ def test_every_kind_of_call_is_made(capsys, monkeypatch):
 
         return note
 
-    monkeypatch.setattr(_pipeline.Pipeline, "handler", noting)
+    monkeypatch.setattr(_app.Endpoints, "handler", noting)
 
     demo(capsys)
 

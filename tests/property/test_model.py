@@ -502,7 +502,7 @@ def runs(machine: type[Machine], *, share: int) -> int:
     return machine.runs
 
 
-@pytest.mark.control("paymentsdk.sandbox._idempotency.replay", lambda *_, **__: None)
+@pytest.mark.control("paymentsdk.sandbox._pipeline.replay", lambda *_, **__: None)
 @pytest.mark.control(
     "paymentsdk.sandbox._handlers.merchant_orders.revert",
     lambda book, source, amount: None,

@@ -13,7 +13,7 @@ import pytest
 from paymentsdk import PaymentsClient, RetryPolicy
 from paymentsdk.resources.orders import OrderRequest
 from paymentsdk.sandbox import Sandbox, Tenant
-from paymentsdk.sandbox._keys import STOPPING
+from paymentsdk.sandbox._control import STOPPING
 
 
 @dataclass(frozen=True)

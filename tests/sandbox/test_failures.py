@@ -9,7 +9,7 @@ from contextlib import closing, nullcontext, suppress
 import pytest
 
 from paymentsdk import OutcomeUnknown, PaymentsClient, RetryPolicy
-from paymentsdk.sandbox import FaultRule, Rejected, Sandbox, _delivery, _server
+from paymentsdk.sandbox import FaultRule, Rejected, Sandbox, _control, _server
 
 
 def fill_the_disk(sandbox: Sandbox) -> None:
@@ -26,7 +26,7 @@ async def create_many(client: PaymentsClient, order) -> None:
 
 
 @pytest.mark.control(
-    "paymentsdk.sandbox._pipeline.Pipeline.log_failure",
+    "paymentsdk.sandbox._app.Endpoints.log_failure",
     lambda self, request, error: Rejected(500, "generic", "internal error of the sandbox"),
 )
 async def test_a_full_disk_is_said(tmp_path, order, capsys):
@@ -84,7 +84,7 @@ _POST = "HTTP/1.1\nHost: 127.0.0.1\nContent-Length: 500\n"
 _FORM = "Content-Type: application/x-www-form-urlencoded\n"
 
 
-@pytest.mark.control("paymentsdk.sandbox._delivery.READ_TIMEOUT", 3600.0)
+@pytest.mark.control("paymentsdk.sandbox._control.READ_TIMEOUT", 3600.0)
 @pytest.mark.parametrize(
     "request_",
     [
@@ -95,8 +95,8 @@ _FORM = "Content-Type: application/x-www-form-urlencoded\n"
 )
 async def test_a_body_that_is_never_sent_whole_is_closed(sandbox, monkeypatch, patience, request_):
     """A client that stops sending does not keep a connection for ever; the others are served."""
-    if _delivery.READ_TIMEOUT < 60:
-        monkeypatch.setattr(_delivery, "READ_TIMEOUT", 0.01)
+    if _control.READ_TIMEOUT < 60:
+        monkeypatch.setattr(_control, "READ_TIMEOUT", 0.01)
 
     assert await closed_by_the_server(sandbox, patience, request_)
 

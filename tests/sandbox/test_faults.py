@@ -582,8 +582,8 @@ async def test_every_effect_has_one(plain, sandbox, monkeypatch):
             return type(error), *waits
         return response.status, response.raw, response.headers["Content-Type"], *waits
 
-    for name, replacement in {"_pipeline.pause": pause, "_delivery.pause": pause, "_pipeline.hang": hang}.items():
-        monkeypatch.setattr(f"paymentsdk.sandbox.{name}", replacement)
+    monkeypatch.setattr("paymentsdk.sandbox._app.pause", pause)
+    monkeypatch.setattr("paymentsdk.sandbox._app.hang", hang)
     usual = await seen()
 
     for effect in (name for name, info in EFFECTS.items() if info.operation == "*"):

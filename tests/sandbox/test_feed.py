@@ -9,7 +9,7 @@ import pytest
 
 from paymentsdk.sandbox import FaultRule
 from paymentsdk.sandbox._clock import ClockState
-from paymentsdk.sandbox._events import MOST_BEHIND, Changed, Event, Feed
+from paymentsdk.sandbox._feed import MOST_BEHIND, Changed, Event, Feed
 
 
 async def events(session, sandbox, count: int) -> list[tuple[str, dict]]:

@@ -206,7 +206,7 @@ def kept(sandbox, key):
     return len(sandbox.platform.store.saved_responses(sandbox.tenant.user_id, key))
 
 
-@pytest.mark.control("paymentsdk.sandbox._idempotency.forgotten", lambda book: book.now - timedelta(days=36500))
+@pytest.mark.control("paymentsdk.sandbox._pipeline.forgotten", lambda book: book.now - timedelta(days=36500))
 async def test_the_response_of_a_key_that_is_forgotten_is_not_kept(plain, sandbox, data):
     """A sandbox that runs for weeks keeps the responses of a day; the responses of other sellers are left alone."""
     other = sandbox.create_tenant()

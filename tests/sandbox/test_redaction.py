@@ -12,9 +12,8 @@ import pytest
 
 from paymentsdk._secrets import MaskedRepr
 from paymentsdk.resources.common import RequestStruct
-from paymentsdk.sandbox import _redaction
-from paymentsdk.sandbox._events import KEPT_REQUESTS, Feed, RequestLine
-from paymentsdk.sandbox._redaction import redact_body, redact_parameters
+from paymentsdk.sandbox import _feed
+from paymentsdk.sandbox._feed import KEPT_REQUESTS, Feed, RequestLine, redact_body, redact_parameters
 
 MIB = 2**20
 
@@ -98,7 +97,7 @@ async def test_a_credential_is_masked_wherever_it_is_sent(plain, name):
     assert line["body"].endswith(':"***"},"code":"7"}')
 
 
-@pytest.mark.control("paymentsdk.sandbox._redaction._is_secret", lambda secrets, name: False)
+@pytest.mark.control("paymentsdk.sandbox._feed._is_secret", lambda secrets, name: False)
 @pytest.mark.parametrize(
     "name",
     [
@@ -122,7 +121,7 @@ async def test_a_credential_in_a_form_is_masked(plain, name):
     assert f"a=5&{name}=***&{rest}" == line["body"]
 
 
-@pytest.mark.control("paymentsdk.sandbox._redaction._is_secret", lambda secrets, name: False)
+@pytest.mark.control("paymentsdk.sandbox._feed._is_secret", lambda secrets, name: False)
 @pytest.mark.parametrize(
     "form",
     ["token={}&", "a=5&&token={}", "a&token={}", "a=two words&token={}", 'token="{}"&a=5', "a=5\ntoken={}"],
@@ -167,11 +166,11 @@ class Statement(MaskedRepr, RequestStruct):
 @pytest.mark.parametrize("kind", [Statement, list[Statement]])
 def test_what_an_operation_declares_a_credential_is_masked(monkeypatch, kind):
     """A member that is hidden in the Struct of a request is hidden here too: its name stands in no second list."""
-    body, known = b'{"assertion": "SECRET", "scope": "read"}', _redaction.OPERATIONS
+    body, known = b'{"assertion": "SECRET", "scope": "read"}', _feed.OPERATIONS
     assert "SECRET" in redact_body(body, grant=True)
 
-    monkeypatch.setattr(_redaction, "OPERATIONS", {**known, "new": replace(known["oauth.token"], body=kind)})
-    monkeypatch.setattr(_redaction, "_secrets", _redaction._secrets.__wrapped__)
+    monkeypatch.setattr(_feed, "OPERATIONS", {**known, "new": replace(known["oauth.token"], body=kind)})
+    monkeypatch.setattr(_feed, "_secrets", _feed._secrets.__wrapped__)
 
     assert '{"assertion":"***","scope":"read"}' == redact_body(body, grant=True)
     assert "a?assertion=***&b=c" == redact_parameters("a?assertion=SECRET&b=c")
@@ -197,7 +196,7 @@ BROKEN = [
 ]
 
 
-@pytest.mark.control("paymentsdk.sandbox._redaction._member_of", lambda names: re.compile("nothing is a secret"))
+@pytest.mark.control("paymentsdk.sandbox._feed._member_of", lambda names: re.compile("nothing is a secret"))
 async def test_a_credential_in_what_is_no_json_is_masked(plain):
     """What comes after such a name is not shown; nor is any of it, where nobody knows what is a name."""
     for body in BROKEN:

@@ -17,7 +17,7 @@ import pytest
 
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox import Sandbox, SandboxThread, TenantRequest
-from paymentsdk.sandbox._delivery import reset_connection
+from paymentsdk.sandbox._app import reset_connection
 from paymentsdk.sandbox._parsing import MAX_BODY
 from paymentsdk.sandbox._records import SUBSCRIPTIONS
 from paymentsdk.sandbox._tenants import TenantOptions
@@ -222,7 +222,7 @@ def send(sandbox: Sandbox, method: str, path: str, body: object = None) -> bytes
         return response.read()
 
 
-@pytest.mark.control("paymentsdk.sandbox._redaction._declared_in", around=lambda kept: kept.__wrapped__)
+@pytest.mark.control("paymentsdk.sandbox._feed._declared_in", around=lambda kept: kept.__wrapped__)
 async def test_what_is_declared_is_read_once(sandbox, start, monkeypatch):
     """Programs start a sandbox for each of their tests: only the first one looks at the types of the contract."""
     looked_at = []

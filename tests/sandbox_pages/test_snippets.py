@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from paymentsdk.resources import OPERATIONS
-from paymentsdk.sandbox._events import LONGEST_SHOWN, RequestLine
+from paymentsdk.sandbox._feed import LONGEST_SHOWN, RequestLine
 from paymentsdk.sandbox._pages.snippets import curl, python
 
 BASE_URL = "http://127.0.0.1:8787"
@@ -217,7 +217,7 @@ async def test_a_long_body_is_copied_whole(shop, sandbox, visitor) -> None:
 
 async def test_a_body_that_is_not_kept_is_no_rejection(shop, sandbox, visitor, monkeypatch) -> None:
     """Where newer bodies have taken its room, both say so, in lines that do nothing in a shell or in Python."""
-    monkeypatch.setattr("paymentsdk.sandbox._events.MOST_KEPT", 0)
+    monkeypatch.setattr("paymentsdk.sandbox._feed.MOST_KEPT", 0)
     await shop.order(items=MANY)
     [line] = sandbox.platform.feed.requests
 

@@ -49,7 +49,7 @@ async def create(client: PaymentsClient, name: str) -> tuple[str, str]:
     raise AssertionError(f"{name} fails for ever")
 
 
-@pytest.mark.control("paymentsdk.sandbox._idempotency.replay", lambda *_, **__: None)
+@pytest.mark.control("paymentsdk.sandbox._pipeline.replay", lambda *_, **__: None)
 @pytest.mark.parametrize("transport", [AiohttpTransport, Http11Transport])
 async def test_the_ledger_has_each_order_once(transport: type[AiohttpTransport | Http11Transport]) -> None:
     """Of 60 orders, whose requests fail every other time, each exists once, with the id that was told.

@@ -12,7 +12,7 @@ from aiohttp import web
 from msgspec import Meta, Struct
 
 from paymentsdk.resources.preferences import MOST_INSTALLMENTS
-from paymentsdk.sandbox import _delivery
+from paymentsdk.sandbox import _control
 from paymentsdk.sandbox._buyer import Outcome, PaymentMethod
 from paymentsdk.sandbox._responses import Rejected
 
@@ -55,7 +55,7 @@ async def read(request: web.Request) -> PaymentForm:
     if request.content_type != "application/x-www-form-urlencoded":
         raise Rejected(415, "unsupported_media_type", "This is not the form of the page.")
     try:
-        async with asyncio.timeout(_delivery.READ_TIMEOUT):
+        async with asyncio.timeout(_control.READ_TIMEOUT):
             return msgspec.convert(dict(await request.post()), PaymentForm, strict=False)
     except web.HTTPRequestEntityTooLarge:
         raise Rejected(413, "request_too_large", "The form is too large.") from None

@@ -15,11 +15,9 @@ from paymentsdk.resources.plans import Plan, PlanStatus
 from paymentsdk.resources.preferences import Preference
 from paymentsdk.sandbox import _responses
 from paymentsdk.sandbox._buyer import Buyer, Outcome
-from paymentsdk.sandbox._control import guarded
-from paymentsdk.sandbox._csrf import check_origin
+from paymentsdk.sandbox._control import ALLOWED_HOSTS, PLATFORM, PREFIX, Route, check_origin, guarded
 from paymentsdk.sandbox._handlers._sales import asked, currency_of
 from paymentsdk.sandbox._handlers.merchant_orders import in_review
-from paymentsdk.sandbox._keys import ALLOWED_HOSTS, PLATFORM, PREFIX, Route
 from paymentsdk.sandbox._pages import codes, forms, headers, snippets, subscription, views
 from paymentsdk.sandbox._pages.forms import FormKey, PaymentForm
 from paymentsdk.sandbox._pages.markup import PAGES, Markup

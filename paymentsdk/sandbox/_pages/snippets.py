@@ -22,7 +22,7 @@ from yarl import URL
 from paymentsdk._secrets import MASK
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import OPERATIONS
-from paymentsdk.sandbox._events import RequestLine
+from paymentsdk.sandbox._feed import RequestLine
 from paymentsdk.sandbox._parsing import AnyOperation
 
 #: Columns of a line of a program.
