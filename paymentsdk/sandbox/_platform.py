@@ -331,8 +331,8 @@ class Platform:
         """Remember everything as it is under *name*, with clock, policies and faults.
 
         A sandbox with a file keeps it in another one beside that, also for a later start; else it ends with the
-        sandbox. An earlier snapshot of this name is replaced. Other threads go on meanwhile: it has all of the moment
-        when it is done. In memory, once one of them writes, they wait for the rest.
+        sandbox. An earlier snapshot of this name is replaced. Requests wait while everything is copied: one second for
+        100,000 orders.
 
         Raises:
             ValueError: The name is not 1 to 64 letters, digits, `_` or `-`.
@@ -350,7 +350,7 @@ class Platform:
             KeyError: There is no snapshot of this name.
             OSError: Its file is damaged, or of another version of the sandbox.
         """
-        with self.store.alone():
+        with self.store.locked():
             self.store.restore(name)
             self.clock.state = self.store.setting("clock", ClockState())
             # A copy of the file that somebody made has none.

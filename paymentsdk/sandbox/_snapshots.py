@@ -1,4 +1,4 @@
-"""Snapshots of everything that a sandbox knows: files beside its own, or databases in memory."""
+"""The files that keep a sandbox: which of them can be used, and snapshots beside them, or in memory."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import errno
 import os
 import re
 import sqlite3
-import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -16,6 +13,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+#: What a snapshot may be called: it is a part of the name of a file.
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 #: Of the tables. A change of them, or of a document that older ones cannot be read as, is another schema.
 SCHEMA = 4
 
@@ -74,37 +73,6 @@ def is_full(error: object) -> bool:
     return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL or getattr(error, "errno", 0) == errno.ENOSPC
 
 
-#: What a snapshot may be called: it is a part of the name of a file.
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-#: Pages that are copied at once, some milliseconds of work, and the seconds after them in which others have their turn.
-_STEP, _PAUSE = 100, 0.001
-
-
-def copy_in_steps(
-    source: sqlite3.Connection, target: sqlite3.Connection, lock: threading.RLock, *, has_ended: Callable[[], bool]
-) -> None:
-    """Copy all of *source*, as it is in the end: between two steps others have the *lock*, which the caller holds.
-
-    Raises:
-        RuntimeError: It *has_ended* meanwhile.
-    """
-    least = sys.maxsize
-
-    def let_others_in(_status: int, remaining: int, _total: int) -> None:
-        nonlocal least
-        if 0 < remaining < least:
-            least = remaining
-            lock.release()
-            time.sleep(_PAUSE)
-            lock.acquire()
-        else:  # A write has SQLite begin anew, if all is in memory: it would never be done.
-            least = 0
-        if has_ended():
-            raise RuntimeError("the sandbox has stopped: its snapshot is not finished")
-
-    source.backup(target, pages=_STEP, progress=let_others_in)
-
-
 class Snapshots:
     """The snapshots of one sandbox.
 
@@ -114,12 +82,7 @@ class Snapshots:
 
     def __init__(self, path: str | None) -> None:
         self._path = path
-        self._in_memory: dict[str, sqlite3.Connection] = {}
-
-    def close(self) -> None:
-        """Forget those in memory."""
-        while self._in_memory:
-            self._in_memory.popitem()[1].close()
+        self._in_memory: dict[str, bytes] = {}
 
     @contextmanager
     def new(self, name: str) -> Iterator[sqlite3.Connection]:
@@ -131,13 +94,9 @@ class Snapshots:
         """
         path = self._file(name)
         if path is None:
-            made = sqlite3.connect(":memory:", check_same_thread=False)
-            try:
-                yield made
-                made, self._in_memory[name] = self._in_memory.get(name, made), made
-            finally:
-                if made is not self._in_memory.get(name):
-                    made.close()
+            with closing(sqlite3.connect(":memory:")) as connection:
+                yield connection
+                self._in_memory[name] = connection.serialize()
             return
         # A crash or a full disk leaves the earlier one of this name as it is.
         unfinished = path.with_name(f"{path.name}.unfinished")
@@ -164,12 +123,11 @@ class Snapshots:
             OSError: Something that SQLite does inside fails.
         """
         path = self._file(name)
-        if path is None:
-            yield self._in_memory[name]
-            return
-        if not path.exists():
+        if path is not None and not path.exists():
             raise KeyError(name)
-        with naming(str(path)), closing(sqlite3.connect(path)) as connection:
+        with naming(str(path)), closing(sqlite3.connect(path or ":memory:")) as connection:
+            if path is None:
+                connection.deserialize(self._in_memory[name])
             yield connection
 
     def _file(self, name: str) -> Path | None:

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from paymentsdk import money
-from paymentsdk.sandbox._snapshots import SCHEMA, Snapshots, check_file, copy_in_steps, naming, read_kept
+from paymentsdk.sandbox._snapshots import SCHEMA, Snapshots, check_file, naming, read_kept
 from paymentsdk.sandbox._table import EPOCH, MICROSECOND, Condition, Documents, Table, as_column, as_columns
 
 D = TypeVar("D", bound=Struct)
@@ -95,9 +95,8 @@ class Store:
 
     def __init__(self, tables: Sequence[Table[Struct]], path: str | None = None) -> None:
         self._lock = threading.RLock()
-        self._copying = threading.RLock()
-        """Held before the other one, by what copies all: one snapshot at a time is taken or restored."""
-        self._ends = False
+        self._copying = threading.Lock()
+        """Held before the other one, by who takes a snapshot: nobody else waits while it is written through."""
         self._inside = False
         self._after: list[Callable[[], None]] = []
         self._counts: dict[_Asked, int] = {}
@@ -133,10 +132,8 @@ class Store:
                 self._connection.execute("BEGIN EXCLUSIVE").execute("COMMIT")  # Another sandbox is noticed here.
 
     def close(self) -> None:
-        """Let go of the file; whoever still asks, or takes a snapshot, is told so by a ``RuntimeError``."""
-        self._ends = True
-        with self.alone():
-            self._snapshots.close()
+        """Let go of the file; whoever still asks is told so by a ``RuntimeError``."""
+        with self._lock:
             self._close()
             self._connection = cast("sqlite3.Connection", _Closed())
 
@@ -154,12 +151,6 @@ class Store:
     def locked(self) -> Iterator[None]:
         """Keep every other thread out, also between two transactions."""
         with self._lock:
-            yield
-
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Keep every other thread out, also one that takes a snapshot."""
-        with self._copying, self.locked():
             yield
 
     @contextmanager
@@ -392,15 +383,14 @@ class Store:
     def snapshot(self, name: str, standing: Callable[[], object] = dict) -> None:
         """Copy everything to the snapshot *name*: with a file, to another one beside it; else, in memory.
 
-        It has all of the moment when it is done, also what other threads have done meanwhile; what *standing* returns
-        then is one of its settings.
+        What *standing* returns at that moment is one of its settings.
 
         Raises:
             ValueError: No file can be called so.
             OSError: The file cannot be written.
         """
         with self._copying, self._snapshots.new(name) as copy, self.locked():
-            copy_in_steps(self._connection, copy, self._lock, has_ended=lambda: self._ends)
+            self._connection.backup(copy)
             with copy:
                 kept = msgspec.json.encode(standing())
                 copy.execute("INSERT OR REPLACE INTO settings VALUES ('snapshot', ?)", (kept,))
@@ -412,7 +402,7 @@ class Store:
             KeyError: There is none.
             OSError: Its file is damaged, or of another version of the sandbox.
         """
-        with self.alone(), self._snapshots.kept(name) as copy:
+        with self.locked(), self._snapshots.kept(name) as copy:
             if not check_file(copy):
                 raise sqlite3.DatabaseError("it is empty")
             copy.backup(self._connection)
