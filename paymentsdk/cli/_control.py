@@ -181,8 +181,8 @@ def _pay(running: Running, options: Namespace) -> Output:
     from paymentsdk.resources.merchant_orders import MerchantOrder
     from paymentsdk.resources.orders import Order
 
-    name, body = options.what, {"payment_method": options.method, "reject": options.reject}
-    path = f"{quote(name, safe='')}/pay"
+    name, path = options.what, f"{quote(options.what, safe='')}/pay"
+    body = {"payment_method": options.method, "outcome": "rejected" if options.reject else "approved"}
     sale: Order | MerchantOrder
     if _PREFERENCE.match(name):
         sale = running.ask(MerchantOrder, "POST", f"preferences/{path}", body)

@@ -28,6 +28,7 @@ from paymentsdk.sandbox._responses import Rejected
 from paymentsdk.sandbox._table import Table
 from paymentsdk.sandbox._tenants import ProvisionRequest, TenantRequest
 
+R = TypeVar("R")
 S = TypeVar("S", bound=Struct)
 _MOST_DIGITS = 15
 #: Rows that a list holds unless `limit` asks for others, newest first.
@@ -138,24 +139,20 @@ class PayRequest(ControlStruct):
     """In how many parts, with a credit card; 1 by default."""
     outcome: Outcome = "approved"
     """`approved`, the default; `rejected`; or `in_review`, to be decided by another payment."""
-    reject: bool = False
-    """`true` is short for the outcome `rejected`."""
     payer_id: int = DEFAULT_PAYER
     """Who pays; 100000001 by default."""
 
-    @property
-    def decided(self) -> Outcome:
-        """How it ends."""
-        return "rejected" if self.reject else self.outcome
+
+def pay(platform: Platform, how: PayRequest, pay_by: Callable[..., R], name: str) -> R:
+    """Have the buyer pay *name* by one of their methods."""
+    buyer = Buyer(platform, how.payer_id)
+    return pay_by(buyer, name, payment_method=how.payment_method, installments=how.installments, outcome=how.outcome)
 
 
 @command("POST", "orders/{id}/pay")
 def pay_order(platform: Platform, request: ControlRequest) -> object:
     """Have the buyer pay an order."""
-    how = request.read(PayRequest)
-    return Buyer(platform, how.payer_id).pay(
-        request.path["id"], payment_method=how.payment_method, installments=how.installments, outcome=how.decided
-    )
+    return pay(platform, request.read(PayRequest), Buyer.pay, request.path["id"])
 
 
 @command("POST", "provision")
@@ -195,10 +192,7 @@ def open_checkout(platform: Platform, request: ControlRequest) -> object:
 @command("POST", "preferences/{id}/pay")
 def pay_preference(platform: Platform, request: ControlRequest) -> object:
     """Have the buyer pay a preference."""
-    how = request.read(PayRequest)
-    return Buyer(platform, how.payer_id).pay_preference(
-        request.path["id"], payment_method=how.payment_method, installments=how.installments, outcome=how.decided
-    )
+    return pay(platform, request.read(PayRequest), Buyer.pay_preference, request.path["id"])
 
 
 class RefundRequest(ControlStruct):
