@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from aiohttp import web
 
-from paymentsdk.sandbox._pages import codes, headers, markup, routes
+from paymentsdk.sandbox._pages import routes, views
 from tests.sandbox_pages.browser_steps import open_dashboard, text_of
 
 
@@ -75,7 +75,7 @@ async def test_without_segno_the_text_of_the_code_is_shown(tab, sandbox, shop, m
 
     await tab.until("document.querySelector('.card .code code') !== null")
 
-    assert f"{order.type_response.qr_data}{codes.INSTALL}" == await text_of(tab, ".card .code")
+    assert f"{order.type_response.qr_data}{routes.INSTALL}" == await text_of(tab, ".card .code")
 
 
 async def test_a_sandbox_that_ends_is_noticed(tab, sandbox) -> None:
@@ -200,12 +200,12 @@ async def test_a_script_in_a_text_does_not_run(tab, sandbox, shop, evil_copy) ->
 async def test_the_policy_stops_a_script_that_escaping_missed(tab, sandbox, shop, evil_copy, monkeypatch) -> None:
     """The second line of defence holds alone; without it, the script runs: the negative control of both."""
     checkout = await evil_order_and_preference(shop, evil_copy)
-    monkeypatch.setattr(markup, "escape", lambda text: text)
+    monkeypatch.setattr(views, "escape", lambda text: text)
     await tab.open(checkout)
     assert not await tab.run(BROKEN)
     assert any("Content Security Policy" in problem for problem in tab.problems)
 
-    monkeypatch.setattr(routes.headers, "FORM", dict.fromkeys(headers.FORM, ""))
+    monkeypatch.setattr(routes, "FORM", dict.fromkeys(routes.FORM, ""))
     await tab.open(f"{checkout}?again")
 
     assert await tab.run(BROKEN)

@@ -47,7 +47,7 @@ async def test_an_order_is_paid_by_a_form(shop, visitor, sandbox) -> None:
     for said in ("Breakfast", "ARS 12.50", "2 x ARS 4.50 ARS 9.00", "1 kg x ARS 3.50", "ticket-1", "POS001"):
         assert said in words
 
-    words = words_of(await visitor.send_form(method="credit_card", installments="3"))
+    words = words_of(await visitor.send_form(payment_method="credit_card", installments="3"))
 
     assert "Paid" in words
     assert "Credit card, 3 installments" in words
@@ -85,7 +85,7 @@ async def test_a_discount_belongs_to_its_method(shop, visitor) -> None:
     order = await shop.order("50.00", discounts=discounts)
     assert "Debit card ARS 45.00 , ARS 5.00 less" in words_of(await visitor.get(f"/qr/{order.id}"))
 
-    words = words_of(await visitor.send_form(method="debit_card"))
+    words = words_of(await visitor.send_form(payment_method="debit_card"))
 
     assert "Paid ARS 45.00" in words
     assert "45.00" == str((await shop.client.orders.get(order.id)).transactions.payments[0].paid_amount)
@@ -106,7 +106,7 @@ async def test_of_two_discounts_of_a_method_the_form_says_what_is_charged(shop, 
     order = await shop.order("50.00", discounts=discounts)
     asked = re.search(r"Debit card (ARS [0-9.]+)", words_of(await visitor.get(f"/qr/{order.id}")))[1]
 
-    assert f"Paid {asked}" in words_of(await visitor.send_form(method="debit_card"))
+    assert f"Paid {asked}" in words_of(await visitor.send_form(payment_method="debit_card"))
 
 
 async def test_a_declined_order_can_be_paid_after_all(shop, visitor) -> None:
@@ -296,12 +296,12 @@ async def test_the_shop_decides_how_to_pay(shop, visitor) -> None:
         }
     )
     page = await visitor.get(path_of(preference))
-    assert ["account_money", "credit_card"] == re.findall(r'name="method" value="([^"]*)"', page)
+    assert ["account_money", "credit_card"] == re.findall(r'name="payment_method" value="([^"]*)"', page)
     assert 'value="credit_card" checked' in page
     assert ["1", "2", "3", "4"] == re.findall(r'<option value="(\d+)"', page)
     assert '<option value="2" selected>' in page
 
-    await visitor.send_form(method="debit_card")
+    await visitor.send_form(payment_method="debit_card")
 
     assert 400 == visitor.status
     assert "payment_required" == (await merchant_order(shop)).order_status

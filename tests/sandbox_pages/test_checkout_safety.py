@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 
+import aiohttp
 import msgspec
 import pytest
 
 from paymentsdk._operation.operation import MIB
 from paymentsdk.resources import orders, preferences
-from paymentsdk.sandbox._pages import forms, markup, routes
-from paymentsdk.sandbox._pages.forms import FormKey
+from paymentsdk.sandbox import Sandbox
+from paymentsdk.sandbox._pages import routes, views
 from tests.sandbox_pages.test_checkout import path_of
 
 # --- who may, and what the browser is told ---------------------------------------------------------------------
@@ -64,7 +65,7 @@ async def test_a_form_without_its_token_pays_nothing(shop, visitor, token: str) 
 
 async def test_the_token_is_what_stops_it(shop, visitor, monkeypatch) -> None:
     """Negative control: without the check, a form without a token pays."""
-    monkeypatch.setattr(FormKey, "check", lambda self, page, token: None)
+    monkeypatch.setattr(routes, "form_token", lambda request: "")
     order = await shop.order()
 
     await visitor.post(f"/qr/{order.id}", {})
@@ -77,14 +78,14 @@ async def test_a_form_of_another_process_is_rejected(shop, visitor) -> None:
     order = await shop.order()
     page = f"/qr/{order.id}"
 
-    await visitor.post(page, {"form_token": FormKey().token(page)})
+    await visitor.post(page, {"form_token": "0" * 64})
 
     assert 403 == visitor.status
     assert f'href="{page}"' in visitor.page
 
 
 BAD_FORMS = {
-    "an unknown method": {"method": "cash"},
+    "an unknown method": {"payment_method": "cash"},
     "an unknown outcome": {"outcome": "stolen"},
     "no installments": {"installments": "0"},
     "too many installments": {"installments": "37"},
@@ -195,15 +196,19 @@ async def test_text_is_shown_as_text(shop, visitor, evil_copy) -> None:
 
 async def test_escaping_is_what_stops_it(shop, visitor, monkeypatch, evil_copy) -> None:
     """Negative control: without it, the scripts are in the page."""
-    monkeypatch.setattr(markup, "escape", lambda text: text)
+    monkeypatch.setattr(views, "escape", lambda text: text)
     for path in await evil_things(shop, evil_copy):
         assert "<script" in await visitor.get(path)
 
 
-def test_a_token_is_bound_to_its_page_and_its_process() -> None:
-    """The same page has the same token for as long as the process lives; any other has another."""
-    key = forms.FormKey()
+async def test_a_token_ends_with_its_process() -> None:
+    """The same page has the same token for as long as the process lives, and another in another process."""
+    tokens = []
+    for times in (2, 1):
+        async with Sandbox(seed=1) as sandbox, aiohttp.ClientSession() as session:
+            for _ in range(times):
+                async with session.get(f"{sandbox.base_url}/subscriptions/{sandbox.plan_id}") as response:
+                    tokens.append(re.search(r'form_token" value="([^"]*)"', await response.text())[1])
 
-    assert key.token("/a") == key.token("/a")
-    assert key.token("/a") != key.token("/b")
-    assert key.token("/a") != forms.FormKey().token("/a")
+    assert tokens[0] == tokens[1]
+    assert tokens[0] != tokens[2]

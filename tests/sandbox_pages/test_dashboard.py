@@ -12,7 +12,7 @@ import pytest
 from paymentsdk.resources.orders import OrderStatus
 from paymentsdk.sandbox._faults import COMMON, EFFECTS, Effect, EffectInfo, FaultRule
 from paymentsdk.sandbox._pages import views
-from paymentsdk.sandbox._pages.markup import PAGES
+from paymentsdk.sandbox._pages.views import PAGES
 
 STATIC = {file.name: file.read_text(encoding="utf-8") for file in (PAGES / "static").iterdir()}
 PAGE = views.dashboard()

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from paymentsdk.sandbox._pages import markup
-from paymentsdk.sandbox._pages.markup import Markup, join, render
+from paymentsdk.sandbox._pages import views
+from paymentsdk.sandbox._pages.views import Markup, join, render
 
 
 def test_every_value_is_escaped() -> None:
@@ -39,7 +39,7 @@ def test_a_missing_value_is_an_error() -> None:
 
 def test_every_placeholder_of_an_attribute_is_in_quotes() -> None:
     """Escaping protects a value only between quotes: no template leaves them out."""
-    files = list((markup.PAGES / "templates").iterdir())
+    files = list((views.PAGES / "templates").iterdir())
     assert files
     for file in files:
         outside_quotes = re.sub(r'"[^"]*"', '""', file.read_text(encoding="utf-8"))

@@ -8,7 +8,7 @@ import pytest
 
 from paymentsdk.resources.plans import AutoRecurring, FreeTrial, Plan, PlanStatus
 from paymentsdk.sandbox._handlers.plans import PlanRequest, RecurringRequest, make
-from paymentsdk.sandbox._pages.subscription import offer
+from paymentsdk.sandbox._pages.views import offer
 from paymentsdk.sandbox._records import SUBSCRIPTIONS
 
 

@@ -13,7 +13,7 @@ from paymentsdk.cli._demo.report import lines
 from paymentsdk.cli._output import Output, counted, print_output
 from paymentsdk.errors import PaymentsError
 from paymentsdk.resources.orders import Order
-from paymentsdk.sandbox._pages.codes import INSTALL
+from paymentsdk.sandbox._pages.routes import INSTALL
 
 
 def demonstrate(*, orders: int, concurrency: int, as_json: bool) -> int:

@@ -2,33 +2,54 @@
 
 from __future__ import annotations
 
+import hmac
+import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
-from typing import Literal
+from functools import cache, partial
+from io import BytesIO
+from typing import TypeAlias
 
+import msgspec
 from aiohttp import web
 from msgspec.structs import replace
 
-from paymentsdk.resources.merchant_orders import MerchantOrder, MerchantOrderState, MerchantOrderStatus
+from paymentsdk.errors import install_extra
 from paymentsdk.resources.plans import Plan, PlanStatus
 from paymentsdk.resources.preferences import Preference
 from paymentsdk.sandbox import _responses
-from paymentsdk.sandbox._buyer import Buyer, Outcome
+from paymentsdk.sandbox._buyer import Buyer
+from paymentsdk.sandbox._commands import PayRequest, pay
 from paymentsdk.sandbox._control import ALLOWED_HOSTS, PLATFORM, PREFIX, Route, check_origin, guarded
 from paymentsdk.sandbox._handlers._sales import asked, currency_of
-from paymentsdk.sandbox._handlers.merchant_orders import in_review
-from paymentsdk.sandbox._pages import codes, forms, headers, snippets, subscription, views
-from paymentsdk.sandbox._pages.forms import FormKey, PaymentForm
-from paymentsdk.sandbox._pages.markup import PAGES, Markup
+from paymentsdk.sandbox._pages import snippets, views
+from paymentsdk.sandbox._pages.forms import PaymentForm
 from paymentsdk.sandbox._pages.sale import Sale, from_order, from_preference
-from paymentsdk.sandbox._pages.views import Way
+from paymentsdk.sandbox._pages.views import PAGES, Markup, Way
 from paymentsdk.sandbox._parsing import unstorable
 from paymentsdk.sandbox._platform import Platform
-from paymentsdk.sandbox._records import MERCHANT_ORDERS, ORDERS, PLANS, PREFERENCES, SUBSCRIPTIONS, TENANTS
+from paymentsdk.sandbox._records import MERCHANT_ORDERS, PLANS, PREFERENCES, SUBSCRIPTIONS, TENANTS
 from paymentsdk.sandbox._responses import Rejected
 
-_FORM_KEY = web.AppKey("form_key", FormKey)
+#: How to get what draws the codes.
+INSTALL = install_extra("qr")
+#: What every response of the pages says to the browser: who may frame, fetch, keep and run it. Nobody else.
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    # With `no-referrer` a browser would send the form with `Origin: null`, which is no better than none.
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+}
+_POLICY = "default-src 'none'; img-src 'self'; style-src 'self'; base-uri 'none'; frame-ancestors 'none'"
+#: Of a page that is a form and runs nothing, and of one that runs its own scripts, which talk to the control API.
+FORM = {**_HEADERS, "Content-Security-Policy": f"{_POLICY}; form-action 'self'"}
+SCRIPT = {
+    **_HEADERS,
+    "Content-Security-Policy": f"{_POLICY}; script-src 'self'; connect-src 'self'; form-action 'none'",
+}
+#: Makes the tokens that bind a form to its page. They end with the process, as the key does.
+_FORM_KEY = web.AppKey("form_key", bytes)
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _SNIPPETS = {"curl": snippets.curl, "python": snippets.python}
 #: Preferences that the dashboard begins with.
@@ -40,10 +61,20 @@ _HOST_CHECKED = ("Host", "User-Agent", "Accept-Language")
 #: What a page is called that says no.
 _TITLES: Mapping[int, str] = {403: "Not from there", 404: "Nothing here", _CONFLICT: "It cannot be paid"}
 
+#: Returns what the buyer of the thing of a name is shown, after an attempt to pay it.
+_Sale: TypeAlias = Callable[[Platform, str, str], Sale]
+
+
+class PaymentForm(PayRequest):
+    """What a buyer sends."""
+
+    form_token: str = ""
+    """What binds the form to its page."""
+
 
 def add_routes(app: web.Application) -> None:
     """Add the pages to *app*, which has the control API."""
-    app[_FORM_KEY] = FormKey()
+    app[_FORM_KEY] = os.urandom(32)
     app.router.add_get("/", _to_dashboard)
     app.router.add_get(PREFIX.rstrip("/"), _to_dashboard)
     app.router.add_get(PREFIX, _page(_dashboard))
@@ -55,9 +86,14 @@ def add_routes(app: web.Application) -> None:
     app.router.add_get(PREFIX + "requests/{id}/{language:curl|python}", guarded(_snippet))
     app.router.add_get("/subscriptions/{id}", _page(_show_plan))
     app.router.add_post("/subscriptions/{id}", _page(_subscribe))
-    for counter in (_ORDERS, _PREFERENCES):
-        app.router.add_get(counter.path, _page(_show(counter)))
-        app.router.add_post(counter.path, _page(_pay(counter)))
+    # /checkout/preferences is an operation of the contract: a GET there is 405, and no page.
+    checkout = "/checkout/{id:(?!preferences$)[^/]+}"
+    for path, sale, pay_by in (
+        ("/qr/{id}", _order_sale, Buyer.pay),
+        (checkout, _preference_sale, Buyer.pay_preference),
+    ):
+        app.router.add_get(path, _page(partial(_show, sale)))
+        app.router.add_post(path, _page(partial(_pay, sale, pay_by)))
 
 
 # --- the dashboard -----------------------------------------------------------------------------------------------
@@ -71,7 +107,7 @@ async def _dashboard(request: web.Request) -> web.StreamResponse:
     """Show the dashboard to a browser, and the state of the sandbox to a program."""
     if "text/html" not in request.headers.get("Accept", ""):
         raise web.HTTPFound(PREFIX + "state")
-    return web.Response(text=views.dashboard(), content_type="text/html", headers=headers.SCRIPT)
+    return web.Response(text=views.dashboard(), content_type="text/html", headers=SCRIPT)
 
 
 async def _static(request: web.Request) -> web.StreamResponse:
@@ -80,7 +116,7 @@ async def _static(request: web.Request) -> web.StreamResponse:
     if name not in files:
         raise Rejected(404, "not_found", "There is no such file.")
     content_type = _TYPES[name[name.rindex(".") :]]
-    return web.Response(body=files[name], content_type=content_type, charset="utf-8", headers=headers.SCRIPT)
+    return web.Response(body=files[name], content_type=content_type, charset="utf-8", headers=SCRIPT)
 
 
 @cache
@@ -99,28 +135,29 @@ async def _preferences(request: web.Request) -> web.StreamResponse:
 def _link(platform: Platform, preference: Preference) -> Mapping[str, object]:
     owner = platform.store.get(TENANTS, str(preference.collector_id))
     opened = platform.store.find(MERCHANT_ORDERS, None, [("source", "=", preference.id)], limit=1)
+    come_to = opened[0].merchant_order.order_status if opened else None
     return {
         "preference": preference,
         "amount": asked(preference),
         "currency": currency_of(preference.items or (), owner.currency if owner else ""),
-        "status": _come_to(opened[0].merchant_order) if opened else "opened",
+        "status": come_to if come_to in {"paid", "reverted"} else "opened",
     }
-
-
-def _come_to(order: MerchantOrder) -> Literal["opened", "paid", "reverted"]:
-    if order.status == MerchantOrderStatus.OPENED:
-        return "opened"
-    return "reverted" if order.order_status == MerchantOrderState.REVERTED else "paid"
 
 
 async def _code(request: web.Request) -> web.StreamResponse:
     order = Buyer(request.app[PLATFORM]).scan(_name(request))
-    text = order.qr_data
-    if not text:
+    if not order.qr_data:
         pos = order.config and order.config.qr and order.config.qr.external_pos_id
         where = f"the buyer scans that of the point of sale {pos}" if pos else "and it names no point of sale"
         raise Rejected(404, "not_found", f"the order has no code of its own: {where}")
-    return web.Response(body=codes.svg(text), content_type="image/svg+xml", headers=headers.FORM)
+    try:
+        import segno  # an extra
+    except ImportError:
+        raise Rejected(501, "not_installed", INSTALL) from None
+    # Dark on transparent, with the quiet zone that scanners need.
+    file, plain = BytesIO(), {"xmldecl": False, "omitsize": True, "svgclass": None, "lineclass": None}
+    segno.make_qr(order.qr_data, error="m").save(file, kind="svg", border=4, **plain)
+    return web.Response(body=file.getvalue(), content_type="image/svg+xml", headers=FORM)
 
 
 async def _snippet(request: web.Request) -> web.StreamResponse:
@@ -133,94 +170,51 @@ async def _snippet(request: web.Request) -> web.StreamResponse:
         text = "# The body was long, and newer ones have taken its room: it is not kept any more.\n"
     else:
         text = _SNIPPETS[request.match_info["language"]](replace(line, body=body), platform.base_url)
-    return web.Response(text=text, headers=headers.FORM)
+    return web.Response(text=text, headers=FORM)
 
 
 # --- where a buyer pays ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Counter:
-    """A place to pay at."""
-
-    path: str
-    """Its address."""
-    sale: Callable[[Platform, str, str], Sale]
-    """Returns what the buyer of something is shown, after an attempt to pay it."""
-    pay: Callable[[Platform, str, PaymentForm], Outcome]
-    """Has the buyer pay it, and says how the attempt came out."""
 
 
 def _order_sale(platform: Platform, name: str, attempt: str) -> Sale:
     order = Buyer(platform).scan(name)
     if order.id != name:  # The code of a point of sale: its order has an address of its own.
         raise web.HTTPFound(f"/qr/{order.id}")
-    record = platform.store.get(ORDERS, name)
-    if record is None:
-        raise Rejected(404, "not_found", "There is no such order.")
-    return from_order(record, attempt)
-
-
-def _pay_order(platform: Platform, name: str, form: PaymentForm) -> Outcome:
-    Buyer(platform).pay(name, payment_method=form.method, installments=form.installments, outcome=form.outcome)
-    return form.outcome
+    return from_order(order, attempt)
 
 
 def _preference_sale(platform: Platform, name: str, attempt: str) -> Sale:
     return from_preference(*Buyer(platform).open_checkout(name), attempt)
 
 
-def _pay_preference(platform: Platform, name: str, form: PaymentForm) -> Outcome:
-    order = Buyer(platform).pay_preference(
-        name, payment_method=form.method, installments=form.installments, outcome=form.outcome
-    )
-    # In binary mode nothing stays in review: the payment says what became of it.
-    if in_review(order):
-        return "in_review"
-    return "approved" if order.status == MerchantOrderStatus.CLOSED else "rejected"
+async def _show(sale_of: _Sale, request: web.Request) -> web.StreamResponse:
+    attempt, here = request.query.get("attempt", ""), request.path
+    sale = sale_of(request.app[PLATFORM], _name(request), attempt)
+    if sale.outcome is None or (sale.outcome.again and attempt == _AGAIN):
+        return _html(views.checkout(sale, action=here, token=form_token(request)))
+    ways = [(f"{here}?attempt={_AGAIN}", sale.outcome.again)] if sale.outcome.again else []
+    if sale.back:
+        ways.append((sale.back, "Back to the shop"))
+    go_back = bool(sale.back) and sale.auto_return and attempt == "approved"
+    if go_back:  # Not everybody reads in that time.
+        ways.append((here, "Stay here"))
+    return _html(views.outcome(sale, sale.outcome, ways, go_back=go_back))
 
 
-_ORDERS = _Counter(path="/qr/{id}", sale=_order_sale, pay=_pay_order)
-# /checkout/preferences is an operation of the contract: a GET there is 405, and no page.
-_PREFERENCES = _Counter(path="/checkout/{id:(?!preferences$)[^/]+}", sale=_preference_sale, pay=_pay_preference)
-
-
-def _show(counter: _Counter) -> Route:
-    async def show(request: web.Request) -> web.StreamResponse:
-        attempt = request.query.get("attempt", "")
-        sale = counter.sale(request.app[PLATFORM], _name(request), attempt)
-        here = request.path
-        if sale.outcome is None or (sale.outcome.again and attempt == _AGAIN):
-            token = request.app[_FORM_KEY].token(here)
-            return _html(views.checkout(sale, action=here, token=token))
-        ways = [(f"{here}?attempt={_AGAIN}", sale.outcome.again)] if sale.outcome.again else []
-        if sale.back:
-            ways.append((sale.back, "Back to the shop"))
-        go_back = bool(sale.back) and sale.auto_return and attempt == "approved"
-        if go_back:  # Not everybody reads in that time.
-            ways.append((here, "Stay here"))
-        return _html(views.outcome(sale, sale.outcome, ways, go_back=go_back))
-
-    return show
-
-
-def _pay(counter: _Counter) -> Route:
-    async def pay(request: web.Request) -> web.StreamResponse:
-        form = await _form(request)
-        platform, name = request.app[PLATFORM], _name(request)
-        try:
-            outcome = counter.pay(platform, name, form)
-        except Rejected as rejected:
-            settled = counter.sale(platform, name, "").outcome if rejected.status == _CONFLICT else None
-            if settled is None:
-                raise
-            # Whoever has pressed twice is not left to think that they have not paid.
-            words = f"It is {settled.word.lower()} already, and nothing was paid this time"
-            raise Rejected(rejected.status, rejected.code, words) from None
-        # So that loading the page again pays nothing.
-        raise web.HTTPSeeOther(f"{request.path}?attempt={outcome}")
-
-    return pay
+async def _pay(sale_of: _Sale, pay_by: Callable[..., object], request: web.Request) -> web.StreamResponse:
+    form, name = await _form(request), _name(request)
+    platform = request.app[PLATFORM]
+    try:
+        pay(platform, form, pay_by, name)
+    except Rejected as rejected:
+        settled = sale_of(platform, name, "").outcome if rejected.status == _CONFLICT else None
+        if settled is None:
+            raise
+        # Whoever has pressed twice is not left to think that they have not paid.
+        words = f"It is {settled.word.lower()} already, and nothing was paid this time"
+        raise Rejected(rejected.status, rejected.code, words) from None
+    # So that loading the page again pays nothing.
+    raise web.HTTPSeeOther(f"{request.path}?attempt={form.outcome}")
 
 
 # --- where a buyer subscribes ------------------------------------------------------------------------------------
@@ -230,10 +224,10 @@ async def _show_plan(request: web.Request) -> web.StreamResponse:
     plan = _plan(request)
     made = request.app[PLATFORM].store.get(SUBSCRIPTIONS, request.query.get("subscription", ""))
     if made is not None and made.plan_id == plan.id:
-        return _html(subscription.subscribed(plan, made))
+        return _html(views.subscribed(plan, made))
     if plan.status != PlanStatus.ACTIVE:
         raise Rejected(409, "plan_not_active", f"The plan is {plan.status}.")
-    return _html(subscription.offer(plan, action=request.path, token=request.app[_FORM_KEY].token(request.path)))
+    return _html(views.offer(plan, action=request.path, token=form_token(request)))
 
 
 async def _subscribe(request: web.Request) -> web.StreamResponse:
@@ -260,15 +254,29 @@ def _name(request: web.Request) -> str:
     return name
 
 
+def form_token(request: web.Request) -> str:
+    """Return the token of the form on the page of *request*."""
+    return hmac.digest(request.app[_FORM_KEY], request.path.encode(errors="replace"), "sha256").hex()
+
+
 async def _form(request: web.Request) -> PaymentForm:
     """Return what the buyer has sent, from the very page that it is sent to.
 
     Raises:
-        Rejected: It comes from elsewhere, or is no such form.
+        Rejected: It comes from elsewhere, is no form, too large, or has a value that the page does not offer.
     """
     check_origin(request.headers, request.app[ALLOWED_HOSTS])
-    form = await forms.read(request)
-    request.app[_FORM_KEY].check(request.path, form.form_token)
+    if request.content_type != "application/x-www-form-urlencoded":
+        raise Rejected(415, "unsupported_media_type", "This is not the form of the page.")
+    try:
+        await read(request)  # In time; aiohttp keeps it.
+        form = msgspec.convert(dict(await request.post()), PaymentForm, strict=False)
+    except web.HTTPRequestEntityTooLarge:
+        raise Rejected(413, "request_too_large", "The form is too large.") from None
+    except (ValueError, LookupError):  # Half a character, an unknown charset, a value of its own.
+        raise Rejected(400, "bad_request", "The form has a value that the page does not offer.") from None
+    if not hmac.compare_digest(form_token(request).encode(), form.form_token.encode(errors="replace")):
+        raise Rejected(403, "forbidden", "This form is not from this page, or the sandbox has restarted since.")
     return form
 
 
@@ -297,7 +305,7 @@ def rejection_page(rejected: Rejected, ways: Sequence[Way] = ()) -> web.Response
 
 def _html(page: Markup, status: int = 200) -> web.Response:
     body = page.encode(errors="replace")
-    return web.Response(status=status, body=body, content_type="text/html", charset="utf-8", headers=headers.FORM)
+    return web.Response(status=status, body=body, content_type="text/html", charset="utf-8", headers=FORM)
 
 
 def _sentence(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
 from typing import Literal, TypeAlias
@@ -10,42 +10,25 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from paymentsdk.money import ZERO
+from paymentsdk.resources.common import parse_duration
 from paymentsdk.resources.merchant_orders import MerchantOrder, MerchantOrderState, MerchantOrderStatus
-from paymentsdk.resources.orders import Order, OrderStatus, PaymentStatusDetail
+from paymentsdk.resources.orders import Order, OrderStatus, PaymentMethod, PaymentStatusDetail
 from paymentsdk.resources.preferences import Payer, Preference
 from paymentsdk.sandbox._handlers._sales import METHODS, currency_of, full_name, total
 from paymentsdk.sandbox._handlers.merchant_orders import amount_due, in_review, last_payment
 from paymentsdk.sandbox._handlers.orders import discounted_total, payment_of, refundable, withdrawn
 from paymentsdk.sandbox._handlers.preferences import default_installments, most_installments, offered
-from paymentsdk.sandbox._records import MerchantOrderRecord, OrderRecord, PreferenceRecord
+from paymentsdk.sandbox._records import MerchantOrderRecord, PreferenceRecord
 
 #: The colour of a state; its word says the same.
 Tone: TypeAlias = Literal["good", "wait", "bad", "still"]
+#: Something that is sold, how much of it, and what all of it costs.
+Line: TypeAlias = tuple[str, str, Decimal]
 
 _USUAL_INSTALLMENTS = (1, 2, 3, 6, 9, 12, 18, 24, 36)
 
 
-class Line(Struct, frozen=True):
-    """Something that is sold, and what all of it costs."""
-
-    what: str
-    more: str
-    amount: Decimal
-
-
-class Method(Struct, frozen=True):
-    """A way to pay, and what the buyer pays that way."""
-
-    type: str
-    total: Decimal
-
-    @property
-    def name(self) -> str:
-        """What people call it."""
-        return _name_of(self.type)
-
-
-class Outcome(Struct, frozen=True, kw_only=True):
+class Outcome(Struct, frozen=True):
     """What it has come to."""
 
     tone: Tone
@@ -56,6 +39,21 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """A sentence about it."""
     again: str = ""
     """What the way back to the form is called, where the buyer can still pay."""
+
+
+_PAID = Outcome("good", "Paid", "The payment was approved. No money has moved.")
+_REFUNDED = Outcome("still", "Refunded", "The seller has given the money back.")
+_PARTLY = Outcome("still", "Partly refunded", "The seller has given a part of the money back.")
+_REVIEWED = Outcome("wait", "In review", "The payment is being looked at.", "Decide it")
+_DECLINED = Outcome("bad", "Declined", "The payment was declined. The purchase can still be paid.", "Try again")
+_ORDER_DECLINED = Outcome("bad", "Declined", "The payment was declined. The order can still be paid.", "Try again")
+_NO_METHOD = Outcome("still", "No way to pay", "The shop has excluded every payment method that the sandbox has.")
+_ORDER_OUTCOMES = {
+    OrderStatus.PROCESSED: _PAID,
+    OrderStatus.CANCELED: Outcome("still", "Canceled", "The seller has canceled this order."),
+    OrderStatus.EXPIRED: Outcome("still", "Expired", "Nobody paid this order in time."),
+    OrderStatus.REFUNDED: _REFUNDED,
+}
 
 
 class Sale(Struct, frozen=True, kw_only=True):
@@ -69,12 +67,12 @@ class Sale(Struct, frozen=True, kw_only=True):
     """Of all amounts."""
     total: Decimal
     """What is asked for."""
-    lines: tuple[Line, ...] = ()
+    lines: tuple[Line, ...]
     """What is sold."""
-    facts: tuple[tuple[str, str], ...] = ()
+    facts: tuple[tuple[str, str], ...]
     """What else there is to say: names and values."""
-    methods: tuple[Method, ...] = ()
-    """The ways to pay; none when nothing can be paid any more."""
+    methods: Mapping[str, Decimal]
+    """The ways to pay, with what the buyer pays that way; none when nothing can be paid any more."""
     method: str | None = None
     """The one that is chosen at first."""
     installments: tuple[int, ...] = _USUAL_INSTALLMENTS
@@ -91,162 +89,103 @@ class Sale(Struct, frozen=True, kw_only=True):
     """Whether the shop wants a buyer who has paid to be taken there without a click."""
 
 
-def money(currency: str, amount: Decimal | None) -> str:
+def money(currency: str | None, amount: Decimal | None) -> str:
     """Return an amount for people: ``ARS 1,250.00``, on one line."""
-    return f"{currency}\N{NO-BREAK SPACE}{amount or ZERO:,.2f}"
+    return f"{currency or ''}\N{NO-BREAK SPACE}{amount or ZERO:,.2f}"
 
 
-# --- QR orders ---------------------------------------------------------------------------------------------------
+def method_name(kind: str) -> str:
+    """Return what people call a kind of payment methods."""
+    return kind.replace("_", " ").capitalize()
 
 
-def from_order(record: OrderRecord, attempt: str = "") -> Sale:
+def shop_address(url: str | None) -> str | None:
+    """Return the address of a shop, if it is one to lead a buyer to: any other scheme, such as `javascript:`, harms."""
+    return url if url and url.startswith(("http://", "https://")) else None
+
+
+def from_order(order: Order, attempt: str = "") -> Sale:
     """Return what the buyer of a QR order is shown, after the *attempt* that they come from."""
-    order = record.order
-    amount = order.total_amount or ZERO
+    payment, currency = payment_of(order), order.currency or ""
+    amount, cash = order.total_amount or ZERO, withdrawn(order)
     qr = order.config.qr if order.config else None
+    lines = [
+        (item.title or "", _times(item.quantity, money(currency, item.unit_price), item.unit_measure), total([item]))
+        for item in order.items or ()
+    ]
+    totals = {kind: discounted_total(order, kind) for kind in METHODS}
+    waits = order.status == OrderStatus.CREATED and order.created_date
     return Sale(
         heading=order.description or f"Order {order.external_reference}",
         seller=f"Seller {order.user_id}",
-        currency=order.currency or "",
+        currency=currency,
         total=amount,
-        lines=tuple(_order_lines(order)),
-        facts=(
-            *_facts(("Reference", order.external_reference), ("Point of sale", qr.external_pos_id if qr else None)),
-            *_payment_facts(order),
+        lines=(*lines, *([("Cash withdrawal", "", cash)] if cash else [])),
+        facts=_facts(
+            ("Reference", order.external_reference),
+            ("Point of sale", qr.external_pos_id if qr else None),
+            ("Paid", payment.paid_amount and money(currency, payment.paid_amount)),
+            ("With", _paid_with(payment.payment_method)),
+            ("Given back", payment.refunded_amount and money(currency, payment.refunded_amount)),
             ("Order", order.id),
         ),
-        methods=tuple(_order_methods(order, amount)),
-        until=record.expires_at if order.status == OrderStatus.CREATED else None,
+        methods={kind: amount if discounted is None else discounted for kind, discounted in totals.items()},
+        until=waits + parse_duration(order.expiration_time or "") if waits else None,
         outcome=_order_outcome(order, attempt),
     )
 
 
-def _order_lines(order: Order) -> Iterator[Line]:
-    for item in order.items or ():
-        price = money(order.currency or "", item.unit_price)
-        yield Line(item.title or "", _times(item.quantity, price, item.unit_measure), total([item]))
-    if cash := withdrawn(order):
-        yield Line("Cash withdrawal", "", cash)
-
-
-def _order_methods(order: Order, amount: Decimal) -> Iterator[Method]:
-    for kind in METHODS:
-        discounted = discounted_total(order, kind)
-        yield Method(kind, amount if discounted is None else discounted)
-
-
-def _payment_facts(order: Order) -> Iterator[tuple[str, str]]:
-    payment = payment_of(order)
-    if payment.paid_amount is None:
-        return
-    currency = order.currency or ""
-    yield "Paid", money(currency, payment.paid_amount)
-    if payment.payment_method:
-        yield "With", _with(payment.payment_method.type, payment.payment_method.installments)
-    if payment.refunded_amount:
-        yield "Given back", money(currency, payment.refunded_amount)
-
-
 def _order_outcome(order: Order, attempt: str) -> Outcome | None:
+    payment = payment_of(order)
     if order.status == OrderStatus.CREATED:
-        if payment_of(order).status_detail == PaymentStatusDetail.IN_REVIEW:
+        if payment.status_detail == PaymentStatusDetail.IN_REVIEW:
             return _REVIEWED
-        return _declined("order") if attempt == "rejected" else None
+        return _ORDER_DECLINED if attempt == "rejected" else None
     # What the order itself says of a part is a policy.
-    if order.status != OrderStatus.CANCELED and payment_of(order).refunded_amount and refundable(payment_of(order)):
+    if order.status != OrderStatus.CANCELED and payment.refunded_amount and refundable(payment):
         return _PARTLY
     return _ORDER_OUTCOMES[OrderStatus(order.status or OrderStatus.EXPIRED)]
-
-
-_PAID = Outcome(tone="good", word="Paid", text="The payment was approved. No money has moved.")
-_REFUNDED = Outcome(tone="still", word="Refunded", text="The seller has given the money back.")
-_PARTLY = Outcome(tone="still", word="Partly refunded", text="The seller has given a part of the money back.")
-_ORDER_OUTCOMES = {
-    OrderStatus.PROCESSED: _PAID,
-    OrderStatus.CANCELED: Outcome(tone="still", word="Canceled", text="The seller has canceled this order."),
-    OrderStatus.EXPIRED: Outcome(tone="still", word="Expired", text="Nobody paid this order in time."),
-    OrderStatus.REFUNDED: _REFUNDED,
-}
-_REVIEWED = Outcome(tone="wait", word="In review", text="The payment is being looked at.", again="Decide it")
-_NO_METHOD = Outcome(
-    tone="still", word="No way to pay", text="The shop has excluded every payment method that the sandbox has."
-)
-
-
-def _declined(what: str) -> Outcome:
-    return Outcome(
-        tone="bad",
-        word="Declined",
-        text=f"The payment was declined. The {what} can still be paid.",
-        again="Try again",
-    )
-
-
-# --- preferences -------------------------------------------------------------------------------------------------
 
 
 def from_preference(record: PreferenceRecord, opened: MerchantOrderRecord, attempt: str = "") -> Sale:
     """Return what the buyer of a preference is shown, after the *attempt* that they come from."""
     preference, order = record.preference, opened.merchant_order
-    currency = currency_of(order.items or (), "")
-    lines = tuple(_preference_lines(order, currency))
-    methods = tuple(Method(kind, amount_due(order)) for kind in offered(preference))
-    outcome = _preference_outcome(order, attempt) or (None if methods else _NO_METHOD)
+    items, payer = order.items or (), preference.payer or Payer()
+    currency, due = currency_of(items, ""), amount_due(order)
+    lines = [
+        (
+            item.title or item.description or f"Item {item.id or ''}",
+            _times(item.quantity, money(currency, item.unit_price)),
+            total([item]),
+        )
+        for item in items
+    ]
+    kinds, most, proposed = offered(preference), most_installments(preference), default_installments(preference)
+    favourite = preference.payment_methods and preference.payment_methods.default_payment_method_id
+    outcome = _preference_outcome(order, attempt) or (None if kinds else _NO_METHOD)
     return Sale(
-        heading=_heading(lines[0], len(order.items or ())),
+        heading=f"{lines[0][0]} and {len(items) - 1} more" if len(items) > 1 else lines[0][0],
         seller=preference.statement_descriptor or f"Seller {preference.collector_id}",
         currency=currency,
-        total=amount_due(order),
-        lines=lines,
-        facts=_preference_facts(preference, order, currency),
-        methods=methods,
-        method=_favourite(preference, methods),
-        installments=_installments(preference),
-        installment=_proposed(preference),
+        total=due,
+        lines=(*lines, *([("Shipping", "", order.shipping_cost)] if order.shipping_cost else [])),
+        facts=_facts(
+            ("Buyer", full_name(payer)),
+            ("Email", payer.email),
+            ("Reference", preference.external_reference),
+            ("Note", preference.additional_info),
+            ("Paid", order.paid_amount and money(currency, order.paid_amount)),
+            ("Given back", order.refunded_amount and money(currency, order.refunded_amount)),
+        ),
+        methods=dict.fromkeys(kinds, due),
+        # The shop prefers a kind, or a method of it.
+        method=next((kind for kind in kinds if favourite in (kind, METHODS[kind])), None),
+        installments=tuple(sorted({*(one for one in _USUAL_INSTALLMENTS if one < most), proposed, most})),
+        installment=proposed,
         until=preference.expiration_date_to if preference.expires else None,
         outcome=outcome,
         back=_back(preference, outcome),
         auto_return=preference.auto_return == "approved",
-    )
-
-
-def _heading(first: Line, items: int) -> str:
-    return f"{first.what} and {items - 1} more" if items > 1 else first.what
-
-
-def _preference_lines(order: MerchantOrder, currency: str) -> Iterator[Line]:
-    for item in order.items or ():
-        what = item.title or item.description or f"Item {item.id or ''}"
-        yield Line(what, _times(item.quantity, money(currency, item.unit_price)), total([item]))
-    if order.shipping_cost:
-        yield Line("Shipping", "", order.shipping_cost)
-
-
-def _favourite(preference: Preference, methods: Iterable[Method]) -> str | None:
-    """Return the kind of payment method that the shop prefers, by itself or by its method."""
-    favourite = preference.payment_methods and preference.payment_methods.default_payment_method_id
-    return next((one.type for one in methods if favourite in (one.type, METHODS[one.type])), None)
-
-
-def _installments(preference: Preference) -> tuple[int, ...]:
-    most = most_installments(preference)
-    return tuple(sorted({*(number for number in _USUAL_INSTALLMENTS if number < most), _proposed(preference), most}))
-
-
-def _proposed(preference: Preference) -> int:
-    # One that a database keeps from before it was checked may be above the most.
-    return min(default_installments(preference), most_installments(preference))
-
-
-def _preference_facts(preference: Preference, order: MerchantOrder, currency: str) -> tuple[tuple[str, str], ...]:
-    payer = preference.payer or Payer()
-    return _facts(
-        ("Buyer", full_name(payer)),
-        ("Email", payer.email),
-        ("Reference", preference.external_reference),
-        ("Note", preference.additional_info),
-        ("Paid", money(currency, order.paid_amount) if order.paid_amount else None),
-        ("Given back", money(currency, order.refunded_amount) if order.refunded_amount else None),
     )
 
 
@@ -258,7 +197,9 @@ def _preference_outcome(order: MerchantOrder, attempt: str) -> Outcome | None:
     if in_review(order):
         return _REVIEWED
     last = last_payment(order)
-    return _declined("purchase") if attempt == "rejected" and last and last.status == "rejected" else None
+    # In binary mode what was to stay in review was declined.
+    declined = attempt in {"rejected", "in_review"} and last and last.status == "rejected"
+    return _DECLINED if declined else None
 
 
 def _back(preference: Preference, outcome: Outcome | None) -> str | None:
@@ -268,27 +209,17 @@ def _back(preference: Preference, outcome: Outcome | None) -> str | None:
     return shop_address({"good": urls.success, "bad": urls.failure, "wait": urls.pending}.get(outcome.tone))
 
 
-# --- all of them -------------------------------------------------------------------------------------------------
+def _paid_with(method: PaymentMethod | None) -> str | None:
+    if method is None:
+        return None
+    name = method_name(method.type or "")
+    return f"{name}, {method.installments} installments" if (method.installments or 1) > 1 else name
 
 
-def shop_address(url: str | None) -> str | None:
-    """Return the address of a shop, if it is one to lead a buyer to: any other scheme, such as `javascript:`, harms."""
-    return url if url and url.startswith(("http://", "https://")) else None
-
-
-def _facts(*facts: tuple[str, str | None]) -> tuple[tuple[str, str], ...]:
-    return tuple((name, value) for name, value in facts if value)
+def _facts(*facts: tuple[str, str | Decimal | None]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, str(value)) for name, value in facts if value)
 
 
 def _times(quantity: int | None, price: str, unit: str | None = None) -> str:
     measure = f" {unit}" if unit and unit != "unit" else ""
     return f"{quantity or 1}{measure} \N{MULTIPLICATION SIGN} {price}" if measure or (quantity or 1) > 1 else ""
-
-
-def _with(kind: str | None, installments: int | None) -> str:
-    name = _name_of(kind or "")
-    return f"{name}, {installments} installments" if (installments or 1) > 1 else name
-
-
-def _name_of(kind: str) -> str:
-    return kind.replace("_", " ").capitalize()

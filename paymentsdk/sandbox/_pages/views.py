@@ -1,70 +1,133 @@
-"""The pages of a buyer, as HTML that needs no script, and the dashboard, whose scripts are beside it."""
+"""The pages of a buyer, as HTML that needs no script, and the dashboard, whose scripts are beside it.
+
+They are made from templates, in which every value is escaped unless it is markup already.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import string
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC
+from decimal import Decimal
 from functools import cache
+from html import escape
+from importlib import resources
 
 from paymentsdk.money import total as sum_of
+from paymentsdk.resources.plans import AutoRecurring, Plan
 from paymentsdk.sandbox._faults import EFFECTS
-from paymentsdk.sandbox._pages.markup import Markup, breakable, join, render
-from paymentsdk.sandbox._pages.sale import Line, Method, Outcome, Sale, money
+from paymentsdk.sandbox._pages.sale import Outcome, Sale, method_name, money, shop_address
+from paymentsdk.sandbox._records import AUTHORIZED, CANCELED, FINISHED, Subscription
 
-_NONE = Markup()
-_CHECKED = Markup(" checked")
-_SELECTED = Markup(" selected")
-_MAIN = Markup(" main")
+#: The files of this package.
+PAGES = resources.files("paymentsdk.sandbox._pages")
 #: Seconds that a buyer has to read the outcome before they are taken back, where the shop asked for that.
 RETURN_SECONDS = 8
-
 #: A link: where to, and its words.
 Way = tuple[str, str]
+
+
+class Markup(str):
+    """Text that is HTML already. Only the functions of this module and constants in the code make it."""
+
+    __slots__ = ()
+
+
+_NONE = Markup()
+
+
+def render(template: str, **values: str) -> Markup:
+    """Fill the file *template* of ``templates/`` with *values*, each escaped for text and for quoted attributes.
+
+    Raises:
+        KeyError: The template names a value that was not given.
+    """
+    safe = {name: value if isinstance(value, Markup) else escape(value) for name, value in values.items()}
+    return Markup(_template(template).substitute(safe))
+
+
+@cache
+def _template(name: str) -> string.Template:
+    return string.Template((PAGES / "templates" / name).read_text(encoding="utf-8"))
+
+
+def join(parts: Iterable[Markup]) -> Markup:
+    """Return *parts* one after the other."""
+    return Markup("".join(parts))
+
+
+def _breakable(text: str) -> Markup:
+    """Return *text* with an amount in it as one that breaks after a comma where it is too long for its place."""
+    return Markup(escape(text).replace(",", ",<wbr>"))
+
+
+def _amount(currency: str | None, amount: Decimal | None) -> Markup:
+    return _breakable(money(currency, amount))
+
+
+def _page(title: str, content: Markup, extra: Markup = _NONE) -> Markup:
+    """Return a whole page around *content*, with *extra* in its head."""
+    return render("frame.html", title=title, content=content, extra=extra)
+
+
+def message(title: str, text: str, ways: Iterable[Way] = ()) -> Markup:
+    """Return a page that says one thing."""
+    return _page(title, render("message.html", title=title, text=text, ways=_ways(ways)))
+
+
+def _ways(ways: Iterable[Way]) -> Markup:
+    return join(
+        render("way.html", url=url, words=words, main=_NONE if place else Markup(" main"))
+        for place, (url, words) in enumerate(ways)
+    )
+
+
+def _options(options: Iterable[tuple[str, str]], chosen: str | None = None) -> Markup:
+    """Return the *options* of a list, each a value and its words."""
+    return join(
+        render("option.html", value=value, words=words, selected=Markup(" selected") if value == chosen else _NONE)
+        for value, words in options
+    )
 
 
 @cache
 def dashboard() -> Markup:
     """Return the page of those who watch; its form offers the faults that there are, and asks for what each takes."""
-    options = (
-        render("option.html", value=name, words=effect.words, selected=_NONE) for name, effect in EFFECTS.items()
-    )
     takers = {
         f"for_{member}": " ".join(name for name, effect in EFFECTS.items() if member in effect.members)
         for effect in EFFECTS.values()
         for member in effect.members
     }
-    return render("dashboard.html", effects=join(options), **takers)
+    return render("dashboard.html", effects=_options((name, one.words) for name, one in EFFECTS.items()), **takers)
+
+
+# --- a sale ------------------------------------------------------------------------------------------------------
 
 
 def checkout(sale: Sale, *, action: str, token: str) -> Markup:
     """Return the page with the form: what is sold, the ways to pay, and how it is to come out."""
     end = sale.until and sale.until.astimezone(UTC)
-    until = "" if end is None else f"To be paid before {end:%H:%M:%S} UTC on {end:%Y-%m-%d}."
-    differ = any(method.total != sale.total for method in sale.methods)
+    parts = ((str(one), "In one payment" if one == 1 else f"In {one} payments") for one in sale.installments)
+    differ = any(total != sale.total for total in sale.methods.values())
     content = render(
         "checkout.html",
         **_common(sale),
-        until=until,
+        until=f"To be paid before {end:%H:%M:%S} UTC on {end:%Y-%m-%d}." if end else "",
         action=action,
         token=token,
-        methods=join(_method(sale, method) for method in sale.methods),
-        installments=join(_option(number, chosen=number == sale.installment) for number in sale.installments),
-        pay="Pay" if differ else breakable(f"Pay {money(sale.currency, sale.total)}"),
+        methods=join(_method(sale, kind, total) for kind, total in sale.methods.items()),
+        installments=_options(parts, str(sale.installment)),
+        pay="Pay" if differ else _breakable(f"Pay {money(sale.currency, sale.total)}"),
     )
-    return framed(sale.heading, content)
+    return _page(sale.heading, content)
 
 
-def _method(sale: Sale, method: Method) -> Markup:
-    saved = sum_of([(1, sale.total), (-1, method.total)])
-    total, less = (breakable(money(sale.currency, amount)) for amount in (method.total, saved))
-    saves = render("saves.html", total=total, saved=less) if saved else _NONE
-    checked = _CHECKED if method.type == (sale.method or sale.methods[0].type) else _NONE
-    return render("method.html", type=method.type, name=method.name, checked=checked, saves=saves)
-
-
-def _option(number: int, *, chosen: bool) -> Markup:
-    words = "In one payment" if number == 1 else f"In {number} payments"
-    return render("option.html", value=str(number), words=words, selected=_SELECTED if chosen else _NONE)
+def _method(sale: Sale, kind: str, total: Decimal) -> Markup:
+    saved = sum_of([(1, sale.total), (-1, total)])
+    amounts = {"total": _amount(sale.currency, total), "saved": _amount(sale.currency, saved)}
+    saves = render("saves.html", **amounts) if saved else _NONE
+    checked = Markup(" checked") if kind == (sale.method or next(iter(sale.methods))) else _NONE
+    return render("method.html", type=kind, name=method_name(kind), checked=checked, saves=saves)
 
 
 def outcome(sale: Sale, outcome: Outcome, ways: Iterable[Way], *, go_back: bool = False) -> Markup:
@@ -72,46 +135,67 @@ def outcome(sale: Sale, outcome: Outcome, ways: Iterable[Way], *, go_back: bool 
 
     With *go_back* it goes on to the shop by itself, and says so.
     """
-    leaving = f" You go back to the shop in {RETURN_SECONDS} seconds." if go_back else ""
-    content = render(
-        "outcome.html",
-        **_common(sale),
-        tone=outcome.tone,
-        word=outcome.word,
-        text=outcome.text + leaving,
-        ways=_ways(ways),
-    )
-    return framed(f"{outcome.word}: {sale.heading}", content, then=sale.back if go_back else None)
-
-
-def message(title: str, text: str, ways: Iterable[Way] = ()) -> Markup:
-    """Return a page that says one thing."""
-    return framed(title, render("message.html", title=title, text=text, ways=_ways(ways)))
+    leaving, extra = "", _NONE
+    if go_back and sale.back:
+        leaving = f" You go back to the shop in {RETURN_SECONDS} seconds."
+        extra = render("return.html", seconds=str(RETURN_SECONDS), url=sale.back)
+    words = {"tone": outcome.tone, "word": outcome.word, "text": outcome.text + leaving}
+    content = render("outcome.html", **_common(sale), **words, ways=_ways(ways))
+    return _page(f"{outcome.word}: {sale.heading}", content, extra)
 
 
 def _common(sale: Sale) -> Mapping[str, str]:
+    lines = join(
+        render("line.html", what=what, more=_breakable(more), amount=_amount(sale.currency, amount))
+        for what, more, amount in sale.lines
+    )
     return {
         "seller": sale.seller,
         "heading": sale.heading,
-        "total": breakable(money(sale.currency, sale.total)),
-        "lines": render("lines.html", lines=join(_line(sale, line) for line in sale.lines)) if sale.lines else _NONE,
-        "facts": join(render("fact.html", name=name, value=breakable(value)) for name, value in sale.facts),
+        "total": _amount(sale.currency, sale.total),
+        "lines": render("lines.html", lines=lines) if lines else _NONE,
+        "facts": join(render("fact.html", name=name, value=_breakable(value)) for name, value in sale.facts),
     }
 
 
-def _line(sale: Sale, line: Line) -> Markup:
-    amount = breakable(money(sale.currency, line.amount))
-    return render("line.html", what=line.what, more=breakable(line.more), amount=amount)
+# --- a plan ------------------------------------------------------------------------------------------------------
 
 
-def _ways(ways: Iterable[Way]) -> Markup:
-    return join(
-        render("way.html", url=url, words=words, main=_NONE if place else _MAIN)
-        for place, (url, words) in enumerate(ways)
+def offer(plan: Plan, *, action: str, token: str) -> Markup:
+    """Return the page with the form: what a plan is for, and what it costs."""
+    recurring = plan.auto_recurring or AutoRecurring()
+    heading = plan.reason or "Subscription"
+    content = render(
+        "subscription.html",
+        seller=f"Seller {plan.collector_id}",
+        heading=heading,
+        total=_amount(recurring.currency_id, recurring.transaction_amount),
+        often=", ".join(_often(recurring)),
+        action=action,
+        token=token,
     )
+    return _page(heading, content)
 
 
-def framed(title: str, content: Markup, *, then: str | None = None) -> Markup:
-    """Return a whole page around *content*; *then* is where it goes on to by itself."""
-    extra = _NONE if then is None else render("return.html", seconds=str(RETURN_SECONDS), url=then)
-    return render("frame.html", title=title, content=content, extra=extra)
+def _often(recurring: AutoRecurring) -> Iterator[str]:
+    unit, frequency = (recurring.frequency_type or "months").removesuffix("s"), recurring.frequency or 1
+    yield f"every {unit}" if frequency == 1 else f"every {frequency} {unit}s"
+    if recurring.repetitions:
+        yield "once" if recurring.repetitions == 1 else f"{recurring.repetitions} times"
+    if trial := recurring.free_trial:
+        unit, frequency = (trial.frequency_type or "months").removesuffix("s"), trial.frequency or 1
+        yield f"after a free {unit}" if frequency == 1 else f"after {frequency} free {unit}s"
+
+
+_STATES = {
+    AUTHORIZED: "Its invoices are collected as the sandbox's clock moves on.",
+    FINISHED: "It has had all of its invoices.",
+    CANCELED: "It has ended.",
+}
+
+
+def subscribed(plan: Plan, subscription: Subscription) -> Markup:
+    """Return the page that says what it has come to, with the way back to the shop where the plan has one."""
+    url = shop_address(plan.back_url)
+    text = f"The subscription is {subscription.id}. {_STATES[subscription.status]} No money moves."
+    return message("Subscribed", text, [(url, "Back to the shop")] if url else [])
