@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from http import HTTPStatus
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import inspect as types_of
@@ -37,36 +37,30 @@ _AMOUNTS: Mapping[tuple[bool, bool], Schema] = {
     (False, True): {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 10**18, "examples": [24.9]},
 }
 _TEXT: Schema = {"type": "string"}
-_BINARY: Schema = {"type": "string", "format": "binary"}
+
+
+def _list(required: list[str], **members: Schema) -> Schema:
+    return {"type": "array", "items": {"type": "object", "properties": members, "required": required}}
+
+
 _ERROR: Schema = {
     "type": "object",
     "description": "A rejection. Its shape depends on the interface; see the guide to errors.",
     "properties": {
         "errors": {
-            "type": "array",
+            **_list(["code", "message"], code=_TEXT, message=_TEXT, details={"type": "array", "items": _TEXT}),
             "minItems": 1,
-            "items": {
-                "type": "object",
-                "properties": {"code": _TEXT, "message": _TEXT, "details": {"type": "array", "items": _TEXT}},
-                "required": ["code", "message"],
-            },
         },
         "message": _TEXT,
         "code": _TEXT,
         "error": _TEXT,
         "status": {"type": "integer"},
-        "cause": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "code": {"type": ["string", "integer"]},
-                    "description": _TEXT,
-                    "data": {"type": ["string", "null"]},
-                },
-                "required": ["code", "description"],
-            },
-        },
+        "cause": _list(
+            ["code", "description"],
+            code={"type": ["string", "integer"]},
+            description=_TEXT,
+            data={"type": ["string", "null"]},
+        ),
     },
     "anyOf": [{"required": ["errors"]}, {"required": ["message"]}],
 }
@@ -116,13 +110,6 @@ def _space(operation: AnyOperation) -> str:
     return "" if operation.name in OPERATIONS else f"{operation.name.partition('.')[0]}."
 
 
-def _schema(operation: AnyOperation, kind: type) -> Schema:
-    """Return the schema of a body of *kind*, or where it is."""
-    template = f"#/components/schemas/{_space(operation)}{{name}}"
-    [schema], _ = msgspec.json.schema_components([kind], ref_template=template)
-    return cast("Schema", _finished(schema, decimal_strings=operation.decimal_strings))
-
-
 def _schemas(policies: Policies, operations: Mapping[str, AnyOperation]) -> Schema:
     """Describe every Struct, each with the form that its amounts have on the wire."""
     schemas: Schema = {}
@@ -137,8 +124,7 @@ def _schemas(policies: Policies, operations: Mapping[str, AnyOperation]) -> Sche
             name = space + own_name
             schemas[name] = _finished(schema, decimal_strings=decimal_strings)
             if own_name in structs:
-                _tighten(schemas[name], structs[own_name])
-                _describe(schemas[name], structs[own_name].cls)
+                _complete(schemas[name], structs[own_name])
     for name, members in required(policies).items():
         schemas[name]["required"] = [*members]
         for member in members:
@@ -148,17 +134,22 @@ def _schemas(policies: Policies, operations: Mapping[str, AnyOperation]) -> Sche
     return schemas
 
 
-def _tighten(schema: Schema, struct: types_of.StructType) -> None:
-    """Add to the *schema* of a Struct the rules that msgspec does not write into it."""
-    members = schema["properties"]
+def _complete(schema: Schema, struct: types_of.StructType) -> None:
+    """Add to the *schema* of a Struct its rules that msgspec does not know, and what is said of it in the code."""
+    cls, members = struct.cls, schema["properties"]
     for member in struct.fields:
         name = member.encode_name
         if any(one.marks.get("day") for one in alternatives(member.type)):
             members[name] = {"anyOf": [DAY_SCHEMA, {"type": "null"}]}
-        if rule := _rule(struct.cls.__name__, name):
+        if rule := _rule(cls.__name__, name):
             members[name] = {"anyOf": [rule, {"type": "null"}]}
-        if member.default_factory is not msgspec.NODEFAULT and issubclass(struct.cls, RequestStruct):
+        if member.default_factory is not msgspec.NODEFAULT and issubclass(cls, RequestStruct):
             schema["required"].append(name)  # Required by the contract; the SDK fills it in.
+    # Not `getdoc`: under `python -OO` it would find what msgspec says of the class below them all.
+    schema["description"] = inspect.cleandoc(cls.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
+    for name, text in texts(cls.__module__).get(cls.__name__, {}).items():
+        if "$ref" not in members.get(name, {"$ref": ""}):
+            members[name]["description"] = text
 
 
 def _rule(of: str, name: str) -> Schema | None:
@@ -189,102 +180,66 @@ def _finished(schema: JSON, *, decimal_strings: bool = False) -> JSON:
     return finished
 
 
-def _describe(schema: Schema, cls: type) -> None:
-    """Add what the docstring of *cls* says of it, and what the texts below its members say of them."""
-    # Not `getdoc`: under `python -OO` it would find what msgspec says of the class below them all.
-    schema["description"] = inspect.cleandoc(cls.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
-    for name, text in texts(cls.__module__).get(cls.__name__, {}).items():
-        member = schema["properties"].get(name)
-        if member is not None and "$ref" not in member:
-            member["description"] = text
-
-
 def _operation(operation: AnyOperation, policies: Policies, operations: Mapping[str, AnyOperation]) -> Schema:
     described: Schema = {
         "operationId": operation.name,
         "tags": [operation.name.split(".")[0]],
         "summary": operation.summary,
         "description": f"Section {operation.section} of the contract." if operation.section else operation.summary,
-        "parameters": [
-            *_path_parameters(operation),
-            *_query_parameters(operation),
-            *_headers(operation, policies),
-        ],
+        "parameters": [*_parameters(operation, policies)],
         "responses": {str(operation.status): _success(operation, operations), **_rejections(operation)},
     }
     if not operation.authenticated:
         described["security"] = []
     if operation.body is not None:
-        content = _content(operation, operation.body, operation.content_type, operation.example)
+        content = _content(operation, operation.body, operation.content_type)
+        if operation.example is not None:
+            content[operation.content_type]["example"] = msgspec.to_builtins(operation.example)
         described["requestBody"] = {"required": operation.body_required, "content": content}
     return described
 
 
-def _path_parameters(operation: AnyOperation) -> list[Schema]:
-    safe: Schema = {"type": "string", "pattern": "^[A-Za-z0-9_-]+$"}
-    return [
-        {"name": name, "in": "path", "required": True, "schema": _rule(operation.name, name) or safe}
-        for name in operation.path_names
-    ]
+def _parameters(operation: AnyOperation, policies: Policies) -> Iterator[Schema]:
+    """Yield what stands in the path, behind the question mark, and in the headers."""
+    for name in operation.path_names:
+        schema = _rule(operation.name, name) or {"type": "string", "pattern": "^[A-Za-z0-9_-]+$"}
+        yield {"name": name, "in": "path", "required": True, "schema": schema}
+    for name, schema in sorted(_filters(operation).items()):
+        some = {"anyOf": [_rule(operation.name, name) or schema, {"const": ""}]}
+        yield {"name": name, "in": "query", "description": "Empty counts as not given.", "schema": some}
+    for name, meaning in operation.headers.items():
+        yield {"name": name, "in": "header", "description": meaning, "schema": _TEXT}
+    if operation.keyed:
+        key = {"type": "string", "minLength": 1, "maxLength": policies.max_key_length, "pattern": "^[!-~]+$"}
+        yield {"name": operation.key_header, "in": "header", "required": True, "schema": key}
 
 
-def _query_parameters(operation: AnyOperation) -> list[Schema]:
+def _filters(operation: AnyOperation) -> Schema:
+    """Return the schemas of the filters. Each has its values with it: what stands elsewhere is told of bodies."""
     if operation.query is None:
-        return []
+        return {}
     _, components = msgspec.json.schema_components([operation.query], ref_template=_REF)
-    # A parameter has its values with it: what stands elsewhere is told of bodies.
     placed = {_REF.format(name=name): schema for name, schema in components.items()}
-    properties = {
-        name: placed.get(schema.get("$ref"), schema)
-        for name, schema in _finished(components[operation.query.__name__])["properties"].items()
-    }
-    return [
-        {
-            "name": name,
-            "in": "query",
-            "description": "Empty counts as not given.",
-            "schema": {"anyOf": [_rule(operation.name, name) or _bounded(schema), {"const": ""}]},
-        }
-        for name, schema in sorted(properties.items())
-    ]
-
-
-def _bounded(schema: Schema) -> Schema:
-    """Add to the *schema* of a position the end that it has."""
-    return {**schema, "maximum": LARGEST_OFFSET} if schema.get("type") == "integer" else schema
-
-
-def _headers(operation: AnyOperation, policies: Policies) -> list[Schema]:
-    headers: list[Schema] = [
-        {"name": name, "in": "header", "description": meaning, "schema": _TEXT}
-        for name, meaning in operation.headers.items()
-    ]
-    if not operation.keyed:
-        return headers
-    key: Schema = {"type": "string", "minLength": 1, "maxLength": policies.max_key_length, "pattern": "^[!-~]+$"}
-    return [*headers, {"name": operation.key_header, "in": "header", "required": True, "schema": key}]
+    properties = _finished(components[operation.query.__name__])["properties"]
+    # A position has an end.
+    ends = {"integer": {"maximum": LARGEST_OFFSET}}
+    return {name: placed.get(one.get("$ref"), one) | ends.get(one.get("type"), {}) for name, one in properties.items()}
 
 
 def _success(operation: AnyOperation, operations: Mapping[str, AnyOperation]) -> Schema:
     success: Schema = {"description": HTTPStatus(operation.status).phrase, "headers": _REQUEST_ID}
     if operation.status != HTTPStatus.NO_CONTENT:
         success["content"] = _content(operation, operation.result, media_type(operation))
+    # Where in the response the id is that others take.
+    where = "#/id" if operation.page is None else f"#/{operation.page.items.replace('.', '/')}/0/id"
     links = {
-        other.name: _link(operation, other)
+        other.name: {"operationId": other.name, "parameters": {other.path_names[0]: f"$response.body{where}"}}
         for other in operations.values()
         if len(other.path_names) == 1
         and not operation.path_names
         and other.path.partition("/{")[0] == operation.path.removesuffix("/search")
     }
-    if links:
-        success["links"] = links
-    return success
-
-
-def _link(operation: AnyOperation, other: AnyOperation) -> Schema:
-    """Say where in the response of *operation* the id is that *other* takes."""
-    where = "#/id" if operation.page is None else f"#/{operation.page.items.replace('.', '/')}/0/id"
-    return {"operationId": other.name, "parameters": {other.path_names[0]: f"$response.body{where}"}}
+    return {**success, "links": links} if links else success
 
 
 def _rejections(operation: AnyOperation) -> Schema:
@@ -306,8 +261,10 @@ def _rejections(operation: AnyOperation) -> Schema:
     }
 
 
-def _content(operation: AnyOperation, kind: type, media: str, example: Mapping[str, object] | None = None) -> Schema:
-    found: Schema = {"schema": _BINARY if kind is bytes else _schema(operation, kind)}
-    if example is not None:
-        found["example"] = msgspec.to_builtins(example)
-    return {media: found}
+def _content(operation: AnyOperation, kind: type, media: str) -> Schema:
+    """Return the schema of a body of *kind*, or where it is."""
+    if kind is bytes:
+        return {media: {"schema": {"type": "string", "format": "binary"}}}
+    template = f"#/components/schemas/{_space(operation)}{{name}}"
+    [schema], _ = msgspec.json.schema_components([kind], ref_template=template)
+    return {media: {"schema": _finished(schema, decimal_strings=operation.decimal_strings)}}
