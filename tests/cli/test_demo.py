@@ -12,12 +12,11 @@ import msgspec
 import pytest
 
 from paymentsdk import PaymentsClient, Request, Response, RetryClass, SendFailed
-from paymentsdk.cli import main
-from paymentsdk.cli._demo import job, picture
-from paymentsdk.cli._demo.job import FAULTS
+from paymentsdk.cli import _demo, main
+from paymentsdk.cli._demo import FAULTS, picture
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox import Entry, FaultRule, Sandbox, _app
-from paymentsdk.testing import FakeClock, MemoryTransport
+from paymentsdk.testing import FakeClock
 from paymentsdk.transports.aiohttp import AiohttpTransport
 
 SMALL = ["demo", "--orders", "20", "--concurrency", "8"]
@@ -31,13 +30,13 @@ def nobody_dies(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
         return []
 
     if "killed" not in request.function.__name__:
-        monkeypatch.setattr(job, "sell_and_die", never_sold)
+        monkeypatch.setattr(_demo, "sell_and_die", never_sold)
 
 
 @pytest.fixture(autouse=True)
 def nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses before a retry take no time: the sandbox asks for a second."""
-    monkeypatch.setattr(job, "PaymentsClient", partial(PaymentsClient, clock=FakeClock()))
+    monkeypatch.setattr(_demo, "PaymentsClient", partial(PaymentsClient, clock=FakeClock()))
 
 
 def demo(capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, str, str]:
@@ -68,7 +67,7 @@ def test_a_till_that_is_killed_loses_nothing(capsys):
 
 def test_a_till_that_is_killed_and_forgets_is_found(capsys, monkeypatch):
     """Negative control: where the next till does not name its sales, what the dead one sold is there twice."""
-    monkeypatch.setattr(job.Seller, "sell_once", job.Seller.create_order)
+    monkeypatch.setattr(_demo.Seller, "sell_once", _demo.Seller.create_order)
 
     code, out, _ = demo(capsys, "--json")
 
@@ -152,7 +151,7 @@ def test_a_wrong_ledger_is_found(capsys, monkeypatch, kind: str, verdict: str):
 def test_a_key_for_each_attempt_is_found(capsys, monkeypatch):
     """Negative control: without one key for all attempts of a write, a lost response does it twice."""
     lost = FaultRule(effect="lose_response_after_commit", operation="orders.create", times=3)
-    monkeypatch.setattr(job, "FAULTS", (lost,))
+    monkeypatch.setattr(_demo, "FAULTS", (lost,))
     numbers = itertools.count()
     send = AiohttpTransport.send
 
@@ -174,12 +173,12 @@ def test_a_key_for_each_attempt_is_found(capsys, monkeypatch):
 
 def test_a_search_that_leaves_a_row_out_is_found(capsys, monkeypatch):
     """Negative control: a walk that misses a merchant order fails the job, whatever the ledger says."""
-    walk = job.Seller.walk_merchant_orders
+    walk = _demo.Seller.walk_merchant_orders
 
     async def short(self):
         return (await walk(self))[1:]
 
-    monkeypatch.setattr(job.Seller, "walk_merchant_orders", short)
+    monkeypatch.setattr(_demo.Seller, "walk_merchant_orders", short)
 
     code, out, _ = demo(capsys)
 
@@ -223,21 +222,3 @@ def test_the_faults_are_rules_of_the_sandbox():
     assert keyed <= {rule.operation for rule in FAULTS if rule.effect == "lose_response_after_commit"}
     assert unkeyed == {rule.operation for rule in FAULTS if rule.effect == "rate_limit"}
     assert all(isinstance(rule, FaultRule) for rule in FAULTS)
-
-
-@pytest.mark.control("paymentsdk.cli._demo.job._SILENT", 1e9)
-async def test_a_long_step_says_how_far_it_is(monkeypatch):
-    """Every two seconds, once; a short one only that it is done."""
-    said, now = [], 0.0
-    monkeypatch.setattr(job.time, "perf_counter", lambda: now)
-
-    async def take(seconds: float) -> None:
-        nonlocal now
-        now += seconds
-
-    async with PaymentsClient(base_url="http://127.0.0.1:1", transport=MemoryTransport()) as client:
-        diary = job.Diary(client, 1, said.append)
-        await diary.each("orders", take, [0.8] * 6)
-        await diary.each("refunds", take, [0.1] * 6)
-
-    assert ["orders: 3 so far", "orders: 6 so far", "orders: 6 in 4.80 s", "refunds: 6 in 0.60 s"] == said
