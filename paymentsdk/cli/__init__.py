@@ -134,7 +134,7 @@ def _parser(
         from paymentsdk.resources import OPERATIONS
 
         offered = OPERATIONS.values() if operations is None else operations
-        add_operations(commands, offered, connect or usual, program=parser.prog)
+        add_operations(commands, offered, connect or usual)
     return parser
 
 

@@ -14,13 +14,13 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Any, Never, cast, get_type_hints, is_typeddict
+from typing import TYPE_CHECKING, Any, Never, cast, get_type_hints
 
 import msgspec
 from msgspec import Struct, inspect, structs
 from msgspec.structs import astuple
 
-from paymentsdk._codec.type_walk import alternatives
+from paymentsdk._codec.type_walk import walk
 from paymentsdk._texts import texts
 from paymentsdk.cli._output import (
     Row,
@@ -51,9 +51,9 @@ DONE = 0
 FAILED = 1
 MISUSED = 2
 IN_DOUBT = 3
-#: A Struct that is so deep in others is one column.
-_DEEPEST = 4
 _POSITION = frozenset({"offset", "limit"})
+#: What has no column of its own.
+_NO_LEAVES = (inspect.StructType, inspect.NoneType)
 #: How a value of a type is written.
 _FORMS: Mapping[object, str] = {datetime: "a timestamp such as 2026-01-31T09:30:00Z", bool: "true or false"}
 _EXIT_CODES = (
@@ -62,20 +62,13 @@ _EXIT_CODES = (
 )
 
 
-def add_operations(
-    commands: Commands,
-    operations: Iterable[Operation[Never, object]],
-    connect: Connect,
-    *,
-    program: str,
-) -> None:
+def add_operations(commands: Commands, operations: Iterable[Operation[Never, object]], connect: Connect) -> None:
     """Add a command for each noun of *operations*, with one for each operation that reads or takes a key.
 
     Args:
         commands: Where to.
         operations: What they do.
         connect: See `Connect`.
-        program: What complaints begin with.
     """
     nouns: dict[str, list[AnyOperation]] = {}
     for operation in cast("Iterable[AnyOperation]", operations):
@@ -84,7 +77,7 @@ def add_operations(
     for noun, own in nouns.items():
         summary = f"the platform's {noun.replace('_', ' ')}: {', '.join(one.name.partition('.')[2] for one in own)}"
         parser = add_parser(commands, _option(noun), summary)
-        parser.set_defaults(connect=connect, program=program)
+        parser.set_defaults(connect=connect)
         within = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
         for operation in own:
             _add(within, operation)
@@ -146,14 +139,12 @@ def _filters(operation: AnyOperation) -> Mapping[str, object]:
 
 def _explain(operation: AnyOperation, filters: Mapping[str, Action], _: Parser) -> None:
     """Say of each filter what the text below it in the source says, and how a value is written."""
-    query = operation.query
-    module = "" if query is None else query.__module__
+    hints = _filters(operation)
     told: dict[str, str] = {}
-    for name, members in texts(module).items() if module else ():
-        cls = getattr(sys.modules[module], name, None)
-        if is_typeddict(cls) and members.keys() <= get_type_hints(query).keys():  # A part of it, or all.
-            told |= members
-    for name, hint in _filters(operation).items():
+    for members in texts(operation.query.__module__).values() if operation.query else ():
+        if members.keys() <= hints.keys():
+            told |= members  # The filters, or some of them, stand below what has one of their names by chance.
+    for name, hint in hints.items():
         about = told.get(name, "a filter").removesuffix(".")
         meaning = "; ".join(filter(None, (about[:1].lower() + about[1:], _FORMS.get(hint))))
         filters[name].help = meaning.replace("%", "%%")
@@ -182,7 +173,7 @@ def _run(options: Namespace) -> int:
 
 
 def _complain(options: Namespace, what: str) -> None:
-    print(visible(f"{options.program}: {what}"), file=sys.stderr)
+    print(visible(f"{options.parser.prog.split()[0]}: {what}"), file=sys.stderr)
 
 
 def _further(point: int | None) -> str:
@@ -317,27 +308,28 @@ class _Printed:
     """Prints rows: as they come, or all of them at the end where they have to be in columns."""
 
     def __init__(self, operation: AnyOperation, row: object, options: Namespace) -> None:
-        self._names = [name for name in (options.columns or "").split(",") if name]
-        every = list(_columns(inspect.type_info(row)))
-        if unknown := [name for name in self._names if name not in every]:
-            raise RequestInvalid("--columns", f"there is no {unknown[0]}; there are {', '.join(every)}")
+        self._asked = [name for name in (options.columns or "").split(",") if name]
+        self._every = list(_columns(row))
+        if unknown := [name for name in self._asked if name not in self._every]:
+            raise RequestInvalid("--columns", f"there is no {unknown[0]}; there are {', '.join(self._every)}")
         self._numbers = not operation.decimal_strings
         self._format = options.format
         self._kept: list[Row] = []
-        self._csv = csv_writer(self._names or every) if self._format == "csv" else None
+        self._csv = csv_writer(self._asked or self._every) if self._format == "csv" else None
 
     def add(self, row: object) -> None:
+        sent = _sent(row)
         if self._csv is not None:
-            self._csv(dict(_flat(row)))
+            self._csv({name: _cell(sent, name) for name in self._every})
         elif self._format == "json":
-            print_json(_tidy(row), numbers=self._numbers)
+            print_json(sent, numbers=self._numbers)
         else:
-            self._kept.append(dict(_flat(row)))
+            self._kept.append({name: _cell(sent, name) for name in self._every})
 
     def end(self) -> None:
         if self._format != "table":
             return
-        hidden = print_table(self._kept, self._names) if self._kept else ()
+        hidden = print_table(self._kept, self._asked) if self._kept else ()
         print(counted(len(self._kept), "row"), file=sys.stderr)
         if hidden:
             print(fill(f"more columns (--columns, --csv, --json): {', '.join(hidden)}", 80), file=sys.stderr)
@@ -376,7 +368,7 @@ async def _search(
 
 def _print_one(printed: _Printed, value: object, options: Namespace) -> None:
     if options.format == "table" and not options.columns:
-        print("\n".join(map(visible, fields(dict(_flat(value, deep=True))))))
+        print("\n".join(map(visible, fields(dict(_leaves(_sent(value)))))))
         return
     printed.add(value)
     printed.end()
@@ -389,26 +381,28 @@ def _write(content: bytes, options: Namespace) -> None:
         sys.stdout.buffer.write(content)
 
 
-def _columns(info: inspect.Type, place: str = "") -> Iterator[str]:
-    """Yield the names of what a Struct holds, with those of the Structs in it (`paging.total`)."""
-    struct = next((one.type for one in alternatives(info) if isinstance(one.type, inspect.StructType)), None)
-    if struct is None or place.count(".") > _DEEPEST:
-        yield place
-    else:
-        for member in struct.fields:
-            yield from _columns(member.type, f"{place}.{member.encode_name}" if place else member.encode_name)
+def _columns(row: object) -> Iterable[str]:
+    """Return the names of what a Struct holds, with those of the Structs in it (`paging.total`)."""
+    leaves = (found for found in walk(inspect.type_info(row)) if not isinstance(found.type, _NO_LEAVES))
+    return dict.fromkeys(leaf.path[1:] for leaf in leaves if not {"[", "{"} & {*leaf.path})
 
 
-def _flat(value: object, place: str = "", *, deep: bool = False) -> Iterator[tuple[str, object]]:
-    """Yield what *value* holds, by the names of `_columns`; with *deep*, also the entries of lists one by one."""
-    if isinstance(value, Struct):
-        for name, member in _members(value):
-            yield from _flat(member, f"{place}.{name}" if place else name, deep=deep)
-    elif deep and isinstance(value, list | tuple):
-        for number, entry in enumerate(value):
-            yield from _flat(entry, f"{place}[{number}]", deep=deep)
+def _cell(sent: object, column: str) -> object:
+    for name in column.split("."):
+        sent = sent.get(name) if isinstance(sent, dict) else None
+    return sent
+
+
+def _leaves(sent: object, place: str = "") -> Iterator[tuple[str, object]]:
+    """Yield what *sent* holds at any depth, with its place (`items[0].title`)."""
+    if isinstance(sent, dict):
+        for name, member in sent.items():
+            yield from _leaves(member, f"{place}.{name}" if place else name)
+    elif isinstance(sent, list):
+        for number, entry in enumerate(sent):
+            yield from _leaves(entry, f"{place}[{number}]")
     else:
-        yield place, value
+        yield place, sent
 
 
 def _members(value: Struct) -> Iterator[tuple[str, object]]:
@@ -416,12 +410,12 @@ def _members(value: Struct) -> Iterator[tuple[str, object]]:
     return zip(value.__struct_encode_fields__, astuple(value), strict=True)
 
 
-def _tidy(value: object) -> object:
-    """Return *value* without the members that the platform did not send."""
+def _sent(value: object) -> object:
+    """Return *value* as plain data, without the members that the platform did not send."""
     match value:
         case Struct():
-            return {name: _tidy(member) for name, member in _members(value) if member is not None}
+            return {name: _sent(member) for name, member in _members(value) if member is not None}
         case list() | tuple():
-            return [_tidy(entry) for entry in value]
+            return [_sent(entry) for entry in value]
         case _:
             return value
