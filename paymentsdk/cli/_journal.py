@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -77,18 +77,18 @@ def _run(options: argparse.Namespace) -> int:
     Raises:
         FileNotFoundError: There is no such journal: an empty one that was made now would look settled.
     """
-    where = options.file or os.environ.get(_VARIABLE) or _DEFAULT_FILE
-    if not is_dsn(where) and not Path(where).is_file():
-        raise FileNotFoundError(f"there is no journal {where}; say where it is with --file")
-    return print_output(asyncio.run(_done(where, options)), as_json=options.json)
-
-
-async def _done(where: str, options: argparse.Namespace) -> Output:
     from paymentsdk.journal import PostgresJournal, SQLiteJournal
 
     command: _Command = options.command
-    async with aclosing(PostgresJournal(where) if is_dsn(where) else SQLiteJournal(where)) as journal:
-        return await command(journal, options)
+    where = options.file or os.environ.get(_VARIABLE) or _DEFAULT_FILE
+    if not is_dsn(where) and not Path(where).is_file():
+        raise FileNotFoundError(f"there is no journal {where}; say where it is with --file")
+
+    async def done() -> Output:
+        async with aclosing(PostgresJournal(where) if is_dsn(where) else SQLiteJournal(where)) as journal:
+            return await command(journal, options)
+
+    return print_output(asyncio.run(done()), as_json=options.json)
 
 
 # --- list and show ------------------------------------------------------------------------------------------------
@@ -131,50 +131,31 @@ async def _list(journal: Journal, options: argparse.Namespace) -> Output:
     from paymentsdk.journal import RecordState
     from paymentsdk.journal._states import OPEN
 
-    among: Iterable[RecordState] = OPEN
-    if options.all or options.state:
-        among = map(RecordState, options.state) if options.state else RecordState
+    among = [RecordState(one) for one in options.state or ()] or (RecordState if options.all else OPEN)
     rows = await journal.records(frozenset(among), limit=options.limit + 1)
     if len(rows) > options.limit:
         print(f"the oldest {options.limit:,} are shown, there are more: see --limit", file=sys.stderr)
         del rows[options.limit :]
-    return Output([_shown(row) for row in rows], list(_table(rows)))
-
-
-def _table(rows: Sequence[Record]) -> Iterator[str]:
-    if not rows:
-        return iter(["no records"])
-    return columns(
-        {
-            "STATE": [row.state.value for row in rows],
-            "OPERATION": [row.operation for row in rows],
-            "BEGUN (UTC)": [f"{_moment(row.begun):%Y-%m-%d %H:%M}" for row in rows],
-            "NAME": [row.name for row in rows],
-        },
-        width=80,
-    )
+    table = {
+        "STATE": [row.state.value for row in rows],
+        "OPERATION": [row.operation for row in rows],
+        "BEGUN (UTC)": [f"{_moment(row.begun):%Y-%m-%d %H:%M}" for row in rows],
+        "NAME": [row.name for row in rows],
+    }
+    return Output([_shown(row) for row in rows], list(columns(table, width=80)) if rows else ["no records"])
 
 
 async def _show(journal: Journal, options: argparse.Namespace) -> Output:
-    found = [_shown(row) for row in await _found(journal, options.what)]
-    told = [{name.replace("_", " "): value for name, value in one.items()} for one in found]
-    lines = [line for one in told for line in ("", *fields(one))][1:]
-    return Output(found, lines)
-
-
-async def _found(journal: Journal, what: str) -> list[Record]:
-    """Return the record with the key *what*, or those with this name: of several operations or sellers, perhaps."""
+    """Show the record with that key, or those with that name: of several operations or sellers, perhaps."""
     from paymentsdk.journal import RecordState
 
-    row = await journal.get(what)
-    rows = (
-        [row]
-        if row
-        else [one for one in await journal.records(tuple(RecordState), limit=sys.maxsize) if one.name == what]
-    )
-    if not rows:
-        raise ValueError(f"no record has the name or the key {what!r}")
-    return rows
+    row, every = await journal.get(options.what), tuple(RecordState)
+    rows = [row] if row else await journal.records(every, limit=sys.maxsize)
+    found = [_shown(one) for one in rows if row or one.name == options.what]
+    if not found:
+        raise ValueError(f"no record has the name or the key {options.what!r}")
+    told = [{name.replace("_", " "): value for name, value in one.items()} for one in found]
+    return Output(found, [line for one in told for line in ("", *fields(one))][1:])
 
 
 # --- recover ------------------------------------------------------------------------------------------------------
@@ -186,13 +167,16 @@ async def _recover(journal: Journal, _options: argparse.Namespace) -> Output:
     # Whatever the program calls its accounts: a record is sent by a token of its seller's user id alone.
     async with PaymentsClient.from_env(journal=journal, accounts=_token) as client:
         summary = await client.recover(progress=_tell)
-    data = {
-        "complete": summary.is_complete,
-        "resolved": {state.value: number for state, number in summary.resolved.items()},
-        "left": [_shown(row) for row in summary.left],
-        "problems": summary.problems,
-    }
-    return Output(data, list(_outcome(summary)), code=0 if summary.is_complete else 1)
+    complete, left = summary.is_complete, summary.left
+    resolved = Counter({state.value: number for state, number in summary.resolved.items()})
+    lines = [
+        *(f"{number:>6,} {state}" for state, number in resolved.most_common()),
+        *summary.problems,
+        *(f"left {row.state.value}: {row.name} ({row.operation}, seller {row.seller})" for row in left),
+        "no record is open" if complete else "records are open: see `paymentsdk journal list`",
+    ]
+    data = {"complete": complete, "resolved": resolved, "left": [*map(_shown, left)], "problems": summary.problems}
+    return Output(data, lines, code=0 if complete else 1)
 
 
 def _token(_account: str) -> str:
@@ -201,15 +185,6 @@ def _token(_account: str) -> str:
 
 def _tell(summary: RecoverySummary) -> None:
     print(f"recovery: {counted(sum(summary.resolved.values()), 'record')} taken over", file=sys.stderr)
-
-
-def _outcome(summary: RecoverySummary) -> Iterator[str]:
-    resolved = Counter({state.value: number for state, number in summary.resolved.items()})
-    yield from (f"{number:>6,} {state}" for state, number in resolved.most_common())
-    yield from summary.problems
-    for row in summary.left:
-        yield f"left {row.state.value}: {row.name} ({row.operation}, seller {row.seller})"
-    yield "no record is open" if summary.is_complete else "records are open: see `paymentsdk journal list`"
 
 
 # --- abandon ------------------------------------------------------------------------------------------------------
@@ -247,12 +222,8 @@ def _agreed(row: Record) -> bool:
     Raises:
         argparse.ArgumentTypeError: Nobody does.
     """
-    print(
-        visible(f"{row.name} ({row.operation}) may have taken effect. Close it, with its outcome unknown? [y/N]"),
-        end=" ",
-        file=sys.stderr,
-        flush=True,
-    )
+    question = f"{row.name} ({row.operation}) may have taken effect. Close it, with its outcome unknown? [y/N]"
+    print(visible(question), end=" ", file=sys.stderr, flush=True)
     said = sys.stdin.readline() if sys.stdin else ""
     if not said:
         raise argparse.ArgumentTypeError("nobody is there to ask: say --yes")

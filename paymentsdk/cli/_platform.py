@@ -39,6 +39,7 @@ from paymentsdk.errors import OutcomeUnknown, PaymentsError, RequestInvalid, vis
 if TYPE_CHECKING:
     from argparse import Action, Namespace
 
+    from paymentsdk._engine.result import Result
     from paymentsdk._operation.operation import Operation
     from paymentsdk.client import PaymentsClient
 
@@ -52,6 +53,8 @@ FAILED = 1
 MISUSED = 2
 IN_DOUBT = 3
 _POSITION = frozenset({"offset", "limit"})
+#: What not every command is asked for, and where a walk is.
+_LATER = ("body", "idempotency_key", "output", "resume_point")
 #: What has no column of its own.
 _NO_LEAVES = (inspect.StructType, inspect.NoneType)
 #: How a value of a type is written.
@@ -106,7 +109,7 @@ def _add(commands: Commands, operation: AnyOperation) -> None:
         parser.add_argument("--page-size", type=count, metavar="N", help="rows to ask for at a time")
         parser.add_argument("--start", type=int, metavar="ROW", help="row to begin at, to resume a search")
     parser.add_argument("--profile", metavar="NAME", help="a profile of profiles.toml (default: PAYMENTSDK_PROFILE)")
-    parser.set_defaults(operation=operation, format="table", output=None, resume_point=None)
+    parser.set_defaults(operation=operation, format="table", **dict.fromkeys(_LATER))
     if operation.result is bytes:
         parser.add_argument("--output", metavar="FILE", help="where to write it (default: stdout)")
         return
@@ -142,8 +145,8 @@ def _explain(operation: AnyOperation, filters: Mapping[str, Action], _: Parser) 
     hints = _filters(operation)
     told: dict[str, str] = {}
     for members in texts(operation.query.__module__).values() if operation.query else ():
-        if members.keys() <= hints.keys():
-            told |= members  # The filters, or some of them, stand below what has one of their names by chance.
+        if members.keys() <= hints.keys():  # All filters, or some: they are declared after Structs with such names.
+            told |= members
     for name, hint in hints.items():
         about = told.get(name, "a filter").removesuffix(".")
         meaning = "; ".join(filter(None, (about[:1].lower() + about[1:], _FORMS.get(hint))))
@@ -161,36 +164,27 @@ def _run(options: Namespace) -> int:
         if options.operation.keyed:
             _complain(options, "nobody knows whether it was done: repeat it with the same key")
         elif options.resume_point is not None:
-            _complain(options, f"interrupted{_further(options.resume_point)}")
+            _complain(options, "interrupted")
         raise
-    except OutcomeUnknown as error:
-        _complain(options, str(error))
-        return IN_DOUBT
     except PaymentsError as error:
-        begun = options.resume_point is not None  # Else no page has come: there is nothing to go on from.
-        _complain(options, f"{error}{_further(error.resume_point if begun else None)}")
-        return FAILED
+        _complain(options, str(error))
+        return IN_DOUBT if isinstance(error, OutcomeUnknown) else FAILED
 
 
 def _complain(options: Namespace, what: str) -> None:
-    print(visible(f"{options.parser.prog.split()[0]}: {what}"), file=sys.stderr)
-
-
-def _further(point: int | None) -> str:
-    return "" if point is None else f"; go on with --start {point}"
+    # Before the first page, there is nothing to go on from.
+    further = "" if options.resume_point is None else f"; go on with --start {options.resume_point}"
+    print(visible(f"{options.parser.prog.split()[0]}: {what}{further}"), file=sys.stderr)
 
 
 def _place(path: str, options: Namespace) -> str:
     """Return what the caller of the command knows the place of a broken rule by."""
     head, _, name = path.partition(".")
-    if head == "$query":
-        return f"--{_option(name)}"
     if head == "$path":
         return name.upper()
-    if path in ("idempotency_key", "page_size", "start"):
-        return f"--{_option(path)}"
-    body = "stdin" if getattr(options, "body", None) == "-" else getattr(options, "body", None)
-    return f"{body}: {path}" if path.startswith("$") else path
+    if head in ("$query", "idempotency_key", "page_size", "start"):
+        return f"--{_option(name or head)}"
+    return f"{'stdin' if options.body == '-' else options.body}: {path}" if path.startswith("$") else path
 
 
 async def _call(options: Namespace) -> int:
@@ -207,20 +201,25 @@ async def _call(options: Namespace) -> int:
             operation,
             body,
             query=query or None,
-            idempotency_key=getattr(options, "idempotency_key", None),
+            idempotency_key=options.idempotency_key,
             **{name: getattr(options, name) for name in operation.path_names},
         )
+    return _show(result, printed, options)
+
+
+def _show(result: Result[object], printed: _Printed | None, options: Namespace) -> int:
     try:
-        if printed is None:
-            _write(result.raw, options)
+        if printed is not None:
+            printed.add_only(result.value)
+        elif options.output is not None:
+            Path(options.output).write_bytes(result.raw)
         else:
-            _print_one(printed, result.value, options)
+            sys.stdout.buffer.write(result.raw)
         print(end="", flush=True)
     except (OSError, ValueError) as error:
-        if not operation.writes:
+        if not options.operation.writes:
             raise
-        why = f"it was done, but that cannot be printed ({error}): repeat it with the same key to see it"
-        _complain(options, why)
+        _complain(options, f"it was done, but that cannot be printed ({error}): repeat it with the same key to see it")
         discard_stdout()
         return IN_DOUBT
     return DONE
@@ -326,6 +325,14 @@ class _Printed:
         else:
             self._kept.append({name: _cell(sent, name) for name in self._every})
 
+    def add_only(self, value: object) -> None:
+        """Print the one object that there is: in a table it has a line for each field."""
+        if self._format == "table" and not self._asked:
+            print("\n".join(map(visible, fields(dict(_leaves(_sent(value)))))))
+        else:
+            self.add(value)
+            self.end()
+
     def end(self) -> None:
         if self._format != "table":
             return
@@ -364,21 +371,6 @@ async def _search(
         await walk.aclose()
         if ended or rows:  # "0 rows" would say that there are none.
             printed.end()
-
-
-def _print_one(printed: _Printed, value: object, options: Namespace) -> None:
-    if options.format == "table" and not options.columns:
-        print("\n".join(map(visible, fields(dict(_leaves(_sent(value)))))))
-        return
-    printed.add(value)
-    printed.end()
-
-
-def _write(content: bytes, options: Namespace) -> None:
-    if options.output is not None:
-        Path(options.output).write_bytes(content)
-    else:
-        sys.stdout.buffer.write(content)
 
 
 def _columns(row: object) -> Iterable[str]:
