@@ -18,7 +18,8 @@ Within one case, all journals that ``make_journal`` makes share one store: they 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import itertools
+from collections.abc import Awaitable, Callable, Collection
 from typing import TypeAlias
 
 from msgspec import Struct, structs
@@ -31,9 +32,14 @@ from paymentsdk.journal import (
     RecordState,
     Resolution,
     StoredResponse,
+    begin_record,
     derive_key,
+    renew_lease,
+    resolve_record,
+    take_over,
+    tombstone,
 )
-from paymentsdk.journal._states import CLOSED, NO_LIMIT, OPEN, digest
+from paymentsdk.journal._states import CLOSED, NO_LIMIT, digest
 from paymentsdk.testing._expectation import expect
 
 __all__ = ["CASES", "Case", "MakeJournal"]
@@ -43,6 +49,7 @@ MakeJournal: TypeAlias = Callable[[Callable[[], float]], Journal]
 
 _LEASE = 60.0
 _BODY = b'{"total_amount":"24.90"}'
+_DONE = Resolution(state=RecordState.DONE, response=StoredResponse(201, {"X-Request-Id": "r-1"}, b'{"id":"ORD1"}'))
 #: Records of which none may be left out.
 _MANY = 1_100
 #: Seconds after which nothing comes any more.
@@ -72,31 +79,87 @@ class Case(Struct, frozen=True):
         try:
             await self.check(processes)
         finally:
-            await processes.aclose()
+            for journal in processes.journals:
+                await journal.aclose()
 
 
 class Processes:
-    """The processes of a case: two journals on one store, and one clock."""
+    """The processes of a case: two journals on one store, or more, and one clock.
+
+    What a journal decides is not its own: each step is made by another process than the step before, and then all have
+    to read the row that `paymentsdk.journal` says that it leaves.
+    """
 
     def __init__(self, make_journal: MakeJournal) -> None:
         self._make = make_journal
-        self._journals: list[Journal] = []
-        self.time: float = 1_000.0
+        self.time = 1_000.0
+        self.rows: dict[str, Record] = {}
+        self.journals: list[Journal] = []
+        self._next = itertools.cycle((self.journal(), self.journal()))
 
     def journal(self) -> Journal:
         """Return the journal of one more process."""
         journal = self._make(lambda: self.time)
-        self._journals.append(journal)
+        self.journals.append(journal)
         return journal
 
-    async def aclose(self) -> None:
-        """Close all of them."""
-        for journal in self._journals:
-            await journal.aclose()
+    async def begin(self, record: Record, *, lease: float = _LEASE) -> Record:
+        """Begin a record in the next process, and return its row."""
+        action, row = begin_record(self.rows.get(record.key), record, now=self.time, lease=lease)
+        found, kept = await next(self._next).begin(record, lease=lease)
+        expect(found is action, f"{record!r} is {found} in place of {action}")
+        return await self._wrote(row, kept)
+
+    async def renew(self, key: str, *, owner: str, lease: float) -> Record:
+        """Renew a lease in the next process, and return the row."""
+        row = renew_lease(self.rows[key], owner=owner, now=self.time, lease=lease)
+        return await self._wrote(row, await next(self._next).renew(key, owner=owner, lease=lease))
+
+    async def resolve(self, key: str, resolution: Resolution | RecordState, *, owner: str = "a/1") -> Record:
+        """Resolve a record in the next process, and return its row."""
+        resolution = Resolution(state=resolution) if isinstance(resolution, RecordState) else resolution
+        row = resolve_record(self.rows[key], resolution, owner=owner, now=self.time)
+        return await self._wrote(row, await next(self._next).resolve(key, resolution, owner=owner))
+
+    async def claim(
+        self, *sellers: str, owner: str = "b/1", limit: int = 100, keys: Collection[str] | None = None
+    ) -> list[str]:
+        """Claim records in the next process, and return their names."""
+        found = await next(self._next).claim(sellers, owner=owner, lease=_LEASE, limit=limit, keys=keys)
+        for one in found:
+            row = self.rows[one.key]
+            taken = take_over(row, owner=owner, now=self.time, lease=_LEASE)
+            await self._wrote(row if row.owner == owner else taken, one)
+        return [row.name for row in found]
+
+    async def records(self, *states: RecordState, limit: int = 100) -> list[str]:
+        """List records in the next process, and return their names."""
+        found = await next(self._next).records(states, limit=limit)
+        for row in found:
+            await self._wrote(self.rows[row.key], row)
+        return [row.name for row in found]
+
+    async def purge(self, before: float) -> int:
+        """Purge in the next process, and return of how many records less is left."""
+        count = await next(self._next).purge(before)
+        for row in self.rows.values():
+            await self._wrote(tombstone(row) if row.state in CLOSED and row.begun < before else row)
+        return count
+
+    async def _wrote(self, row: Record, *returned: Record) -> Record:
+        """Check that *row* is what was *returned* and what every process reads, and return it."""
+        self.rows[row.key] = row
+        for found in (*returned, *[await journal.get(row.key) for journal in self.journals]):
+            wrong = [name for name in row.__struct_fields__ if getattr(found, name, None) != getattr(row, name)]
+            shown = (f"{name} is {getattr(found, name, None)!r} in place of {getattr(row, name)!r}" for name in wrong)
+            expect(not wrong, f"of {row!r}, {', '.join(shown)}")
+        return row
 
 
-def _record(name: str = "table-7/1", owner: str = "a/1", body: bytes = _BODY, seller: str = "77") -> Record:
-    return Record(
+def _record(
+    name: str = "table-7/1", *, body: bytes | None = _BODY, seller: str = "77", owner: str = "a/1", **more: object
+) -> Record:
+    record = Record(
         key=derive_key("http://127.0.0.1", seller, "orders.create", name),
         name=name,
         operation="orders.create",
@@ -106,15 +169,12 @@ def _record(name: str = "table-7/1", owner: str = "a/1", body: bytes = _BODY, se
         path="/v1/orders",
         headers={"X-Platform-Session-Id": "device-1"},
         body=body,
-        digest=digest("POST", "/v1/orders", body),
+        digest=digest("POST", "/v1/orders", body or b""),
         begun=500.0,
         not_after=1_100.0,
         owner=owner,
     )
-
-
-def _done(body: bytes = b'{"id":"ORD1"}') -> Resolution:
-    return Resolution(state=RecordState.DONE, response=StoredResponse(201, {"X-Request-Id": "r-1"}, body))
+    return structs.replace(record, **more)
 
 
 CASES: list[Case] = []
@@ -129,44 +189,24 @@ def _case(check: Callable[[Processes], Awaitable[None]]) -> Callable[[Processes]
 @_case
 async def _a_record_is_kept_whole(processes: Processes) -> None:
     """Another process reads every field of a record, its exact bytes included."""
-    record = _record(body=b"\x00\xff not text \r\n")
-    _, row = await processes.journal().begin(record, lease=_LEASE)
-
-    kept = await processes.journal().get(record.key)
-
-    expected = structs.replace(record, lease_until=processes.time + _LEASE, updated=processes.time)
-    expect(expected == row == kept, f"kept {kept!r} in place of {expected!r}")
+    await processes.begin(_record(body=b"\x00\xff not text \r\n"))
     expect(await processes.journal().get("unknown") is None, "a row of an unknown key")
 
 
 @_case
 async def _nothing_of_a_record_is_rounded(processes: Processes) -> None:
     """An empty body, which recovery can send, is not a missing one; times have fractions, names 200 of any letters."""
-    record = structs.replace(
-        _record(("Tisch 7 \u2013 cafe\u0301, caf\u00e9 \u2615 " * 10)[:200], body=b""),
-        account=None,
-        headers={},
-        begun=1_700_000_000.123456,
-        not_after=1_700_000_600.654321,
-    )
-    await processes.journal().begin(record, lease=_LEASE)
-
-    kept = await processes.journal().get(record.key)
-
-    expect(kept is not None, "the row is gone")
-    for name in () if kept is None else ("name", "account", "headers", "body", "begun", "not_after"):
-        found, expected = getattr(kept, name), getattr(record, name)
-        expect(found == expected, f"kept {found!r} as the {name}, in place of {expected!r}")
+    name = ("Tisch 7 \u2013 cafe\u0301, caf\u00e9 \u2615 " * 10)[:200]
+    await processes.begin(_record(name, body=b"", account=None, headers={}, begun=500.123456, not_after=900.654321))
 
 
 @_case
 async def _credentials_of_a_payer_are_not_kept_for_ever(processes: Processes) -> None:
     """The body of a `sensitive` record is gone once that is closed; recovery leaves one alone that has no body."""
-    journal = processes.journal()
-    secret = structs.replace(_record("secret"), sensitive=True)
+    journal, secret = processes.journal(), _record("secret", sensitive=True)
     await journal.begin(secret, lease=_LEASE)
-    await journal.begin(structs.replace(_record("without its bytes"), sensitive=True, body=None), lease=_LEASE)
-    await journal.resolve(secret.key, _done(), owner="a/1")
+    await journal.begin(_record("without its bytes", sensitive=True, body=None), lease=_LEASE)
+    await journal.resolve(secret.key, _DONE, owner="a/1")
     processes.time += _LEASE
 
     kept = await processes.journal().get(secret.key)
@@ -192,12 +232,8 @@ async def _a_record_is_begun_once(processes: Processes) -> None:
 @_case
 async def _its_owner_may_begin_a_record_again(processes: Processes) -> None:
     """Who did not hear that a record was begun, since a connection was lost, begins it again, and is told the same."""
-    record = _record()
-    first = await processes.journal().begin(record, lease=_LEASE)
-
-    again = await processes.journal().begin(record, lease=_LEASE)
-
-    expect(again == first, f"{again} in place of {first}")
+    for _ in range(2):
+        await processes.begin(_record())
 
 
 @_case
@@ -210,7 +246,7 @@ async def _changes_do_not_undo_each_other(processes: Processes) -> None:
         rejected = Resolution(state=RecordState.REFUSED, reason="no")
         works = [
             first.renew(key, owner="a/1", lease=_LEASE) if number % 2 else first.resolve(key, rejected, owner="a/1"),
-            second.resolve(key, _done(), owner="somebody/1"),
+            second.resolve(key, _DONE, owner="somebody/1"),
         ]
         await asyncio.gather(*(works if number % 3 else reversed(works)))
         row = await processes.journal().get(key)
@@ -237,36 +273,27 @@ async def _who_gives_up_keeps_nobody_waiting(processes: Processes) -> None:
 @_case
 async def _other_bytes_are_a_conflict(processes: Processes) -> None:
     """A second request under the same name is rejected in every state, and changes nothing."""
-    journal = processes.journal()
-    _, row = await journal.begin(_record(), lease=_LEASE)
-    for resolution in (None, Resolution(state=RecordState.UNKNOWN), _done()):
+    row = await processes.begin(_record())
+    for resolution in (None, RecordState.UNKNOWN, _DONE):
         if resolution is not None:
-            row = await journal.resolve(row.key, resolution, owner="a/1")
-        action, now = await journal.begin(_record(owner="b/1", body=b"{}"), lease=_LEASE)
-        expect(action is Action.CONFLICT, f"{action} for other bytes of what is {row.state}")
-        expect(await journal.get(row.key) == row == now, "a conflict has changed the row")
+            row = await processes.resolve(row.key, resolution)
+        expect(await processes.begin(_record(owner="b/1", body=b"{}")) == row, "a conflict has changed the row")
 
 
 @_case
 async def _a_finished_record_returns_its_response(processes: Processes) -> None:
     """Who names a finished record once more gets its state, reason and response."""
-    rejected = Resolution(
-        state=RecordState.REFUSED, reason="no funds " * 200, response=StoredResponse(402, {}, b"\x00\xff no text")
-    )
-    expired = Resolution(state=RecordState.EXPIRED, reason="too late")
-    abandoned = Resolution(state=RecordState.ABANDONED, reason="by Ann")
-    cases = (
-        (_done(), Action.RETURN),
-        (rejected, Action.REFUSE),
-        (expired, Action.EXPIRED),
-        (abandoned, Action.UNKNOWN),
-    )
-    for resolution, expected in cases:
+    response = StoredResponse(402, {}, b"\x00\xff no text")
+    for resolution in (
+        _DONE,
+        Resolution(state=RecordState.REFUSED, reason="no funds " * 200, response=response),
+        Resolution(state=RecordState.EXPIRED, reason="too late"),
+        Resolution(state=RecordState.ABANDONED, reason="by Ann"),
+    ):
         name = resolution.state.value
-        await processes.journal().begin(_record(name), lease=_LEASE)
-        await processes.journal().resolve(_record(name).key, resolution, owner="a/1")
-        action, row = await processes.journal().begin(_record(name, owner="b/1"), lease=_LEASE)
-        expect(action is expected, f"{action} for what is {name}")
+        row = await processes.begin(_record(name))
+        await processes.resolve(row.key, resolution)
+        row = await processes.begin(_record(name, owner="b/1"))
         kept = Resolution(state=row.state, reason=row.reason, response=row.response)
         expect(kept == resolution, f"kept {kept!r}")
 
@@ -274,167 +301,120 @@ async def _a_finished_record_returns_its_response(processes: Processes) -> None:
 @_case
 async def _what_others_write_is_read(processes: Processes) -> None:
     """A journal that has read before sees what another process has written since."""
-    first, second = processes.journal(), processes.journal()
     for number in range(2):
-        record = _record(f"n-{number}")
-        for state in (None, RecordState.UNKNOWN, RecordState.DONE):
-            if state is None:
-                await second.begin(record, lease=_LEASE)
-            else:
-                await second.resolve(record.key, Resolution(state=state), owner="a/1")
-            row = await second.get(record.key)
-            expect(await first.get(record.key) == row, f"read something else than {row!r}")
-            listed = [one for one in await first.records(tuple(RecordState)) if one.key == record.key]
-            expect(listed == [row], f"listed {listed!r} in place of {row!r}")
+        row = await processes.begin(_record(f"n-{number}", begun=500.0 + number))
+        for state in (RecordState.UNKNOWN, RecordState.DONE):
+            for _ in processes.journals:
+                listed = await processes.records(*RecordState)
+                expect(listed == [row.name for row in processes.rows.values()], f"listed {listed!r}")
+            await processes.resolve(row.key, state)
 
 
 @_case
 async def _a_lease_keeps_others_away(processes: Processes) -> None:
     """Until its lease ends, a record belongs to its owner; a renewed lease ends later."""
-    first, second = processes.journal(), processes.journal()
-    record = _record()
-    await first.begin(record, lease=2 * _LEASE)
-
+    row = await processes.begin(_record(), lease=2 * _LEASE)
     for lease in (2 * _LEASE, 3 * _LEASE):  # As long as the attempts may take.
         processes.time += lease - 1
-        action, _ = await second.begin(_record(owner="b/1"), lease=_LEASE)
-        expect(action is Action.IN_PROGRESS, f"{action} within the lease")
-        await first.renew(record.key, owner="a/1", lease=3 * _LEASE)
-    expect(await second.claim(["77"], owner="b/1", lease=_LEASE) == [], "claimed within the lease")
-    before = await second.get(record.key)
-    action, _ = await first.begin(_record(owner="a/2"), lease=_LEASE)
-    expect(action is Action.WAIT, f"{action} in the process of the owner")
-    expect(await second.get(record.key) == before, "who has to wait has changed the row")
+        await processes.begin(_record(owner="b/1"))
+        row = await processes.renew(row.key, owner="a/1", lease=3 * _LEASE)
+    expect(await processes.claim("77") == [], "claimed within the lease")
+    expect(await processes.begin(_record(owner="a/2")) == row, "who has to wait has changed the row")
 
 
 @_case
 async def _the_pending_of_the_dead_is_in_doubt(processes: Processes) -> None:
     """Who takes a record over, as a caller or by recovery, holds it as `SENT`; its owner before has lost it."""
-    first, second = processes.journal(), processes.journal()
     for name in ("by a caller", "by recovery"):
-        record = _record(name)
-        await first.begin(record, lease=_LEASE)
+        row = await processes.begin(_record(name))
         processes.time += _LEASE
         if name == "by a caller":
-            later = structs.replace(_record(name, owner="b/1"), begun=900.0, not_after=9_000.0)
-            action, row = await second.begin(later, lease=2 * _LEASE)
-            expect(action is Action.RESUME, f"{action} after the lease")
+            later = _record(name, owner="b/1", begun=900.0, not_after=9_000.0)
+            taken = await processes.begin(later, lease=2 * _LEASE)
         else:
-            claimed = await second.claim(["77"], owner="b/1", lease=2 * _LEASE)
-            row = next((row for row in claimed if row.name == name), record)
-        held = (row.state, row.owner, row.lease_until)
-        expect(held == (RecordState.SENT, "b/1", processes.time + 2 * _LEASE), f"held as {held}")
-        expect(row.body == record.body, "other bytes than those of the record")
-        times = (row.begun, row.not_after)
-        expect(times == (record.begun, record.not_after), f"other times than those of the record: {times}")
-        lost = await first.renew(record.key, owner="a/1", lease=10 * _LEASE)
-        expect(lost == row, "a lost lease was renewed")
+            expect(name in await processes.claim("77"), "a record without a living owner was not claimed")
+            taken = processes.rows[row.key]
+        expect((taken.state, taken.owner) == (RecordState.SENT, "b/1"), f"held as {taken.state} by {taken.owner}")
+        expect(await processes.renew(row.key, owner="a/1", lease=10 * _LEASE) == taken, "a lost lease was renewed")
 
 
 @_case
 async def _only_the_owner_settles(processes: Processes) -> None:
     """Who lost a record writes nothing but `DONE`, and is told the row as it is."""
-    first, second = processes.journal(), processes.journal()
-    record = _record()
-    await first.begin(record, lease=_LEASE)
+    row = await processes.begin(_record())
     processes.time += _LEASE
-    (row,) = await second.claim(["77"], owner="b/1", lease=_LEASE)
-
+    await processes.claim("77")
     for state in RecordState:
         if state is not RecordState.DONE:
-            now = await first.resolve(record.key, Resolution(state=state), owner="a/1")
-            expect(now == row == await second.get(record.key), f"{state} was written by who had lost the record")
+            await processes.resolve(row.key, state)
     for state in (RecordState.NOT_SENT, RecordState.EXPIRED):
-        now = await second.resolve(record.key, Resolution(state=state), owner="b/1")
-        expect(now.state is RecordState.SENT, f"{state} was written over what is in doubt")
-    now = await first.resolve(record.key, _done(), owner="a/1")
-    expect(now.state is RecordState.DONE, "a late success was not written")
+        row = await processes.resolve(row.key, state, owner="b/1")
+        expect(row.state is RecordState.SENT, f"{state} was written over what is in doubt")
+    row = await processes.resolve(row.key, _DONE)
+    expect(row.state is RecordState.DONE, "a late success was not written")
 
 
 @_case
 async def _nothing_replaces_done(processes: Processes) -> None:
     """`DONE` replaces every other state, and stays, with its response."""
-    journal = processes.journal()
     for before in RecordState:
-        record = _record(before.value)
-        await journal.begin(record, lease=_LEASE)
-        await journal.resolve(record.key, Resolution(state=before), owner="a/1")
-        row = await journal.resolve(record.key, _done(), owner="somebody/1")
-        if before is not RecordState.DONE:
-            expect(row.response == _done().response, f"done did not replace {before}")
+        row = await processes.begin(_record(before.value))
+        await processes.resolve(row.key, before)
+        row = await processes.resolve(row.key, _DONE, owner="somebody/1")
         for after in RecordState:
-            now = await journal.resolve(record.key, Resolution(state=after, reason="later"), owner="a/1")
+            now = await processes.resolve(row.key, Resolution(state=after, reason="later"))
             expect(now == row, f"{after} replaced done")
 
 
 @_case
 async def _what_was_not_sent_can_be_sent_again(processes: Processes) -> None:
     """After `NOT_SENT`, a caller begins anew, with the new times; recovery leaves it alone."""
-    journal = processes.journal()
-    record = _record()
-    await journal.begin(record, lease=_LEASE)
-    await journal.resolve(record.key, Resolution(state=RecordState.NOT_SENT), owner="a/1")
-    expect(await journal.claim(["77"], owner="b/1", lease=_LEASE) == [], "recovery took what was not sent")
-
-    again = structs.replace(record, owner="b/1", begun=900.0, not_after=1_500.0)
-    action, _ = await journal.begin(again, lease=_LEASE)
-
-    row = await processes.journal().get(record.key)
-    expected = structs.replace(again, lease_until=processes.time + _LEASE, updated=processes.time)
-    expect(action is Action.SEND_AGAIN, f"{action} for what was not sent")
-    expect(row == expected, f"kept {row!r}")
+    row = await processes.begin(_record())
+    await processes.resolve(row.key, RecordState.NOT_SENT)
+    expect(await processes.claim("77") == [], "recovery took what was not sent")
+    row = await processes.begin(_record(owner="b/1", begun=900.0, not_after=1_500.0))
+    expect(row.not_after == 1_500.0, "the new times are not kept")  # noqa: PLR2004
 
 
 @_case
 async def _what_is_deferred_was_not_sent(processes: Processes) -> None:
     """Recovery takes what is deferred over as `PENDING`: nothing was sent."""
-    journal = processes.journal()
-    await journal.begin(_record(), lease=_LEASE)
-    await journal.resolve(_record().key, Resolution(state=RecordState.DEFERRED), owner="a/1")
-
-    (row,) = await journal.claim(["77"], owner="b/1", lease=_LEASE)
-
-    expect(row.state is RecordState.PENDING, f"taken over as {row.state}")
+    row = await processes.begin(_record())
+    await processes.resolve(row.key, RecordState.DEFERRED)
+    expect(await processes.claim("77") == [row.name], "what was deferred was not claimed")
 
 
 @_case
 async def _recovery_takes_the_open_records_of_its_sellers(processes: Processes) -> None:
     """`claim` returns open records of the given sellers that it can send, the oldest first, to one process each."""
-    first, second = processes.journal(), processes.journal()
     for i, state in enumerate(RecordState):
-        record = structs.replace(_record(state.value), begun=900.0 - i)
-        await first.begin(record, lease=_LEASE)
+        row = await processes.begin(_record(state.value, begun=900.0 - i))
         if state not in {RecordState.PENDING, RecordState.SENT}:
-            await first.resolve(record.key, Resolution(state=state), owner="a/1")
-    await first.begin(_record("of another seller", seller="88"), lease=_LEASE)
-    await first.begin(structs.replace(_record("without a key"), keyed=False), lease=_LEASE)
+            await processes.resolve(row.key, state)
+    await processes.begin(_record("of another seller", seller="88"))
+    await processes.begin(_record("without a key", keyed=False))
     processes.time += _LEASE
 
-    deferred = next(row for row in await first.records([RecordState.DEFERRED]))
-    expect(await first.claim(["77"], owner="a/2", lease=_LEASE, keys=[]) == [], "claimed what was not asked for")
-    one = await first.claim(["77"], owner="b/1", lease=_LEASE, limit=2, keys=[deferred.key])
-    one += [row for row in await first.claim(["77"], owner="b/1", lease=_LEASE, limit=2) if row not in one]
-    others = await second.claim(["77"], owner="c/1", lease=_LEASE)
-
-    names = [row.name for row in (*one, *others)]
-    expect(names == ["deferred", "unknown", "sent", "pending"], f"claimed {names}")
-    expect(await second.claim([], owner="c/1", lease=_LEASE) == [], "claimed for no seller")
+    expect(await processes.claim("77", owner="a/2", keys=[]) == [], "claimed what was not asked for")
+    taken = await processes.claim("77", limit=2, keys=[_record("deferred").key])
+    taken += [name for name in await processes.claim("77", limit=2) if name not in taken]
+    taken += await processes.claim("77", owner="c/1")
+    expect(taken == ["deferred", "unknown", "sent", "pending"], f"claimed {taken}")
+    expect(await processes.claim(owner="c/1") == [], "claimed for no seller")
 
 
 @_case
 async def _a_claim_has_a_limit(processes: Processes) -> None:
     """`claim` and `records` return up to *limit*, the oldest; of an owner, `claim` returns what it holds already."""
-    journal = processes.journal()
     for number in range(4):
-        await journal.begin(structs.replace(_record(f"n-{number}"), begun=500.0 - number), lease=_LEASE)
+        await processes.begin(_record(f"n-{number}", begun=500.0 - number))
     processes.time += _LEASE
 
-    taken = [await journal.claim(["77"], owner="b/1", lease=_LEASE, limit=limit) for limit in (2, 2, 3)]
-    listed = await journal.records([RecordState.PENDING, RecordState.SENT], limit=3)
+    taken = [await processes.claim("77", limit=limit) for limit in (2, 2, 3)]
+    listed = await processes.records(RecordState.PENDING, RecordState.SENT, limit=3)
 
-    names = [[row.name for row in rows] for rows in taken]
-    expect(names == [["n-3", "n-2"], ["n-3", "n-2"], ["n-3", "n-2", "n-1"]], f"claimed {names}")
-    expect([row.name for row in listed] == ["n-3", "n-2", "n-1"], f"listed {listed}")
+    expect(taken == [["n-3", "n-2"], ["n-3", "n-2"], ["n-3", "n-2", "n-1"]], f"claimed {taken}")
+    expect(listed == ["n-3", "n-2", "n-1"], f"listed {listed}")
 
 
 @_case
@@ -469,54 +449,43 @@ async def _a_row_is_claimed_once(processes: Processes) -> None:
 @_case
 async def _a_key_is_the_identity(processes: Processes) -> None:
     """Two keys are two records: with one name, of two sellers, and where they differ in upper and lower case alone."""
-    journal = processes.journal()
     record = _record()
     others = (_record(seller="88", owner="b/1"), structs.replace(record, key=record.key.swapcase(), owner="c/1"))
-    for one in (record, *others):
-        action, _ = await journal.begin(one, lease=_LEASE)
-        expect(action is Action.SEND, f"{action} for a key that is new")
-    await journal.resolve(record.key, _done(), owner="a/1")
-
-    for one in others:
-        kept = await journal.get(one.key)
-        expect(kept is not None and (kept.key, kept.owner) == (one.key, one.owner), f"kept {kept!r}")
+    rows = [await processes.begin(one) for one in (record, *others)]
+    await processes.resolve(record.key, _DONE)
+    for row in rows[1:]:
+        await processes.begin(row)
 
 
 @_case
 async def _retention_leaves_a_tombstone(processes: Processes) -> None:
     """`purge` takes bytes and responses of old closed records; their names stay used, and open ones stay whole."""
-    journal = processes.journal()
     for state in RecordState:
-        record = _record(state.value)
-        await journal.begin(record, lease=_LEASE)
-        await journal.resolve(record.key, Resolution(state=state, reason="why"), owner="a/1")
-    before = {state: await journal.get(_record(state.value).key) for state in RecordState}
+        row = await processes.begin(_record(state.value))
+        await processes.resolve(row.key, Resolution(state=state, reason="why"))
 
-    expect(await journal.purge(500.0) == 0, "purged what is not that old")
-    expect(await journal.purge(500.1) == len(CLOSED), "not every closed record was purged")
-    expect(await journal.purge(500.1) == 0, "purged what it had purged before")
+    expect(await processes.purge(500.0) == 0, "purged what is not that old")
+    expect(await processes.purge(500.1) == len(CLOSED), "not every closed record was purged")
+    expect(await processes.purge(500.1) == 0, "purged what it had purged before")
+    await processes.begin(_record(RecordState.DONE.value, body=b"{}"))
 
-    for state, row in before.items():
-        now = await processes.journal().get(_record(state.value).key)
-        expect(row is not None, "a row is gone")
-        if row is not None and row.state in OPEN:
-            expect(now == row, f"{state} was purged")
-        elif row is not None:
-            expect(now == structs.replace(row, headers={}, body=None, response=None), f"left of {state}: {now!r}")
-    action, _ = await journal.begin(_record(RecordState.DONE.value, body=b"{}"), lease=_LEASE)
-    expect(action is Action.CONFLICT, f"{action} for other bytes of a purged record")
+
+async def _expect_raised(kind: type[Exception], what: str, work: Callable[[], Awaitable[object]]) -> None:
+    try:
+        await work()
+    except kind:
+        return
+    except Exception as error:
+        raise AssertionError(f"{what} has raised {type(error).__name__} in place of {kind.__name__}") from error
+    raise AssertionError(f"{what} has not raised {kind.__name__}")
 
 
 @_case
 async def _an_unknown_key_is_an_error(processes: Processes) -> None:
     """To renew or resolve what was never begun raises `LookupError`, and makes no row."""
     journal = processes.journal()
-    for work in (journal.renew("unknown", owner="a/1", lease=_LEASE), journal.resolve("unknown", _done(), owner="a/1")):
-        try:
-            await work
-        except LookupError:
-            continue
-        raise AssertionError("a row that was never begun was changed")
+    await _expect_raised(LookupError, "renew", lambda: journal.renew("unknown", owner="a/1", lease=_LEASE))
+    await _expect_raised(LookupError, "resolve", lambda: journal.resolve("unknown", _DONE, owner="a/1"))
     expect(await journal.get("unknown") is None, "a row was made")
 
 
@@ -531,16 +500,10 @@ async def _a_closed_journal_says_so(processes: Processes) -> None:
         "begin": lambda: journal.begin(_record("another"), lease=_LEASE),
         "get": lambda: journal.get(key),
         "renew": lambda: journal.renew(key, owner="a/1", lease=_LEASE),
-        "resolve": lambda: journal.resolve(key, _done(), owner="a/1"),
+        "resolve": lambda: journal.resolve(key, _DONE, owner="a/1"),
         "claim": lambda: journal.claim(["77"], owner="b/1", lease=_LEASE),
         "records": lambda: journal.records([RecordState.PENDING]),
         "purge": lambda: journal.purge(500.0),
     }
     for name, work in works.items():
-        try:
-            await work()
-        except JournalUnavailable:
-            continue
-        except Exception as error:
-            raise AssertionError(f"{name} of a closed journal has raised {type(error).__name__}") from error
-        raise AssertionError(f"a closed journal has done {name}")
+        await _expect_raised(JournalUnavailable, f"{name} of a closed journal", work)
