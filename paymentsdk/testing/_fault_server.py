@@ -10,9 +10,9 @@ import contextlib
 import os
 import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from ssl import SSLContext
-from typing import Literal, Self, TypeAlias
+from typing import Self, TypeAlias
 
 from msgspec import Struct
 
@@ -195,18 +195,49 @@ def http(status: int = 200, body: bytes = b"{}", *fields: str, length: int | Non
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-def replies(responses: Mapping[str, bytes], other: bytes | None = None) -> Script:
-    """Return a script that gives each target of *responses* its own, and every other *other*, or else its own target.
+#: What a script does next: it writes bytes, sleeps for seconds, or does something with its end of the connection.
+Step: TypeAlias = bytes | float | Callable[[Peer], Awaitable[object] | None]
 
-    It closes a connection whose response says so.
-    """
+
+def play(*steps: Step) -> Script:
+    """Return a script that does *steps*; between two of them, the client gets what was written."""
+
+    async def script(peer: Peer) -> None:
+        for number, step in enumerate(steps):
+            if number:
+                await turns()
+            if isinstance(step, bytes):
+                await peer.write(step)
+            elif isinstance(step, float):
+                await asyncio.sleep(step)
+            elif (doing := step(peer)) is not None:
+                await doing
+
+    return script
+
+
+def once(*steps: Step) -> Script:
+    """Return a script that reads one request, does *steps*, and closes the connection."""
+    return play(Peer.request, *steps)
+
+
+def forever(piece: bytes) -> Step:
+    """Return the step of writing *piece* until the client hangs up."""
+
+    async def step(peer: Peer) -> None:
+        while True:
+            await peer.write(piece)
+            await turns()
+
+    return step
+
+
+def replies(responses: Mapping[str, Sequence[Step]], other: Sequence[Step] = ()) -> Script:
+    """Return a script that does for each request the steps of its target, or *other*, or writes the target itself."""
 
     async def script(peer: Peer) -> None:
         async for seen in peer.requests():
-            response = responses.get(seen.target, other) or http(200, seen.target.encode())
-            await peer.write(response)
-            if b"Connection: close" in response:
-                return
+            await play(*responses.get(seen.target, other) or [http(200, seen.target.encode())])(peer)
 
     return script
 
@@ -215,25 +246,9 @@ def replies(responses: Mapping[str, bytes], other: bytes | None = None) -> Scrip
 echo = replies({})
 
 
-def always(response: bytes) -> Script:
-    """Return a script that gives *response* to every request."""
-    return replies({}, response)
-
-
-def once(*pieces: bytes, then: Literal["close", "reset", "wait"] = "close") -> Script:
-    """Return a script that reads one request, writes *pieces*, and closes the connection, breaks it, or waits."""
-
-    async def script(peer: Peer) -> None:
-        await peer.request()
-        for piece in pieces:
-            await peer.write(piece)
-            await turns()
-        if then == "reset":
-            peer.reset()
-        elif then == "wait":
-            await peer.hung_up()
-
-    return script
+def always(*steps: Step) -> Script:
+    """Return a script that does *steps* for every request."""
+    return replies({}, steps)
 
 
 async def turns() -> None:

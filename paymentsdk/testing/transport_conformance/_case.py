@@ -129,8 +129,17 @@ class Link(Struct, frozen=True):
         return Request(method, self.server.url(target), **options)
 
     async def send(self, target: str = "/", method: str = "GET", **options: Unpack[Options]) -> Response:
-        """Send a request for *target* of the server; see `send`."""
-        return await send(self.transport, self.request(target, method, **options))
+        """Send a request for *target* of the server; see `exchange`."""
+        return await self.exchange(self.request(target, method, **options))
+
+    async def exchange(self, request: Request) -> Response:
+        """Send *request* as the engine does: whoever sends keeps the time.
+
+        Raises:
+            TimeoutError: It took longer than ``request.timeout``.
+        """
+        async with asyncio.timeout(request.timeout):
+            return await self.transport.send(request)
 
     async def receive(
         self, target: str, expected: bytes, method: str = "GET", *, status: int = 200, **options: Unpack[Options]
@@ -139,6 +148,30 @@ class Link(Struct, frozen=True):
         response = await self.send(target, method, **options)
         found = f"{response.status} and {len(response.body)} bytes came back to {target}: {response.body[:80]!r}"
         expect((response.status, response.body) == (status, expected), found)
+
+    async def fail(self, request: Request, *, sent: bool) -> SendFailed:
+        """Send *request*, which has to fail by itself, and return how it did.
+
+        Raises:
+            AssertionError: There was a response, no failure in time, or a false ``sent``.
+        """
+        try:
+            response = await self.exchange(request)
+        except SendFailed as error:
+            expect(error.sent is sent, f"sent is {error.sent} where {sent} is the truth ({error.reason})")
+            return error
+        except TimeoutError:
+            raise AssertionError(f"no failure within {request.timeout:g} s") from None
+        raise AssertionError(f"SendFailed was expected, not a response: {response!r} {response.body[:80]!r}")
+
+    async def may_fail(self, request: Request, *bodies: bytes) -> None:
+        """Send *request*, and check that it fails as one that was sent, or that its response has one of *bodies*."""
+        try:
+            response = await self.exchange(request)
+        except SendFailed as error:
+            expect(error.sent, "the request was sent, whatever its response is like")
+        else:
+            expect(response.body in bodies, f"{len(response.body)} bytes came back: {response.body[:80]!r}")
 
 
 @contextlib.asynccontextmanager
@@ -166,39 +199,3 @@ def served(script: Script, *, limit: int = 100) -> Callable[[Callable[[Link], Aw
         return case(rule)
 
     return add
-
-
-async def send(transport: Transport, request: Request) -> Response:
-    """Send *request* as the engine does: whoever sends keeps the time.
-
-    Raises:
-        TimeoutError: It took longer than ``request.timeout``.
-    """
-    async with asyncio.timeout(request.timeout):
-        return await transport.send(request)
-
-
-async def failure(transport: Transport, request: Request, *, sent: bool) -> SendFailed:
-    """Send *request*, which has to fail by itself, and return how it did.
-
-    Raises:
-        AssertionError: There was a response, no failure in time, or a false ``sent``.
-    """
-    try:
-        response = await send(transport, request)
-    except SendFailed as error:
-        expect(error.sent is sent, f"sent is {error.sent} where {sent} is the truth ({error.reason})")
-        return error
-    except TimeoutError:
-        raise AssertionError(f"no failure within {request.timeout:g} s") from None
-    raise AssertionError(f"SendFailed was expected, not a response: {response!r} {response.body[:80]!r}")
-
-
-async def may_fail(transport: Transport, request: Request, *bodies: bytes) -> None:
-    """Send *request*, and check that it fails as one that was sent, or that its response has one of *bodies*."""
-    try:
-        response = await send(transport, request)
-    except SendFailed as error:
-        expect(error.sent, "the request was sent, whatever its response is like")
-    else:
-        expect(response.body in bodies, f"{len(response.body)} bytes came back: {response.body[:80]!r}")

@@ -10,9 +10,10 @@ from paymentsdk.errors import ClientClosed
 from paymentsdk.testing._expectation import expect
 from paymentsdk.testing._fault_server import (
     Peer,
-    Script,
+    Step,
     always,
     echo,
+    forever,
     http,
     once,
     refused_port,
@@ -20,16 +21,7 @@ from paymentsdk.testing._fault_server import (
     turns,
     unanswered_port,
 )
-from paymentsdk.testing.transport_conformance._case import (
-    Link,
-    MakeTransport,
-    case,
-    failure,
-    linked,
-    may_fail,
-    send,
-    served,
-)
+from paymentsdk.testing.transport_conformance._case import Link, MakeTransport, case, linked, served
 from paymentsdk.transports.base import Request, Response, SendFailed
 
 #: Seconds that a test waits for what never comes.
@@ -54,7 +46,7 @@ async def connections_are_kept(link: Link) -> None:
     expect(link.server.opened < len(link.server.seen), f"5 requests took {link.server.opened} connections")
 
 
-@served(always(http(200, b"{}", "Connection: close")))
+@served(always(http(200, b"{}", "Connection: close"), Peer.close))
 async def connections_are_given_up_when_asked_to(link: Link) -> None:
     """After a response with ``Connection: close`` the next request takes another connection, and arrives."""
     for _ in range(3):
@@ -82,31 +74,15 @@ async def many_at_once_get_their_own_responses(link: Link) -> None:
     expect(len(link.server.seen) == 3 * 64, f"{len(link.server.seen)} of {3 * 64} requests went out")
 
 
-async def _respond_once(peer: Peer) -> None:
-    """Respond to one request, and end the connection with the next: a script."""
-    await peer.request()
-    await peer.write(http())
-    await peer.request()
-
-
 @case
 async def nothing_is_sent_again(make: MakeTransport) -> None:
     """A kept connection that ends as a request arrives on it is a failure; the request is not sent a second time."""
     for method in ("GET", "PUT", "DELETE", "POST"):
-        async with linked(make, _respond_once) as link:
+        async with linked(make, once(http(), Peer.request)) as link:
             await link.send("/first")
-            await failure(link.transport, link.request("/second", method), sent=True)
+            await link.fail(link.request("/second", method), sent=True)
             [_, *sent] = link.server.seen
             expect(len(sent) == 1, f"{method} was sent {len(sent)} times")
-
-
-async def _late(peer: Peer) -> None:
-    """Respond to all, and once more to the first, a moment later: a script."""
-    async for seen in peer.requests():
-        await peer.write(http(200, seen.target.encode()))
-        if seen.target == "/first":
-            await asyncio.sleep(_SHORT / 4)
-            await peer.write(http(200, b"stray"))
 
 
 @case
@@ -117,11 +93,13 @@ async def a_stray_response_does_no_lasting_harm(make: MakeTransport) -> None:
     the stray response, its own response is left over: the request after it must not take that, or all later ones would
     be off by one.
     """
-    for script in (replies({"/first": http(200, b"/first") + http(200, b"stray")}), _late):
-        async with linked(make, script) as link:
+    first, stray = http(200, b"/first"), http(200, b"stray")
+    scripts: tuple[list[Step], ...] = ([first + stray], [first, _SHORT / 4, stray])
+    for steps in scripts:
+        async with linked(make, replies({"/first": steps})) as link:
             await link.receive("/first", b"/first")
             await asyncio.sleep(_SHORT / 2)  # What comes to nobody has come by then.
-            await may_fail(link.transport, link.request("/second"), b"/second", b"stray")
+            await link.may_fail(link.request("/second"), b"/second", b"stray")
             await asyncio.sleep(_SHORT / 2)
             await link.receive("/third", b"/third")
             await link.receive("/fourth", b"/fourth", fresh=True)
@@ -134,14 +112,14 @@ async def a_stray_response_does_no_lasting_harm(make: MakeTransport) -> None:
 async def refused(link: Link) -> None:
     """A connection that is refused is a failure with nothing sent."""
     with refused_port() as port:
-        await failure(link.transport, Request("GET", f"http://127.0.0.1:{port}/"), sent=False)
+        await link.fail(Request("GET", f"http://127.0.0.1:{port}/"), sent=False)
 
 
 @served(echo)
 async def no_such_host(link: Link) -> None:
     """A host name that does not resolve is a failure with nothing sent."""
     request = Request("GET", "http://paymentsdk.invalid/", timeout=20.0, connect_timeout=10.0)
-    await failure(link.transport, request, sent=False)
+    await link.fail(request, sent=False)
 
 
 @served(echo)
@@ -149,24 +127,13 @@ async def connecting_takes_too_long(link: Link) -> None:
     """A connection that is not made within ``connect_timeout`` is a failure with nothing sent."""
     with unanswered_port() as port:
         request = Request("GET", f"http://127.0.0.1:{port}/", timeout=10.0, connect_timeout=_SHORT)
-        await failure(link.transport, request, sent=False)
-
-
-def _withheld(go_on: asyncio.Event) -> Script:
-    """Return a script that responds to nothing before *go_on* is set."""
-
-    async def script(peer: Peer) -> None:
-        async for _ in peer.requests():
-            await go_on.wait()
-            await peer.write(http())
-
-    return script
+        await link.fail(request, sent=False)
 
 
 @contextlib.asynccontextmanager
-async def _in_flight(make: MakeTransport, script: Script) -> AsyncIterator[tuple[Link, asyncio.Task[Response]]]:
-    """Have a request on its way on a transport with one place, until it is over or cancelled."""
-    async with linked(make, script, limit=1) as link:
+async def _in_flight(make: MakeTransport, *steps: Step) -> AsyncIterator[tuple[Link, asyncio.Task[Response]]]:
+    """Have a request on its way on a transport with one place, for which the server does *steps*."""
+    async with linked(make, always(*steps), limit=1) as link:
         task = asyncio.ensure_future(link.send("/1", "POST", body=b"{}"))
         await link.server.arrived.wait()
         try:
@@ -189,9 +156,9 @@ async def _nothing_came_between(link: Link, first: asyncio.Task[Response], go_on
 async def waiting_for_a_place_takes_too_long(make: MakeTransport) -> None:
     """A request that gets no place in the pool within ``connect_timeout`` is a failure with nothing sent."""
     go_on = asyncio.Event()
-    async with _in_flight(make, _withheld(go_on)) as (link, first):
+    async with _in_flight(make, lambda _: go_on.wait(), http()) as (link, first):
         request = link.request("/2", timeout=10.0, connect_timeout=_SHORT)
-        await failure(link.transport, request, sent=False)
+        await link.fail(request, sent=False)
         await _nothing_came_between(link, first, go_on)
 
 
@@ -199,7 +166,7 @@ async def waiting_for_a_place_takes_too_long(make: MakeTransport) -> None:
 async def who_no_longer_waits_is_not_sent(make: MakeTransport) -> None:
     """A request that is cancelled while it waits for a place does not go out, and its place is not lost."""
     go_on = asyncio.Event()
-    async with _in_flight(make, _withheld(go_on)) as (link, first):
+    async with _in_flight(make, lambda _: go_on.wait(), http()) as (link, first):
         second = asyncio.ensure_future(link.send("/2", "POST", body=b"{}"))
         await turns()
         second.cancel()
@@ -208,30 +175,22 @@ async def who_no_longer_waits_is_not_sent(make: MakeTransport) -> None:
         await _nothing_came_between(link, first, go_on)
 
 
-async def _slow(peer: Peer) -> None:
-    await peer.request()
-    await asyncio.sleep(0.5 + _SHORT)
-    await peer.write(http())
-
-
-@served(_slow)
+@served(once(0.5 + _SHORT, http()))
 async def a_response_may_take_longer_than_a_connection(link: Link) -> None:
     """``connect_timeout`` bounds only the wait for a connection: a later response is still a response."""
     await link.send("/", "POST", body=b"{}", connect_timeout=0.5)
     expect(len(link.server.seen) == 1, f"it went out {len(link.server.seen)} times")
 
 
-_ILL = {"/1": b"", "/2": b"garbage\r\n\r\n", "/3": http(200, b"{", length=9), "/4": http(200, b"", length=10**9)}
+_ILL: dict[str, list[Step]] = {
+    "/1": [Peer.close],
+    "/2": [b"garbage\r\n\r\n", Peer.close],
+    "/3": [http(200, b"{", length=9), Peer.close],
+    "/4": [http(200, b"", length=10**9), Peer.close],
+}
 
 
-async def _ill_or_well(peer: Peer) -> None:
-    async for seen in peer.requests():
-        await peer.write(_ILL.get(seen.target, http()))
-        if seen.target in _ILL:
-            return
-
-
-@served(_ill_or_well, limit=1)
+@served(replies(_ILL, [http()]), limit=1)
 async def a_failure_gives_its_place_back(link: Link) -> None:
     """In a pool of one connection, a request that fails in any way, sent or not, does not block the next one."""
     with refused_port() as port:
@@ -242,7 +201,7 @@ async def a_failure_gives_its_place_back(link: Link) -> None:
         ]
         for request in failing:
             with contextlib.suppress(SendFailed):
-                await send(link.transport, request)
+                await link.exchange(request)
             await link.receive("/well", b"{}")
     expect(len(link.server.seen) == len(failing) + len(_ILL), f"{link.server.seen} arrived")
 
@@ -250,26 +209,9 @@ async def a_failure_gives_its_place_back(link: Link) -> None:
 # --- requests that are given up ---------------------------------------------------------------------------------------
 
 
-def _unending(before: bytes, drip: bytes) -> Script:
-    """Return a script that responds to `/ill` with *before*, and *drip* again and again, and to all else at once."""
-
-    async def script(peer: Peer) -> None:
-        async for seen in peer.requests():
-            if seen.target == "/well":
-                await peer.write(http())
-                continue
-            await peer.write(before)
-            while drip:
-                await peer.write(drip)
-                await turns()
-            await peer.hung_up()
-
-    return script
-
-
-async def _end_in_time(make: MakeTransport, *, before: bytes, drip: bytes = b"") -> None:
-    """Let the caller's time run out after *before*, and see the connection given up and its place free again."""
-    async with linked(make, _unending(before, drip), limit=1) as link:
+async def _end_in_time(make: MakeTransport, *steps: Step) -> None:
+    """Let the caller's time run out during *steps*, and see the connection given up and its place free again."""
+    async with linked(make, replies({"/ill": [*steps, Peer.hung_up]}), limit=1) as link:
         loop = asyncio.get_running_loop()
         started = loop.time()
         try:
@@ -282,7 +224,7 @@ async def _end_in_time(make: MakeTransport, *, before: bytes, drip: bytes = b"")
             raise AssertionError(f"a response was expected not to come: {response!r}")
         expect(loop.time() - started < _SHORT + 1, f"it took {loop.time() - started:.1f} s to be cancelled")
         await link.server.all_hung_up()
-        await link.receive("/well", b"{}")
+        await link.receive("/well", b"/well")
         *ill, last = link.server.seen
         expect(all(one.connection != last.connection for one in ill), "the connection was used again")
 
@@ -290,27 +232,27 @@ async def _end_in_time(make: MakeTransport, *, before: bytes, drip: bytes = b"")
 @case
 async def no_response_at_all(make: MakeTransport) -> None:
     """Cancelled while it waits for a response, a request ends at once and takes its connection with it."""
-    await _end_in_time(make, before=b"")
+    await _end_in_time(make)
 
 
 @case
 async def a_response_that_stops(make: MakeTransport) -> None:
     """Cancelled in the middle of a head or a body, a request ends at once and takes its connection with it."""
-    await _end_in_time(make, before=b"HTTP/1.1 200 OK\r\nContent-")
-    await _end_in_time(make, before=http(200, b'{"id"', length=100))
+    await _end_in_time(make, b"HTTP/1.1 200 OK\r\nContent-")
+    await _end_in_time(make, http(200, b'{"id"', length=100))
 
 
 @case
 async def a_response_that_drips(make: MakeTransport) -> None:
     """A response that arrives byte by byte without end does not outlive the caller's time."""
-    await _end_in_time(make, before=http(200, b"", length=10**6), drip=b"x")
-    await _end_in_time(make, before=b"HTTP/1.1 200 OK\r\nX-Long: ", drip=b"x")
+    await _end_in_time(make, http(200, b"", length=10**6), forever(b"x"))
+    await _end_in_time(make, b"HTTP/1.1 200 OK\r\nX-Long: ", forever(b"x"))
 
 
 @case
 async def cancellation_passes_through(make: MakeTransport) -> None:
     """A cancelled task sees its own cancellation, at once, and not an error."""
-    async with _in_flight(make, once(then="wait")) as (_, task):
+    async with _in_flight(make, Peer.hung_up) as (_, task):
         task.cancel()
         await asyncio.wait([task], timeout=1)
         expect(task.cancelled(), f"the task ended with {task!r}")
@@ -319,15 +261,9 @@ async def cancellation_passes_through(make: MakeTransport) -> None:
 @case
 async def cancellation_takes_the_connection_along(make: MakeTransport) -> None:
     """The connection of a cancelled request is closed, long before the time of the request is over."""
-    async with _in_flight(make, once(then="wait")) as (link, task):
+    async with _in_flight(make, Peer.hung_up) as (link, task):
         task.cancel()
         await link.server.all_hung_up()
-
-
-async def _in_its_time(peer: Peer) -> None:
-    async for seen in peer.requests():
-        await turns()
-        await peer.write(http(200, seen.target.encode()))
 
 
 @case
@@ -337,7 +273,7 @@ async def cancelled_at_any_moment(make: MakeTransport) -> None:
     Its response would be the next one's.
     """
     for fresh in (False, True):
-        async with linked(make, _in_its_time, limit=1) as link:
+        async with linked(make, replies({"/ill": [b"", http(200, b"/ill")]}), limit=1) as link:
             for moment in range(_LONG):
                 ill = asyncio.ensure_future(link.send("/ill", fresh=fresh))
                 for _ in range(moment):
@@ -387,7 +323,7 @@ async def closing_cancels_nobody(make: MakeTransport) -> None:
 
     A CancelledError would silently end a task that nobody has cancelled.
     """
-    async with _in_flight(make, once(then="wait")) as (link, flying):
+    async with _in_flight(make, Peer.hung_up) as (link, flying):
         waiting = asyncio.ensure_future(link.send("/waiting"))
         await turns()
         await link.transport.aclose()
@@ -403,7 +339,7 @@ async def closing_cancels_nobody(make: MakeTransport) -> None:
 @case
 async def closing_takes_the_connections_along(make: MakeTransport) -> None:
     """When the transport is closed, the connection of a request in flight is closed, long before its time is over."""
-    async with _in_flight(make, once(then="wait")) as (link, task):
+    async with _in_flight(make, Peer.hung_up) as (link, task):
         await link.transport.aclose()
         await link.server.all_hung_up()
         await asyncio.wait([task])
@@ -415,7 +351,7 @@ async def closing_ends_the_wait_for_a_connection(link: Link) -> None:
     """A request that is being connected when the transport is closed ends soon, with nothing sent."""
     with unanswered_port() as port:
         request = Request("POST", f"http://127.0.0.1:{port}/", timeout=20.0, connect_timeout=15.0)
-        connecting = asyncio.ensure_future(send(link.transport, request))
+        connecting = asyncio.ensure_future(link.exchange(request))
         try:
             await turns()
             await link.transport.aclose()

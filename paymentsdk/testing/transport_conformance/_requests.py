@@ -7,8 +7,8 @@ import tempfile
 from unittest.mock import patch
 
 from paymentsdk.testing._expectation import expect
-from paymentsdk.testing._fault_server import Peer, always, echo, http, replies, turns
-from paymentsdk.testing.transport_conformance._case import Link, MakeTransport, case, failure, linked, send, served
+from paymentsdk.testing._fault_server import Peer, Step, always, echo, http, replies
+from paymentsdk.testing.transport_conformance._case import Link, MakeTransport, case, linked, served
 from paymentsdk.transports.base import Request, header
 
 #: What HTTP itself needs or allows to say, and nothing about who is calling.
@@ -63,7 +63,7 @@ async def nothing_is_added_that_says_who_calls(link: Link) -> None:
 async def cookies_are_not_kept(link: Link) -> None:
     """A cookie that one seller's response sets does not go out with the next seller's request."""
     for target in ("/1", "/2"):
-        await send(link.transport, Request("GET", link.server.url(target, host="localhost")))
+        await link.exchange(Request("GET", link.server.url(target, host="localhost")))
     expect("cookie" not in link.server.seen[1].headers, "a cookie was kept and sent")
 
 
@@ -84,12 +84,12 @@ async def a_header_with_a_line_break_is_not_sent(link: Link) -> None:
     """A header field that would smuggle in another one is rejected before anything is sent."""
     for line_break in ("\r\n", "\n", "\r"):
         for fields in ({"X-One": f"1{line_break}X-Two: 2"}, {f"X-One: 1{line_break}X-Two": "2"}):
-            await failure(link.transport, link.request(headers=fields), sent=False)
+            await link.fail(link.request(headers=fields), sent=False)
     expect(not link.server.seen, "it was sent")
 
 
 _STATUSES = {
-    f"/{status}": http(status, b'{"code": "%d"}' % status, "X-Request-Id: r-1", "Retry-After: 7")
+    f"/{status}": [http(status, b'{"code": "%d"}' % status, "X-Request-Id: r-1", "Retry-After: 7")]
     for status in (200, 201, 202, 400, 401, 403, 404, 409, 422, 429, 500, 502, 503, 504)
 }
 
@@ -108,7 +108,7 @@ async def every_status_is_a_response(link: Link) -> None:
 _PAGE = b"<html><body>Bad Gateway \xe9</body></html>"
 
 
-@served(replies({f"/{status}": http(status, _PAGE, "Content-Type: text/html") for status in (502, 200)}))
+@served(replies({f"/{status}": [http(status, _PAGE, "Content-Type: text/html")] for status in (502, 200)}))
 async def html_is_a_response(link: Link) -> None:
     """A page of HTML from a gateway, with a 502 or even a 200, comes back as it is: judging it is up to the engine."""
     await link.receive("/502", _PAGE, status=502)
@@ -120,7 +120,7 @@ async def redirects_are_not_followed(make: MakeTransport) -> None:
     """A redirect is a response: key, token and body never go to the address that it names."""
     async with linked(make, echo) as elsewhere:
         location = f"Location: {elsewhere.server.url('/stolen')}"
-        away = {f"/{status}": http(status, b"", location) for status in (301, 302, 303, 307, 308)}
+        away = {f"/{status}": [http(status, b"", location)] for status in (301, 302, 303, 307, 308)}
         async with linked(make, replies(away)) as link:
             for target in away:
                 for method, body in (("GET", b""), ("POST", b'{"token": "t"}')):
@@ -130,7 +130,7 @@ async def redirects_are_not_followed(make: MakeTransport) -> None:
         expect(not elsewhere.server.seen, f"{elsewhere.server.seen} went to the other origin")
 
 
-@served(replies({"/204": b"HTTP/1.1 204 No Content\r\n\r\n", "/200": http(200, b"")}))
+@served(replies({"/204": [b"HTTP/1.1 204 No Content\r\n\r\n"], "/200": [http(200, b"")]}))
 async def an_empty_response_is_a_response(link: Link) -> None:
     """A 204, and a 200 of no bytes, come back with an empty body, and the connection goes on."""
     await link.receive("/204", b"", status=204)
@@ -139,24 +139,19 @@ async def an_empty_response_is_a_response(link: Link) -> None:
     expect(link.server.opened < len(link.server.seen), f"it took {link.server.opened} connections")
 
 
+def _in_bytes(response: bytes) -> list[Step]:
+    return [bytes([byte]) for byte in response]
+
+
 _CHUNKS = b"5\r\n01234\r\n5;x=y\r\n56789\r\n0\r\nX-Trailer: t\r\n\r\n"
-_FORMS = {
-    "/length": http(200, b"0123456789"),
-    "/chunked": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + _CHUNKS,
-    "/end": b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n0123456789",
+_FORMS: dict[str, list[Step]] = {
+    "/length": _in_bytes(http(200, b"0123456789")),
+    "/chunked": _in_bytes(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + _CHUNKS),
+    "/end": [*_in_bytes(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n0123456789"), Peer.close],
 }
 
 
-async def _byte_by_byte(peer: Peer) -> None:
-    async for seen in peer.requests():
-        for byte in _FORMS[seen.target]:
-            await peer.write(bytes([byte]))
-            await turns()
-        if seen.target == "/end":
-            return
-
-
-@served(_byte_by_byte)
+@served(replies(_FORMS))
 async def the_body_may_come_in_any_form(link: Link) -> None:
     """A body comes back whole whether it has a length, comes in chunks, byte by byte, or ends with the connection."""
     for target in (*_FORMS, "/length"):

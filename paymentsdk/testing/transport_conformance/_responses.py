@@ -11,39 +11,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from paymentsdk._operation.operation import KIB, MIB
 from paymentsdk.testing._expectation import expect
-from paymentsdk.testing._fault_server import Peer, Script, echo, http, once, replies, turns
-from paymentsdk.testing.transport_conformance._case import (
-    Link,
-    MakeTransport,
-    case,
-    failure,
-    linked,
-    may_fail,
-    served,
-)
+from paymentsdk.testing._fault_server import Peer, Script, echo, forever, http, once, play, replies, turns
+from paymentsdk.testing.transport_conformance._case import Link, MakeTransport, case, linked, served
 from paymentsdk.transports.base import DiscardingTransport, Response
 
 _OK, _TWO = b"HTTP/1.1 200 OK\r\n", b"Content-Length: 2\r\n\r\n{}"
 _CHUNKED, _ONE_CHUNK = _OK + b"Transfer-Encoding: chunked\r\n\r\n", b"2\r\n{}\r\n0\r\n\r\n"
 
 
-def _endless(head: bytes, piece: bytes) -> Script:
-    """Return a script that reads one request and writes *head* and then *piece*, until the client hangs up."""
-
-    async def script(peer: Peer) -> None:
-        await peer.request()
-        await peer.write(head)
-        while True:
-            await peer.write(piece)
-
-    return script
-
-
 async def _fail(make: MakeTransport, *scripts: Script) -> None:
     """Check that each of *scripts* makes a request fail as one that was sent once, and leaves no connection."""
     for script in scripts:
         async with linked(make, script) as link:
-            await failure(link.transport, link.request(timeout=5.0), sent=True)
+            await link.fail(link.request(timeout=5.0), sent=True)
             expect(len(link.server.seen) == 1, f"the request was sent {len(link.server.seen)} times")
             await link.server.all_hung_up()
 
@@ -57,21 +37,16 @@ async def closed_before_the_response(make: MakeTransport) -> None:
 @case
 async def reset_before_the_response(make: MakeTransport) -> None:
     """A connection that breaks in place of a response is a failure, sent once."""
-    await _fail(make, once(then="reset"))
+    await _fail(make, once(Peer.reset))
 
 
-async def _breaking(peer: Peer) -> None:
-    await peer.part(KIB)
-    peer.reset()
-
-
-@served(_breaking)
+@served(play(lambda peer: peer.part(KIB), Peer.reset))
 async def reset_within_the_request(link: Link) -> None:
     """A request of which a part has arrived when its connection breaks counts as sent, and is sent once."""
     body = bytes(16 * MIB)  # More than the buffers between the two ends hold: it is the writing that fails.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # Some clients warn of so large a body.
-        await failure(link.transport, link.request("/", "POST", body=body, timeout=5.0), sent=True)
+        await link.fail(link.request("/", "POST", body=body, timeout=5.0), sent=True)
     expect(link.server.opened == 1, f"it took {link.server.opened} connections")
     await link.server.all_hung_up()
 
@@ -80,28 +55,28 @@ async def reset_within_the_request(link: Link) -> None:
 async def cut_off_within_the_head(make: MakeTransport) -> None:
     """A head that ends in the middle, or breaks, is no response."""
     head = _OK + b"Content-Le"
-    await _fail(make, once(head), once(head, then="reset"))
+    await _fail(make, once(head), once(head, Peer.reset))
 
 
 @case
 async def cut_off_within_the_body(make: MakeTransport) -> None:
     """A body that is shorter than it said, or breaks, is no response."""
     short = http(200, b'{"id": "ORD1"', length=100)
-    await _fail(make, once(short), once(short, then="reset"))
+    await _fail(make, once(short), once(short, Peer.reset))
 
 
 @case
 async def broken_off_without_a_length(make: MakeTransport) -> None:
     """A body without length or chunks ends with its connection; if the connection breaks instead, it is no response."""
     for head in (b"HTTP/1.1 200 OK", b"HTTP/1.1 400 Bad Request", b"HTTP/1.0 200 OK"):
-        await _fail(make, *(once(head + b"\r\n\r\n" + body, then="reset") for body in (b"", b'{"id": "ORD1"')))
+        await _fail(make, *(once(head + b"\r\n\r\n" + body, Peer.reset) for body in (b"", b'{"id": "ORD1"')))
 
 
 @case
 async def cut_off_within_the_chunks(make: MakeTransport) -> None:
     """A body in chunks without its last one is no response, even if what came looks whole."""
     whole = _CHUNKED + b"2\r\n{}\r\n"
-    await _fail(make, once(whole), once(_CHUNKED + b"ff\r\n{}"), once(whole, then="reset"))
+    await _fail(make, once(whole), once(_CHUNKED + b"ff\r\n{}"), once(whole, Peer.reset))
 
 
 @case
@@ -120,9 +95,9 @@ async def broken_chunks_are_no_response(make: MakeTransport) -> None:
 @case
 async def chunks_that_break_on_the_way(make: MakeTransport) -> None:
     """A malformed chunk fails the request at once, although the head and the chunks before it were well-formed."""
-    await _fail(make, once(_CHUNKED, b"zz\r\n{}\r\n0\r\n\r\n", then="wait"))
-    await _fail(make, once(_CHUNKED + b"2\r\n{}\r\n", b"zz\r\n", then="wait"))
-    await _fail(make, once(_CHUNKED + b"2\r\n{}", b"XX0\r\n\r\n", then="wait"))
+    await _fail(make, once(_CHUNKED, b"zz\r\n{}\r\n0\r\n\r\n", Peer.hung_up))
+    await _fail(make, once(_CHUNKED + b"2\r\n{}\r\n", b"zz\r\n", Peer.hung_up))
+    await _fail(make, once(_CHUNKED + b"2\r\n{}", b"XX0\r\n\r\n", Peer.hung_up))
 
 
 @case
@@ -144,12 +119,12 @@ async def another_protocol_is_no_response(make: MakeTransport) -> None:
 async def a_head_without_end_is_not_taken_in(make: MakeTransport) -> None:
     """A head without end is given up, and does not fill the memory."""
     more = b"X-More: " + b"m" * 1000 + b"\r\n"
-    await _fail(make, _endless(_OK, more), _endless(_OK + b"X-Long: ", b"m" * KIB))
+    await _fail(make, once(_OK, forever(more)), once(_OK + b"X-Long: ", forever(b"m" * KIB)))
 
 
 async def _limit(link: Link, most: int) -> None:
     """Send a request whose response may have *most* bytes, and see it fail for good."""
-    failed = await failure(link.transport, link.request(timeout=2.0, max_response=most), sent=True)
+    failed = await link.fail(link.request(timeout=2.0, max_response=most), sent=True)
     expect(failed.permanent, "a second attempt would fail the same way, so it is permanent")
 
 
@@ -169,7 +144,7 @@ async def chunks_above_the_limit_are_refused_at_once(link: Link) -> None:
     await link.receive("/", b"xxx", max_response=3)
 
 
-@served(once(http(200, b"", length=KIB + 1), then="wait"))
+@served(once(http(200, b"", length=KIB + 1), Peer.hung_up))
 async def a_length_above_the_limit_is_refused_at_once(link: Link) -> None:
     """A response that says it is too large is rejected without waiting for its body."""
     await _limit(link, KIB)
@@ -180,8 +155,8 @@ async def a_length_above_the_limit_is_refused_at_once(link: Link) -> None:
 async def a_body_without_end_is_not_taken_in(make: MakeTransport) -> None:
     """A response without a length is given up once it is larger than allowed."""
     piece = b"x" * 64 * KIB
-    closing = _endless(_OK + b"Connection: close\r\n\r\n", piece)
-    for script in (closing, _endless(_CHUNKED, b"%x\r\n%b\r\n" % (len(piece), piece))):
+    closing = once(_OK + b"Connection: close\r\n\r\n", forever(piece))
+    for script in (closing, once(_CHUNKED, forever(b"%x\r\n%b\r\n" % (len(piece), piece)))):
         async with linked(make, script) as link:
             await _limit(link, MIB)
             await link.server.all_hung_up()
@@ -191,7 +166,7 @@ async def _stay_packed(make: MakeTransport, body: bytes) -> None:
     """Check that a response of the packed *body* comes back as it is, or fails."""
     async with linked(make, once(http(200, body, "Content-Encoding: gzip"))) as link:
         request = link.request(headers={"Accept-Encoding": "identity"}, timeout=5.0, max_response=MIB)
-        await may_fail(link.transport, request, body)
+        await link.may_fail(request, body)
 
 
 @case
@@ -266,7 +241,7 @@ SURPLUS: dict[str, bytes] = {
 
 async def _close(make: MakeTransport, first: bytes, expected: bytes, status: int = 200) -> None:
     """Check that *first* comes back as *status* with the body *expected*, and that its connection is not used again."""
-    async with linked(make, replies({"/first": first})) as link:
+    async with linked(make, replies({"/first": [first]})) as link:
         await link.receive("/first", expected, status=status, timeout=5.0)
         await link.receive("/second", b"/second", "POST", timeout=5.0)
         expect(link.server.seen[1].connection == 1, "the connection was used again")
@@ -334,10 +309,10 @@ async def bytes_that_nobody_has_read_yet(make: MakeTransport) -> None:
         await link.receive("/second", b"/second", "POST", timeout=5.0)
 
 
-@served(replies({"/first": _STRAY + http(200, b"/first")}))
+@served(replies({"/first": [_STRAY + http(200, b"/first")]}))
 async def a_stray_response_during_a_request(link: Link) -> None:
     """One that comes before the response passes for it. The response then is surplus, and no later request takes it."""
-    await may_fail(link.transport, link.request("/first", timeout=5.0), b"stray")
+    await link.may_fail(link.request("/first", timeout=5.0), b"stray")
     for target in ("/second", "/third"):
         await link.receive(target, target.encode(), timeout=5.0)
 

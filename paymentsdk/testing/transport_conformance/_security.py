@@ -18,17 +18,8 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from paymentsdk.testing._expectation import expect
-from paymentsdk.testing._fault_server import Peer, always, echo, http, once, refused_port
-from paymentsdk.testing.transport_conformance._case import (
-    Link,
-    MakeTransport,
-    Options,
-    case,
-    failure,
-    linked,
-    send,
-    served,
-)
+from paymentsdk.testing._fault_server import Peer, always, echo, http, once, play, refused_port
+from paymentsdk.testing.transport_conformance._case import Link, MakeTransport, Options, case, linked, served
 from paymentsdk.transports.base import Request, SendFailed
 
 if TYPE_CHECKING:
@@ -53,7 +44,7 @@ async def _reject(make: MakeTransport, certificate: trustme.LeafCert, ca: trustm
     """See *certificate* rejected for good, with nothing sent."""
     pem = None if ca is None else ca.cert_pem.bytes()
     async with linked(make, echo, tls=_serving(certificate), ca=pem) as link:
-        failed = await failure(link.transport, link.request(), sent=False)
+        failed = await link.fail(link.request(), sent=False)
         expect(failed.permanent, "the certificate will be as wrong the next time, so it is permanent")
         expect(not link.server.seen, "the request went out to a stranger")
 
@@ -68,7 +59,7 @@ async def tls_works(make: MakeTransport) -> None:
             before = link.server.opened
             for fresh in (False, False, True, False):
                 request = Request("POST", link.server.url(host=host), {}, b"{}", fresh=fresh)
-                response = await send(link.transport, request)
+                response = await link.exchange(request)
                 expect(response.body == body, f"{len(response.body)} bytes came back")
             opened_now = link.server.opened - before
             expect(opened_now in {2, 3}, f"it took {opened_now} connections")
@@ -98,13 +89,13 @@ async def an_expired_certificate_is_refused(make: MakeTransport) -> None:
 async def _shake_no_hands(link: Link, connect_timeout: float) -> None:
     """See a request of TLS to the server, which does not speak it, fail with nothing sent."""
     url = link.server.url().replace("http:", "https:")
-    await failure(link.transport, Request("GET", url, timeout=10.0, connect_timeout=connect_timeout), sent=False)
+    await link.fail(Request("GET", url, timeout=10.0, connect_timeout=connect_timeout), sent=False)
 
 
 @case
 async def a_handshake_that_fails(make: MakeTransport) -> None:
     """A server that speaks no TLS, or hangs up in the handshake, is a failure with nothing sent."""
-    for script in (lambda peer: peer.write(http(400)), Peer.close):
+    for script in (play(http(400)), Peer.close):
         async with linked(make, script) as link:
             await _shake_no_hands(link, 5.0)
 
@@ -135,7 +126,7 @@ async def _fail_silently(link: Link, request: Request) -> None:
     They must not be in the text of the error, its traceback with the locals of every frame, or its pickle.
     """
     try:
-        await send(link.transport, request)
+        await link.exchange(request)
     except Exception as error:  # noqa: BLE001 - which it may be is for other cases
         lines = traceback.TracebackException.from_exception(error, capture_locals=True).format()
         pickled = pickle.dumps(error) if isinstance(error, SendFailed) else b""
@@ -164,7 +155,7 @@ async def failures_hold_no_credentials(make: MakeTransport) -> None:
         await _fail_silently(link, structs.replace(request, headers={**_FIELDS, "X-One": "1\n2"}))
 
 
-@served(once(then="wait"))
+@served(once(Peer.hung_up))
 async def cancellation_holds_no_credentials(link: Link) -> None:
     """A cancellation does not show the token in the locals of the frames that it has passed."""
     await _fail_silently(link, structs.replace(link.request("/", "POST", **_SENT), timeout=0.1))
