@@ -49,9 +49,7 @@ class MemoryTransport:
             raise ClientClosed("the transport is closed")
         self.requests.append(request)
         try:
-            if self._script or self._handler is None:
-                return self._next()
-            return await _handled(self._handler, request)
+            return await self._reply(request)
         except (SendFailed, asyncio.CancelledError):
             raise
         except Exception as error:
@@ -71,22 +69,19 @@ class MemoryTransport:
         """See `Transport`."""
         self.closed = True
 
-    def _next(self) -> Response:
-        if not self._script:
+    async def _reply(self, request: Request) -> Response:
+        if self._script:
+            reply = self._script.popleft()
+            if isinstance(reply, BaseException):
+                raise reply
+            return Response(reply, {}, b"{}") if isinstance(reply, int) else reply
+        if self._handler is None:
             raise LookupError("the script is used up")
-        reply = self._script.popleft()
-        if isinstance(reply, BaseException):
-            raise reply
-        return Response(reply, {}, b"{}") if isinstance(reply, int) else reply
-
-
-async def _handled(handler: Handler, request: Request) -> Response:
-    reply = handler(request)
-    if inspect.isawaitable(reply):
-        reply = await reply
-    if not isinstance(reply, Response):
-        raise TypeError(f"it returned {type(reply).__name__}, not a Response")
-    return reply
+        returned = self._handler(request)
+        response = await returned if inspect.isawaitable(returned) else returned
+        if not isinstance(response, Response):
+            raise TypeError(f"it returned {type(response).__name__}, not a Response")
+        return response
 
 
 class FakeClock:

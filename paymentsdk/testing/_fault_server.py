@@ -208,7 +208,7 @@ def play(*steps: Step) -> Script:
                 await turns()
             if isinstance(step, bytes):
                 await peer.write(step)
-            elif isinstance(step, float):
+            elif isinstance(step, int | float):
                 await asyncio.sleep(step)
             elif (doing := step(peer)) is not None:
                 await doing

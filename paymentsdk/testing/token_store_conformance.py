@@ -18,14 +18,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TypeAlias, TypeVar, cast
+from typing import Protocol, TypeAlias, cast
 
 from msgspec import Struct, structs
 
 from paymentsdk._auth.refresh import RefreshingToken
 from paymentsdk._auth.token_store import LockingTokenStore, MarkingTokenStore, TokenPair, TokenStore
 from paymentsdk.errors import ReauthorizationRequired
-from paymentsdk.testing._expectation import expect
+from paymentsdk.testing._expectation import expect, in_words
 
 __all__ = ["CASES", "Case", "MakeStore"]
 
@@ -43,7 +43,7 @@ _PAIR = TokenPair(
 )
 #: Turns of the loop, and seconds each, in which whoever does not wait for a lock would have it.
 _TURNS, _MOMENT = 10, 0.01
-#: Seconds after which a lock is not let go any more.
+#: Seconds after which a lock is not let go any more: a case takes no longer.
 _PATIENCE = 30.0
 
 
@@ -72,8 +72,13 @@ class Case(Struct, frozen=True):
         Raises:
             AssertionError: The store breaks it.
         """
-        if self.applies_to(make_store()):
-            await self.check(make_store)
+        if not self.applies_to(make_store()):
+            return
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await self.check(make_store)
+        except TimeoutError:
+            raise AssertionError(f"it waits for ever. The rule: {self.rule}") from None
 
 
 def _pair(number: int) -> TokenPair:
@@ -83,28 +88,31 @@ def _pair(number: int) -> TokenPair:
 
 
 CASES: list[Case] = []
-_Store = TypeVar("_Store", bound=TokenStore)
+
+
+class _Store(LockingTokenStore, MarkingTokenStore, Protocol):
+    """All methods: a case runs with stores alone that have what it needs."""
+
+
 _Check: TypeAlias = Callable[[Callable[[], _Store]], Awaitable[None]]
 
 
-def _case(needs: type[object]) -> Callable[[_Check[_Store]], _Check[_Store]]:
-    def add(check: _Check[_Store]) -> _Check[_Store]:
-        name = getattr(check, "__name__", "").removeprefix("_").replace("_", " ")
-        # It runs with stores that have what it *needs* alone.
-        CASES.append(Case(name, (check.__doc__ or "").strip(), needs, cast("_Check[TokenStore]", check)))
+def _case(needs: type[object]) -> Callable[[_Check], _Check]:
+    def add(check: _Check) -> _Check:
+        CASES.append(Case(*in_words(check), needs, cast("Callable[[MakeStore], Awaitable[None]]", check)))
         return check
 
     return add
 
 
 @_case(TokenStore)
-async def _an_empty_store_has_no_pair(make_store: MakeStore) -> None:
+async def _an_empty_store_has_no_pair(make_store: Callable[[], _Store]) -> None:
     """Before anything was saved, `load` returns ``None``."""
     expect(await make_store().load() is None, "a pair that nobody saved")
 
 
 @_case(TokenStore)
-async def _a_pair_is_kept_whole(make_store: MakeStore) -> None:
+async def _a_pair_is_kept_whole(make_store: Callable[[], _Store]) -> None:
     """Another process loads all four fields as they were saved, also where some are ``None``, or long."""
     long = structs.replace(_PAIR, access_token=_ACCESS * 200, refresh_token=_GRANT * 200)
     for pair in (_PAIR, TokenPair(access_token=_BARE), long):
@@ -114,7 +122,7 @@ async def _a_pair_is_kept_whole(make_store: MakeStore) -> None:
 
 
 @_case(TokenStore)
-async def _the_last_pair_counts(make_store: MakeStore) -> None:
+async def _the_last_pair_counts(make_store: Callable[[], _Store]) -> None:
     """A saved pair replaces the one before it, for every process, whatever the clocks say that made them."""
     stores = [make_store() for _ in range(2)]
     for number in (0, 1, 3, 2):
@@ -125,23 +133,20 @@ async def _the_last_pair_counts(make_store: MakeStore) -> None:
 
 
 @_case(TokenStore)
-async def _pairs_of_many_are_not_mixed(make_store: MakeStore) -> None:
+async def _pairs_of_many_are_not_mixed(make_store: Callable[[], _Store]) -> None:
     """Whoever saves at the same moment, a pair is there, and whole: that of one of them."""
     pairs = [_pair(number) for number in range(8)]
     await make_store().save(pairs[0])
 
-    async def save(pair: TokenPair) -> None:
-        await make_store().save(pair)
-
-    async def load(_: TokenPair) -> None:
+    async def load() -> None:
         expect(await make_store().load() in pairs, "no pair, or one that nobody saved, while another one is saved")
 
-    await asyncio.gather(*(work(pair) for pair in pairs for work in (save, load)))
-    expect(await make_store().load() in pairs, "a pair that nobody saved")
+    await asyncio.gather(*(work for pair in pairs for work in (make_store().save(pair), load())))
+    await load()
 
 
 @_case(TokenStore)
-async def _a_store_shows_no_token(make_store: MakeStore) -> None:
+async def _a_store_shows_no_token(make_store: Callable[[], _Store]) -> None:
     """Neither a token of the pair nor any part of it is in the ``repr`` of the store."""
     store = make_store()
     await store.save(_PAIR)
@@ -150,7 +155,7 @@ async def _a_store_shows_no_token(make_store: MakeStore) -> None:
 
 
 @_case(LockingTokenStore)
-async def _one_at_a_time_holds_the_pair(make_store: Callable[[], LockingTokenStore]) -> None:
+async def _one_at_a_time_holds_the_pair(make_store: Callable[[], _Store]) -> None:
     """Of all who share the pair, in one process or several, one is inside; the others wait, and get their turn."""
     same, inside, most, turns = make_store(), 0, 0, 0
     stores = (same, same, make_store(), make_store())
@@ -165,59 +170,49 @@ async def _one_at_a_time_holds_the_pair(make_store: Callable[[], LockingTokenSto
             turns += 1
             inside -= 1
 
-    async with asyncio.timeout(_PATIENCE):
-        await asyncio.gather(*(hold(store) for store in stores))
+    await asyncio.gather(*map(hold, stores))
     expect(most == 1, f"{most} were inside at once")
     expect(turns == len(stores), f"{turns} of {len(stores)} had their turn")
 
 
 @_case(LockingTokenStore)
-async def _a_lock_is_let_go(make_store: Callable[[], LockingTokenStore]) -> None:
+async def _a_lock_is_let_go(make_store: Callable[[], _Store]) -> None:
     """Whoever fails or is cancelled inside, or gives up waiting, does not keep it from the others."""
-    first, second = make_store(), make_store()
+    first, second, inside = make_store(), make_store(), asyncio.Event()
 
-    async def wait() -> None:
-        async with second.lock():
-            raise AssertionError("two were inside at once")
-
-    with suppress(LookupError):
-        async with first.lock():
-            waiting = asyncio.create_task(wait())
-            await asyncio.sleep(_MOMENT)
-            waiting.cancel()
-            await asyncio.gather(waiting, return_exceptions=True)
-            expect(waiting.cancelled(), "two were inside at once")
-            raise LookupError  # Stands for whatever goes wrong.
-    inside = asyncio.Event()
-
-    async def hold() -> None:
-        async with first.lock():
+    async def hold(store: LockingTokenStore) -> None:
+        async with store.lock():
             inside.set()
             await asyncio.Event().wait()
 
-    holding = asyncio.create_task(hold())
-    try:
-        async with asyncio.timeout(_PATIENCE):
-            await inside.wait()
-    finally:
+    with suppress(LookupError):
+        async with first.lock():
+            async with asyncio.TaskGroup() as group:
+                waiting = group.create_task(hold(second))
+                await asyncio.sleep(_MOMENT)
+                waiting.cancel()
+            expect(not inside.is_set(), "two were inside at once")
+            raise LookupError  # Stands for whatever goes wrong.
+    async with asyncio.TaskGroup() as group:
+        holding = group.create_task(hold(first))
+        await inside.wait()
         holding.cancel()
-        await asyncio.gather(holding, return_exceptions=True)
-    async with asyncio.timeout(_PATIENCE), second.lock():
+    async with second.lock():
         pass
 
 
 @_case(LockingTokenStore)
-async def _the_holder_reads_and_writes(make_store: Callable[[], LockingTokenStore]) -> None:
+async def _the_holder_reads_and_writes(make_store: Callable[[], _Store]) -> None:
     """While the pair is held, its holder loads and saves it, and the others can load it."""
     store = make_store()
-    async with asyncio.timeout(_PATIENCE), store.lock():
+    async with store.lock():
         await store.save(_PAIR)
         for reader in (store, make_store()):
             expect(await reader.load() == _PAIR, "not the pair that its holder has saved")
 
 
 @_case(LockingTokenStore)
-async def _a_refresh_token_is_spent_once(make_store: Callable[[], LockingTokenStore]) -> None:
+async def _a_refresh_token_is_spent_once(make_store: Callable[[], _Store]) -> None:
     """Processes that need a new token at the same moment ask the platform once, and all have the new one."""
     await make_store().save(structs.replace(_PAIR, expires_at=_NOW))
     spent: list[str] = []
@@ -230,15 +225,14 @@ async def _a_refresh_token_is_spent_once(make_store: Callable[[], LockingTokenSt
         return _pair(2)
 
     tokens = [RefreshingToken(store=make_store()) for _ in range(4)]
-    async with asyncio.timeout(_PATIENCE):
-        found = await asyncio.gather(*(token.renew(None, exchange, _NOW) for token in tokens), return_exceptions=True)
+    found = await asyncio.gather(*(token.renew(None, exchange, _NOW) for token in tokens), return_exceptions=True)
     expect(spent == ["TG-refresh-1"], f"{len(spent)} refresh tokens were sent")
     expect(found == [_pair(2).access_token] * 4, "not all have the new token")
     expect(await make_store().load() == _pair(2), "the new pair was not saved")
 
 
 @_case(MarkingTokenStore)
-async def _a_refresh_under_way_is_remembered(make_store: Callable[[], MarkingTokenStore]) -> None:
+async def _a_refresh_under_way_is_remembered(make_store: Callable[[], _Store]) -> None:
     """The next process learns when the refresh of a pair began that was neither saved nor ended."""
     await make_store().save(_PAIR)
     expect(await make_store().unfinished_refresh(_PAIR) is None, "a refresh that never began")
@@ -250,7 +244,7 @@ async def _a_refresh_under_way_is_remembered(make_store: Callable[[], MarkingTok
 
 
 @_case(MarkingTokenStore)
-async def _a_refresh_can_begin_before_a_pair_is_saved(make_store: Callable[[], MarkingTokenStore]) -> None:
+async def _a_refresh_can_begin_before_a_pair_is_saved(make_store: Callable[[], _Store]) -> None:
     """The first pair may have come from elsewhere: its refresh is remembered, and no pair is there."""
     await make_store().begin_refresh(_PAIR, _NOW)
     expect(await make_store().unfinished_refresh(_PAIR) == _NOW, "it has forgotten the refresh")
@@ -258,7 +252,7 @@ async def _a_refresh_can_begin_before_a_pair_is_saved(make_store: Callable[[], M
 
 
 @_case(MarkingTokenStore)
-async def _a_refresh_belongs_to_its_pair(make_store: Callable[[], MarkingTokenStore]) -> None:
+async def _a_refresh_belongs_to_its_pair(make_store: Callable[[], _Store]) -> None:
     """Of another pair no refresh is under way, also of one whose tokens differ in upper and lower case alone."""
     await make_store().begin_refresh(_PAIR, _NOW)
     for other in (_pair(2), structs.replace(_PAIR, access_token=_ACCESS.swapcase(), refresh_token=_GRANT.swapcase())):
@@ -266,7 +260,7 @@ async def _a_refresh_belongs_to_its_pair(make_store: Callable[[], MarkingTokenSt
 
 
 @_case(MarkingTokenStore)
-async def _a_refresh_that_ended_is_forgotten(make_store: Callable[[], MarkingTokenStore]) -> None:
+async def _a_refresh_that_ended_is_forgotten(make_store: Callable[[], _Store]) -> None:
     """A saved pair forgets the refresh that it came of; so does `end_refresh`, twice as well, which leaves the pair."""
     await make_store().save(_PAIR)
     await make_store().begin_refresh(_PAIR, _NOW)
