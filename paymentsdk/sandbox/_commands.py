@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import msgspec
 from msgspec import Struct
 
+from paymentsdk._codec.encode import request_invalid
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.resources.preferences import Installments
 from paymentsdk.sandbox import _policies
@@ -50,6 +51,8 @@ class ControlRequest(Struct, frozen=True, kw_only=True):
             if issubclass(form, Struct):
                 check_amounts(form, body)
             return msgspec.json.decode(body, type=form)
+        except msgspec.ValidationError as error:
+            raise request_invalid(error) from None
         except (ArithmeticError, RecursionError):
             raise ValueError("the body is not JSON") from None
 

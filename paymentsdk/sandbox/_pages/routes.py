@@ -19,10 +19,9 @@ from paymentsdk.resources.preferences import Preference
 from paymentsdk.sandbox import _responses
 from paymentsdk.sandbox._buyer import Buyer
 from paymentsdk.sandbox._commands import PayRequest, pay
-from paymentsdk.sandbox._control import ALLOWED_HOSTS, PLATFORM, PREFIX, Route, check_origin, guarded
+from paymentsdk.sandbox._control import ALLOWED_HOSTS, PLATFORM, PREFIX, Route, check_origin, guarded, read
 from paymentsdk.sandbox._handlers._sales import asked, currency_of
 from paymentsdk.sandbox._pages import snippets, views
-from paymentsdk.sandbox._pages.forms import PaymentForm
 from paymentsdk.sandbox._pages.sale import Sale, from_order, from_preference
 from paymentsdk.sandbox._pages.views import PAGES, Markup, Way
 from paymentsdk.sandbox._parsing import unstorable
