@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import sys
 from argparse import SUPPRESS, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar, get_args
@@ -30,6 +31,10 @@ _OK = 200
 _PREFERENCE = re.compile(r"[0-9]+-[0-9a-f-]{36}\Z")
 
 
+class NoSandboxError(OSError):
+    """Nobody is there to ask."""
+
+
 class _Rejection(Struct):
     """What the control API says when it rejects."""
 
@@ -42,12 +47,15 @@ class Running(Struct, frozen=True):
 
     url: str
     """Where it is."""
+    named: bool
+    """Whether somebody said where."""
 
     def ask(self, form: type[T], method: str, path: str, body: object = None) -> T:
         """Ask the control API, and return the response as *form*.
 
         Raises:
-            OSError: Nobody is there, or responds, or it rejected.
+            NoSandboxError: Nobody is there.
+            OSError: It has not responded, or it rejected.
         """
         from paymentsdk.transports.base import SendFailed
 
@@ -59,7 +67,7 @@ class Running(Struct, frozen=True):
                 words = f"the sandbox at {self.url} has not responded ({error}), and may have done what was asked"
                 raise OSError(words) from None
             hint = f"start one with: paymentsdk sandbox, or say where it is with --url or {_VARIABLE}"
-            raise OSError(f"no sandbox at {self.url} ({error}); {hint}") from None
+            raise NoSandboxError(f"no sandbox at {self.url} ({error}); {hint}") from None
         try:
             if status == _OK:
                 return msgspec.json.decode(told, type=form)
@@ -130,8 +138,9 @@ def _add(commands: Commands, name: str, command: Callable[[Running, Namespace], 
 def _run(options: Namespace) -> int:
     """Do the command in *options* to the sandbox that they name, print what it came to, and return the exit code."""
     _reject_settings(options)
+    named = "url" in options or _VARIABLE in os.environ
     url = options.url if "url" in options else _default_address()
-    output: Output = options.command(Running(url), options)
+    output: Output = options.command(Running(url, named), options)
     return print_output(output, as_json="json" in options)
 
 
@@ -215,7 +224,16 @@ class _Policy(Struct):
 def _policies(running: Running, options: Namespace) -> Output:
     if changes := pairs(options.changes):
         running.ask(dict[str, object], "PATCH", "policies", changes)
-    listed = [one for one in running.ask(list[_Policy], "GET", "policies") if not changes or one.name in changes]
+    try:
+        listed = [one for one in running.ask(list[_Policy], "GET", "policies") if not changes or one.name in changes]
+    except NoSandboxError:
+        if running.named:
+            raise
+        from paymentsdk.sandbox import describe_policies
+
+        # Before one is started is when people ask.
+        print(f"no sandbox runs on {running.url}; these are the defaults", file=sys.stderr)
+        listed = msgspec.convert(describe_policies(), list[_Policy], from_attributes=True)
     lines = []
     for one in listed:
         others = ", ".join(str(value) for value in one.allowed if value != one.value)

@@ -188,6 +188,24 @@ def test_policies_of_a_sandbox(capsys, sandbox):
     assert 2 * len(describe_policies()) == len(listed)
 
 
+def test_policies_without_a_sandbox(capsys, monkeypatch):
+    """Where none is named and none runs, the defaults are listed, and stderr says that they are."""
+    monkeypatch.delenv("PAYMENTSDK_BASE_URL", raising=False)
+    monkeypatch.setattr(_control, "DEFAULT_PORT", free_port())
+
+    code = main(["sandbox", "policies"])
+
+    printed = capsys.readouterr()
+    assert 0 == code
+    assert "cancel_from=created  (or any)" in printed.out.splitlines()
+    assert f"no sandbox runs on http://127.0.0.1:{_control.DEFAULT_PORT}; these are the defaults\n" == printed.err
+
+
+def test_policies_of_a_sandbox_that_was_named_are_not_made_up(capsys, monkeypatch):
+    """Where somebody said which one, the defaults of another would be a wrong response."""
+    assert complain(capsys, "policies", "--url", f"http://127.0.0.1:{free_port()}").startswith("no sandbox at ")
+
+
 def test_the_default_port_is_asked(capsys, sandbox, monkeypatch):
     """A sandbox in the next terminal is found without a name, and its policies are those that it has."""
     monkeypatch.delenv("PAYMENTSDK_BASE_URL")
