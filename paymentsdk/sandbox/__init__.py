@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from paymentsdk.sandbox._buyer import Buyer
 from paymentsdk.sandbox._clock import Clock, ClockEvent
-from paymentsdk.sandbox._context import Call, Rows, SellerContext, page_of
 from paymentsdk.sandbox._faults import FaultRule, Faults
 from paymentsdk.sandbox._handlers.plans import (
     FreeTrialRequest,
@@ -16,13 +15,13 @@ from paymentsdk.sandbox._handlers.plans import (
     PlanRequest,
     RecurringRequest,
 )
+from paymentsdk.sandbox._noun import Call, Rows, SellerContext, page_of
 from paymentsdk.sandbox._platform import Platform, SandboxInfo
 from paymentsdk.sandbox._policies import Policies, Policy
 from paymentsdk.sandbox._policies import describe as describe_policies
-from paymentsdk.sandbox._records import Entry, EntryKind, Subscription, Tenant
+from paymentsdk.sandbox._records import Documents, Entry, EntryKind, Subscription, Tenant
 from paymentsdk.sandbox._responses import Rejected
 from paymentsdk.sandbox._server import Sandbox, SandboxThread
-from paymentsdk.sandbox._table import Documents
 from paymentsdk.sandbox._tenants import TenantRequest
 
 __all__ = [

@@ -36,7 +36,6 @@ from paymentsdk.sandbox._pages import routes
 from paymentsdk.sandbox._parsing import MAX_BODY, TOO_LARGE, AnyOperation
 from paymentsdk.sandbox._pipeline import REPLAYED, Exchange, InFlight, Response, authenticate, execute
 from paymentsdk.sandbox._platform import Platform
-from paymentsdk.sandbox._records import Tenant
 from paymentsdk.sandbox._responses import SHAPES, Rejected, cause, phrase, rejection
 from paymentsdk.sandbox._snapshots import is_full
 from paymentsdk.transports.base import Request
@@ -133,13 +132,13 @@ class Endpoints:
     async def _respond(self, request: web.Request, exchange: Exchange) -> Response:
         platform = self._platform
         await self._read(request, exchange)
-        tenant = self._authenticated(exchange)
+        tenant = authenticate(platform, exchange, live_tokens=self._live_tokens)
         exchange.hit = platform.faults.match(exchange.operation.name, tenant.user_id)
         async with self._in_flight.turn(exchange, tenant, platform.policies_of(tenant)) as waited:
             await self._inject_faults(request, exchange)
             await platform.catch_up()
             if waited or exchange.hit.rules:  # Meanwhile the token may have ended.
-                tenant = self._authenticated(exchange)
+                tenant = authenticate(platform, exchange, live_tokens=self._live_tokens)
             return execute(platform, exchange, tenant)
 
     async def _read(self, request: web.Request, exchange: Exchange) -> None:
@@ -160,9 +159,6 @@ class Endpoints:
             token = self._authenticate(Request(request.method, url, Headers(headers), exchange.body))
             if token is not None:
                 exchange.authorization = f"Bearer {token}"
-
-    def _authenticated(self, exchange: Exchange) -> Tenant:
-        return authenticate(self._platform, exchange, live_tokens=self._live_tokens)
 
     async def _inject_faults(self, request: web.Request, exchange: Exchange) -> None:
         """Apply the faults that come before the commit."""

@@ -13,13 +13,18 @@ from paymentsdk.resources.merchant_orders import MerchantOrder
 from paymentsdk.resources.orders import Order, OrderStatus, QRMode
 from paymentsdk.resources.preferences import MOST_INSTALLMENTS, Preference
 from paymentsdk.sandbox import _records
-from paymentsdk.sandbox._context import SellerContext
 from paymentsdk.sandbox._handlers import invoices, merchant_orders, orders, preferences
 from paymentsdk.sandbox._handlers._sales import check_way
+from paymentsdk.sandbox._noun import SellerContext
 from paymentsdk.sandbox._platform import Platform
-from paymentsdk.sandbox._records import MerchantOrderRecord, PreferenceRecord, Subscription, Tenant
+from paymentsdk.sandbox._records import (
+    MerchantOrderRecord,
+    PreferenceRecord,
+    Subscription,
+    Table,
+    Tenant,
+)
 from paymentsdk.sandbox._responses import Rejected
-from paymentsdk.sandbox._table import Table
 
 D = TypeVar("D", bound=Struct)
 

@@ -21,9 +21,8 @@ from paymentsdk.sandbox._faults import FaultRule
 from paymentsdk.sandbox._handlers.plans import PlanRequest
 from paymentsdk.sandbox._parsing import ControlStruct, check_amounts
 from paymentsdk.sandbox._platform import Platform
-from paymentsdk.sandbox._records import INVOICES, MERCHANT_ORDERS, ORDERS, PLANS, SUBSCRIPTIONS, TENANTS, Tenant
+from paymentsdk.sandbox._records import INVOICES, MERCHANT_ORDERS, ORDERS, PLANS, SUBSCRIPTIONS, TENANTS, Table, Tenant
 from paymentsdk.sandbox._responses import Rejected
-from paymentsdk.sandbox._table import Table
 from paymentsdk.sandbox._tenants import ProvisionRequest, TenantRequest
 
 R = TypeVar("R")

@@ -1,4 +1,4 @@
-"""What the sandbox does for one noun of the API, as one value; its tests look at whatever it names.
+"""What a handler works with, and how a noun of the API declares its handlers: as one value, which its tests look at.
 
 A string that begins with ``refuse-`` in the member that the ``magic`` of a handler names asks for the rejection whose
 code follows, with everything but letters and digits written as ``_``: an order with the ``external_reference``
@@ -10,24 +10,262 @@ code follows, with everything but letters and digits written as ``_``: an order 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import Struct
 
+from paymentsdk import money
 from paymentsdk._operation.operation import Operation
 from paymentsdk._operation.rules import ANY_CODE, ErrorCode
 from paymentsdk.errors import RequestInvalid
-from paymentsdk.sandbox._context import Call, SellerContext
+from paymentsdk.resources.oauth import DEFAULT_LIFETIME
+from paymentsdk.sandbox._clock import Ids
 from paymentsdk.sandbox._policies import Policies
-from paymentsdk.sandbox._responses import Rejected, Shape, cause
+from paymentsdk.sandbox._records import GRANTS, Condition, Documents, Entry, EntryKind, Grant, Table, Tenant
+from paymentsdk.sandbox._responses import Rejected, Shape, cause, encode
+from paymentsdk.sandbox._store import Due, Store
 
-B = TypeVar("B")
+D = TypeVar("D", bound=Struct)
+B = TypeVar("B", covariant=True)
+T = TypeVar("T")
 R = TypeVar("R")
+GrantKind: TypeAlias = Literal["access", "refresh", "code"]
 
 _SERVER_ERRORS = 500
 _DEMAND = re.compile(r"refuse-(?P<slug>[A-Za-z0-9_-]+?)(?:@.*)?\Z", re.DOTALL)
+SCOPES = "offline_access read write"
+#: The contract gives refresh tokens no end; this is longer than any test will wait.
+_LIFETIMES: dict[GrantKind, timedelta] = {
+    "access": timedelta(seconds=DEFAULT_LIFETIME),
+    "refresh": timedelta(days=3650),
+    "code": timedelta(minutes=10),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call(Generic[B]):
+    """A request that was read."""
+
+    body: B
+    """The body, checked; `None` for none."""
+    path: Mapping[str, str]
+    """The values in the path."""
+    query: Mapping[str, object]
+    """The filters, read as their types say; those that were not given are not there."""
+    grant: Grant | None = None
+    """The token that it came with; `None` at the token endpoint."""
+    sent: bytes = b""
+    """The bytes of the body, for what is echoed as it came."""
+    drift: int = 0
+    """Rows that appeared (or vanished, below zero) before the page that is asked for."""
+    effects: tuple[str, ...] = ()
+    """The faults that hit the request: some happen to rows before they are read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SellerContext:
+    """One seller's part of the sandbox, at one moment: what a handler does to it is committed as a whole."""
+
+    tenant: Tenant
+    """The seller."""
+    now: datetime
+    """The moment, by the clock of the sandbox."""
+    policies: Policies
+    """Those that hold for the seller."""
+    ids: Ids
+    """Makes identifiers: `token(length)`, `number(digits)`, `uuid()`, `sortable(prefix, now)`."""
+    base_url: str
+    """Where links lead: the sandbox as buyers reach it."""
+    store: Store = field(repr=False)
+    """Where documents are kept. The methods below read and write it for this seller alone."""
+    publish: Callable[[str, int, Struct], None] = field(repr=False)
+    """Tells those who watch, such as the dashboard: the name of the table, the seller, the document."""
+    jobs: Collection[str] = field(default=(), repr=False)
+    """The names of what `schedule` can bring about."""
+    key: str | None = None
+    """The idempotency key of the request, if it has one."""
+
+    def get(self, table: Table[D], key: str) -> D | None:
+        """Return the seller's document *key*."""
+        return self.store.get(self.store.prepare(table), key, self.tenant.user_id)
+
+    def require(self, table: Table[D], key: str) -> D:
+        """Return the seller's document *key*, which is there."""
+        document = self.get(table, key)
+        if document is None:
+            raise LookupError(f"{table.name} {key}")
+        return document
+
+    def put(self, table: Table[D], document: D) -> D:
+        """Keep *document*, and let those who watch know of it."""
+        self.store.put(self.store.prepare(table), self.tenant.user_id, document)
+        self.store.after_commit(lambda: self.publish(table.name, self.tenant.user_id, document))
+        return document
+
+    def remove(self, table: Documents[D], key: str) -> bool:
+        """Forget the seller's document *key*; say whether there was one."""
+        self.store.prepare(table)
+        return self.store.remove(table, key, self.tenant.user_id)
+
+    def find(
+        self,
+        table: Table[D],
+        conditions: Sequence[Condition] = (),
+        *,
+        order: str = "seq",
+        descending: bool = False,
+        limit: int = -1,
+        offset: int = 0,
+        total: int | None = None,
+        shuffle: int | None = None,
+    ) -> list[D]:
+        """Return the seller's documents that meet all *conditions*; see `Store.find`."""
+        return self.store.find(
+            self.store.prepare(table),
+            self.tenant.user_id,
+            conditions,
+            order=order,
+            descending=descending,
+            limit=limit,
+            offset=offset,
+            total=total,
+            shuffle=shuffle,
+        )
+
+    def number(self, table: Table[D], digits: int) -> int:
+        """Return a number of *digits* digits for a new document of *table*."""
+        return self.store.unused(table, lambda: self.ids.number(digits))
+
+    def count(self, table: Table[D], conditions: Sequence[Condition] = (), *, since: Condition | None = None) -> int:
+        """Return how many of the seller's documents meet all *conditions* and *since*; see `Store.count`."""
+        return self.store.count(self.store.prepare(table), self.tenant.user_id, conditions, since=since)
+
+    def record(
+        self,
+        kind: EntryKind | str,
+        *,
+        id: str,  # noqa: A002 - the ledger's own word
+        order_id: str,
+        amount: Decimal = money.ZERO,
+        currency: str | None = None,
+        external_reference: str | None = None,
+    ) -> None:
+        """Write a line of the ledger; its *currency* is the seller's by default."""
+        entry = Entry(
+            at=self.now,
+            tenant=self.tenant.user_id,
+            kind=kind,
+            amount=amount,
+            currency=currency or self.tenant.currency,
+            id=id,
+            order_id=order_id,
+            external_reference=external_reference,
+            idempotency_key=self.key,
+        )
+        self.store.append(self.tenant.user_id, encode(entry, decimal_strings=True))
+
+    def schedule(self, at: datetime, kind: str, id: str) -> None:  # noqa: A002 - as in `record`
+        """Have the job *kind* (`Sandbox(jobs=)`) happen to the thing *id* at a moment.
+
+        Raises:
+            ValueError: There is no such job.
+        """
+        if kind not in self.jobs:
+            raise ValueError(f"there is no job {kind!r}; there are {', '.join(self.jobs)}")
+        self.store.schedule(Due(at=at, kind=kind, tenant=self.tenant.user_id, id=id))
+
+
+class Window(Struct, frozen=True, kw_only=True):
+    """A part of the rows."""
+
+    offset: int
+    """Where the page begins, as it was asked for and is echoed."""
+    limit: int
+    """The most rows that it has."""
+    total: int
+    """How many rows the search says it has."""
+    start: int
+    """Where the page really begins: rows may have appeared or vanished since the first page."""
+
+
+def window(policies: Policies, call: Call[None], total: int) -> Window:
+    """Return the part of *total* rows that *call* asks for, with the pages and offsets that *policies* allow.
+
+    Raises:
+        RequestInvalid: The offset is beyond `max_offset`, and the policy says to reject it.
+    """
+    asked = {name: value for name, value in call.query.items() if isinstance(value, int)}
+    offset, limit = asked.get("offset", 0), asked.get("limit", policies.page_size)
+    drift = call.drift if offset else 0
+    limit, start = min(limit, policies.max_page_size), max(offset - drift, 0)
+    if offset > policies.max_offset:
+        match policies.beyond_max_offset:
+            case "refuse":
+                raise RequestInvalid("$.offset", f"is above {policies.max_offset}")
+            case "empty":
+                limit = 0
+            case "clamp":
+                start = policies.max_offset
+    return Window(offset=offset, limit=limit, total=min(max(total + drift, 0), policies.max_total), start=start)
+
+
+class Rows(NamedTuple, Generic[D]):
+    """What a page of a search has."""
+
+    items: list[D]
+    """The rows."""
+    total: int
+    """How many rows the search has."""
+    offset: int
+    """Where the page begins, as it was asked for."""
+    limit: int
+    """The most rows that it may have."""
+
+
+def page_of(context: SellerContext, documents: Documents[D], call: Call[None], **equal: object) -> Rows[D]:
+    """Return the page that *call* asks for with its `offset` and `limit`, as policies and faults have it.
+
+    Args:
+        context: Whose documents.
+        documents: What is searched.
+        call: The search.
+        **equal: Columns of *documents*, and what they must be equal to; `None` for a filter that was not given.
+    """
+    conditions: list[Condition] = [(name, "=", value) for name, value in equal.items() if value is not None]
+    part = window(context.policies, call, context.count(documents, conditions))
+    rows = context.find(documents, conditions, limit=part.limit, offset=part.start)
+    return Rows(rows, part.total, part.offset, part.limit)
+
+
+def make_grant(
+    context: SellerContext, kind: GrantKind, scope: str, *, oauth: bool = True, access_token: str | None = None
+) -> Grant:
+    """Give the seller's application a new grant, and keep it."""
+    tenant = context.tenant
+    if kind == "access":
+        secret = f"TEST-{tenant.client_id}-{context.now:%m%d%H}-{context.ids.token()}-{tenant.user_id}"
+    else:
+        secret = f"TG-{context.ids.token(24)}-{tenant.user_id}"
+    grant = Grant(
+        secret=secret,
+        kind=kind,
+        user_id=tenant.user_id,
+        scope=scope,
+        expires_at=context.now + _LIFETIMES[kind],
+        oauth=oauth,
+        access_token=access_token,
+    )
+    return context.put(GRANTS, grant)
+
+
+def usable(context: SellerContext, secret: str) -> bool:
+    """Say whether a grant of the seller can still be used."""
+    grant = context.get(GRANTS, secret)
+    return grant is not None and not (grant.spent or grant.revoked) and grant.expires_at > context.now
 
 
 class MagicValue(Struct, frozen=True):
@@ -40,12 +278,12 @@ class MagicValue(Struct, frozen=True):
     ending: str = ""
     """What the value ends with, to be one of the member."""
 
-    def value_for(self, operation: Operation[B, object], error: ErrorCode) -> str:
+    def value_for(self, operation: Operation[T, object], error: ErrorCode) -> str:
         """Return the magic value that leads to *error*."""
         return f"refuse-{_prefix(operation) if self.later else ''}{_slug(error)}{self.ending}"
 
 
-def requested_error(operation: Operation[B, object], text: object, *, later: bool = False) -> Rejected | None:
+def requested_error(operation: Operation[T, object], text: object, *, later: bool = False) -> Rejected | None:
     """Return the rejection that *text* asks for: the magic member of a request, or of its thing if it is *later*."""
     match = _DEMAND.match(text) if isinstance(text, str) else None
     prefix = _prefix(operation) if later else ""
@@ -56,7 +294,7 @@ def requested_error(operation: Operation[B, object], text: object, *, later: boo
     return None if found is None else Rejected(found.status, found.code)
 
 
-def _prefix(operation: Operation[B, object]) -> str:
+def _prefix(operation: Operation[T, object]) -> str:
     return operation.name.partition(".")[2] + "-"
 
 
@@ -64,7 +302,7 @@ def _slug(error: ErrorCode) -> str:
     return re.sub(r"[^A-Za-z0-9]", "_", error.code)
 
 
-def _general_code(operation: Operation[B, object], status: int, preferred: str = "bad_request") -> str:
+def _general_code(operation: Operation[T, object], status: int, preferred: str = "bad_request") -> str:
     documented = [one.code for one in operation.errors if one.status == status and one.code != ANY_CODE]
     undocumented = "generic" if status >= _SERVER_ERRORS else "bad_request"
     return next((code for code in ("bad_request", preferred, *documented) if code in documented), undocumented)
@@ -75,11 +313,11 @@ def _only_code(operation: Operation[object, object], _: RequestInvalid) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Handler(Generic[B, R]):
+class Handler(Generic[T, R]):
     """How one operation is handled."""
 
-    operation: Operation[B, R]
-    handle: Callable[[SellerContext, Call[B]], object]
+    operation: Operation[T, R]
+    handle: Callable[[SellerContext, Call[T]], object]
     """Returns the body of the response: a Struct, or plain data where a Struct cannot say it. Raises ``Rejected``."""
     magic: MagicValue | None = None
     """Where a magic value is looked for; ``None`` where no member of the request could hold one."""

@@ -132,10 +132,7 @@ def _check_value(name: str, text: str, value: object) -> None:
         # Text may be read as seconds since 1970; no client means them.
         if not _DAY.match(text):
             raise RequestInvalid(f"$.{name}", "is not a moment such as 2026-01-31T09:30:00Z")
-        try:
-            value.astimezone(UTC)
-        except OverflowError:
-            raise RequestInvalid(f"$.{name}", "is out of range") from None
+        _check_moment(text, f"$.{name}")
     elif name in {"offset", "limit"} and isinstance(value, int) and value > LARGEST_OFFSET:
         raise RequestInvalid(f"$.{name}", "is out of range")
 

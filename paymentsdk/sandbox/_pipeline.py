@@ -24,10 +24,9 @@ from msgspec import Struct
 
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.oauth import TokenRequest
-from paymentsdk.sandbox._context import Call, SellerContext
 from paymentsdk.sandbox._faults import Hit
 from paymentsdk.sandbox._handlers.oauth import application
-from paymentsdk.sandbox._noun import requested_error
+from paymentsdk.sandbox._noun import Call, SellerContext, requested_error
 from paymentsdk.sandbox._parsing import AnyOperation, read_body, read_query, unstorable
 from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._policies import Policies

@@ -19,16 +19,14 @@ from paymentsdk._secrets import MaskedRepr
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.resources.plans import Plan
 from paymentsdk.sandbox._clock import Clock, ClockEvent, ClockState, Ids
-from paymentsdk.sandbox._context import Call, SellerContext, make_grant
 from paymentsdk.sandbox._faults import Faults, FaultState
 from paymentsdk.sandbox._feed import Changed, Event, Feed
 from paymentsdk.sandbox._handlers import HANDLERS, JOBS, plans
 from paymentsdk.sandbox._handlers.plans import PlanRequest
-from paymentsdk.sandbox._noun import Handler
+from paymentsdk.sandbox._noun import Call, Handler, SellerContext, make_grant
 from paymentsdk.sandbox._policies import Policies
-from paymentsdk.sandbox._records import GRANTS, TABLES, TENANTS, Entry, Tenant
+from paymentsdk.sandbox._records import GRANTS, TABLES, TENANTS, Entry, Table, Tenant
 from paymentsdk.sandbox._store import Store
-from paymentsdk.sandbox._table import Table
 from paymentsdk.sandbox._tenants import (
     ProvisionRequest,
     TenantRequest,

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
 from http import HTTPStatus
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct, inspect
@@ -67,9 +67,9 @@ def wire_form(value: object) -> object:
     match value:
         case Struct():
             return {
-                one.name: member if one.wire_form is None else one.wire_form(member)
-                for one in _members(type(value))
-                if (member := getattr(value, one.attribute)) is not None or one.always
+                name: member if form is None else form(member)
+                for attribute, name, always, form in _members(type(value))
+                if (member := getattr(value, attribute)) is not None or always
             }
         case dict():
             return {name: wire_form(member) for name, member in value.items()}
@@ -81,22 +81,14 @@ def wire_form(value: object) -> object:
             return value
 
 
-class _Member(NamedTuple):
-    """How a member of a Struct is sent: under which name, whether also as null, and in which form, if not as it is."""
-
-    attribute: str
-    name: str
-    always: bool
-    wire_form: Callable[[object], object] | None
-
-
 #: What has another form on the wire, or holds what has.
 _OTHERWISE = (inspect.StructType, inspect.DateTimeType, inspect.DictType, inspect.AnyType, inspect.CustomType)
 
 
 @cache
-def _members(form: type[Struct]) -> tuple[_Member, ...]:
-    return tuple(_Member(one.name, one.encode_name, one.required, _form_of(one.type)) for one in fields(form))
+def _members(form: type[Struct]) -> tuple[tuple[str, str, bool, Callable[[object], object] | None], ...]:
+    """Return how each member is sent: its name, that on the wire, whether also as null, and its form if it has one."""
+    return tuple((one.name, one.encode_name, one.required, _form_of(one.type)) for one in fields(form))
 
 
 def _form_of(kind: object) -> Callable[[object], object] | None:

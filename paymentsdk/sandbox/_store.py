@@ -12,17 +12,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from decimal import localcontext
-from typing import Any, NamedTuple, NoReturn, TypeVar, cast
+from typing import Any, NoReturn, TypeAlias, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
 
 from paymentsdk import money
+from paymentsdk.sandbox._records import EPOCH, MICROSECOND, Condition, Documents, Table, as_column, as_columns
 from paymentsdk.sandbox._snapshots import SCHEMA, Snapshots, check_file, naming, read_kept
-from paymentsdk.sandbox._table import EPOCH, MICROSECOND, Condition, Documents, Table, as_column, as_columns
 
 D = TypeVar("D", bound=Struct)
 T = TypeVar("T")
+#: What was counted: the table, the seller and the conditions.
+_Asked: TypeAlias = tuple[str, int | None, tuple[Condition, ...]]
 
 _TABLES = """
 CREATE TABLE ledger (seq INTEGER PRIMARY KEY AUTOINCREMENT, tenant INTEGER, entry BLOB);
@@ -63,14 +65,6 @@ class Due(Struct, frozen=True, kw_only=True):
     kind: str
     tenant: int
     id: str
-
-
-class _Asked(NamedTuple):
-    """What was counted."""
-
-    table: str
-    tenant: int | None
-    conditions: tuple[Condition, ...]
 
 
 class _Closed:
@@ -236,11 +230,11 @@ class Store:
             self._written += 1
             if self._written > _MOST_WRITTEN:
                 self._counts.clear()
-            asked = [one for one in self._counts if one.table == table.name and one.tenant in (None, tenant)]
-            before = [self._number(table, one.tenant, one.conditions, key) for one in asked]
+            asked = [one for one in self._counts if one[0] == table.name and one[1] in (None, tenant)]
+            before = [self._number(table, whose, conditions, key) for _, whose, conditions in asked]
             yield
             for one, number in zip(asked, before, strict=True):
-                self._counts[one] += self._number(table, one.tenant, one.conditions, key) - number
+                self._counts[one] += self._number(table, one[1], one[2], key) - number
 
     def find(
         self,
@@ -306,7 +300,7 @@ class Store:
     def _remembered(self, table: Table[D], tenant: int | None, conditions: Sequence[Condition]) -> int:
         """Count the documents that meet *conditions*, once for a walk, which asks at every page."""
         self._written = 0
-        asked = _Asked(table.name, tenant, tuple(conditions))
+        asked = (table.name, tenant, tuple(conditions))
         if asked not in self._counts:
             if len(self._counts) >= _MOST_COUNTS:
                 self._counts.clear()

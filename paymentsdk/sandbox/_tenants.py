@@ -15,9 +15,9 @@ from msgspec.structs import asdict, replace
 
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.sandbox._clock import Ids
-from paymentsdk.sandbox._context import SCOPES, Call, SellerContext, make_grant, usable
 from paymentsdk.sandbox._handlers import orders
 from paymentsdk.sandbox._handlers.plans import PlanRequest, RecurringRequest, make
+from paymentsdk.sandbox._noun import SCOPES, Call, SellerContext, make_grant, usable
 from paymentsdk.sandbox._parsing import ControlStruct
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import CURRENCIES, ORDERS, OTHER_CURRENCY, TENANTS, Tenant

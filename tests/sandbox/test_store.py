@@ -19,9 +19,8 @@ from paymentsdk.resources.orders import TypeResponse
 from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
 from paymentsdk.sandbox import Platform, Sandbox
 from paymentsdk.sandbox._clock import Ids
-from paymentsdk.sandbox._records import MERCHANT_ORDERS, MerchantOrderRecord
+from paymentsdk.sandbox._records import MERCHANT_ORDERS, Documents, MerchantOrderRecord, Table
 from paymentsdk.sandbox._store import Due, Store
-from paymentsdk.sandbox._table import Documents, Table
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from paymentsdk._operation.operation import Operation
-from paymentsdk.sandbox._context import SellerContext
 from paymentsdk.sandbox._handlers import (
     customers,
     invoices,
@@ -18,7 +17,7 @@ from paymentsdk.sandbox._handlers import (
     release_reports,
     wallet_payments,
 )
-from paymentsdk.sandbox._noun import Handler, Noun
+from paymentsdk.sandbox._noun import Handler, Noun, SellerContext
 from paymentsdk.sandbox._policies import Policies
 
 NOUNS: Mapping[str, Noun] = {

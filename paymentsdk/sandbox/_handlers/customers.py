@@ -12,8 +12,7 @@ from paymentsdk._operation.operation import Operation
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import customers
 from paymentsdk.resources.customers import Customer, CustomerRequest
-from paymentsdk.sandbox._context import Call, SellerContext
-from paymentsdk.sandbox._noun import Handler, MagicValue, Noun
+from paymentsdk.sandbox._noun import Call, Handler, MagicValue, Noun, SellerContext
 from paymentsdk.sandbox._records import CUSTOMERS
 from paymentsdk.sandbox._responses import Rejected, cause, dates_as_sent, echo, wire_form
 

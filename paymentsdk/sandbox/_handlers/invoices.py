@@ -14,11 +14,18 @@ from paymentsdk.resources import invoices
 from paymentsdk.resources.common import Paging
 from paymentsdk.resources.invoices import Invoice, InvoicePaymentStatus, InvoiceStatus, InvoiceSummary
 from paymentsdk.resources.plans import AutoRecurring, Plan, PlanStatus
-from paymentsdk.sandbox._context import Call, SellerContext, window
-from paymentsdk.sandbox._noun import Handler, MagicValue, Noun
-from paymentsdk.sandbox._records import CANCELED, FINISHED, INVOICES, PLANS, SUBSCRIPTIONS, InvoiceRecord, Subscription
+from paymentsdk.sandbox._noun import Call, Handler, MagicValue, Noun, SellerContext, window
+from paymentsdk.sandbox._records import (
+    CANCELED,
+    FINISHED,
+    INVOICES,
+    PLANS,
+    SUBSCRIPTIONS,
+    Condition,
+    InvoiceRecord,
+    Subscription,
+)
 from paymentsdk.sandbox._responses import Rejected
-from paymentsdk.sandbox._table import Condition
 
 _FILTERS = ("id", "preapproval_id", "payment_id", "payer_id")
 _NUMBERS = ("id", "payment_id", "payer_id")

@@ -17,13 +17,17 @@ from paymentsdk.resources.merchant_orders import MerchantOrderStatus as Status
 from paymentsdk.resources.orders import Order, OrderPayment
 from paymentsdk.resources.preferences import Preference
 from paymentsdk.sandbox._clock import EARLIEST
-from paymentsdk.sandbox._context import Call, SellerContext, Window, window
 from paymentsdk.sandbox._handlers._sales import DETAILS, currency_of, shipments_of, shipping_cost, total
-from paymentsdk.sandbox._noun import Handler, MagicValue, Noun
+from paymentsdk.sandbox._noun import Call, Handler, MagicValue, Noun, SellerContext, Window, window
 from paymentsdk.sandbox._policies import Policies
-from paymentsdk.sandbox._records import MERCHANT_ORDERS, EntryKind, MerchantOrderRecord
+from paymentsdk.sandbox._records import (
+    MERCHANT_ORDERS,
+    Comparison,
+    Condition,
+    EntryKind,
+    MerchantOrderRecord,
+)
 from paymentsdk.sandbox._responses import Rejected, echo
-from paymentsdk.sandbox._table import Comparison, Condition
 
 #: How far back a search sees (spec: Limits).
 SEARCH_DAYS = 90

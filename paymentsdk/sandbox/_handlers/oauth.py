@@ -11,8 +11,7 @@ from paymentsdk._operation.operation import Operation
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import oauth
 from paymentsdk.resources.oauth import DEFAULT_LIFETIME, GRANTED_BY, Token, TokenRequest
-from paymentsdk.sandbox._context import Call, GrantKind, SellerContext, make_grant
-from paymentsdk.sandbox._noun import Handler, MagicValue, Noun
+from paymentsdk.sandbox._noun import Call, GrantKind, Handler, MagicValue, Noun, SellerContext, make_grant
 from paymentsdk.sandbox._records import GRANTS, TENANTS, Grant, Tenant
 from paymentsdk.sandbox._responses import Rejected
 from paymentsdk.sandbox._store import Store

@@ -16,12 +16,18 @@ from paymentsdk._operation.operation import Operation
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import orders
 from paymentsdk.resources.common import parse_duration
-from paymentsdk.resources.orders import Order, OrderPayment, OrderRequest, OrderStatus, OrderStatusDetail, PaymentStatus
+from paymentsdk.resources.orders import (
+    Order,
+    OrderPayment,
+    OrderRequest,
+    OrderStatus,
+    OrderStatusDetail,
+    PaymentStatus,
+)
 from paymentsdk.resources.orders import PaymentStatusDetail as PaymentDetail
-from paymentsdk.sandbox._context import Call, SellerContext
 from paymentsdk.sandbox._handlers import merchant_orders
 from paymentsdk.sandbox._handlers._sales import METHODS, counted_installments, find_sponsor
-from paymentsdk.sandbox._noun import Handler, MagicValue, Noun, requested_error
+from paymentsdk.sandbox._noun import Call, Handler, MagicValue, Noun, SellerContext, requested_error
 from paymentsdk.sandbox._records import CURRENCIES, ORDERS, EntryKind, OrderRecord, order_link
 from paymentsdk.sandbox._responses import Rejected, echo, errors
 

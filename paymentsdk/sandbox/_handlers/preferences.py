@@ -14,11 +14,13 @@ from paymentsdk._operation.operation import Operation
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import preferences
 from paymentsdk.resources.merchant_orders import MerchantOrderStatus
-from paymentsdk.resources.preferences import Preference, PreferenceRequest
-from paymentsdk.sandbox._context import Call, SellerContext
+from paymentsdk.resources.preferences import (
+    Preference,
+    PreferenceRequest,
+)
 from paymentsdk.sandbox._handlers import merchant_orders
 from paymentsdk.sandbox._handlers._sales import METHODS, currency_of, find_sponsor, total
-from paymentsdk.sandbox._noun import Handler, MagicValue, Noun
+from paymentsdk.sandbox._noun import Call, Handler, MagicValue, Noun, SellerContext
 from paymentsdk.sandbox._records import PREFERENCES, MerchantOrderRecord, PreferenceRecord, preference_link
 from paymentsdk.sandbox._responses import Rejected, dates_as_sent, echo, wire_form
 

@@ -7,9 +7,10 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from paymentsdk.resources import release_reports
-from paymentsdk.resources.release_reports import ReleaseReport
-from paymentsdk.sandbox._context import Call, SellerContext
-from paymentsdk.sandbox._noun import Handler, Noun
+from paymentsdk.resources.release_reports import (
+    ReleaseReport,
+)
+from paymentsdk.sandbox._noun import Call, Handler, Noun, SellerContext
 from paymentsdk.sandbox._records import REPORTS
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from paymentsdk import money
 from paymentsdk.resources import wallet_payments
-from paymentsdk.resources.wallet_payments import WalletPayment, WalletPaymentRequest
-from paymentsdk.sandbox._context import Call, SellerContext
+from paymentsdk.resources.wallet_payments import (
+    WalletPayment,
+    WalletPaymentRequest,
+)
 from paymentsdk.sandbox._handlers._sales import DETAILS
-from paymentsdk.sandbox._noun import Handler, MagicValue, Noun
+from paymentsdk.sandbox._noun import Call, Handler, MagicValue, Noun, SellerContext
 from paymentsdk.sandbox._responses import Rejected, echo
 
 
