@@ -9,7 +9,6 @@ import fnmatch
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import Annotated, Literal, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -149,16 +148,17 @@ class AddedFault(AbstractContextManager["AddedFault"]):
         """Its number."""
         self.rule = rule
         """The rule."""
+        self.seen: int = 0
+        """How many requests matched."""
+        self.hits: int = 0
+        """How many were hit."""
         self._remove = remove
-        self.set(seen=0, hits=0)
 
     def remove(self) -> None:
         """Take the rule out of force. Removing it twice does no harm."""
         self._remove(self.id)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.remove()
 
     @property
@@ -166,24 +166,14 @@ class AddedFault(AbstractContextManager["AddedFault"]):
         """The rule, and how far it has come."""
         return FaultState(self.id, self.rule, self.seen, self.hits)
 
-    def set(self, *, seen: int, hits: int) -> None:
-        """Go on from where the rule stood once: with its counters, and with what chance brings next."""
-        self.seen: int = seen
-        """How many requests matched."""
-        self.hits: int = hits
-        """How many were hit."""
-        self._random = SeededRandom(self.rule.seed)
-        for _ in range(seen):
-            self._random.random()
-
     def picks(self, operation: str, tenant: int | None) -> bool:
         """Count a request, and say whether it is hit."""
         rule = self.rule
         if not fnmatch.fnmatchcase(operation, rule.operation) or rule.tenant not in (None, tenant):
             return False
         self.seen += 1
-        # Drawn for every request, so that the rest of the rule does not shift the sequence.
-        drawn = self._random.random() < rule.probability
+        # By the number of the request: neither the rest of the rule nor a restore shifts what chance brings.
+        drawn = SeededRandom(f"{rule.seed}/{self.seen}").random() < rule.probability
         hit = drawn and (rule.times is None or self.hits < rule.times) and rule.nth in (None, self.seen)
         self.hits += hit
         return hit
@@ -247,11 +237,8 @@ class Faults:
     def clear(self, tenant: int | None = None) -> None:
         """Take out every rule, or every rule of *tenant*."""
         with self._lock:
-            self._rules = {
-                number: added
-                for number, added in self._rules.items()
-                if tenant is not None and added.rule.tenant != tenant
-            }
+            kept = (one for one in self._rules.values() if tenant not in (None, one.rule.tenant))
+            self._rules = {one.id: one for one in kept}
         self._changed()
 
     def list(self) -> tuple[AddedFault, ...]:
@@ -270,7 +257,7 @@ class Faults:
             for number, rule, seen, hits in map(astuple, standing):
                 # Whoever added it finds its counters in what they were given.
                 added = self._known.get(number) or AddedFault(number, rule, self._remove)
-                added.set(seen=seen, hits=hits)
+                added.seen, added.hits = seen, hits
                 self._rules[number] = self._known[number] = added
                 self._made = max(self._made, number)
 

@@ -9,15 +9,14 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
-from types import TracebackType
 from typing import Self, Unpack
-from urllib.parse import urlsplit
 
 import msgspec
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
+from yarl import URL
 
-from paymentsdk._validate import is_loopback
+from paymentsdk._validate import is_http, is_loopback
 from paymentsdk.resources.plans import Plan
 from paymentsdk.sandbox._app import Authenticate, make_app
 from paymentsdk.sandbox._buyer import Buyer
@@ -118,28 +117,22 @@ class Sandbox:
             raise ValueError("the host is '', which is not an address")
         if not public and not is_loopback(host):
             raise ValueError(f"{host} can be reached by other machines: set `public` to allow that")
-        self._host, self._port, self._live_tokens = host, port, live_tokens
-        self._names = frozenset({host} if public_url is None else {host, _public_host(public_url)})
+        self._host, self._port = host, port
+        names = frozenset({host} if public_url is None else {host, _public_host(public_url)})
         self.platform: Platform = Platform(db=db, seed=seed, policies=policies, handlers=handlers, jobs=jobs)
         self.platform.public_url = public_url and public_url.rstrip("/")
         if frozen or frozen_at is not None:
             with self.platform.store.opening():  # If it fails nobody will have it: its file must not stay locked.
                 self.platform.clock.freeze(frozen_at)
-        self._authenticate = authenticate
+        self._app = make_app(self.platform, live_tokens=live_tokens, allowed_hosts=names, authenticate=authenticate)
         self._runner: web.AppRunner | None = None
         self.buyer: Buyer = Buyer(self.platform)
         self._tenant: Tenant | None = None
 
     async def start(self) -> Self:
         """Listen. The seller is made only now, since the link of their plan contains the address of this server."""
-        app = make_app(
-            self.platform,
-            live_tokens=self._live_tokens,
-            allowed_hosts=self._names,
-            authenticate=self._authenticate,
-        )
         runner = web.AppRunner(
-            app,
+            self._app,
             access_log=None,
             shutdown_timeout=_GRACE,
             keepalive_timeout=_IDLE,
@@ -166,16 +159,14 @@ class Sandbox:
         """Stop listening, end hanging requests, and close the file. Stopping twice does no harm."""
         runner, self._runner = self._runner, None
         if runner is not None:
-            runner.app[STOPPING].set()
+            self._app[STOPPING].set()
             self.platform.feed.publish(None)
             await self._close(runner)
 
     async def __aenter__(self) -> Self:
         return await self.start()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     def in_thread(self) -> SandboxThread:
@@ -335,9 +326,7 @@ class SandboxThread:
             self._end()
             raise
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if not self._thread.is_alive():
             return  # In a child that was forked meanwhile: the thread is its parent's, and here nobody would respond.
         try:
@@ -357,16 +346,11 @@ def _public_host(public_url: str) -> str:
     Raises:
         ValueError: It is no address.
     """
-    try:
-        parts = urlsplit(public_url)
-        _ = parts.port  # It is looked at only now.
-    except ValueError:
-        parts = urlsplit("")
+    url = URL(public_url if is_http(public_url) else "")
     # Links are made by adding to it; and with a path of its own no form of a page would find its way back.
-    whole = public_url.rstrip("/").lower() == f"{parts.scheme}://{parts.netloc}".lower()
-    if parts.scheme not in {"http", "https"} or not parts.hostname or not whole:
+    if url.host is None or url != url.origin() or "?" in public_url:
         raise ValueError(f"public_url is an address such as https://sandbox.example.com, not {public_url!r}")
-    return parts.hostname
+    return url.host
 
 
 def _in_url(host: str) -> str:
