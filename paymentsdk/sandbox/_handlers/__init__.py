@@ -20,20 +20,8 @@ from paymentsdk.sandbox._handlers import (
 from paymentsdk.sandbox._noun import Handler, Noun, SellerContext
 from paymentsdk.sandbox._policies import Policies
 
-NOUNS: Mapping[str, Noun] = {
-    noun.name: noun
-    for noun in (
-        oauth.NOUN,
-        invoices.NOUN,
-        preferences.NOUN,
-        wallet_payments.NOUN,
-        plans.NOUN,
-        merchant_orders.NOUN,
-        customers.NOUN,
-        release_reports.NOUN,
-        orders.NOUN,
-    )
-}
+_FILES = (oauth, invoices, preferences, wallet_payments, plans, merchant_orders, customers, release_reports, orders)
+NOUNS: Mapping[str, Noun] = {file.NOUN.name: file.NOUN for file in _FILES}
 #: Stands for the nouns of other programs: whatever is wrong with a request has the most general code.
 OWN = Noun(handlers=(), code_of=lambda _operation, _error: "bad_request")
 HANDLERS: Mapping[str, Handler[Any, Any]] = {

@@ -33,6 +33,12 @@ from paymentsdk.sandbox._responses import Rejected, echo
 SEARCH_DAYS = 90
 #: Of the date filters; a millisecond is what the clock counts in, and needs no rounding.
 _GRAINS = {"second": timedelta(seconds=1), "minute": timedelta(minutes=1), "hour": timedelta(hours=1)}
+#: How a date compares with the begin and the end of a range.
+_EDGES: Mapping[str, tuple[Comparison, Comparison]] = {
+    "inclusive": (">=", "<="),
+    "exclusive": (">", "<"),
+    "half_open": (">=", "<"),
+}
 
 
 class _Page(Struct, frozen=True, kw_only=True):
@@ -89,8 +95,7 @@ def _drift(context: SellerContext, effect: str) -> None:
 
 def _since(context: SellerContext) -> Condition:
     """Return what holds for all that a search sees: a row without a date was deleted, and is older than all."""
-    edge: Comparison = ">" if context.policies.window_edge == "exclusive" else ">="
-    return "date_created", edge, context.now - timedelta(days=SEARCH_DAYS)
+    return "date_created", _EDGES[context.policies.window_edge][0], context.now - timedelta(days=SEARCH_DAYS)
 
 
 def _conditions(context: SellerContext, query: Mapping[str, object]) -> list[Condition]:
@@ -103,22 +108,18 @@ def _conditions(context: SellerContext, query: Mapping[str, object]) -> list[Con
     return conditions
 
 
-def _range(policies: Policies, column: str, begin: object, end: object) -> Iterator[Condition]:
-    """Yield what holds for *column* between two bounds, by the edges and the grain of the policies."""
+def _range(policies: Policies, column: str, *ends: object) -> Iterator[Condition]:
+    """Yield what holds for *column* between its two *ends*, by the edges and the grain of the policies."""
     grain = _GRAINS.get(policies.date_filter_grain)
-    whole = grain if grain and policies.date_filter_compares == "grains" else None
-    if isinstance(begin, datetime):
-        begin = _floor(begin, grain)
-        if policies.window_edge == "exclusive":
-            yield (column, ">", begin) if whole is None else (column, ">=", begin + whole)
+    for end, edge in zip(ends, _EDGES[policies.window_edge], strict=True):
+        if not isinstance(end, datetime):
+            continue
+        bound = _floor(end, grain)
+        if grain and policies.date_filter_compares == "grains" and edge in {">", "<="}:
+            # Beyond the whole of the grain that the bound is in.
+            yield column, ">=" if edge == ">" else "<", bound + grain
         else:
-            yield column, ">=", begin
-    if isinstance(end, datetime):
-        end = _floor(end, grain)
-        if policies.window_edge == "inclusive":
-            yield (column, "<=", end) if whole is None else (column, "<", end + whole)
-        else:
-            yield column, "<", end
+            yield column, edge, bound
 
 
 def _floor(moment: datetime, grain: timedelta | None) -> datetime:

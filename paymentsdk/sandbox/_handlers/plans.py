@@ -117,7 +117,7 @@ def search(context: SellerContext, call: Call[None]) -> PlanPage:
     found = [
         replace(plan, subscribed=_subscribed(context, plan.id))
         for plan in context.find(PLANS, conditions)
-        if words in _text(plan)
+        if words in "\n".join((plan.id, plan.reason or "", plan.external_reference or "")).lower()
     ]
     found = _sorted(found, call.query.get("sort"), str(call.query.get("criteria", "asc")).lower())
     part = window(context.policies, call, len(found))
@@ -130,11 +130,6 @@ def search(context: SellerContext, call: Call[None]) -> PlanPage:
 def _subscribed(context: SellerContext, plan_id: str) -> int:
     """Return how many subscriptions to a plan go on."""
     return sum(one.status == AUTHORIZED for one in context.find(SUBSCRIPTIONS, [("plan_id", "=", plan_id)]))
-
-
-def _text(plan: Plan) -> str:
-    """Return what the free search looks in."""
-    return "\n".join((plan.id, plan.reason or "", plan.external_reference or "")).lower()
 
 
 def _sorted(found: list[Plan], member: object, criteria: str) -> list[Plan]:

@@ -34,14 +34,7 @@ _CODES: Mapping[str, str] = {
     "date_of_expiration": "invalid_date",
 }
 #: Members that are a date or a moment: the response has what was sent.
-_DAYS = {
-    "event_date",
-    "date_created",
-    "registration_date",
-    "last_purchase",
-    "departure_date_time",
-    "arrival_date_time",
-}
+_DAYS = {"event_date", "date_created", "registration_date", "last_purchase", "departure_date_time", "arrival_date_time"}
 
 
 def create(context: SellerContext, call: Call[PreferenceRequest]) -> object:
@@ -82,23 +75,22 @@ def create(context: SellerContext, call: Call[PreferenceRequest]) -> object:
 
 def _check_rules(body: PreferenceRequest) -> None:
     """Reject what the body alone does not know to be wrong."""
-    rules = (
+    most, urls = most_installments(body), body.back_urls
+    rules = [
         # The body counts no item without a quantity, and the buyer is asked for one of it.
-        ("$.marketplace_fee", (body.marketplace_fee or 0) <= total(body.items), "is above the total"),
+        ("marketplace_fee", (body.marketplace_fee or 0) <= total(body.items), "is above the total"),
         (
-            "$.payment_methods.default_installments",
-            default_installments(body) <= most_installments(body),
-            f"is above {most_installments(body)}, the most installments",
+            "payment_methods.default_installments",
+            default_installments(body) <= most,
+            f"is above {most}, the most installments",
         ),
-        ("$.items", len({item.currency_id for item in body.items} - {None, ""}) <= 1, "are of more than one currency"),
-    )
-    urls = body.back_urls
-    for name in () if urls is None else urls.__struct_fields__:
-        if not _is_url(getattr(urls, name)):
-            raise RequestInvalid(f"$.back_urls.{name}", "is not an address")
+        ("items", len({item.currency_id for item in body.items} - {None, ""}) <= 1, "are of more than one currency"),
+    ]
+    for name in urls.__struct_fields__ if urls else ():
+        rules.append((f"back_urls.{name}", _is_url(getattr(urls, name)), "is not an address"))
     for path, kept, reason in rules:
         if not kept:
-            raise RequestInvalid(path, reason)
+            raise RequestInvalid(f"$.{path}", reason)
 
 
 def _is_url(text: str | None) -> bool:
