@@ -13,15 +13,16 @@ from msgspec import Struct
 
 from paymentsdk._codec.encode import request_invalid
 from paymentsdk.resources import OPERATIONS
-from paymentsdk.resources.preferences import Installments
-from paymentsdk.sandbox import _policies
+from paymentsdk.resources.preferences import Installments, Preference
+from paymentsdk.sandbox import _policies, _records
 from paymentsdk.sandbox._buyer import DEFAULT_PAYER, Buyer, Outcome, PaymentMethod
 from paymentsdk.sandbox._codes import ways
 from paymentsdk.sandbox._faults import FaultRule
+from paymentsdk.sandbox._handlers._sales import asked, currency_of
 from paymentsdk.sandbox._handlers.plans import PlanRequest
 from paymentsdk.sandbox._parsing import ControlStruct, check_amounts
 from paymentsdk.sandbox._platform import Platform
-from paymentsdk.sandbox._records import INVOICES, MERCHANT_ORDERS, ORDERS, PLANS, SUBSCRIPTIONS, TENANTS, Table, Tenant
+from paymentsdk.sandbox._records import Table
 from paymentsdk.sandbox._responses import Rejected
 from paymentsdk.sandbox._tenants import ProvisionRequest, TenantRequest
 
@@ -99,7 +100,7 @@ def _add_listing(table: Table[Any]) -> None:
         )
 
 
-for _table in (ORDERS, MERCHANT_ORDERS, PLANS, SUBSCRIPTIONS, INVOICES):
+for _table in (_records.ORDERS, _records.MERCHANT_ORDERS, _records.PLANS, _records.SUBSCRIPTIONS, _records.INVOICES):
     _add_listing(_table)
 
 
@@ -110,7 +111,7 @@ def state(platform: Platform, request: ControlRequest) -> object:
         "sandbox": platform.describe(),
         "clock": clock(platform, request),
         "policies": msgspec.structs.asdict(platform.policies),
-        "orders": platform.store.count(ORDERS, None),
+        "orders": platform.store.count(_records.ORDERS, None),
         "faults": len(platform.faults.list()),
     }
 
@@ -178,6 +179,25 @@ def pay_preference(platform: Platform, request: ControlRequest) -> object:
     return pay(platform, request.read(PayRequest), Buyer.pay_preference, request.path["id"])
 
 
+@command("GET", "preferences")
+def preferences(platform: Platform, request: ControlRequest) -> object:
+    """List the 20 newest preferences, each with what it asks for and has come to."""
+    newest = platform.store.find(_records.PREFERENCES, None, descending=True, limit=20)
+    return [_shown_preference(platform, record.preference) for record in newest]
+
+
+def _shown_preference(platform: Platform, preference: Preference) -> Mapping[str, object]:
+    seller = _tenant(platform, preference.collector_id)
+    opened = platform.store.find(_records.MERCHANT_ORDERS, None, [("source", "=", preference.id)], limit=1)
+    come_to = opened[0].merchant_order.order_status if opened else None
+    return {
+        "preference": preference,
+        "amount": asked(preference),
+        "currency": currency_of(preference.items or (), seller.currency),
+        "status": come_to if come_to in {"paid", "reverted"} else "opened",
+    }
+
+
 class RefundRequest(ControlStruct):
     """A refund of a merchant order."""
 
@@ -203,7 +223,7 @@ def create_tenant(platform: Platform, request: ControlRequest) -> object:
     return _shown_tenant(platform, platform.create_tenant(request.read(TenantRequest)))
 
 
-def _shown_tenant(platform: Platform, tenant: Tenant) -> object:
+def _shown_tenant(platform: Platform, tenant: _records.Tenant) -> object:
     return {**msgspec.structs.asdict(tenant), "base_url": platform.base_url}
 
 
@@ -228,9 +248,9 @@ def promise_discount(platform: Platform, request: ControlRequest) -> object:
     return {"discount_promises": promised.discount_promises}
 
 
-def _tenant(platform: Platform, user_id: int | str | None) -> Tenant:
+def _tenant(platform: Platform, user_id: int | str | None) -> _records.Tenant:
     """Return a seller, the first one by default."""
-    tenant = platform.default_tenant() if user_id is None else platform.store.get(TENANTS, str(user_id))
+    tenant = platform.default_tenant() if user_id is None else platform.store.get(_records.TENANTS, str(user_id))
     if tenant is None:
         raise Rejected(404, "not_found", "there is no such seller")
     return tenant

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from paymentsdk import BadRequest, Conflict, OutcomeUnknown
-from paymentsdk.sandbox._handlers import HANDLERS
+from paymentsdk.sandbox._handlers import NOUNS
 from tests.sandbox.orders import bring, payment
 
 
@@ -172,7 +172,7 @@ async def test_nothing_is_canceled_amid_a_refund(start, connect, order):
         sandbox.clock.advance("PT60S")
 
     assert (423, "resource_locked") == (refused.value.last_error.status, refused.value.last_error.code)
-    assert "a refund that is processing" in HANDLERS["orders.cancel"].causes["resource_locked"]
+    assert "a refund that is processing" in NOUNS["orders"].causes["resource_locked"]
     assert 0 == sum(entry.amount for entry in sandbox.ledger())
 
 

@@ -337,15 +337,7 @@ NOUN = Noun(
     handlers=[
         Handler(operation=orders.CREATE, handle=create, magic=MagicValue("external_reference")),
         Handler(operation=orders.GET, handle=get, magic=_OF_THE_ORDER),
-        Handler(
-            operation=orders.CANCEL,
-            handle=cancel,
-            magic=_OF_THE_ORDER,
-            causes={
-                "resource_locked": "a key that is in flight (concurrent_twin=locked), or a refund that is processing "
-                "(cancel_from=any)",
-            },
-        ),
+        Handler(operation=orders.CANCEL, handle=cancel, magic=_OF_THE_ORDER),
         Handler(operation=orders.REFUND, handle=refund, magic=_OF_THE_ORDER),
     ],
     code_of=_code_of,
@@ -365,6 +357,8 @@ NOUN = Noun(
         "refund_amount_exceeds": "an amount above what is left of the payment",
         "cannot_refund_order": "an order that was not paid",
         "order_already_refunded": "an order of which nothing is left",
+        "resource_locked": "a key that is in flight (concurrent_twin=locked); when canceling, also a refund that is "
+        "processing (cancel_from=any)",
         "refund_in_progress": "a second refund while the first is processing (policy refund_seconds)",
         "invalid_path_param": "an order id that is not ORD and 26 letters and digits",
         "order_not_found": "an order id that is unknown, or another seller's",

@@ -76,19 +76,14 @@ def create(context: SellerContext, call: Call[PreferenceRequest]) -> object:
 def _check_rules(body: PreferenceRequest) -> None:
     """Reject what the body alone does not know to be wrong."""
     most, urls = most_installments(body), body.back_urls
-    rules = [
+    rules = (
         # The body counts no item without a quantity, and the buyer is asked for one of it.
         ("marketplace_fee", (body.marketplace_fee or 0) <= total(body.items), "is above the total"),
-        (
-            "payment_methods.default_installments",
-            default_installments(body) <= most,
-            f"is above {most}, the most installments",
-        ),
+        ("payment_methods.default_installments", default_installments(body) <= most, f"is above the most, {most}"),
         ("items", len({item.currency_id for item in body.items} - {None, ""}) <= 1, "are of more than one currency"),
-    ]
-    for name in urls.__struct_fields__ if urls else ():
-        rules.append((f"back_urls.{name}", _is_url(getattr(urls, name)), "is not an address"))
-    for path, kept, reason in rules:
+    )
+    places = ((f"back_urls.{name}", getattr(urls, name)) for name in (urls.__struct_fields__ if urls else ()))
+    for path, kept, reason in (*((path, _is_url(url), "is not an address") for path, url in places), *rules):
         if not kept:
             raise RequestInvalid(f"$.{path}", reason)
 

@@ -33,15 +33,15 @@ def create(context: SellerContext, call: Call[WalletPaymentRequest]) -> WalletPa
     if amount < 0:
         raise Rejected(400, "bad_request", "the discount is above the amount", details=("wallet_payment.discount",))
     status = _outcome(body)
-    part = wallet_payments.WalletPaymentPart(
+    part = echo(
+        asked,
+        wallet_payments.WalletPaymentPart,
         id=context.ids.number(11),
         status_detail=DETAILS[status],
         payment_method_id="account_money",
         transaction_amount=amount,
         installments=1,
-        description=asked.description,
         capture=body.capture is not False,
-        external_reference=asked.external_reference,
     )
     payment = WalletPayment(
         id=context.ids.number(10),

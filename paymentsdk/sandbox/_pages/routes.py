@@ -15,18 +15,15 @@ from msgspec.structs import replace
 
 from paymentsdk.errors import install_extra
 from paymentsdk.resources.plans import Plan, PlanStatus
-from paymentsdk.resources.preferences import Preference
-from paymentsdk.sandbox import _responses
 from paymentsdk.sandbox._buyer import Buyer
 from paymentsdk.sandbox._commands import PayRequest, pay
 from paymentsdk.sandbox._control import ALLOWED_HOSTS, PLATFORM, PREFIX, Route, check_origin, guarded, read
-from paymentsdk.sandbox._handlers._sales import asked, currency_of
 from paymentsdk.sandbox._pages import snippets, views
 from paymentsdk.sandbox._pages.sale import Sale, from_order, from_preference
 from paymentsdk.sandbox._pages.views import PAGES, Markup, Way
 from paymentsdk.sandbox._parsing import unstorable
 from paymentsdk.sandbox._platform import Platform
-from paymentsdk.sandbox._records import MERCHANT_ORDERS, PLANS, PREFERENCES, SUBSCRIPTIONS, TENANTS
+from paymentsdk.sandbox._records import PLANS, SUBSCRIPTIONS
 from paymentsdk.sandbox._responses import Rejected
 
 #: How to get what draws the codes.
@@ -51,8 +48,6 @@ SCRIPT = {
 _FORM_KEY = web.AppKey("form_key", bytes)
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _SNIPPETS = {"curl": snippets.curl, "python": snippets.python}
-#: Preferences that the dashboard begins with.
-_LISTED = 20
 #: The value of `attempt` that asks for the form once more.
 _AGAIN = "again"
 _CONFLICT = 409
@@ -80,7 +75,6 @@ def add_routes(app: web.Application) -> None:
     app.router.add_get(PREFIX + "static/{name}", guarded(_static))
     # For a document that cannot name it, as OpenAPI: unanswered, it would be among the requests of programs.
     app.router.add_get("/favicon.ico", guarded(_static))
-    app.router.add_get(PREFIX + "preferences", guarded(_preferences))
     app.router.add_get(PREFIX + "orders/{id}/code.svg", guarded(_code))
     app.router.add_get(PREFIX + "requests/{id}/{language:curl|python}", guarded(_snippet))
     app.router.add_get("/subscriptions/{id}", _page(_show_plan))
@@ -121,26 +115,6 @@ async def _static(request: web.Request) -> web.StreamResponse:
 @cache
 def _files() -> Mapping[str, bytes]:
     return {file.name: file.read_bytes() for file in (PAGES / "static").iterdir()}
-
-
-async def _preferences(request: web.Request) -> web.StreamResponse:
-    """List the newest preferences with what each asks for and has come to, for their checkout links."""
-    platform = request.app[PLATFORM]
-    newest = platform.store.find(PREFERENCES, None, descending=True, limit=_LISTED)
-    rows = [_link(platform, record.preference) for record in newest]
-    return web.Response(body=_responses.encode(rows, decimal_strings=True), content_type="application/json")
-
-
-def _link(platform: Platform, preference: Preference) -> Mapping[str, object]:
-    owner = platform.store.get(TENANTS, str(preference.collector_id))
-    opened = platform.store.find(MERCHANT_ORDERS, None, [("source", "=", preference.id)], limit=1)
-    come_to = opened[0].merchant_order.order_status if opened else None
-    return {
-        "preference": preference,
-        "amount": asked(preference),
-        "currency": currency_of(preference.items or (), owner.currency if owner else ""),
-        "status": come_to if come_to in {"paid", "reverted"} else "opened",
-    }
 
 
 async def _code(request: web.Request) -> web.StreamResponse:
