@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paymentsdk._operation.operation import Operation
@@ -17,22 +17,16 @@ from paymentsdk.sandbox._handlers import (
     release_reports,
     wallet_payments,
 )
-from paymentsdk.sandbox._noun import Handler, Noun, SellerContext
+from paymentsdk.sandbox._noun import Noun
 from paymentsdk.sandbox._policies import Policies
 
 _FILES = (oauth, invoices, preferences, wallet_payments, plans, merchant_orders, customers, release_reports, orders)
 NOUNS: Mapping[str, Noun] = {file.NOUN.name: file.NOUN for file in _FILES}
 #: Stands for the nouns of other programs: whatever is wrong with a request has the most general code.
 OWN = Noun(handlers=(), code_of=lambda _operation, _error: "bad_request")
-HANDLERS: Mapping[str, Handler[Any, Any]] = {
-    handler.operation.name: handler for noun in NOUNS.values() for handler in noun.handlers
-}
-JOBS: Mapping[str, Callable[[SellerContext, str], str | None]] = {
-    name: job for noun in NOUNS.values() for name, job in noun.jobs.items()
-}
-SCHEMAS: Mapping[tuple[str, str], Mapping[str, object]] = {
-    place: schema for noun in NOUNS.values() for place, schema in noun.schemas.items()
-}
+HANDLERS = {one.operation.name: one for noun in NOUNS.values() for one in noun.handlers}
+JOBS = {name: job for noun in NOUNS.values() for name, job in noun.jobs.items()}
+SCHEMAS = {place: schema for noun in NOUNS.values() for place, schema in noun.schemas.items()}
 
 
 def noun_of(operation: Operation[Any, Any]) -> Noun:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import calendar
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 
@@ -25,7 +26,7 @@ from paymentsdk.sandbox._records import (
     InvoiceRecord,
     Subscription,
 )
-from paymentsdk.sandbox._responses import Rejected
+from paymentsdk.sandbox._responses import Rejected, echo
 
 _FILTERS = ("id", "preapproval_id", "payment_id", "payer_id")
 _NUMBERS = ("id", "payment_id", "payer_id")
@@ -38,22 +39,18 @@ _WHOLE = {"CLP": Decimal(1)}
 _MONTH = 30
 #: States of a payment in which the seller has the money.
 _PAID = (InvoicePaymentStatus.APPROVED, InvoicePaymentStatus.IN_MEDIATION)
-#: What an invoice is once its payment was brought into a state by hand; in the other states it is what it was. Money
-#: that went back was collected before: nobody tries to collect it again.
-_SETTLED = {
-    InvoicePaymentStatus.APPROVED: InvoiceStatus.PROCESSED,
-    InvoicePaymentStatus.IN_MEDIATION: InvoiceStatus.PROCESSED,
-    InvoicePaymentStatus.REFUNDED: InvoiceStatus.PROCESSED,
-    InvoicePaymentStatus.CHARGED_BACK: InvoiceStatus.PROCESSED,
-    InvoicePaymentStatus.CANCELED: InvoiceStatus.CANCELED,
-    InvoicePaymentStatus.CANCELLED: InvoiceStatus.CANCELED,
+#: What an invoice is once its payment was brought into a state by hand, and the detail of the payment. Without a status
+#: it is what it was. Money that went back was collected before: nobody tries to collect it again.
+_STATES: Mapping[InvoicePaymentStatus, tuple[InvoiceStatus | None, str | None]] = {
+    InvoicePaymentStatus.APPROVED: (InvoiceStatus.PROCESSED, "accredited"),
+    InvoicePaymentStatus.REJECTED: (None, "cc_rejected_insufficient_amount"),
+    InvoicePaymentStatus.IN_MEDIATION: (InvoiceStatus.PROCESSED, None),
+    InvoicePaymentStatus.REFUNDED: (InvoiceStatus.PROCESSED, "refunded"),
+    InvoicePaymentStatus.CHARGED_BACK: (InvoiceStatus.PROCESSED, "settled"),
+    InvoicePaymentStatus.CANCELED: (InvoiceStatus.CANCELED, None),
+    InvoicePaymentStatus.CANCELLED: (InvoiceStatus.CANCELED, None),
 }
-_DETAILS = {
-    InvoicePaymentStatus.APPROVED: "accredited",
-    InvoicePaymentStatus.REJECTED: "cc_rejected_insufficient_amount",
-    InvoicePaymentStatus.REFUNDED: "refunded",
-    InvoicePaymentStatus.CHARGED_BACK: "settled",
-}
+_UNCHANGED = (None, None)
 #: As text: a number of OpenAPI has a largest one, and an id has none.
 _DIGITS = {"type": "string", "pattern": "^[0-9]+$"}
 
@@ -70,10 +67,7 @@ def search(context: SellerContext, call: Call[None]) -> invoices.InvoicePage:
     part = window(context.policies, call, context.count(INVOICES, conditions))
     newest = context.policies.search_order == "newest"
     rows = context.find(INVOICES, conditions, descending=newest, limit=part.limit, offset=part.start)
-    return invoices.InvoicePage(
-        paging=Paging(offset=part.offset, limit=part.limit, total=part.total),
-        results=tuple(row.invoice for row in rows),
-    )
+    return invoices.InvoicePage(paging=echo(part, Paging), results=tuple(row.invoice for row in rows))
 
 
 def subscribe(
@@ -153,7 +147,7 @@ def change_payment(context: SellerContext, record: InvoiceRecord, status: str) -
         words = "nobody has tried to collect the invoice yet: advance the clock to its debit_date"
         raise Rejected(409, "no_payment", words)
     payment = InvoicePaymentStatus(status)
-    settled = _SETTLED.get(payment)
+    settled, _ = _STATES.get(payment, _UNCHANGED)
     changes = {"status": settled, "summarized": InvoiceSummary.DONE} if settled else {}
     return _keep(context, record, payment, **changes).invoice
 
@@ -237,7 +231,8 @@ def _keep(
     invoice = replace(old, last_modified=context.now, **changes)
     if payment:
         number, was = (old.payment.id, old.payment.status) if old.payment else (context.ids.number(11), None)
-        made = invoices.InvoicePayment(id=number, status=payment, status_detail=_DETAILS.get(payment))
+        _, detail = _STATES.get(payment, _UNCHANGED)
+        made = invoices.InvoicePayment(id=number, status=payment, status_detail=detail)
         invoice = replace(invoice, payment=made)
         moved = int(payment in _PAID) - int(was in _PAID)
         context.record(

@@ -121,10 +121,7 @@ def search(context: SellerContext, call: Call[None]) -> PlanPage:
     ]
     found = _sorted(found, call.query.get("sort"), str(call.query.get("criteria", "asc")).lower())
     part = window(context.policies, call, len(found))
-    return PlanPage(
-        paging=Paging(offset=part.offset, limit=part.limit, total=part.total),
-        results=tuple(found[part.start : part.start + part.limit]),
-    )
+    return PlanPage(paging=echo(part, Paging), results=tuple(found[part.start : part.start + part.limit]))
 
 
 def _subscribed(context: SellerContext, plan_id: str) -> int:
