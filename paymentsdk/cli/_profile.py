@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,37 +41,31 @@ def connect(name: str | None) -> PaymentsClient:
                 hint = f"Set {' and '.join(_VARIABLES)}, or use --profile with a profile of {_file()}."
                 raise RequestInvalid("", f"{variable} is not set. {hint}")
         return PaymentsClient.from_env()
-    found = profiles()
+    file = _file()
+    found = _profiles(file)
     if name not in found:
-        reason = f"has no profile {name!r}; it has {', '.join(found) or 'none'}"
-        raise RequestInvalid(str(_file()), reason if _file().exists() else f"does not exist: no profile {name!r}")
-    try:
-        profile = msgspec.convert(found[name], _Profile)
-    except msgspec.ValidationError as error:
-        raise RequestInvalid(f"{_file()}: {name}", str(error)) from None
+        raise RequestInvalid(str(file), f"has no profile {name!r}; it has {', '.join(found) or 'none'}")
+    profile = found[name]
     return PaymentsClient(profile.access_token, base_url=profile.base_url, allow_http=profile.allow_http)
 
 
-def profiles() -> dict[str, object]:
-    """Return the profiles in the file, by name; none if there is no file.
+def _profiles(file: Path) -> dict[str, _Profile]:
+    """Return the profiles in *file*, by name.
 
     Raises:
-        RequestInvalid: It cannot be read, or others can read or change it, or it is no regular file, or not TOML. The
-            error shows nothing of what is in it.
+        RequestInvalid: It cannot be read, or others can read or change it, or it is no regular file, or holds something
+            else. The error shows nothing of what is in it.
     """
-    file = _file()
     try:
         with open(file, "rb", opener=_at_once) as opened:
             _check_private(file, os.fstat(opened.fileno()))
-            return tomllib.load(opened)
-    except FileNotFoundError:
-        return {}
+            return msgspec.toml.decode(opened.read(), type=dict[str, _Profile])
     except OSError as error:
         raise RequestInvalid(str(file), error.strerror or str(error)) from None
-    except tomllib.TOMLDecodeError as error:
+    except msgspec.ValidationError as error:
+        raise RequestInvalid(str(file), str(error)) from None
+    except ValueError as error:
         raise RequestInvalid(str(file), f"is not TOML: {error}") from None
-    except UnicodeDecodeError:
-        raise RequestInvalid(str(file), "is not TOML: it is not in UTF-8") from None
 
 
 def _at_once(path: str, flags: int) -> int:

@@ -10,7 +10,7 @@ import argparse
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -19,18 +19,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from paymentsdk import errors
 from paymentsdk.cli._output import Output, counted, print_output, progress
 from paymentsdk.cli._parsing import Commands, add_parser, count, file, pair, pairs
-from paymentsdk.errors import (
-    AuthenticationFailed,
-    NotWhole,
-    PaymentsError,
-    PermissionDenied,
-    ReauthorizationRequired,
-    RefreshFailed,
-    RequestInvalid,
-    visible,
-)
+from paymentsdk.errors import RequestInvalid, visible
 
 if TYPE_CHECKING:
     from paymentsdk.client import PaymentsClient
@@ -52,6 +44,13 @@ after an interruption: the same command resumes.
 The address and the token come from PAYMENTSDK_BASE_URL and
 PAYMENTSDK_ACCESS_TOKEN.
 """
+#: The exit code of an error: the first that its class has.
+_FAILURES: Mapping[tuple[type[Exception], ...], int] = {
+    (RequestInvalid, ImportError, OSError): MISUSED,
+    (errors.AuthenticationFailed, errors.PermissionDenied, errors.ReauthorizationRequired, errors.RefreshFailed): TOKEN,
+    (errors.NotWhole,): NOT_WHOLE,
+    (Exception,): PLATFORM,
+}
 #: Seconds between two lines where there is no terminal.
 _QUIET = 5.0
 #: In which there may be orders.
@@ -97,22 +96,11 @@ def _run(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("interrupted: the same command goes on from here", file=sys.stderr)
         return INTERRUPTED
-    except (PaymentsError, ImportError, OSError) as error:
+    except (errors.PaymentsError, ImportError, OSError) as error:
         print(visible(f"paymentsdk: {error}"), file=sys.stderr)
-        return _code_of(error)
+        return next(code for kinds, code in _FAILURES.items() if isinstance(error, kinds))
     code = NOT_WHOLE if report.not_whole else SAME if report.is_same else DIFFERENT
     return print_output(Output(_data(report), list(_lines(report)), code), as_json=options.json)
-
-
-def _code_of(error: Exception) -> int:
-    match error:
-        case RequestInvalid() | ImportError() | OSError():
-            return MISUSED
-        case AuthenticationFailed() | PermissionDenied() | ReauthorizationRequired() | RefreshFailed():
-            return TOKEN
-        case NotWhole():
-            return NOT_WHOLE
-    return PLATFORM
 
 
 async def _reconciled(options: argparse.Namespace) -> Report:
@@ -145,9 +133,7 @@ def _connect(accounts: str | None, rate: float | None, out: str) -> PaymentsClie
 
     share = None if rate is None else RateShare(Path(out, "rate.sqlite"), rate)
     flow = FlowControl(adaptive=True, share=share)
-    if accounts is None:
-        return PaymentsClient.from_env(flow=flow)
-    return PaymentsClient.from_env(flow=flow, accounts=_tokens(accounts))
+    return PaymentsClient.from_env(flow=flow, accounts=_tokens(accounts) if accounts else None)
 
 
 def _tokens(path: str) -> dict[str, str]:
@@ -169,23 +155,22 @@ async def _opened_book(options: argparse.Namespace) -> AsyncIterator[Book]:
     from paymentsdk.journal import SQLiteJournal
     from paymentsdk.reconcile import Book
 
-    names = pairs(options.column)
+    names, query = pairs(options.column), options.query
     kind, _, journal = options.book.partition(":")
+    suffix = Path(options.book).suffix.lower()
     if kind == "journal":
-        if names or options.query:
+        if names or query:
             raise RequestInvalid("BOOK", "is a journal: it takes neither --column nor --query")
         async with aclosing(SQLiteJournal(_existing(journal))) as opened:
             yield Book.journal(opened)
-        return
-    suffix = Path(options.book).suffix.lower()
-    if suffix in (".parquet", ".csv"):
-        if options.query:
-            raise RequestInvalid("--query", f"is for a SQLite database, and not for a {suffix} file")
-        yield (Book.csv if suffix == ".csv" else Book.parquet)(options.book, names=names)
     elif suffix in (".db", ".sqlite", ".sqlite3"):
-        if not options.query:
+        if not query:
             raise RequestInvalid("BOOK", "is a database: say with --query which rows of it are the book")
-        yield Book.sqlite(options.book, options.query, names=names)
+        yield Book.sqlite(options.book, query, names=names)
+    elif query:
+        raise RequestInvalid("--query", "is for a SQLite database alone")
+    elif suffix in (".parquet", ".csv"):
+        yield (Book.csv if suffix == ".csv" else Book.parquet)(options.book, names=names)
     else:
         raise RequestInvalid("BOOK", "must end in .parquet, .csv, .db or .sqlite, or begin with journal:")
 
