@@ -60,30 +60,26 @@ _YEARS = range(1970, 9999)
 def add_reconcile(commands: Commands) -> None:
     """Add ``reconcile``."""
     summary = "compare a book of orders with the platform, and list what differs"
-    parser = add_parser(commands, "reconcile", summary, _run, epilog=_EPILOG)
+    add = add_parser(commands, "reconcile", summary, _run, epilog=_EPILOG).add_argument
     book = "your record of the orders: a .parquet, .csv, .db or .sqlite file, or journal:FILE"
-    parser.add_argument("book", type=file, metavar="BOOK", help=book)
-    where = "directory of the run; given again, it resumes"
-    parser.add_argument("--out", type=file, required=True, metavar="DIR", help=where)
+    add("book", type=file, metavar="BOOK", help=book)
+    add("--out", type=file, required=True, metavar="DIR", help="directory of the run; given again, it resumes")
     moment = "a day in UTC, such as 2026-11-22, or a moment with a time zone"
-    parser.add_argument("--from", type=_moment, dest="begin", metavar="WHEN", help=f"{moment} (default: yesterday)")
-    parser.add_argument("--to", type=_moment, dest="end", metavar="WHEN", help="(default: a day after --from)")
+    add("--from", type=_moment, dest="begin", metavar="WHEN", help=f"{moment} (default: yesterday)")
+    add("--to", type=_moment, dest="end", metavar="WHEN", help="(default: a day after --from)")
     accounts = 'a JSON file with the tokens of several sellers: {"shop-1": "TEST-..."}'
-    parser.add_argument("--accounts", type=file, metavar="FILE", help=accounts)
-    parser.add_argument("--query", metavar="SQL", help="what selects the book in a SQLite database")
+    add("--accounts", type=file, metavar="FILE", help=accounts)
+    add("--query", metavar="SQL", help="what selects the book in a SQLite database")
     column = "the name that a column has in the book, such as paid=amount"
-    parser.add_argument("--column", type=pair, action="append", default=[], metavar="COLUMN=NAME", help=column)
-    parser.add_argument("--lag", type=count, default=15, metavar="MINUTES", help="how late orders appear (default: 15)")
-    parser.add_argument("--max-window", type=count, default=1000, metavar="N", help="split windows of this many rows")
-    parser.add_argument(
-        "--in-flight", type=count, default=8, metavar="N", help="calls in flight per seller (default: 8)"
-    )
-    parser.add_argument("--rate", type=float, metavar="N", help="calls per second, of all processes of this machine")
-    executor = "walk on processes:N of this machine, or on dask:ADDRESS"
-    parser.add_argument("--executor", type=_executor, metavar="KIND", help=executor)
-    parser.add_argument("--csv", type=file, metavar="FILE", help="write the differences for a spreadsheet")
-    parser.add_argument("--html", type=file, metavar="FILE", help="write a page for people")
-    parser.add_argument("--json", action="store_true", help="print the result as one line of JSON")
+    add("--column", type=pair, action="append", default=[], metavar="COLUMN=NAME", help=column)
+    add("--lag", type=count, default=15, metavar="MINUTES", help="how late orders appear (default: 15)")
+    add("--max-window", type=count, default=1000, metavar="N", help="split windows of this many rows")
+    add("--in-flight", type=count, default=8, metavar="N", help="calls in flight per seller (default: 8)")
+    add("--rate", type=float, metavar="N", help="calls per second, of all processes of this machine")
+    add("--executor", type=_executor, metavar="KIND", help="walk on processes:N of this machine, or on dask:ADDRESS")
+    add("--csv", type=file, metavar="FILE", help="write the differences for a spreadsheet")
+    add("--html", type=file, metavar="FILE", help="write a page for people")
+    add("--json", action="store_true", help="print the result as one line of JSON")
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import sys
 import time
 from collections import Counter
@@ -143,7 +142,6 @@ async def _trade(sandbox: Sandbox, seller: Seller, diary: _Diary, *, orders: int
 
     await diary.each("signed in (OAuth)", seller.sign_in, [sandbox.authorization_code])
     created = await diary.each("orders created", seller.create_order, range(orders))
-    _show(created[0])
     paid = await diary.each("orders paid and read", be_paid, (o for i, o in enumerate(created) if i % 10 not in {8, 9}))
     await diary.each("refunded in full", seller.refund, paid[1::8])
     await diary.each("refunded in part", seller.refund_half, paid[2::8])
@@ -179,20 +177,3 @@ async def _survive_kill(
 async def _recovered(client: PaymentsClient) -> list[RecordState]:
     """Recover, and return the states of the records that were open."""
     return list(Counter((await client.recover()).resolved).elements())
-
-
-def _show(order: Order) -> None:
-    """Show the code of *order*, as a point of sale would."""
-    code = order.qr_data or ""
-    _say(f"\nscan to pay {order.total_amount} {order.currency} ({order.external_reference}): {code}\n{picture(code)}")
-
-
-def picture(code: str) -> str:
-    """Return *code* as a QR code for a terminal, or a line that says how to get one."""
-    try:
-        import segno
-    except ImportError:
-        return f"(to see it as a QR code, {INSTALL})\n"
-    drawn = io.StringIO()
-    segno.make(code, error="m").terminal(drawn, compact=True)
-    return drawn.getvalue()
