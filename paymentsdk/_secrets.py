@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar, Self, SupportsIndex, TypeVar, cast, overload
 
 import msgspec
@@ -105,39 +105,21 @@ class MaskedRepr:
         raise TypeError(f"{type(self).__name__} holds credentials and cannot be pickled")
 
 
-def secrets_in(value: object) -> Iterator[str]:
-    """Yield every credential in *value*, at any depth of Structs, dicts and lists."""
-    if isinstance(value, Struct):
-        hidden: frozenset[str] = getattr(value, "__secrets__", frozenset())
-        yield from _secrets_of(((name, getattr(value, name)) for name in value.__struct_fields__), hidden)
-    elif isinstance(value, Mapping):
-        names = {name for name in value if str(name).lower() in _NAMES}
-        yield from _secrets_of(value.items(), names)
-    elif isinstance(value, list | tuple | set | frozenset):
-        for member in value:
-            yield from secrets_in(member)
-
-
-def _secrets_of(members: Iterable[tuple[object, object]], hidden: Container[object]) -> Iterator[str]:
-    for name, member in members:
-        if name not in hidden:
-            yield from secrets_in(member)
-        else:
-            yield from _texts_in(member)
-
-
-def _texts_in(value: object) -> Iterator[str]:
-    """Yield all that a member that is a credential consists of."""
+def secrets_in(value: object, *, hidden: bool = False) -> Iterator[str]:
+    """Yield every credential in *value*, at any depth of Structs, dicts and lists; if it is *hidden*, all its texts."""
     if isinstance(value, str):
-        yield value
+        if hidden:
+            yield value
+    elif isinstance(value, Struct):  # It names its own, also where it is hidden itself.
+        names: frozenset[str] = getattr(value, "__secrets__", frozenset())
+        for name in value.__struct_fields__:
+            yield from secrets_in(getattr(value, name), hidden=name in names)
     elif isinstance(value, Mapping):
-        for member in value.values():
-            yield from _texts_in(member)
+        for name, member in value.items():
+            yield from secrets_in(member, hidden=hidden or str(name).lower() in _NAMES)
     elif isinstance(value, list | tuple | set | frozenset):
         for member in value:
-            yield from _texts_in(member)
-    else:
-        yield from secrets_in(value)
+            yield from secrets_in(member, hidden=hidden)
 
 
 def scrub(text: bytes, secrets: Iterable[str]) -> bytes:

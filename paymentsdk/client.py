@@ -214,15 +214,8 @@ class PaymentsClient(Engine):
         headers = masked_values(headers) if isinstance(headers, Mapping) else headers
         if transport is not None and session is not None:
             raise RequestInvalid("session", "cannot be combined with transport")
-        _check_kinds(
-            timeout=timeout,
-            retry=retry,
-            max_order_expiration=max_order_expiration,
-            session_header=session_header,
-            strict=strict,
-            allow_http=allow_http,
-            flow=flow,
-        )
+        _check_kinds(timeout=timeout, retry=retry, max_order_expiration=max_order_expiration, flow=flow)
+        _check_kinds(session_header=session_header, strict=strict, allow_http=allow_http)
         check_methods("transport", transport, "send", "aclose")
         check_methods("session", session, "request", "close")
         check_scheme("auth", auth)
@@ -244,8 +237,10 @@ class PaymentsClient(Engine):
             observers=check_observers(observers, observer) or (),
             accounts=None if accounts is None else Accounts(accounts),
         )
-        # Not `transport or ...`: one of the caller's own may be false, such as a list of the requests that it was sent.
-        transport = _aiohttp_transport(session) if transport is None else transport
+        if transport is None:  # Not where it is false: one of the caller's own may be a list of what it was sent.
+            from paymentsdk.transports.aiohttp import AiohttpTransport  # programs with their own do without it
+
+            transport = AiohttpTransport(session=session)
         clock = SystemClock() if clock is None else clock
         flow = FlowControl() if flow is None else flow
         super().__init__(ClientState(transport, clock, flow, _journaling(journal, clock)), settings)
@@ -669,9 +664,3 @@ def _transport_named(name: str) -> Transport | None:
     except ModuleNotFoundError as error:
         raise RequestInvalid("PAYMENTSDK_TRANSPORT", str(error)) from None
     return Http11Transport()
-
-
-def _aiohttp_transport(session: aiohttp.ClientSession | None) -> Transport:
-    from paymentsdk.transports.aiohttp import AiohttpTransport  # programs with their own do without it
-
-    return AiohttpTransport(session=session)
