@@ -187,14 +187,15 @@ async def linked(
             await transport.aclose()
 
 
-def served(script: Script, *, limit: int = 100) -> Callable[[Callable[[Link], Awaitable[None]]], Rule]:
-    """Add a rule about one transport and a server that plays *script* to the suite."""
+def served(*scripts: Script, limit: int = 100) -> Callable[[Callable[[Link], Awaitable[None]]], Rule]:
+    """Add a rule about a transport and a server to the suite, which has to hold whichever of *scripts* that plays."""
 
     def add(check: Callable[[Link], Awaitable[None]]) -> Rule:
         @functools.wraps(check)
         async def rule(make: MakeTransport) -> None:
-            async with linked(make, script, limit=limit) as link:
-                await check(link)
+            for script in scripts:
+                async with linked(make, script, limit=limit) as link:
+                    await check(link)
 
         return case(rule)
 

@@ -10,6 +10,7 @@ from paymentsdk.errors import ClientClosed
 from paymentsdk.testing._expectation import expect
 from paymentsdk.testing._fault_server import (
     Peer,
+    Script,
     Step,
     always,
     echo,
@@ -85,24 +86,23 @@ async def nothing_is_sent_again(make: MakeTransport) -> None:
             expect(len(sent) == 1, f"{method} was sent {len(sent)} times")
 
 
-@case
-async def a_stray_response_does_no_lasting_harm(make: MakeTransport) -> None:
+_FIRST, _STRAY = http(200, b"/first"), http(200, b"stray")
+
+
+@served(replies({"/first": [_FIRST + _STRAY]}), replies({"/first": [_FIRST, _SHORT / 4, _STRAY]}))
+async def a_stray_response_does_no_lasting_harm(link: Link) -> None:
     """An unrequested response is dropped, or taken for the one to the next request; the requests after are not harmed.
 
     No client can always tell, so the engine checks that a response belongs to its request. If the next request takes
     the stray response, its own response is left over: the request after it must not take that, or all later ones would
     be off by one.
     """
-    first, stray = http(200, b"/first"), http(200, b"stray")
-    scripts: tuple[list[Step], ...] = ([first + stray], [first, _SHORT / 4, stray])
-    for steps in scripts:
-        async with linked(make, replies({"/first": steps})) as link:
-            await link.receive("/first", b"/first")
-            await asyncio.sleep(_SHORT / 2)  # What comes to nobody has come by then.
-            await link.may_fail(link.request("/second"), b"/second", b"stray")
-            await asyncio.sleep(_SHORT / 2)
-            await link.receive("/third", b"/third")
-            await link.receive("/fourth", b"/fourth", fresh=True)
+    await link.receive("/first", b"/first")
+    await asyncio.sleep(_SHORT / 2)  # What comes to nobody has come by then.
+    await link.may_fail(link.request("/second"), b"/second", b"stray")
+    await asyncio.sleep(_SHORT / 2)
+    await link.receive("/third", b"/third")
+    await link.receive("/fourth", b"/fourth", fresh=True)
 
 
 # --- the wait for a connection ----------------------------------------------------------------------------------------
@@ -209,44 +209,39 @@ async def a_failure_gives_its_place_back(link: Link) -> None:
 # --- requests that are given up ---------------------------------------------------------------------------------------
 
 
-async def _end_in_time(make: MakeTransport, *steps: Step) -> None:
-    """Let the caller's time run out during *steps*, and see the connection given up and its place free again."""
-    async with linked(make, replies({"/ill": [*steps, Peer.hung_up]}), limit=1) as link:
-        loop = asyncio.get_running_loop()
-        started = loop.time()
-        try:
-            response = await link.send("/ill", timeout=_SHORT, connect_timeout=10.0)
-        except TimeoutError:
-            pass
-        except SendFailed as error:  # A transport may keep the time as well.
-            expect(error.sent, "it was sent")
-        else:
-            raise AssertionError(f"a response was expected not to come: {response!r}")
-        expect(loop.time() - started < _SHORT + 1, f"it took {loop.time() - started:.1f} s to be cancelled")
-        await link.server.all_hung_up()
-        await link.receive("/well", b"/well")
-        *ill, last = link.server.seen
-        expect(all(one.connection != last.connection for one in ill), "the connection was used again")
+def _ill(*steps: Step) -> Script:
+    return replies({"/ill": [*steps, Peer.hung_up]})
 
 
-@case
-async def no_response_at_all(make: MakeTransport) -> None:
+async def _end_in_time(link: Link) -> None:
+    """Let the caller's time run out, and see the connection given up and its place free again."""
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    with contextlib.suppress(TimeoutError):  # A transport may keep the time as well.
+        await link.may_fail(link.request("/ill", timeout=_SHORT, connect_timeout=10.0))
+    expect(loop.time() - started < _SHORT + 1, f"it took {loop.time() - started:.1f} s to be cancelled")
+    await link.server.all_hung_up()
+    await link.receive("/well", b"/well")
+    *ill, last = link.server.seen
+    expect(all(one.connection != last.connection for one in ill), "the connection was used again")
+
+
+@served(_ill(), limit=1)
+async def no_response_at_all(link: Link) -> None:
     """Cancelled while it waits for a response, a request ends at once and takes its connection with it."""
-    await _end_in_time(make)
+    await _end_in_time(link)
 
 
-@case
-async def a_response_that_stops(make: MakeTransport) -> None:
+@served(_ill(b"HTTP/1.1 200 OK\r\nContent-"), _ill(http(200, b'{"id"', length=100)), limit=1)
+async def a_response_that_stops(link: Link) -> None:
     """Cancelled in the middle of a head or a body, a request ends at once and takes its connection with it."""
-    await _end_in_time(make, b"HTTP/1.1 200 OK\r\nContent-")
-    await _end_in_time(make, http(200, b'{"id"', length=100))
+    await _end_in_time(link)
 
 
-@case
-async def a_response_that_drips(make: MakeTransport) -> None:
+@served(_ill(http(200, b"", length=10**6), forever(b"x")), _ill(b"HTTP/1.1 200 OK\r\nX: ", forever(b"x")), limit=1)
+async def a_response_that_drips(link: Link) -> None:
     """A response that arrives byte by byte without end does not outlive the caller's time."""
-    await _end_in_time(make, http(200, b"", length=10**6), forever(b"x"))
-    await _end_in_time(make, b"HTTP/1.1 200 OK\r\nX-Long: ", forever(b"x"))
+    await _end_in_time(link)
 
 
 @case

@@ -92,12 +92,10 @@ async def _shake_no_hands(link: Link, connect_timeout: float) -> None:
     await link.fail(Request("GET", url, timeout=10.0, connect_timeout=connect_timeout), sent=False)
 
 
-@case
-async def a_handshake_that_fails(make: MakeTransport) -> None:
+@served(play(http(400)), Peer.close)
+async def a_handshake_that_fails(link: Link) -> None:
     """A server that speaks no TLS, or hangs up in the handshake, is a failure with nothing sent."""
-    for script in (play(http(400)), Peer.close):
-        async with linked(make, script) as link:
-            await _shake_no_hands(link, 5.0)
+    await _shake_no_hands(link, 5.0)
 
 
 @served(Peer.hung_up)
@@ -135,24 +133,20 @@ async def _fail_silently(link: Link, request: Request) -> None:
         raise AssertionError("a failure was expected")
 
 
-@case
-async def failures_hold_no_credentials(make: MakeTransport) -> None:
+@served(
+    once(),
+    once(_TOKENS + b"\r\n\r\n"),
+    once(http(200, _TOKENS, length=99)),
+    once(http(200, _TOKENS, length=10**9)),
+    once(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + _TOKENS + b"\r\n"),
+)
+async def failures_hold_no_credentials(link: Link) -> None:
     """No failure shows the token, the body or the response: not in its text, traceback, locals, context or pickle."""
-    responses = (
-        b"",
-        _TOKENS + b"\r\n\r\n",
-        http(200, _TOKENS, length=99),
-        http(200, _TOKENS, length=10**9),
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + _TOKENS + b"\r\n",
-    )
-    for response in responses:
-        async with linked(make, once(response)) as link:
-            await _fail_silently(link, link.request("/", "POST", **_SENT))
-    async with linked(make, echo) as link:
-        with refused_port() as port:
-            request = Request("POST", f"http://127.0.0.1:{port}/", **_SENT)
-            await _fail_silently(link, request)
-        await _fail_silently(link, structs.replace(request, headers={**_FIELDS, "X-One": "1\n2"}))
+    await _fail_silently(link, link.request("/", "POST", **_SENT))
+    with refused_port() as port:
+        request = Request("POST", f"http://127.0.0.1:{port}/", **_SENT)
+        await _fail_silently(link, request)
+    await _fail_silently(link, structs.replace(request, headers={**_FIELDS, "X-One": "1\n2"}))
 
 
 @served(once(Peer.hung_up))
