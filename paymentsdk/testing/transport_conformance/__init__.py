@@ -28,7 +28,6 @@ from paymentsdk.testing.transport_conformance import (  # noqa: F401 - their rul
     _connections,
     _requests,
     _responses,
-    _security,
 )
 from paymentsdk.testing.transport_conformance._case import CASES, Case, Deviation, MakeTransport
 
