@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING
 from paymentsdk._validate import check_within
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.reconcile._book import Book
-from paymentsdk.reconcile._dask import DaskExecutor
+from paymentsdk.reconcile._executors import DaskExecutor, ProcessExecutor
 from paymentsdk.reconcile._job import Executor
 from paymentsdk.reconcile._ledger import Ledger
 from paymentsdk.reconcile._outcome import BookRow, Difference, Outcome
-from paymentsdk.reconcile._processes import ProcessExecutor
 from paymentsdk.reconcile._reconcile import Reconciliation, drop_left, loaded
 from paymentsdk.reconcile._report import Report
 from paymentsdk.reconcile._rows import check_installed

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,7 +22,7 @@ from paymentsdk.reconcile import (
     Outcome,
     ProcessExecutor,
     WalkReport,
-    _dask,
+    _executors,
     reconcile,
     walk,
 )
@@ -108,6 +109,15 @@ async def test_files_that_no_driver_has_entered_have_rows_twice(tmp_path: Path) 
     assert ROWS < len(written(tmp_path / "shared" / "parts"))
 
 
+async def test_more_processes_than_the_loop_has_threads(tmp_path: Path) -> None:
+    """What waits for the processes leaves the threads of the event loop to the driver, which writes with them."""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
+
+    shared = await walked(tmp_path / "shared", ProcessExecutor(connecting(tmp_path), processes=3))
+
+    assert ROWS == shared.rows
+
+
 async def test_the_rate_is_that_of_all_workers_together(tmp_path: Path) -> None:
     """`RateShare` is one rate, whoever sends."""
     rate = 100.0
@@ -139,7 +149,7 @@ def test_a_worker_closes_the_client_of_a_driver_that_was_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody tells the worker: it ends by itself after a while without a job, and the next has a client of its own."""
-    monkeypatch.setattr(_dask, "IDLE", 0.02)
+    monkeypatch.setattr(_executors, "IDLE", 0.02)
     job = Job(directory=str(tmp_path), account="shop-0", window=Window(BEGIN, END), rules=Rules(max_window=10**6))
     closed = [threading.Event(), threading.Event()]
     left = iter(closed)
@@ -156,7 +166,7 @@ def test_a_worker_closes_the_client_of_a_driver_that_was_killed(
         return PaymentsClient(base_url="https://x", accounts="TEST-{}-123".format, transport=transport)
 
     for event in closed:
-        done = _dask._do(job, "killed", connect, 8)
+        done = _executors._do(job, "killed", connect, 8)
         assert event.wait(10)
         assert ROWS // 2 == sum(entry.rows for entry in done.entries)
 

@@ -1,0 +1,276 @@
+"""Who walks windows beside this event loop: processes of this machine, or the workers of a Dask cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import pickle
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
+from multiprocessing.connection import Connection
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+from uuid import uuid4
+
+from paymentsdk._validate import check_within
+from paymentsdk.errors import RequestInvalid
+from paymentsdk.reconcile._job import MOST_PER_WORKER, Job, JobDone, do
+
+if TYPE_CHECKING:
+    from paymentsdk.client import PaymentsClient
+
+#: Jobs that a process has at a time: while one waits for its last page, the others keep the calls in flight.
+JOBS_PER_WORKER = 4
+#: Workers that a job may outlive.
+_MOST_DEATHS = 5
+#: Seconds without a job after which a worker closes its client: the driver may have been killed.
+IDLE = 60.0
+
+
+class ProcessExecutor:
+    """Walks windows in processes of this machine, for `walk(executor=)` and `reconcile(executor=)`.
+
+    Each process has one event loop and one client for the whole run. A process that dies is replaced, and what it was
+    at is done again: its files do not count.
+
+    Args:
+        connect: Makes the client of a process: a function at the top of a module, so that a new process can import it.
+            It is called on the event loop; the client ends with the process.
+        processes: How many, 1 to 256.
+        in_flight: Calls in flight of each process, 1 to 1,000. For a rate that all share, give their clients the same
+            `FlowControl(share=RateShare(path, rate))`.
+
+    Raises:
+        RequestInvalid: A number is out of range, or *connect* cannot be sent to a process.
+    """
+
+    def __init__(self, connect: Callable[[], PaymentsClient], *, processes: int, in_flight: int = 16) -> None:
+        self._connect = connect
+        self._processes = check_within("processes", processes, 1, 256)
+        self._in_flight = check_within("in_flight", in_flight, 1, MOST_PER_WORKER)
+
+    @property
+    def slots(self) -> int:
+        """How many jobs may be under way."""
+        return self._processes * JOBS_PER_WORKER
+
+    async def run(self, job: Job) -> JobDone:
+        """Have a process do *job*; if it dies, another.
+
+        Raises:
+            ChildProcessError: Five processes have died with it.
+            PaymentsError: A call failed.
+        """
+        for _ in range(_MOST_DEATHS):
+            worker = max(self._workers, key=lambda one: len(one.free))
+            pipe = worker.free.pop()
+            try:
+                done = await asyncio.get_running_loop().run_in_executor(self._threads, _ask, pipe, job)
+            except (EOFError, OSError):
+                if worker in self._workers:
+                    self._workers[self._workers.index(worker)] = _Worker(self._connect, self._in_flight)
+                    await asyncio.to_thread(worker.stop)
+                continue
+            worker.free.append(pipe)
+            if isinstance(done, BaseException):
+                raise done
+            return done
+        raise ChildProcessError(f"{_MOST_DEATHS} processes have died with the window {job.window}")
+
+    async def __aenter__(self) -> Self:
+        #: One for each job: those of the event loop are fewer, and the driver needs them for its own files.
+        self._threads = ThreadPoolExecutor(self.slots)
+        self._workers = [_Worker(self._connect, self._in_flight) for _ in range(self._processes)]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await asyncio.gather(*(asyncio.to_thread(worker.stop) for worker in self._workers))
+        await asyncio.to_thread(self._threads.shutdown)
+
+
+class _Worker:
+    """A process, as the driver sees it."""
+
+    def __init__(self, connect: Callable[[], PaymentsClient], in_flight: int) -> None:
+        # A fork would have the threads and the connections of this process, in any state.
+        context = multiprocessing.get_context("spawn")
+        pipes = [context.Pipe() for _ in range(JOBS_PER_WORKER)]
+        theirs = [one for _, one in pipes]
+        #: Each takes a job at a time.
+        self.free = [one for one, _ in pipes]
+        self._process = context.Process(target=_serve, args=(theirs, connect, in_flight), daemon=True)
+        try:
+            self._process.start()
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise RequestInvalid("connect", f"cannot be sent to a process: {error}") from None
+        for pipe in theirs:
+            pipe.close()
+
+    def stop(self) -> None:
+        """End the process, and wait until it is gone: what it has not reported counts for nothing."""
+        self._process.terminate()
+        self._process.join()
+
+
+def _ask(pipe: Connection, job: Job) -> JobDone | BaseException:
+    pipe.send(job)
+    done: JobDone | BaseException = pipe.recv()
+    return done
+
+
+class DaskExecutor:
+    """Walks windows on the workers of a Dask cluster, for `walk(executor=)` and `reconcile(executor=)`.
+
+    Needs the extra `dask`, on all machines the same versions, and `out` on storage that all of them have under the same
+    path. Each worker process has one event loop and one client for the whole run; a minute without a job, as after the
+    death of the driver, ends them. If a worker dies, Dask has another do what it was at: its files do not count.
+
+    Args:
+        connect: Makes the client of a worker: a function that the workers can import, or one of the main module. It is
+            called on the event loop; the client is closed at the end.
+        address: Of the scheduler, such as `tcp://10.0.0.1:8786`.
+        in_flight: Calls in flight of each worker process, 1 to 1,000.
+
+    Raises:
+        RequestInvalid: *in_flight* is out of range; at the begin of a walk, *address* is none.
+    """
+
+    def __init__(self, connect: Callable[[], PaymentsClient], address: str, *, in_flight: int = 16) -> None:
+        self._connect = connect
+        self._address = address
+        self._in_flight = check_within("in_flight", in_flight, 1, MOST_PER_WORKER)
+        self._run = uuid4().hex
+        self._cluster: Any = None
+        self._threads = 0
+
+    @property
+    def slots(self) -> int:
+        """How many jobs may be under way: one for each thread of the workers, and as many that wait."""
+        return max(1, 2 * self._threads)
+
+    async def run(self, job: Job) -> JobDone:
+        """Have a worker do *job*; if it dies, another.
+
+        Raises:
+            PaymentsError: A call failed.
+            ChildProcessError: Too many workers have died with it, as Dask is configured.
+        """
+        future = self._cluster.submit(_do, job, self._run, self._connect, self._in_flight, pure=False)
+        try:
+            done: JobDone = await future
+        except import_module("distributed").KilledWorker as error:
+            raise ChildProcessError(str(error)) from None
+        finally:
+            future.release()
+        return done
+
+    async def __aenter__(self) -> Self:
+        self._cluster = import_module("distributed").Client(self._address, asynchronous=True)
+        try:
+            await self._cluster
+        except BaseException as error:
+            await self._cluster.close()
+            if isinstance(error, ValueError):
+                raise RequestInvalid("address", str(error)) from None
+            raise
+        self._threads = sum((await self._cluster.nthreads()).values())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            await self._cluster.run(_close, self._run, on_error="ignore")
+        finally:
+            await self._cluster.close()
+
+
+# --- in a worker process ----------------------------------------------------------------------------------------------
+
+
+class _Host:
+    """The client of a worker process: made for the first job, and closed after a while without one."""
+
+    def __init__(self, connect: Callable[[], PaymentsClient], in_flight: int) -> None:
+        self._connect = connect
+        self._in_flight = in_flight
+        self._budget = asyncio.Semaphore(in_flight)
+        self._client: PaymentsClient | None = None
+        self._jobs = 0
+        self._idle: asyncio.TimerHandle | None = None
+        self._loop = _loop()
+
+    def do(self, job: Job) -> JobDone | BaseException:
+        """Do *job* and return what it has come to, or its error; called from any thread of the worker."""
+        future = asyncio.run_coroutine_threadsafe(self._do(job), self._loop)
+        return future.exception() or future.result()
+
+    def close(self) -> None:
+        """Close the client."""
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
+
+    async def _do(self, job: Job) -> JobDone:
+        if self._idle is not None:
+            self._idle.cancel()
+        self._jobs += 1
+        try:
+            self._client = self._client or self._connect()
+            return await do(job, self._client, self._in_flight, self._budget)
+        finally:
+            self._jobs -= 1
+            if not self._jobs:
+                self._idle = self._loop.call_later(IDLE, lambda: self._loop.create_task(self._close()))
+
+    async def _close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """Return the event loop of this process for clients, in a thread of its own."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True, name="paymentsdk").start()
+    return loop
+
+
+def _serve(pipes: list[Connection], connect: Callable[[], PaymentsClient], in_flight: int) -> None:
+    """Do the jobs that come through *pipes*, until the driver is gone."""
+    # Ctrl-C in a terminal reaches all processes; the driver ends this one.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    host = _Host(connect, in_flight)
+    for pipe in pipes:
+        threading.Thread(target=_answer, args=(host, pipe), daemon=True).start()
+    driver = multiprocessing.parent_process()
+    if driver is not None:
+        driver.join()
+
+
+def _answer(host: _Host, pipe: Connection) -> None:
+    with pipe, suppress(EOFError, OSError):
+        while True:
+            pipe.send(host.do(pipe.recv()))
+
+
+#: By the run: a worker of Dask may serve several drivers.
+_hosts: dict[str, _Host] = {}
+
+
+def _do(job: Job, run: str, connect: Callable[[], PaymentsClient], in_flight: int) -> JobDone:
+    done = _hosts.setdefault(run, _Host(connect, in_flight)).do(job)
+    if isinstance(done, BaseException):
+        raise done
+    return done
+
+
+def _close(run: str) -> None:
+    if (host := _hosts.pop(run, None)) is not None:
+        host.close()
