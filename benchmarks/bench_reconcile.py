@@ -41,11 +41,10 @@ from benchmarks.harness import Options, Result, Row
 from benchmarks.virtual_time import LoopClock, VirtualLoop
 from paymentsdk import OPERATIONS, FlowControl, PaymentsClient, Request, Response
 from paymentsdk.reconcile import DaskExecutor, Executor, ProcessExecutor, walk
+from paymentsdk.reconcile._certificate import EPOCH, MILLISECOND
 from paymentsdk.reconcile._executors import JOBS_PER_WORKER
-from paymentsdk.reconcile._job import Job, JobDone, do
-from paymentsdk.reconcile._rows import OrderPage, Rows, write
-from paymentsdk.reconcile._walker import MOST_PENDING
-from paymentsdk.reconcile._windows import EPOCH, MILLISECOND
+from paymentsdk.reconcile._orders import OrderPage, Rows, write
+from paymentsdk.reconcile._walk import MOST_PENDING, Job, JobDone, do
 
 MILLION = 1_000_000
 SELLERS = 20

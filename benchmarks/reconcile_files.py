@@ -18,9 +18,9 @@ from msgspec import Struct
 from pyarrow import parquet
 
 from paymentsdk.reconcile import Book
+from paymentsdk.reconcile._certificate import Window, milliseconds
 from paymentsdk.reconcile._diff import Diff
-from paymentsdk.reconcile._rows import kinds
-from paymentsdk.reconcile._windows import Window, milliseconds
+from paymentsdk.reconcile._orders import kinds
 
 BEGIN = datetime(2026, 10, 1, tzinfo=UTC)
 SPAN = timedelta(days=30)

@@ -10,26 +10,30 @@ Counter({<Outcome.MATCH: 'match'>: 996052, <Outcome.MISSING: 'missing'>: 1003, .
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Callable, Iterable
-from contextlib import closing, nullcontext
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, closing, nullcontext
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from paymentsdk._validate import check_within
 from paymentsdk.errors import RequestInvalid
-from paymentsdk.reconcile._book import Book
+from paymentsdk.journal import Record
+from paymentsdk.journal._states import NO_LIMIT, OPEN
+from paymentsdk.reconcile._book import Book, BookRow, subject_of
+from paymentsdk.reconcile._certificate import MILLISECOND, Rules, Window, milliseconds, moment_of
+from paymentsdk.reconcile._diff import Diff
 from paymentsdk.reconcile._executors import DaskExecutor, ProcessExecutor
-from paymentsdk.reconcile._job import Executor
+from paymentsdk.reconcile._follow_up import FOUND, Absent, Changes, Found, LookUps
 from paymentsdk.reconcile._ledger import Ledger
-from paymentsdk.reconcile._outcome import BookRow, Difference, Outcome
-from paymentsdk.reconcile._reconcile import Reconciliation, drop_left, loaded
-from paymentsdk.reconcile._report import Report
-from paymentsdk.reconcile._rows import check_installed
-from paymentsdk.reconcile._walk import Plan, Progress, Walk, WalkReport
-from paymentsdk.reconcile._walker import MOST_IN_FLIGHT
-from paymentsdk.reconcile._windows import MILLISECOND, Rules, Window, milliseconds
+from paymentsdk.reconcile._orders import check_installed
+from paymentsdk.reconcile._report import Difference, Outcome, Report
+from paymentsdk.reconcile._walk import MOST_IN_FLIGHT, Executor, Progress, Walk, WalkReport, question
 
 if TYPE_CHECKING:
     from paymentsdk.client import PaymentsClient
@@ -51,6 +55,8 @@ __all__ = [
 
 #: In which there may be orders: there are milliseconds before and after each moment of them.
 _YEARS = range(1970, 9999)
+#: Databases of comparisons: what has such a name is deleted by the next run.
+_PREFIX = "paymentsdk-comparison-"
 
 
 async def reconcile(
@@ -99,30 +105,30 @@ async def reconcile(
         ImportError: The extra `reconcile` is not installed.
         PaymentsError: A call failed, as `client.call` says. What was done by then is kept.
     """
-    check_installed()
-    check_within("in_flight", in_flight, 1, MOST_IN_FLIGHT)
-    window, rules = _window(created), _rules(lag, max_window)
+    window, rules = _checked(created, lag, max_window, in_flight)
     if not isinstance(book, Book):
         raise RequestInvalid("book", "must be a Book, such as Book.csv(path)")
-    more = _checked(accounts or ())
-    async with loaded(book, Path(out)) as (diff, columns):
-        names = sorted({*diff.accounts(), *more})
+    directory, more = Path(out), _names(accounts or ())
+    async with _loaded(book, directory) as (diff, columns):
+        names = sorted({*diff.accounts(), *more}) or [""]
         if "" in names and len(names) > 1:
             raise RequestInvalid("book.account", "is needed in every row where there are several accounts")
-        plan = Plan(created=window, accounts=_clients(client, names or [""]), rules=rules, in_flight=in_flight)
-        with closing(Ledger(Path(out), plan.question)) as ledger:
-            drop_left(Path(out), diff)
-            run = Reconciliation(
-                plan=plan,
-                diff=diff,
-                columns=columns,
-                ledger=ledger,
-                journal=client.journal,
-                progress=progress,
-                executor=executor,
-            )
-            async with nullcontext() if executor is None else executor:
-                return await run.run()
+        with closing(Ledger(directory, question(window, names, rules))) as ledger:
+            _drop_left(directory, diff)
+            async with executor or nullcontext():
+                run = _Reconciliation(
+                    created=window,
+                    accounts=_clients(client, names),
+                    rules=rules,
+                    in_flight=in_flight,
+                    ledger=ledger,
+                    progress=progress,
+                    executor=executor,
+                    diff=diff,
+                    columns=columns,
+                    open_records=await client.journal.records(OPEN, limit=NO_LIMIT) if client.journal else [],
+                )
+                return await run.reconcile()
 
 
 async def walk(
@@ -169,16 +175,22 @@ async def walk(
         ImportError: The extra `reconcile` is not installed.
         PaymentsError: A call failed, as `client.call` says. What was done by then is kept.
     """
-    check_installed()
-    check_within("in_flight", in_flight, 1, MOST_IN_FLIGHT)
-    window, rules = _window(created), _rules(lag, max_window)
-    names = [""] if accounts is None else sorted({*_checked(accounts)})
+    window, rules = _checked(created, lag, max_window, in_flight)
+    names = [""] if accounts is None else sorted({*_names(accounts)})
     if not names:
         raise RequestInvalid("accounts", "is empty")
-    plan = Plan(created=window, accounts=_clients(client, names), rules=rules, in_flight=in_flight)
-    with closing(Ledger(Path(out), plan.question)) as ledger:
-        async with nullcontext() if executor is None else executor:
-            report = await Walk(plan, plan.search(), ledger, progress, executor).run()
+    with closing(Ledger(Path(out), question(window, names, rules))) as ledger:
+        async with executor or nullcontext():
+            run = Walk(
+                created=window,
+                accounts=_clients(client, names),
+                rules=rules,
+                in_flight=in_flight,
+                ledger=ledger,
+                progress=progress,
+                executor=executor,
+            )
+            report = await run.walk()
     if report.not_whole:
         first, *others = report.not_whole
         for other in others:
@@ -187,14 +199,104 @@ async def walk(
     return report
 
 
-def _checked(accounts: Iterable[str]) -> list[str]:
-    names = [] if isinstance(accounts, str) else list(accounts)
-    if isinstance(accounts, str) or not all(isinstance(name, str) and name for name in names):
-        raise RequestInvalid("accounts", "must be several strings, each the name of an account")
-    return names
+@dataclass(kw_only=True)
+class _Reconciliation(Walk):
+    """A reconciliation under way: the walk, what has changed since, the comparison, and what was not found."""
+
+    diff: Diff
+    """Has the book."""
+    columns: tuple[str, ...]
+    """The columns of the book."""
+    open_records: list[Record]
+    """Of the journal of the client."""
+
+    async def reconcile(self) -> Report:
+        """Take every step, and write what was found."""
+        directory = self.ledger.parts.parent
+        walked = await self.walk()
+        changes = await self._changes(directory / "changes")
+        # Before the first call of this run nobody knew more than the book.
+        begun = self.search.begun or self.created.end
+        missing = await asyncio.to_thread(
+            self.diff.compare,
+            self.created,
+            walked.parts,
+            changes.files,
+            columns=self.columns,
+            # However coarse the date filter is: the search shows an order once it is older than the lag.
+            settled=begun - self.rules.lag,
+            oldest=begun - self.rules.horizon,
+            doubtful=walked.not_whole,
+            open_writes=map(subject_of, self.open_records),
+        )
+        if missing:
+            look_ups = LookUps(
+                self.search,
+                self.rules,
+                self.ledger,
+                self.in_flight,
+                told=lambda done: self.tell("look-ups", done / missing),
+            )
+            await look_ups.run(self.diff.absent())
+            self.diff.add_looked_up(self._found())
+        self.tell("comparison", 0.0)
+        counts = await asyncio.to_thread(self.diff.finish, directory / "differences.parquet")
+        self.ledger.drop_look_ups()
+        self.tell("comparison", 1.0)
+        return Report(
+            directory=directory,
+            counts=counts,
+            columns=self.columns,
+            created=(moment_of(self.created.begin), moment_of(self.created.end)),
+            rows=walked.rows,
+            calls=self.search.calls,
+            as_of=None if changes.as_of is None else moment_of(changes.as_of),
+            not_whole=(*walked.not_whole, *changes.not_whole),
+            open_records=tuple(self.open_records),
+        )
+
+    async def _changes(self, directory: Path) -> Changes:
+        shutil.rmtree(directory, ignore_errors=True)
+        await asyncio.to_thread(directory.mkdir)
+        changes = Changes(self.search, self.rules, directory, told=lambda share: self.tell("changes", share))
+        since = self.ledger.sums().since
+        if since is not None:
+            # What changed shortly before may have been shown only since.
+            await changes.run(since - self.rules.lag)
+        return changes
+
+    def _found(self) -> Iterator[tuple[Absent, Found]]:
+        for one in self.diff.absent():
+            kept = self.ledger.look_up(*one.key)
+            if kept is not None:
+                yield one, FOUND.decode(kept)
 
 
-def _window(created: tuple[datetime, datetime]) -> Window:
+@asynccontextmanager
+async def _loaded(book: Book, out: Path) -> AsyncIterator[tuple[Diff, tuple[str, ...]]]:
+    """Read *book* into a database of its own, below *out*, and yield it with the columns that the book has."""
+    await asyncio.to_thread(out.mkdir, parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=_PREFIX, dir=out, ignore_cleanup_errors=True) as name:
+        directory = Path(name)
+        with closing(await asyncio.to_thread(Diff, directory)) as diff:
+            yield diff, await book.load(diff.database, directory)
+
+
+def _drop_left(out: Path, diff: Diff) -> None:
+    """Delete what killed runs have left behind; the caller has locked *out*."""
+    for path in out.glob(f"{_PREFIX}*"):
+        if path != diff.directory:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+
+def _checked(
+    created: tuple[datetime, datetime], lag: timedelta, max_window: int, in_flight: int
+) -> tuple[Window, Rules]:
+    check_installed()
+    check_within("in_flight", in_flight, 1, MOST_IN_FLIGHT)
     match created:
         case (datetime(), datetime()) if all(moment.year in _YEARS for moment in created):
             pass
@@ -207,14 +309,18 @@ def _window(created: tuple[datetime, datetime]) -> Window:
     begin, end = (milliseconds(moment + MILLISECOND - moment.resolution) for moment in created)
     if begin >= end:
         raise RequestInvalid("created", "holds no moment: it ends where it begins, or before")
-    return Window(begin, end)
+    if not isinstance(lag, timedelta) or not timedelta(0) <= lag <= timedelta(days=1):
+        raise RequestInvalid("lag", "must be a timedelta, 0 to 1 day")
+    check_within("max_window", max_window, 2, 100_000)
+    return Window(begin, end), Rules(lag=lag // MILLISECOND, max_window=max_window)
+
+
+def _names(accounts: Iterable[str]) -> list[str]:
+    names = [] if isinstance(accounts, str) else list(accounts)
+    if isinstance(accounts, str) or not all(isinstance(name, str) and name for name in names):
+        raise RequestInvalid("accounts", "must be several strings, each the name of an account")
+    return names
 
 
 def _clients(client: PaymentsClient, names: Iterable[str]) -> dict[str, PaymentsClient]:
     return {name: client.account(name) if name else client for name in names}
-
-
-def _rules(lag: timedelta, max_window: int) -> Rules:
-    if not isinstance(lag, timedelta) or not timedelta(0) <= lag <= timedelta(days=1):
-        raise RequestInvalid("lag", "must be a timedelta, 0 to 1 day")
-    return Rules(lag=lag // MILLISECOND, max_window=check_within("max_window", max_window, 2, 100_000))

@@ -5,24 +5,30 @@ from __future__ import annotations
 import asyncio
 import re
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
+from inspect import isawaitable
 from itertools import islice
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias, TypedDict
+
+import msgspec
+from msgspec import Struct
 
 from paymentsdk.errors import RequestInvalid
-from paymentsdk.reconcile._open import rows_of_journal
-from paymentsdk.reconcile._outcome import STATES, BookRow
-from paymentsdk.reconcile._rows import DECIMALS, DIGITS, arrow, duckdb, parquet
+from paymentsdk.journal import Journal, Record, RecordState
+from paymentsdk.journal._states import NO_LIMIT, OPEN
+from paymentsdk.reconcile._orders import DECIMALS, DIGITS, arrow, duckdb, parquet
+from paymentsdk.resources import orders, preferences
+from paymentsdk.resources.orders import RefundStatus
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
-
-    from paymentsdk.journal import Journal
 
 #: Rows that are kept in memory at once.
 _BATCH = 50_000
@@ -30,6 +36,16 @@ _BATCH = 50_000
 _CSV = (
     """read_csv(?, header = true, all_varchar = true, delim = ',', quote = '"', escape = '"', skip = 0, comment = '')"""
 )
+#: What books, orders and merchant orders call their states, and the state that is compared.
+_SYNONYMS = {
+    "created": ("created", "pending", "processing", "action_required", "failed"),
+    "open": ("opened", "payment_required"),
+    "paid": ("processed", "closed", "paid", "approved", "partially_refunded"),
+    "refunded": ("refunded", "reverted"),
+    "expired": ("expired",),
+    "canceled": ("canceled", "cancelled"),
+}
+STATES = {word: state for state, words in _SYNONYMS.items() for word in words}
 _WHOLE_NUMBER = r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?"
 
 
@@ -73,6 +89,29 @@ COLUMNS = {
 }
 
 
+class BookRow(TypedDict, total=False):
+    """An order of a book. `reference` is needed; what is absent or `None` is not compared."""
+
+    account: str | None
+    """Its seller, as `client.account` takes it; absent for a client of one seller."""
+    reference: str | int
+    """Its external reference: by this it is found."""
+    order_id: str | None
+    """The id that `orders.create` has returned: an order that the search does not show is looked up by it."""
+    currency: str | None
+    """The currency of its amounts."""
+    total: Decimal | int | str | None
+    """What it is about."""
+    paid: Decimal | int | str | None
+    """What was paid; 0 if nothing."""
+    refunded: Decimal | int | str | None
+    """What was refunded; 0 if nothing."""
+    status: str | None
+    """Its state: `created`, `processed`, `refunded`, `canceled` or `expired`, or as merchant orders call it."""
+    created: datetime | str | None
+    """When it was made, with a time zone. Without one it belongs to every time."""
+
+
 class _Source(NamedTuple):
     """Where DuckDB finds the rows of a book."""
 
@@ -81,8 +120,8 @@ class _Source(NamedTuple):
     names: Mapping[str, str]
 
 
-#: Rows that Python reads, each with its number.
-_Numbered: TypeAlias = Iterable[tuple[int, Mapping[str, object]]]
+#: Rows that Python reads.
+_Rows: TypeAlias = Iterable[Mapping[str, object]]
 
 
 class Book:
@@ -97,7 +136,7 @@ class Book:
     A book is read when a reconciliation begins.
     """
 
-    def __init__(self, source: _Source | Callable[[], Awaitable[_Numbered]]) -> None:
+    def __init__(self, source: _Source | Callable[[], _Rows | Awaitable[_Rows]]) -> None:
         self._source = source
 
     @classmethod
@@ -113,21 +152,12 @@ class Book:
     @classmethod
     def sqlite(cls, path: str | PathLike[str], query: str, *, names: Mapping[str, str] | None = None) -> Self:
         """Return the book that a *query* finds in a SQLite database. Amounts are text or whole numbers there."""
-        own = _checked(names)
-
-        async def read() -> _Numbered:
-            return _selected(path, query, own)
-
-        return cls(read)
+        return cls(partial(_selected, path, query, _checked(names)))
 
     @classmethod
     def rows(cls, rows: Iterable[BookRow]) -> Self:
         """Return the book that *rows* are. They are read once: an iterator is used up by one reconciliation."""
-
-        async def read() -> _Numbered:
-            return enumerate(rows)
-
-        return cls(read)
+        return cls(lambda: rows)
 
     @classmethod
     def journal(cls, journal: Journal) -> Self:
@@ -136,11 +166,7 @@ class Book:
         It knows what was asked for, refunded and canceled, and not what buyers have paid. Open records are among them:
         orders that may exist.
         """
-
-        async def read() -> _Numbered:
-            return enumerate(await rows_of_journal(journal))
-
-        return cls(read)
+        return cls(partial(_rows_of_journal, journal))
 
     async def load(self, database: DuckDBPyConnection, directory: Path) -> tuple[str, ...]:
         """Make the table `book` in *database*, with files in *directory*, and return the columns that the book has.
@@ -151,8 +177,8 @@ class Book:
         """
         source = self._source
         if not isinstance(source, _Source):
-            path = directory / "book.parquet"
-            await asyncio.to_thread(_write, await source(), path)
+            rows, path = source(), directory / "book.parquet"
+            await asyncio.to_thread(_write, await rows if isawaitable(rows) else rows, path)
             source = _Source("read_parquet(?)", str(path), {})
         return await asyncio.to_thread(_load, database, source)
 
@@ -167,11 +193,11 @@ def _checked(names: Mapping[str, str] | None) -> Mapping[str, str]:
 # --- rows that Python reads -------------------------------------------------------------------------------------------
 
 
-def _write(rows: _Numbered, path: Path) -> None:
+def _write(rows: _Rows, path: Path) -> None:
     """Write *rows* to a file, as text: there may be more than fit into memory."""
     pa = arrow()
     schema = pa.schema([(name, pa.string()) for name in COLUMNS])
-    left = iter(rows)
+    left = enumerate(rows)
     with parquet().ParquetWriter(path, schema) as file:
         while batch := list(islice(left, _BATCH)):
             texts = [_texts(i, row) for i, row in batch]
@@ -203,7 +229,7 @@ def _as_text(path: str, kind: _Type, value: object) -> str:
     raise RequestInvalid(path, kind.rule)
 
 
-def _selected(path: str | PathLike[str], query: str, names: Mapping[str, str]) -> _Numbered:
+def _selected(path: str | PathLike[str], query: str, names: Mapping[str, str]) -> _Rows:
     own = {theirs: ours for ours, theirs in names.items()}
     uri = f"{Path(path).absolute().as_uri()}?mode=ro"
     try:
@@ -212,8 +238,8 @@ def _selected(path: str | PathLike[str], query: str, names: Mapping[str, str]) -
             columns = [own.get(one[0], one[0]) for one in found.description or ()]
             for name in {name for name in columns if columns.count(name) > 1} & COLUMNS.keys():
                 raise RequestInvalid(f"book.{name}", "comes more than once among the columns of the query")
-            for i, row in enumerate(found):
-                yield i, {name: value for name, value in zip(columns, row, strict=True) if name in COLUMNS}
+            for row in found:
+                yield {name: value for name, value in zip(columns, row, strict=True) if name in COLUMNS}
     except sqlite3.Error as error:
         raise RequestInvalid("book", f"cannot be read from {fspath(path)}: {error}") from None
 
@@ -279,3 +305,116 @@ def _column(name: str, own: str, kind: str | None) -> str:
     if name == "reference":  # Without one, an order cannot be found.
         value = f"coalesce({value}, {wrong})"
     return f"{value} AS {name}"
+
+
+# --- what a journal knows ---------------------------------------------------------------------------------------------
+
+
+class _Item(Struct):
+    quantity: Decimal = Decimal(1)
+    unit_price: Decimal = Decimal(0)
+    currency_id: str | None = None
+
+
+class _Refund(Struct):
+    amount: Decimal | None = None
+    status: str | None = None
+
+
+class _Transactions(Struct):
+    refunds: tuple[_Refund, ...] = ()
+
+
+class _Made(Struct):
+    """What a reconciliation reads of the request for an order or a preference, and of the responses."""
+
+    id: str | None = None
+    external_reference: str | None = None
+    total_amount: Decimal | None = None
+    currency: str | None = None
+    created_date: datetime | None = None
+    items: tuple[_Item, ...] | None = None
+    transactions: _Transactions | tuple[_Refund, ...] | None = None
+    """A request for a refund has a list."""
+
+
+_MADE = msgspec.json.Decoder(_Made, strict=False)
+
+
+def subject_of(record: Record) -> tuple[str, str | None, str | None]:
+    """Return the account, and the reference that is being created, or the id of the order that is being changed."""
+    return record.account or "", _read(record.body).external_reference, _order_id(record)
+
+
+async def _rows_of_journal(journal: Journal) -> list[BookRow]:
+    """Return the orders and preferences that a journal knows of.
+
+    Raises:
+        RequestInvalid: Nothing says which reference a record is about: it was created without one.
+    """
+    records = await journal.records((*OPEN, RecordState.DONE), limit=NO_LIMIT)
+    changes: dict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        order_id = _order_id(record)
+        if order_id is not None and record.state is RecordState.DONE:
+            changes[order_id].append(record)
+    made = [record for record in records if record.operation in (orders.CREATE.name, preferences.CREATE.name)]
+    return [_row(record, changes) for record in made]
+
+
+def _row(record: Record, changes: Mapping[str, Sequence[Record]]) -> BookRow:
+    asked, answer = _read(record.body), _answer(record)
+    reference = asked.external_reference or answer.external_reference
+    if reference is None:
+        raise RequestInvalid("book", f"the record {record.name!r} of the journal has no external_reference")
+    row = BookRow(
+        account=record.account,
+        reference=reference,
+        created=answer.created_date or datetime.fromtimestamp(record.begun, UTC),
+        currency=answer.currency,
+        total=asked.total_amount or answer.total_amount,
+    )
+    if record.operation == preferences.CREATE.name:
+        items = asked.items or answer.items or ()
+        row["total"] = sum((one.quantity * one.unit_price for one in items), Decimal(0)) or None
+        row["currency"] = next((one.currency_id for one in items if one.currency_id), None)
+    elif answer.id is not None:
+        row["order_id"] = answer.id
+        row |= _changed(changes.get(answer.id, ()))
+    return row
+
+
+def _changed(records: Sequence[Record]) -> BookRow:
+    """Return what was refunded and canceled since."""
+    refunded = Decimal(0)
+    for record in records:
+        if record.operation == orders.CANCEL.name:
+            return BookRow(status="canceled")
+        answer, asked = _answer(record).transactions, _read(record.body).transactions
+        if isinstance(answer, _Transactions) and answer.refunds and answer.refunds[-1].status == RefundStatus.FAILED:
+            continue
+        if not isinstance(asked, tuple):
+            return BookRow(status="refunded")
+        refunded += sum((one.amount or Decimal(0) for one in asked), Decimal(0))
+    return BookRow(refunded=refunded)
+
+
+def _answer(record: Record) -> _Made:
+    return _read(None if record.response is None else record.response.body)
+
+
+def _read(body: bytes | None) -> _Made:
+    """Return what *body* says; nothing, if it is wiped."""
+    if not body:
+        return _Made()
+    try:
+        return _MADE.decode(body)
+    except msgspec.MsgspecError:
+        return _Made()
+
+
+def _order_id(record: Record) -> str | None:
+    """Return the order that a cancel or a refund is about."""
+    if record.operation not in (orders.CANCEL.name, orders.REFUND.name):
+        return None
+    return record.path.split("/")[-2]

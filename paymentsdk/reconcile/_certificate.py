@@ -1,35 +1,147 @@
-"""The proof that every row of a window was seen, from what its pages say.
+"""Windows of time, and the proof that every row of one was seen, from what its pages say.
+
+Windows are half-open and partition time, so a row is in exactly one, whatever the platform does at the ends of a range:
+the query asks one grain more on both sides, and the rows outside the window are left out here.
 
 Let U be the distinct ids that were seen since a walk began, and T the total of its first page. The rows of a window
 that has settled can only become fewer, so U is a part of the T rows that there were when it began. If U has T ids,
 nothing is missing, whatever the order of the rows, and however they moved or vanished meanwhile. Walks add up: U is
 counted from the first page of each.
+
+Everything rests on the date filter: of a platform that drops the milliseconds of a bound, or reads it in another zone,
+there are rows that no window shows, and every total agrees. So a run begins with rows that were found without the
+filter, and asks for the millisecond of each, widened by one grain, as it asks for every window later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator, Sequence
-from typing import Generic, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from paymentsdk.reconcile._windows import Rules, Window
-
-R = TypeVar("R")
-S = TypeVar("S")
-
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MILLISECOND = timedelta(milliseconds=1)
+#: Below it, a moment is the platform's word for no date at all: the year 1, in any zone.
+NO_DATE = datetime(1, 1, 3, tzinfo=UTC)
+#: How often a window is split because it could not be certified, and not because it has too many rows: a platform
+#: whose totals are always wrong would otherwise be asked about every millisecond.
+MOST_DOUBTS = 5
 #: Milliseconds that a walk may take before the oldest rows of its window age out of the search.
 AGEING = 60_000
+#: How exact a date filter may be, in milliseconds: to a millisecond, a second, a minute, an hour, a day.
+GRAINS = (1, 1_000, 60_000, 3_600_000, 86_400_000)
+#: Rows to prove it on.
+SAMPLES = 3
 
 
-class Sight(Struct, Generic[R], frozen=True, kw_only=True):
+class Rules(Struct, frozen=True, kw_only=True):
+    """What a walk assumes about the platform, and how hard it tries."""
+
+    grain: int = 1
+    """Milliseconds: the date filter is known to be exact to this."""
+
+    lag: int = 900_000
+    """Milliseconds after which no further row appears in a window that has ended."""
+
+    max_window: int = 1_000
+    """Only a total below this is believed."""
+
+    tries: int = 20
+    """Walks over a window before it is given up."""
+
+    horizon: int = 90 * 86_400_000
+    """Milliseconds: the search does not show older rows."""
+
+
+class Window(Struct, frozen=True, order=True):
+    """A window of ``date_created``."""
+
+    begin: int
+    """Its first millisecond."""
+
+    end: int
+    """The first millisecond behind it."""
+
+    doubts: int = 0
+    """How often it was split because it could not be certified."""
+
+    def asked(self, grain: int) -> tuple[int, int]:
+        """Return the range to ask for, of which either end may be included or not."""
+        return self.begin - grain, self.end + grain
+
+    def is_settled(self, rules: Rules, now: int) -> bool:
+        """Whether no further row can appear in the range that is asked for."""
+        return self.end <= settled_until(rules, now)
+
+    def pieces(self, rules: Rules, now: int, total: int) -> list[Window]:
+        """Return the windows to walk in place of this one, which has *total* rows; none if it cannot be split.
+
+        What has settled is parted from what has not. Otherwise, the halves are halved at once as often as the total
+        says: a call for each level of the tree would bring nothing.
+        """
+        settled = settled_until(rules, now)
+        width, count = self.end - self.begin, 2
+        # Not a sliver: a window that ends now has another at every call.
+        if self.begin + width // 2 < settled < self.end:
+            return self._cut([settled])
+        while count * rules.max_window * 3 < total * 4 and width >= 4 * count * rules.grain:
+            count *= 2
+        if width < 2 * rules.grain:
+            return []
+        return self._cut([self.begin + width * i // count for i in range(1, count)])
+
+    def halves(self, rules: Rules) -> list[Window]:
+        """Return two windows to walk in place of one that could not be certified; none if that was tried enough."""
+        width = self.end - self.begin
+        if self.doubts >= MOST_DOUBTS or width < 2 * rules.grain:
+            return []
+        return [Window(w.begin, w.end, self.doubts + 1) for w in self._cut([self.begin + width // 2])]
+
+    def _cut(self, places: list[int]) -> list[Window]:
+        ends = [self.begin, *places, self.end]
+        return [Window(begin, end, self.doubts) for begin, end in pairwise(ends)]
+
+
+def settled_until(rules: Rules, now: int) -> int:
+    """Return where windows have to end in which no further row can appear, all that is asked for included."""
+    return now - rules.lag - rules.grain
+
+
+def remaining(whole: Window, done: Iterable[Window]) -> list[Window]:
+    """Return the windows of *whole* that are not in *done*, which do not overlap."""
+    left, begin = [], whole.begin
+    for window in sorted(done):
+        if begin < window.begin:
+            left.append(Window(begin, window.begin))
+        begin = max(begin, window.end)
+    return [*left, Window(begin, whole.end)] if begin < whole.end else left
+
+
+def milliseconds(moment: datetime) -> int:
+    """Return *moment* in milliseconds since 1970, rounded down."""
+    return (moment - EPOCH) // MILLISECOND
+
+
+def moment_of(number: int) -> datetime:
+    """Return the moment that is *number* milliseconds after 1970."""
+    return EPOCH + number * MILLISECOND
+
+
+# --- the certificate --------------------------------------------------------------------------------------------------
+
+
+class Page(Struct, frozen=True, kw_only=True):
     """One page of a window, as the platform showed it at one moment."""
 
     ids: tuple[str | None, ...]
     """The ids of its rows, as text; ``None`` for a row without one."""
 
-    rows: Sequence[R]
-    """The rows, in the same order."""
+    places: Sequence[int]
+    """Where the rows are kept, in the same order."""
 
     total: int | None
     """How many rows the window has, as this page says."""
@@ -40,50 +152,32 @@ class Sight(Struct, Generic[R], frozen=True, kw_only=True):
     received: int
     """How far it reaches: entries that were no rows count in offsets, too."""
 
-    def with_rows(self, rows: Sequence[S]) -> Sight[S]:
-        """Return the page with *rows* for its own."""
-        return Sight(ids=self.ids, rows=rows, total=self.total, now=self.now, received=self.received)
+    def is_atomic(self, rules: Rules) -> bool:
+        """Whether it is a first page with all rows that there were at its moment."""
+        is_believed = self.total is not None and self.total < rules.max_window
+        return is_believed and len(self.ids) == self.received == self.total == len(set(self.ids) - {None})
 
 
-class Whole(Struct, Generic[R], frozen=True, kw_only=True):
-    """A window whose rows were all seen."""
-
-    rows: Sequence[R]
-    """Its rows, and some from just outside of it."""
+class Verdict(Struct, frozen=True, kw_only=True):
+    """What became of a window: it is whole, but for a `reason` against it, or `pieces` to be walked in its place."""
 
     at: int
-    """The moment that the certificate speaks of, in milliseconds since 1970."""
+    """The moment that it speaks of, in milliseconds since 1970."""
+
+    places: Sequence[int] = ()
+    """Where its rows are that were seen, and some from just outside of it."""
+
+    total: int | None = None
+    """How many rows there should be, as its last first page says."""
+
+    reason: str | None = None
+    """Why it was given up: there may be other rows."""
+
+    pieces: Sequence[Window] = ()
 
 
-class Split(Struct, frozen=True):
-    """A window to be walked in pieces."""
-
-    pieces: list[Window]
-
-
-class Doubtful(Struct, Generic[R], frozen=True, kw_only=True):
-    """A window that could not be certified."""
-
-    rows: Sequence[R]
-    """The rows that were seen. There may be others."""
-
-    seen: int
-    """How many they are."""
-
-    total: int | None
-    """How many there should be, as its last first page says."""
-
-    at: int
-    """When it was walked last, in milliseconds since 1970."""
-
-    reason: str
-    """Why it was given up."""
-
-
-Verdict: TypeAlias = "Whole[R] | Split | Doubtful[R]"
-T = TypeVar("T")
-#: What asks for pages by their offsets, and returns something.
-Steps: TypeAlias = Generator[Sequence[int], Sequence[Sight[R] | None], T]
+#: Fetches the pages at some offsets; ``None`` for an offset that the platform rejects.
+Ask: TypeAlias = Callable[[Sequence[int]], Awaitable[Sequence[Page | None]]]
 
 
 class Count:
@@ -110,37 +204,27 @@ class Count:
             # It may be one of those counted, or another.
             latest.discard(None)
             total = None
-        self._void(total)
-
-    def certified(self) -> int | None:
-        """Return the last walk since whose first page every row has been seen; ``None`` if there is none."""
-        seen = 0
-        for walk in reversed(range(len(self._seen))):
-            seen += len(self._seen[walk])
-            if seen == self._totals[walk]:
-                return walk
-        return None
-
-    def since(self, walk: int) -> set[str | None]:
-        """Return the ids that were seen since *walk* began."""
-        return set().union(*self._seen[walk:])
-
-    def _void(self, total: int | None) -> None:
-        """Have no walk certify that began with fewer rows than *total*: a row has joined, or a total was wrong."""
+        # A walk that began with fewer rows certifies nothing any more: a row has joined, or a total was wrong.
         for walk, first in enumerate(self._totals):
             if total is None or (first is not None and first < total):
                 self._totals[walk] = None
 
+    def certified(self) -> set[str | None] | None:
+        """Return the ids seen since the last walk since whose first page every row was; ``None`` if there is none."""
+        seen = 0
+        for walk in reversed(range(len(self._seen))):
+            seen += len(self._seen[walk])
+            if seen == self._totals[walk]:
+                return set().union(*self._seen[walk:])
+        return None
 
-def examine(window: Window, rules: Rules) -> Steps[R, Verdict[R]]:
-    """Walk *window* until it is certified, is to be split, or is given up.
 
-    Yields the offsets of pages to fetch, and takes these pages, with ``None`` for an offset that the platform rejects.
-    """
-    count, rows = Count(), dict[str | None, R]()
+async def examine(window: Window, rules: Rules, ask: Ask) -> Verdict:
+    """Walk *window* until it is certified, is to be split, or is given up."""
+    count, places = Count(), dict[str | None, int]()
     total, now, reason = None, 0, "the platform rejects the query"
     for _ in range(rules.tries):
-        (first,) = yield [0]
+        (first,) = await ask([0])
         if first is None:
             break
         total, now = first.total, first.now
@@ -151,66 +235,56 @@ def examine(window: Window, rules: Rules) -> Steps[R, Verdict[R]]:
             reason = "it has not settled, and does not fit on a page"
             continue
         reason = "as many rows as the total says were never seen"
-        known = len(rows)
-        walk = yield from _walk(first, count, rows)
-        if walk is not None:
-            found = count.since(walk)
-            return Whole(rows=[row for one, row in rows.items() if one in found], at=now)
+        known = len(places)
+        found = await _walk(first, count, places, ask)
+        if found is not None:
+            return Verdict(places=[place for one, place in places.items() if one in found], at=now)
         # Nothing new: there may be a largest offset, which smaller windows do not reach.
-        if len(rows) == known and (pieces := window.halves(rules)):
-            return Split(pieces)
-    return Doubtful(rows=list(rows.values()), seen=len(rows), total=total, at=now, reason=reason)
+        if len(places) == known and (pieces := window.halves(rules)):
+            return Verdict(pieces=pieces, at=now)
+    return Verdict(places=list(places.values()), total=total, at=now, reason=reason)
 
 
-def _at_once(window: Window, rules: Rules, first: Sight[R]) -> Verdict[R] | None:
+def _at_once(window: Window, rules: Rules, first: Page) -> Verdict | None:
     """Judge *window* by its first page alone; ``None`` if it has to be walked."""
-    total, shown_since = first.total, first.now - rules.horizon
+    total, now = first.total, first.now
+    given_up = Verdict(places=first.places, total=total, at=now)
+    shown_since = now - rules.horizon
     if window.begin < shown_since:
         since = shown_since + AGEING
         if since < window.end:
-            return Split([Window(window.begin, since), Window(since, window.end)])
-        return _given_up(first, "the search shows no rows of that age")
+            return Verdict(pieces=[Window(window.begin, since), Window(since, window.end)], at=now)
+        return replace(given_up, reason="the search shows no rows of that age")
     if total is None:
-        return _given_up(first, "the platform gives no total")
+        return replace(given_up, reason="the platform gives no total")
+    if first.is_atomic(rules):
+        return Verdict(places=first.places, at=now)
     is_small = total < rules.max_window
-    if is_atomic(first, rules):
-        return Whole(rows=first.rows, at=first.now)
-    if is_small and window.is_settled(rules, first.now):
+    if is_small and window.is_settled(rules, now):
         return None
-    if pieces := window.pieces(rules, first.now, total):
-        return Split(pieces)
-    return None if is_small else _given_up(first, "it has too many rows, and cannot be split")
+    if pieces := window.pieces(rules, now, total):
+        return Verdict(pieces=pieces, at=now)
+    return None if is_small else replace(given_up, reason="it has too many rows, and cannot be split")
 
 
-def is_atomic(first: Sight[R], rules: Rules) -> bool:
-    """Whether the page *first* has all rows that there were at its moment."""
-    total = first.total
-    is_believed = total is not None and total < rules.max_window
-    return is_believed and len(first.ids) == first.received == total == len(set(first.ids) - {None})
-
-
-def _given_up(first: Sight[R], reason: str) -> Doubtful[R]:
-    return Doubtful(rows=first.rows, seen=len(first.ids), total=first.total, at=first.now, reason=reason)
-
-
-def _walk(first: Sight[R], count: Count, rows: dict[str | None, R]) -> Steps[R, int | None]:
-    """Walk from the page *first* on; return the walk since which every row was seen.
+async def _walk(first: Page, count: Count, places: dict[str | None, int], ask: Ask) -> set[str | None] | None:
+    """Walk from the page *first* on; return the ids of all rows, if every row was seen.
 
     All other pages are asked for at once. Where one is shorter than the first, that leaves a gap, to be asked for next.
     """
     count.begin(first.total)
     total = first.total or 0
     asked: Sequence[int] = [0]
-    pages: Sequence[Sight[R] | None] = [first]
+    pages: Sequence[Page | None] = [first]
     shown: list[tuple[int, int]] = []
     while True:
         for offset, page in zip(asked, pages, strict=True):
             if page is None:
                 return None
             count.see(page.ids, page.total)
-            rows.update(zip(page.ids, page.rows, strict=True))
-            if (walk := count.certified()) is not None:
-                return walk
+            places.update(zip(page.ids, page.places, strict=True))
+            if (found := count.certified()) is not None:
+                return found
             shown.append((offset, offset + page.received))
             if page.total is None or page.total > total:
                 # No walk that has begun before this page can be certified any more.
@@ -218,7 +292,7 @@ def _walk(first: Sight[R], count: Count, rows: dict[str | None, R]) -> Steps[R, 
         before, asked = asked, [*_gaps(shown, total, first.received or total)]
         if not asked or asked == before:
             return None
-        pages = yield asked
+        pages = await ask(asked)
 
 
 def _gaps(shown: list[tuple[int, int]], total: int, step: int) -> Iterator[int]:
@@ -227,3 +301,62 @@ def _gaps(shown: list[tuple[int, int]], total: int, step: int) -> Iterator[int]:
     for begin, end in (*sorted(shown), (total, total)):
         yield from range(reached, begin, step)
         reached = max(reached, end)
+
+
+# --- the date filter --------------------------------------------------------------------------------------------------
+
+
+class Sample(NamedTuple):
+    """A row that was found without the date filter."""
+
+    id: str
+    at: int
+    """The date that the filter is about, in milliseconds since 1970."""
+
+    is_changed: bool
+    """Whether it was changed since: a filter that goes by another date finds the others as well."""
+
+
+async def prove(
+    samples: Sequence[Sample], find: Callable[[Sequence[Sample], int], Awaitable[Sequence[bool]]]
+) -> int | None:
+    """Return the grain of the date filter, in milliseconds; ``None`` if no sample is found by its date.
+
+    *find* tells which samples come among the rows of their own millisecond, widened by a grain.
+    """
+    proved: int | None = None
+    finest = _finest(samples)
+    sought = _most_telling(samples, finest)
+    for grain in GRAINS[finest:]:
+        found = await find(sought, grain)
+        if any(found):
+            proved = grain
+        # One that is found by no grain has vanished, unless all others have as well.
+        sought = [one for one, is_found in zip(sought, found, strict=True) if not is_found]
+        if not sought:
+            break
+    return proved
+
+
+def _finest(samples: Sequence[Sample]) -> int:
+    """Return which grain is the finest that *samples* can tell from the next.
+
+    Whole seconds say nothing about milliseconds: they are found all the same when the milliseconds of a bound are lost.
+    """
+    for i, (grain, coarser) in enumerate(pairwise(GRAINS)):
+        if any(_tells(sample, grain, coarser) for sample in samples):
+            return i
+    return len(GRAINS) - 1
+
+
+def _tells(sample: Sample, grain: int, coarser: int) -> bool:
+    return 2 * grain <= sample.at % coarser < coarser - 2 * grain
+
+
+def _most_telling(samples: Sequence[Sample], finest: int) -> list[Sample]:
+    """Return those that say the most, from all parts of *samples*."""
+    grain, coarser = GRAINS[finest], GRAINS[min(finest + 1, len(GRAINS) - 1)]
+    ranked = sorted(samples, key=lambda one: (not _tells(one, grain, coarser), not one.is_changed))
+    same = [one for one in ranked if one.is_changed == ranked[0].is_changed and _tells(one, grain, coarser)]
+    ranked = same if len(same) >= SAMPLES else ranked[:SAMPLES]
+    return ranked[:: max(1, len(ranked) // SAMPLES)][:SAMPLES]

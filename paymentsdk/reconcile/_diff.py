@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from msgspec.structs import astuple
 
 from paymentsdk.errors import NotWhole
-from paymentsdk.reconcile._look_up import Absent, Found, Seen
-from paymentsdk.reconcile._open import OpenWrite
-from paymentsdk.reconcile._outcome import STATES, Outcome
-from paymentsdk.reconcile._rows import arrow, duckdb, kinds, whole
-from paymentsdk.reconcile._windows import Window, moment_of
+from paymentsdk.reconcile._book import STATES
+from paymentsdk.reconcile._certificate import Window, moment_of
+from paymentsdk.reconcile._follow_up import Absent, Found, Seen
+from paymentsdk.reconcile._orders import arrow, duckdb, kinds, whole
+from paymentsdk.reconcile._report import Outcome
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -77,7 +77,7 @@ class Diff:
         settled: int,
         oldest: int,
         doubtful: Iterable[NotWhole],
-        open_writes: Iterable[OpenWrite],
+        open_writes: Iterable[tuple[str, str | None, str | None]],
     ) -> int:
         """Compare the *columns* of the book with the rows in *parts*, and return how many orders it has not found."""
         moments = {"begin": created.begin, "end": created.end, "settled": settled, "oldest": oldest}

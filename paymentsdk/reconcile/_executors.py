@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from paymentsdk._validate import check_within
 from paymentsdk.errors import RequestInvalid
-from paymentsdk.reconcile._job import MOST_PER_WORKER, Job, JobDone, do
+from paymentsdk.reconcile._walk import MOST_PER_WORKER, Job, JobDone, do
 
 if TYPE_CHECKING:
     from paymentsdk.client import PaymentsClient

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from paymentsdk.errors import RequestInvalid
-from paymentsdk.reconcile._windows import Window
+from paymentsdk.reconcile._certificate import Window
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS run (question TEXT NOT NULL, grain INTEGER);
@@ -23,6 +23,9 @@ CREATE TABLE IF NOT EXISTS look_ups (
     account TEXT NOT NULL, reference TEXT NOT NULL, order_id TEXT NOT NULL, found BLOB NOT NULL,
     PRIMARY KEY (account, reference, order_id)
 ) WITHOUT ROWID;
+"""
+_SUMS = """
+SELECT COUNT(*), IFNULL(SUM(rows), 0), IFNULL(SUM(undated), 0), IFNULL(SUM("end" - "begin"), 0), MIN(at) FROM windows
 """
 
 
@@ -56,6 +59,9 @@ class Sums(NamedTuple):
     undated: int
     width: int
     """Milliseconds of all windows."""
+
+    since: int | None
+    """When the first window was walked, in milliseconds since 1970; `None` if none was."""
 
 
 class Ledger:
@@ -152,13 +158,7 @@ class Ledger:
 
     def sums(self) -> Sums:
         """Add up what there is."""
-        sums = 'SELECT COUNT(*), IFNULL(SUM(rows), 0), IFNULL(SUM(undated), 0), IFNULL(SUM("end" - "begin"), 0)'
-        return Sums(*self._file.execute(f"{sums} FROM windows").fetchone())
-
-    def since(self) -> int | None:
-        """Return when the first window was walked, in milliseconds since 1970; `None` if none was."""
-        first: int | None = self._file.execute("SELECT MIN(at) FROM windows").fetchone()[0]
-        return first
+        return Sums(*self._file.execute(_SUMS).fetchone())
 
     def look_up(self, account: str, reference: str, order_id: str) -> bytes | None:
         """Return what a look-up has found, if it is done."""

@@ -1,29 +1,54 @@
-"""The walk over all windows of all accounts: who walks them, and what becomes of it."""
+"""The walk over all windows of all accounts: split, certified, written to files, and entered into the ledger."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-from asyncio import to_thread
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, ParamSpec, Protocol, Self, TypeVar
+from uuid import uuid4
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from paymentsdk.errors import NotWhole
-from paymentsdk.reconcile._job import Executor, Job, JobDone
-from paymentsdk.reconcile._ledger import Ledger
-from paymentsdk.reconcile._rows import SEARCH_ORDERS
-from paymentsdk.reconcile._search import Search
-from paymentsdk.reconcile._tasks import work_off
-from paymentsdk.reconcile._walker import Finished, Walker, save
-from paymentsdk.reconcile._windows import Rules, Window, moment_of, remaining
+from paymentsdk.reconcile._certificate import (
+    EPOCH,
+    MILLISECOND,
+    NO_DATE,
+    Page,
+    Rules,
+    Verdict,
+    Window,
+    examine,
+    moment_of,
+    remaining,
+)
+from paymentsdk.reconcile._ledger import Entry, Ledger
+from paymentsdk.reconcile._orders import By, Rows, Search, asked_for, cancel, keepable, not_whole, together, write
 
 if TYPE_CHECKING:
     from paymentsdk.client import PaymentsClient
+
+P = ParamSpec("P")
+T = TypeVar("T")
+R = TypeVar("R")
+Phase = Literal["walk", "changes", "look-ups", "comparison"]
+
+#: Calls in flight, of all accounts together.
+MOST_IN_FLIGHT = 64
+#: Seconds between two commits: what a killed process has to do again. More often, the files would be small.
+COMMIT_EVERY = 0.25
+#: Rows that wait to be written, at most.
+MOST_PENDING = 20_000
+#: Windows that a job walks; of those of more, the rest goes to other workers.
+MOST_PIECES = 8
+#: Calls in flight of a worker process, at most.
+MOST_PER_WORKER = 1_000
 
 
 class Progress(Struct, frozen=True, kw_only=True):
@@ -72,90 +97,74 @@ class WalkReport(Struct, frozen=True, kw_only=True):
     """How exactly the platform's date filter works, as it was proved on live rows."""
 
 
-class Plan(Struct, frozen=True, kw_only=True):
-    """What to walk, and how."""
+class Job(Struct, frozen=True, kw_only=True):
+    """A window of an account to be walked by a worker process."""
+
+    directory: str
+    """Where its files go: the same storage for all workers."""
+    account: str
+    window: Window
+    rules: Rules
+
+
+class JobDone(Struct, frozen=True, kw_only=True):
+    """What a job has come to. Nothing of it counts before the driver has entered it into the ledger."""
+
+    job: Job
+    entries: Sequence[Entry]
+    files: Sequence[tuple[str, bool]]
+    calls: int
+    postponed: Sequence[Window]
+    """What it has left to other workers."""
+
+
+class Executor(Protocol):
+    """Who walks the windows of `walk(executor=)` and `reconcile(executor=)`: `ProcessExecutor` or `DaskExecutor`."""
+
+    @property
+    def slots(self) -> int:
+        """How many jobs may be under way."""
+        ...
+
+    async def run(self, job: Job) -> JobDone:
+        """Have a worker do *job*; if that worker dies, another."""
+        ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+
+
+@dataclass(kw_only=True)
+class Walk:
+    """A run: it asks, writes and commits until every window is done."""
 
     created: Window
     accounts: Mapping[str, PaymentsClient]
     rules: Rules
     in_flight: int
-
-    @property
-    def question(self) -> str:
-        """What a resumed run has to have in common with the run that it goes on with."""
-        begin, end = (moment_of(one).isoformat() for one in (self.created.begin, self.created.end))
-        rules = {"lag": self.rules.lag, "max_window": self.rules.max_window}
-        return json.dumps({"created": [begin, end], "accounts": sorted(self.accounts), **rules})
-
-    def search(self) -> Search:
-        """Return what asks for pages, and counts the calls."""
-        return Search(self.accounts, self.rules.max_window, self.in_flight)
-
-
-@dataclass
-class Walk:
-    """A run: it asks, writes and commits until every window is done."""
-
-    plan: Plan
-    search: Search
     ledger: Ledger
     progress: Callable[[Progress], None] | None
     """Called after each commit."""
     executor: Executor | None
     """Who walks the windows; this event loop without one."""
 
-    async def run(self) -> WalkReport:
+    def __post_init__(self) -> None:
+        self.search = Search(self.accounts, self.rules.max_window, self.in_flight)
+
+    async def walk(self) -> WalkReport:
         """Walk whatever is left."""
         if self.ledger.grain is None:
-            self.ledger.grain = await self._prove()
-        rules = replace(self.plan.rules, grain=self.ledger.grain)
-        todo = {name: remaining(self.plan.created, self.ledger.done(name)) for name in self.plan.accounts}
+            self.ledger.grain = await self.search.prove(self.created)
+        rules = replace(self.rules, grain=self.ledger.grain)
+        todo = {name: remaining(self.created, self.ledger.done(name)) for name in self.accounts}
         if self.executor is None:
-            await Walker(self.search, rules, self.plan.in_flight, self._save, self._report_progress).run(todo)
+            commit, directory = self.ledger.commit, self.ledger.parts
+            await Walker(self.search, rules, self.in_flight, directory, commit, told=self.tell).run(todo)
         else:
             await self._spread(self.executor, rules, todo)
-        return self._report(rules)
-
-    async def _prove(self) -> int:
-        """Prove the date filter.
-
-        Raises:
-            NotWhole: No row is found by its date: no window would prove anything.
-        """
-        proof = await self.search.prove()
-        if proof.grain is None:
-            reason = "the date filter finds no row by the date that it shows"
-            raise not_whole(proof.account, self.plan.created, 0, proof.total, reason)
-        return proof.grain
-
-    def _save(self, pending: Sequence[Finished]) -> None:
-        """Write files first, entries after: a file without an entry is nothing, an entry without its file a lie."""
-        self.ledger.commit(*save(pending, self.ledger.parts))
-
-    async def _spread(self, executor: Executor, rules: Rules, todo: Mapping[str, Sequence[Window]]) -> None:
-        """Have *executor* walk the windows. Workers write files; whose windows are entered is decided here alone."""
-        jobs = [
-            Job(directory=str(self.ledger.parts.absolute()), account=name, window=window, rules=rules)
-            for name, windows in todo.items()
-            for window in windows
-        ]
-
-        async def take(done: JobDone) -> None:
-            self.search.calls += done.calls
-            await to_thread(self.ledger.commit, done.entries, done.files)
-            self._report_progress()
-            jobs.extend(replace(done.job, window=window) for window in done.postponed)
-
-        await work_off(jobs, executor.run, take, lambda: executor.slots)
-
-    def _report_progress(self) -> None:
-        if self.progress is not None:
-            sums = self.ledger.sums()
-            width = (self.plan.created.end - self.plan.created.begin) * len(self.plan.accounts)
-            share = sums.width / width
-            self.progress(Progress(share=share, windows=sums.windows, rows=sums.rows, calls=self.search.calls))
-
-    def _report(self, rules: Rules) -> WalkReport:
         sums = self.ledger.sums()
         doubtful = [
             not_whole(one.account, Window(one.begin, one.end), one.seen, one.total, one.reason or "")
@@ -171,10 +180,228 @@ class Walk:
             grain=timedelta(milliseconds=rules.grain),
         )
 
+    async def _spread(self, executor: Executor, rules: Rules, todo: Mapping[str, Sequence[Window]]) -> None:
+        """Have *executor* walk the windows. Workers write files; whose windows are entered is decided here alone."""
+        directory = str(self.ledger.parts.absolute())
+        jobs = [
+            Job(directory=directory, account=name, window=window, rules=rules)
+            for name, windows in todo.items()
+            for window in windows
+        ]
 
-def not_whole(name: str, window: Window, seen: int, total: int | None, reason: str) -> NotWhole:
-    """Return the error that names *window* of an account."""
-    error = NotWhole((moment_of(window.begin), moment_of(window.end)), seen, total, reason)
-    error.account = name or None
-    error.operation = SEARCH_ORDERS.name
-    return error
+        async def take(done: JobDone) -> None:
+            self.search.calls += done.calls
+            await in_thread(self.ledger.commit, done.entries, done.files)
+            self.tell()
+            jobs.extend(replace(done.job, window=window) for window in done.postponed)
+
+        await _work_off(jobs, executor.run, take, lambda: executor.slots)
+
+    def tell(self, phase: Phase = "walk", share: float | None = None) -> None:
+        """Report the progress; without a *share*, that of the walk."""
+        if self.progress is not None:
+            sums = self.ledger.sums()
+            if share is None:
+                share = sums.width / ((self.created.end - self.created.begin) * len(self.accounts))
+            self.progress(
+                Progress(phase=phase, share=share, windows=sums.windows, rows=sums.rows, calls=self.search.calls)
+            )
+
+
+def question(created: Window, accounts: Iterable[str], rules: Rules) -> str:
+    """Return what a resumed run has to have in common with the run that it goes on with."""
+    moments = [moment_of(one).isoformat() for one in (created.begin, created.end)]
+    limits = {"lag": rules.lag, "max_window": rules.max_window}
+    return json.dumps({"created": moments, "accounts": sorted(accounts), **limits})
+
+
+async def do(job: Job, client: PaymentsClient, in_flight: int, budget: asyncio.Semaphore) -> JobDone:
+    """Walk the window of *job* on this event loop, up to *in_flight* windows at a time; *budget* bounds the calls."""
+    seller = client.account(job.account) if job.account else client
+    search = Search({job.account: seller}, job.rules.max_window, in_flight, budget)
+    entries: list[Entry] = []
+    files: list[tuple[str, bool]] = []
+
+    def keep(done: Sequence[Entry], written: Sequence[tuple[str, bool]]) -> None:
+        entries.extend(done)
+        files.extend(written)
+
+    walker = Walker(search, job.rules, in_flight, Path(job.directory), keep, most_pieces=MOST_PIECES)
+    await walker.run({job.account: [job.window]})
+    return JobDone(job=job, entries=entries, files=files, calls=search.calls, postponed=walker.postponed)
+
+
+# --- the windows of some accounts, on one event loop ------------------------------------------------------------------
+
+
+@dataclass
+class Walker:
+    """Walks windows, and writes their rows in batches."""
+
+    search: Search
+    rules: Rules
+    in_flight: int
+    """Windows of an account that are walked at a time."""
+    directory: Path
+    """Where files go."""
+    commit: Callable[[Sequence[Entry], Sequence[tuple[str, bool]]], None]
+    """Enters windows, and the files with their rows; called in a thread."""
+    told: Callable[[], None] = lambda: None
+    """Called after each batch."""
+    most_pieces: int | None = None
+    """A window that is split into more pieces is left to whoever shares out work."""
+    postponed: list[Window] = field(default_factory=list)
+    """What was left."""
+
+    _pending: list[tuple[Entry, Rows]] = field(default_factory=list)
+    """Windows that are done and not yet committed, with their rows."""
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _committed_at: float = 0.0
+
+    async def run(self, todo: Mapping[str, list[Window]]) -> None:
+        """Walk the windows of each account."""
+        at_once = asyncio.Semaphore(max(1, MOST_IN_FLIGHT // self.in_flight))
+        try:
+            await together(self._account(name, windows, at_once) for name, windows in todo.items())
+        finally:
+            # Also if a call has failed: what is done need not be done again.
+            await self._commit()
+
+    async def _account(self, name: str, windows: list[Window], at_once: asyncio.Semaphore) -> None:
+        """Walk the windows of one account, some at a time, the latest first: they split into the most pieces."""
+
+        async def walk(window: Window) -> tuple[Window, Verdict, Rows]:
+            return window, *await examined(self.search, self.rules, name, window)
+
+        async def take(walked: tuple[Window, Verdict, Rows]) -> None:
+            window, verdict, rows = walked
+            if not verdict.pieces:
+                await self._finish(window, verdict, rows)
+            elif self.most_pieces is None or len(verdict.pieces) <= self.most_pieces:
+                windows.extend(verdict.pieces)
+            else:
+                self.postponed += _merged(verdict.pieces, self.most_pieces)
+
+        async with at_once:
+            await _work_off(windows, walk, take, lambda: self.in_flight)
+
+    async def _finish(self, window: Window, verdict: Verdict, seen: Rows) -> None:
+        """Keep the rows of *window*, and commit if that is due."""
+        rows, undated = _cut(seen, verdict.places, window)
+        # The certificate of a young window speaks of one moment; rows may have become visible since.
+        kept = verdict.reason is None and window.is_settled(self.rules, verdict.at)
+        # Rows of several tries were read before the last one began.
+        at = min(map(seen.read_at.__getitem__, verdict.places), default=verdict.at)
+        about = (len(rows), undated, len(verdict.places), verdict.total, verdict.reason)
+        self._pending.append((Entry(rows.account, window.begin, window.end, kept, at, *about), rows))
+        is_full = sum(len(one) for _, one in self._pending) >= MOST_PENDING
+        is_due = asyncio.get_running_loop().time() - self._committed_at >= COMMIT_EVERY
+        if is_full or (is_due and not self._turn.locked()):
+            await self._commit()
+
+    async def _commit(self) -> None:
+        """Save what is pending."""
+        async with self._turn:
+            pending, self._pending = self._pending, []
+            if pending:
+                await in_thread(self._save, pending)
+                self._committed_at = asyncio.get_running_loop().time()
+                self.told()
+
+    def _save(self, pending: Sequence[tuple[Entry, Rows]]) -> None:
+        """Write files first, entries after: a file without an entry is nothing, an entry without its file a lie."""
+        try:
+            files = self._write(pending)
+        except ValueError:
+            # A window whose rows have an amount that cannot be kept is not whole.
+            pending = [_keepable(entry, rows) for entry, rows in pending]
+            files = self._write(pending)
+        self.commit([entry for entry, _ in pending], files)
+
+    def _write(self, pending: Sequence[tuple[Entry, Rows]]) -> list[tuple[str, bool]]:
+        files = []
+        for kept in (True, False):
+            parts = [rows for entry, rows in pending if rows and entry.kept == kept]
+            if parts:
+                # A name that no other worker gives: a job may be done by two, if one is taken for dead.
+                file = f"{uuid4().hex}.parquet"
+                write(parts, self.directory / file)
+                files.append((file, kept))
+        return files
+
+
+async def examined(
+    search: Search, rules: Rules, name: str, window: Window, by: By = "date_created"
+) -> tuple[Verdict, Rows]:
+    """Walk *window* of an account; return what became of it, and the rows that its places speak of."""
+    rows, asked = Rows(name), asked_for(*window.asked(rules.grain), by)
+
+    async def ask(offsets: Sequence[int]) -> list[Page | None]:
+        if len(offsets) == 1:
+            return [await search.page(rows, offsets[0], **asked)]
+        return await together(search.page(rows, offset, **asked) for offset in offsets)
+
+    return await examine(window, rules, ask), rows
+
+
+def _cut(rows: Rows, places: Sequence[int], window: Window) -> tuple[Rows, int]:
+    """Return those of *rows* at *places* that belong to *window*, and how many of them have no date."""
+    begin, end = window.begin * MILLISECOND, window.end * MILLISECOND
+    inside = [i for i in places if (date := rows.created[i]) is not None and begin <= date < end]
+    undated = []
+    if len(inside) < len(places):
+        undated = [i for i in places if (date := rows.created[i]) is None or date < NO_DATE - EPOCH]
+    if len(inside) < len(rows):
+        rows = rows.take([*inside, *undated])
+    return rows, len(undated)
+
+
+def _keepable(entry: Entry, rows: Rows) -> tuple[Entry, Rows]:
+    rows, reason = keepable(rows)
+    return (entry if reason is None else entry._replace(kept=False, reason=entry.reason or reason)), rows
+
+
+def _merged(pieces: Sequence[Window], most: int) -> Iterable[Window]:
+    """Return fewer windows, each of up to *most* neighbours among *pieces*."""
+    for i in range(0, len(pieces), most):
+        some = pieces[i : i + most]
+        yield Window(some[0].begin, some[-1].end, some[0].doubts)
+
+
+# --- tasks ------------------------------------------------------------------------------------------------------------
+
+
+async def _work_off(
+    todo: list[T],
+    do: Callable[[T], Coroutine[None, None, R]],
+    take: Callable[[R], Coroutine[None, None, None]],
+    at_once: Callable[[], int],
+) -> None:
+    """Do what is *todo*, the last first and so many at a time; *take* each result. The first error ends the rest.
+
+    What *take* adds to *todo* is done, too.
+    """
+    running: set[asyncio.Task[R]] = set()
+    done: set[asyncio.Task[R]] = set()
+    try:
+        while todo or running:
+            while todo and len(running) < at_once():
+                running.add(asyncio.create_task(do(todo.pop())))
+            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                await take(task.result())
+    finally:
+        await cancel(running | done)
+
+
+async def in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """Call *function* in a thread; a cancellation waits for it: nothing ends a thread.
+
+    The ledger is not to be closed under it.
+    """
+    working = asyncio.ensure_future(asyncio.to_thread(function, *arguments, **named))
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        await asyncio.wait([working])
+        raise

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from msgspec import structs
 
-from paymentsdk.reconcile._certificate import Doubtful, Sight, Split, Whole, examine
-from paymentsdk.reconcile._proof import Question, Sample, prove
-from paymentsdk.reconcile._windows import Rules, Window, remaining
+from paymentsdk.reconcile._certificate import Page, Rules, Sample, Verdict, Window, examine, prove, remaining
 from tests.reconcile.platform import CAP, CAPS, DAY, DRIFTS, ENDS, NOW, ORDERS, Platform, Row
 
+T = TypeVar("T")
 RULES = Rules(max_window=CAP)
 #: A week, most of which has settled.
 CREATED = Window(NOW - 7 * DAY, NOW)
@@ -28,13 +28,33 @@ def keeps(window: Window, moment: int | None) -> bool:
 class Walked:
     """What a walk has, and what a resumed one goes on with."""
 
-    whole: dict[Window, Whole[Row]] = field(default_factory=dict)
-    doubtful: dict[Window, Doubtful[Row]] = field(default_factory=dict)
+    whole: dict[Window, Verdict] = field(default_factory=dict)
+    doubtful: dict[Window, Verdict] = field(default_factory=dict)
     grain: int | None = 1
+    rows: list[Row] = field(default_factory=list)
+    """All that were shown."""
 
     def ids(self, keeps: Callable[[Window, int | None], bool] = keeps) -> list[int]:
         """The rows of all windows."""
-        return [row.id for window, found in self.whole.items() for row in found.rows if keeps(window, row.created)]
+        return [
+            self.rows[place].id
+            for window, found in self.whole.items()
+            for place in found.places
+            if keeps(window, self.rows[place].created)
+        ]
+
+
+class KilledError(Exception):
+    """The walk was killed."""
+
+
+def at_once(work: Coroutine[None, None, T]) -> T:
+    """What *work* returns, which waits for nothing."""
+    try:
+        work.send(None)
+    except StopIteration as stop:
+        return stop.value
+    raise AssertionError("it waits")
 
 
 def walk(
@@ -60,57 +80,55 @@ def walk(
     while stack:
         window = stack.pop()
         begin, end = asked(window, rules.grain)
-        steps = examine(window, rules)
+
+        async def ask(offsets: Sequence[int], begin: int = begin, end: int = end) -> list[Page | None]:
+            if platform.calls >= most_calls:
+                raise KilledError
+            return [fetch(platform, begin, end, offset, walked.rows) for offset in offsets]
+
         try:
-            offsets = next(steps)
-            while True:
-                if platform.calls >= most_calls:
-                    return walked
-                offsets = steps.send([fetch(platform, begin, end, offset) for offset in offsets])
-        except StopIteration as stop:
-            match stop.value:
-                case Split(pieces):
-                    stack.extend(pieces)
-                case Whole() as found:
-                    walked.whole[window] = found
-                case Doubtful() as found if accepts:
-                    walked.whole[window] = Whole(rows=found.rows, at=found.at)
-                case Doubtful() as found:
-                    walked.doubtful[window] = found
+            found = at_once(examine(window, rules, ask))
+        except KilledError:
+            return walked
+        if found.pieces:
+            stack.extend(found.pieces)
+        elif found.reason is None or accepts:
+            walked.whole[window] = found
+        else:
+            walked.doubtful[window] = found
     return walked
 
 
-def fetch(platform: Platform, begin: int, end: int, offset: int) -> Sight[Row] | None:
-    """One page."""
+def fetch(platform: Platform, begin: int, end: int, offset: int, kept: list[Row]) -> Page | None:
+    """One page, whose rows are added to those that were *kept*."""
     shown = platform.show(begin, end, offset, None)
     if shown is None:
         return None
     rows, total = shown
-    ids = tuple(str(row.id) for row in rows)
-    return Sight(ids=ids, rows=rows, total=total, now=platform.now, received=len(rows))
+    kept += rows
+    ids, places = tuple(str(row.id) for row in rows), range(len(kept) - len(rows), len(kept))
+    return Page(ids=ids, places=places, total=total, now=platform.now, received=len(rows))
 
 
 def prove_on(platform: Platform) -> int | None:
     """Prove the date filter on rows of *platform*."""
+
+    async def find(sought: Sequence[Sample], grain: int) -> list[bool]:
+        return [finds(platform, sample, grain) for sample in sought]
+
     rows, _ = platform.show(None, None, 0, None) or ([], 0)
-    steps = prove([Sample(str(row.id), row.created, row.updated != row.created) for row in rows if row.created])
-    if not rows:
-        return DAY
-    try:
-        questions = next(steps)
-        while True:
-            questions = steps.send([finds(platform, question) for question in questions])
-    except StopIteration as stop:
-        return stop.value
+    samples = [Sample(str(row.id), row.created, row.updated != row.created) for row in rows if row.created]
+    return at_once(prove(samples, find)) if rows else DAY
 
 
-def finds(platform: Platform, question: Question) -> bool:
-    """Whether a row comes among those of a range."""
+def finds(platform: Platform, sample: Sample, grain: int) -> bool:
+    """Whether a row comes among those of its own millisecond, widened."""
+    begin, end = Window(sample.at, sample.at + 1).asked(grain)
     offset = 0
-    while (sight := fetch(platform, question.begin, question.end, offset)) and sight.received:
-        if question.id in sight.ids:
+    while (page := fetch(platform, begin, end, offset, [])) and page.received:
+        if sample.id in page.ids:
             return True
-        offset += sight.received
+        offset += page.received
     return False
 
 

@@ -17,8 +17,10 @@ from uuid import uuid4
 import pyarrow.parquet
 
 from paymentsdk import PaymentsClient, Request, Response, RetryPolicy
-from paymentsdk.reconcile import WalkReport, _walk, _walker, walk
-from paymentsdk.reconcile._windows import milliseconds, moment_of
+from paymentsdk.reconcile import WalkReport, _walk, walk
+from paymentsdk.reconcile._certificate import milliseconds, moment_of
+from paymentsdk.reconcile._ledger import Entry
+from paymentsdk.reconcile._orders import Rows
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.reconcile.model import CREATED
 from tests.reconcile.platform import CAP, NOW, Platform, Row
@@ -111,12 +113,12 @@ def written(report: WalkReport | Path) -> list[tuple[str, int]]:
     return sorted(rows)
 
 
-def entered_first(self: _walk.Walk, pending: Sequence[_walker.Finished]) -> None:
+def entered_first(self: _walk.Walker, pending: Sequence[tuple[Entry, Rows]]) -> None:
     """What must not be: an entry in the ledger before the rows are in their file."""
     name = f"{uuid4().hex}.parquet"
-    self.ledger.commit([one.entry for one in pending], [(name, True)])
-    _walker.write([], self.ledger.parts / "999999.unfinished")
-    _walker.write([one.rows for one in pending], self.ledger.parts / name)
+    self.commit([entry for entry, _ in pending], [(name, True)])
+    _walk.write([], self.directory / "999999.unfinished")
+    _walk.write([rows for _, rows in pending], self.directory / name)
 
 
 def client_of_sellers(handlers: Mapping[str, Callable[[Request], object]]) -> PaymentsClient:
@@ -153,12 +155,12 @@ async def walk_and_die(out: str, seed: int, calls: int, where: str) -> None:
 
         return answer
 
-    write = _walker.write
+    write = _walk.write
     if where in ("written", "early"):
-        _walker.write = lambda *arguments: (write(*arguments), tick())
+        _walk.write = lambda *arguments: (write(*arguments), tick())
     if where == "early":
-        _walk.Walk._save = entered_first
-    _walker.COMMIT_EVERY = 0.0
+        _walk.Walker._save = entered_first
+    _walk.COMMIT_EVERY = 0.0
     client = client_of_sellers({name: dying(served) for name, served in sellers.items()})
     await walk(client, created=WEEK, out=out, accounts=[*sellers], max_window=CAP, lag=timedelta(minutes=5))
 

@@ -26,8 +26,8 @@ from paymentsdk.reconcile import (
     reconcile,
     walk,
 )
-from paymentsdk.reconcile._job import Job
-from paymentsdk.reconcile._windows import Rules, Window
+from paymentsdk.reconcile._certificate import Rules, Window
+from paymentsdk.reconcile._walk import Job
 from paymentsdk.testing import MemoryTransport
 from tests.reconcile.planted import BEGIN, CREATED, END
 from tests.reconcile.served import written

@@ -15,7 +15,7 @@ import pytest
 
 from paymentsdk import NoAnswer, OutcomeUnknown, PaymentsClient, RequestInvalid, RetryPolicy
 from paymentsdk.journal import SQLiteJournal
-from paymentsdk.reconcile import Book, Outcome, Progress, Report, _changes, _diff, _ledger, reconcile
+from paymentsdk.reconcile import Book, Outcome, Progress, Report, _diff, _follow_up, _ledger, reconcile
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.reconcile.planted import BEGIN, CREATED, World
@@ -124,15 +124,14 @@ def replace_in_sql(monkeypatch: pytest.MonkeyPatch, *pairs: tuple[str, str]) -> 
 
 async def test_without_the_second_phase_late_refunds_are_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Control: rows are as they were read; those that were refunded since would be reported, or be silently wrong."""
-    monkeypatch.setattr(_changes.ChangesWalk, "run", nothing_changed)
+    monkeypatch.setattr(_follow_up.Changes, "run", nothing_changed)
     world = World(1_200, grain=3)
 
     assert world.expected != found(await reconciled(world, tmp_path))
 
 
-async def nothing_changed(self: _changes.ChangesWalk, since: int) -> _changes.Changes:
-    """What a walk that looks for no changes returns."""
-    return _changes.Changes([], None, [])
+async def nothing_changed(self: _follow_up.Changes, since: int) -> None:
+    """A walk that looks for no changes."""
 
 
 # --- where it cannot be sure ------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from paymentsdk import BadRequest, NoAnswer, NotWhole, Request, RequestInvalid, Response
-from paymentsdk.reconcile import Progress, WalkReport, _ledger, _walk, _walker, walk
+from paymentsdk.reconcile import Progress, WalkReport, _ledger, _walk, walk
 from tests.reconcile.model import CREATED, snapshot, survivors
 from tests.reconcile.platform import CAP, NOW, Platform
 from tests.reconcile.served import WEEK, Served, client_of, client_of_sellers, quiet, written
@@ -82,7 +82,7 @@ async def test_calls_in_flight_are_bounded(tmp_path: Path) -> None:
 
 async def test_progress_is_told_after_each_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it says grows, and ends at everything."""
-    monkeypatch.setattr(_walker, "COMMIT_EVERY", 0.0)
+    monkeypatch.setattr(_walk, "COMMIT_EVERY", 0.0)
     steps: list[Progress] = []
 
     report = await walked(Served(quiet(1)), tmp_path, progress=steps.append)
@@ -351,7 +351,7 @@ async def test_a_file_without_an_entry_that_is_counted_has_rows_twice(
 ) -> None:
     """Control: where files that no entry speaks of are left in place, their rows are there twice."""
     platform = quiet(1)
-    monkeypatch.setattr(_walker, "COMMIT_EVERY", 0.0)
+    monkeypatch.setattr(_walk, "COMMIT_EVERY", 0.0)
     monkeypatch.setattr(_ledger.Ledger, "_drop_orphans", lambda self: None)
 
     commit = _ledger.Ledger.commit

@@ -1,0 +1,264 @@
+"""What is read after the walk: rows that have changed since, and orders of the book that it has not found."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from paymentsdk.errors import BadRequest, NotFound, NotWhole, RequestInvalid
+from paymentsdk.reconcile._certificate import EPOCH, Rules, Window, moment_of
+from paymentsdk.reconcile._ledger import Ledger
+from paymentsdk.reconcile._orders import Rows, Search, keepable, not_whole, together, write
+from paymentsdk.reconcile._walk import COMMIT_EVERY, MOST_IN_FLIGHT, MOST_PENDING, examined
+from paymentsdk.resources.orders import GET, Order, RefundStatus
+
+#: Ranges without an end that are asked for until one comes as one page.
+MOST_ROUNDS = 20
+#: No row is too old for its changes to be shown, as long as it is shown at all.
+_EVER = 10**15
+#: How often a reference is asked for whose orders do not come on one page.
+_TRIES = 5
+
+
+@dataclass
+class Changes:
+    """What has changed since the walk: a second walk over `last_updated`, so that all rows speak of one time.
+
+    A row that changes leaves its range of `last_updated` and enters a later one. So ranges are walked from the earliest
+    to the latest, each after it has ended: a row that changes meanwhile is met again. The last range has no end, and
+    has to come as one page, which is one moment: whatever changed before is in it, or in a range before it.
+    """
+
+    search: Search
+    rules: Rules
+    directory: Path
+    """Where files go."""
+    told: Callable[[float], None]
+    """Called with the part that is done, 0 to 1."""
+
+    files: list[Path] = field(default_factory=list)
+    not_whole: list[NotWhole] = field(default_factory=list)
+    as_of: int | None = None
+    """Until when, in milliseconds since 1970; `None` if no such moment is known."""
+    _rows: list[Rows] = field(default_factory=list)
+
+    async def run(self, since: int) -> None:
+        """Write the rows that have changed from *since* on, in milliseconds since 1970."""
+        try:
+            grain = await self.search.prove(Window(since, since + 1), "last_updated")
+        except NotWhole:
+            return
+        self.rules = replace(self.rules, grain=grain, horizon=_EVER)
+        turn, done, names = asyncio.Semaphore(MOST_IN_FLIGHT), count(1), list(self.search.accounts)
+
+        async def one(name: str) -> int | None:
+            async with turn:
+                moment = await self._account(name, since)
+            self.told(next(done) / len(names))
+            return moment
+
+        moments = await together(one(name) for name in names)
+        await self._flush()
+        known = [one for one in moments if one is not None]
+        if len(known) == len(moments) and not self.not_whole:
+            self.as_of = min(known)
+
+    async def _account(self, name: str, begin: int) -> int | None:
+        """Return the moment of the last page, if it has come as one."""
+        for _ in range(MOST_ROUNDS):
+            rows = Rows(name)
+            page = await self.search.page(rows, last_updated_from=moment_of(begin - self.rules.grain))
+            if page is None:
+                return None
+            if page.is_atomic(self.rules):
+                await self._keep(Window(begin, page.now), rows)
+                return page.now
+            if begin < page.now and not await self._ranges(name, Window(begin, page.now)):
+                return None
+            begin = max(begin, page.now)
+        return None
+
+    async def _ranges(self, name: str, whole: Window) -> bool:
+        """Walk ranges that have ended, the earliest first; tell whether all of them were whole."""
+        stack = [whole]
+        while stack:
+            window = stack.pop()
+            verdict, rows = await examined(self.search, self.rules, name, window, by="last_updated")
+            if verdict.pieces:
+                stack += reversed(verdict.pieces)
+                continue
+            await self._keep(window, rows.take(verdict.places))
+            if verdict.reason is not None:
+                reason = f"what has changed in this time: {verdict.reason}"
+                self.not_whole.append(not_whole(name, window, len(verdict.places), verdict.total, reason))
+                return False
+        return True
+
+    async def _keep(self, window: Window, rows: Rows) -> None:
+        rows, reason = keepable(rows)
+        if reason is not None:
+            self.not_whole.append(not_whole(rows.account, window, len(rows), len(rows), reason))
+        self._rows.append(rows)
+        if sum(map(len, self._rows)) >= MOST_PENDING:
+            await self._flush()
+
+    async def _flush(self) -> None:
+        rows, self._rows = self._rows, []
+        if any(rows):
+            path = self.directory / f"{len(self.files):06}.parquet"
+            self.files.append(path)
+            await asyncio.to_thread(write, rows, path)
+
+
+# --- orders that were not found ---------------------------------------------------------------------------------------
+
+
+class Absent(NamedTuple):
+    """An order of the book that the walk has not found."""
+
+    n: int
+    account: str
+    reference: str
+    order_id: str
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What its look-up is kept under."""
+        return self.account, self.reference, self.order_id
+
+
+class Seen(Struct, frozen=True, kw_only=True):
+    """An order that a look-up has shown, in columns of a walk."""
+
+    id: str
+    currency: str | None = None
+    total: Decimal | None = None
+    paid: Decimal = Decimal(0)
+    refunded: Decimal = Decimal(0)
+    # The name in the ledgers of runs that began under 0.2.0.
+    status: str | None = msgspec.field(default=None, name="state")
+    created: datetime | None = None
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    """What the look-ups of an order of the book have come to."""
+
+    at: int
+    """When, in milliseconds since 1970."""
+    is_doubtful: bool
+    """Whether the search may have more orders of the reference than it showed, or an amount could not be read."""
+    orders: tuple[Seen, ...] = ()
+    """The merchant orders of the reference."""
+    by_id: Seen | None = None
+    """The order of the id; `None` if there is none, or no id."""
+
+
+FOUND = msgspec.msgpack.Decoder(Found)
+_ENCODE = msgspec.msgpack.Encoder().encode
+
+
+@dataclass
+class LookUps:
+    """Looks orders up, by reference and by the id that the book has, and keeps what was found in the ledger."""
+
+    search: Search
+    rules: Rules
+    ledger: Ledger
+    in_flight: int
+    """Orders of an account that are looked up at a time."""
+    told: Callable[[int], None]
+    """Called with the number of orders that are done, each time some are kept."""
+
+    _found: list[tuple[str, str, str, bytes]] = field(default_factory=list)
+    _kept_at: float = 0.0
+    _done: int = 0
+
+    async def run(self, absent: Iterator[Absent]) -> None:
+        """Look up what is *absent*, except for what an earlier run has."""
+        workers = min(MOST_IN_FLIGHT, self.in_flight * len(self.search.accounts))
+        try:
+            await together(self._work(absent) for _ in range(workers))
+        finally:
+            self._keep()
+
+    async def _work(self, absent: Iterator[Absent]) -> None:
+        for one in absent:
+            if self.ledger.look_up(*one.key) is None:
+                found = await self._find(one)
+                self._found.append((*one.key, _ENCODE(found)))
+            self._done += 1
+            if asyncio.get_running_loop().time() - self._kept_at >= COMMIT_EVERY:
+                self._keep()
+
+    def _keep(self) -> None:
+        # A few rows in one transaction: a thread would cost more than it saves.
+        found, self._found = self._found, []
+        self.ledger.add_look_ups(found)
+        self._kept_at = asyncio.get_running_loop().time()
+        self.told(self._done)
+
+    async def _find(self, one: Absent) -> Found:
+        for _ in range(_TRIES):
+            rows = Rows(one.account)
+            page = await self.search.page(rows, external_reference=one.reference)
+            if page is not None and page.is_atomic(self.rules):
+                break
+        at = self.search.begun or 0 if page is None else page.now
+        if page is None or not page.is_atomic(self.rules) or keepable(rows)[1] is not None:
+            return Found(at=at, is_doubtful=True)
+        # The search may find more than it was asked for.
+        orders = tuple(_seen(rows, i) for i in page.places if rows.reference[i] == one.reference)
+        if not one.order_id or any(seen.paid for seen in orders):
+            return Found(at=at, is_doubtful=False, orders=orders)
+        order, is_readable = await self._get(one)
+        return Found(at=at, is_doubtful=not is_readable, orders=orders, by_id=order)
+
+    async def _get(self, one: Absent) -> tuple[Seen | None, bool]:
+        """Return the order of an id, and whether its amounts could be read."""
+        try:
+            result = await self.search.accounts[one.account].call(GET, order_id=one.order_id)
+        except (NotFound, BadRequest, RequestInvalid):
+            # An id that cannot be one is that of no order, too.
+            return None, True
+        if any(anomaly.dropped and "amount" in anomaly.path for anomaly in result.anomalies):
+            return None, False
+        # The id of another order says nothing about this one.
+        return (_of_order(result.value) if result.value.external_reference in (None, one.reference) else None), True
+
+
+def _seen(rows: Rows, i: int) -> Seen:
+    created = rows.created[i]
+    return Seen(
+        id=rows.id[i],
+        currency=rows.currency[i],
+        total=rows.total[i],
+        paid=rows.paid[i] or Decimal(0),
+        refunded=rows.refunded[i] or Decimal(0),
+        status=rows.order_status[i] or rows.status[i],
+        created=None if created is None else EPOCH + created,
+    )
+
+
+def _of_order(order: Order) -> Seen:
+    payment = order.payment
+    amounts = [one.amount or Decimal(0) for one in order.refunds if one.status in (None, RefundStatus.PROCESSED)]
+    refunded = payment.refunded_amount if payment is not None else None
+    return Seen(
+        id=order.id,
+        currency=order.currency,
+        total=order.total_amount,
+        paid=(payment.paid_amount if payment is not None else None) or Decimal(0),
+        refunded=sum(amounts, Decimal(0)) if refunded is None else refunded,
+        status=order.status,
+        created=order.created_date,
+    )

@@ -1,0 +1,400 @@
+"""The merchant orders of the platform: searched, kept column by column, and written to Parquet files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from decimal import Context, Decimal, Inexact, InvalidOperation
+from functools import cache, partial
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import chain, product
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import astuple, replace
+
+from paymentsdk._codec.anomaly import MOST_REPORTS
+from paymentsdk._headers import http_date
+from paymentsdk.errors import BadRequest, NotWhole, install_extra
+from paymentsdk.reconcile._certificate import (
+    EPOCH,
+    GRAINS,
+    MILLISECOND,
+    NO_DATE,
+    Page,
+    Sample,
+    Window,
+    milliseconds,
+    moment_of,
+    prove,
+)
+from paymentsdk.resources.common import Id, Moment, ResponseStruct
+from paymentsdk.resources.merchant_orders import SEARCH
+from paymentsdk.transports.base import header
+
+if TYPE_CHECKING:
+    from paymentsdk._codec.anomaly import Anomaly
+    from paymentsdk.client import PaymentsClient
+
+T = TypeVar("T")
+#: The date that a range is about.
+By: TypeAlias = Literal["date_created", "last_updated"]
+#: Digits of an amount, and how many of them are decimals: more than any currency has.
+DIGITS, DECIMALS = 38, 18
+#: Columns with few values.
+_REPEATED = ["account", "currency", "status", "order_status", "read_at"]
+#: Columns with amounts; what the platform calls them ends in `_amount`.
+AMOUNTS = ("total", "paid", "refunded")
+_MOMENTS = ("created", "updated")
+#: What the extra brings, imported at its first use.
+duckdb = partial(import_module, "duckdb")
+arrow = partial(import_module, "pyarrow")
+parquet = partial(import_module, "pyarrow.parquet")
+_SMALLEST = Decimal(1).scaleb(-DECIMALS)
+_EXACTLY = Context(prec=DIGITS, traps=[Inexact, InvalidOperation])
+_ENTRY = re.compile(r"\$\.elements\[(\d+)\]\Z")
+_AMOUNT = re.compile(r"\$\.elements\[(\d+)\]\.(total|paid|refunded)_amount\Z")
+
+
+class _Priced(ResponseStruct):
+    """A part of an order that names its currency."""
+
+    currency_id: str | None = None
+
+
+class Order(ResponseStruct):
+    """What a reconciliation reads of a merchant order."""
+
+    id: Id
+    status: str | None = None
+    order_status: str | None = None
+    external_reference: str | None = None
+    preference_id: str | None = None
+    date_created: Moment | None = None
+    last_updated: Moment | None = None
+    total_amount: Decimal | None = None
+    paid_amount: Decimal | None = None
+    refunded_amount: Decimal | None = None
+    items: tuple[_Priced, ...] | None = None
+    payments: tuple[_Priced, ...] | None = None
+
+    @property
+    def currency(self) -> str | None:
+        """The currency of its first payment, or of its first item."""
+        if self.payments and (first := self.payments[0].currency_id):
+            return first
+        return next((one.currency_id for one in (*(self.payments or ()), *(self.items or ())) if one.currency_id), None)
+
+
+class OrderPage(ResponseStruct):
+    """A page of them."""
+
+    elements: tuple[Order, ...] | None = None
+    next_offset: int | None = None
+    total: int | None = None
+
+
+#: The search for merchant orders, which decodes only what a reconciliation reads.
+SEARCH_ORDERS = SEARCH.returning(OrderPage)
+
+
+class Rows(Struct):
+    """Rows of an account, column by column, until they are written: as orders, they would take much more memory.
+
+    Members have the names of the columns in the files.
+    """
+
+    account: str
+    id: list[str] = []
+    reference: list[str | None] = []
+    preference_id: list[str | None] = []
+    currency: list[str | None] = []
+    total: list[Decimal | None] = []
+    paid: list[Decimal | None] = []
+    refunded: list[Decimal | None] = []
+    status: list[str | None] = []
+    order_status: list[str | None] = []
+    created: list[timedelta | None] = []
+    """Since 1970, as `updated`: pyarrow takes three times as long for a datetime."""
+    updated: list[timedelta | None] = []
+    read_at: list[int] = []
+    """By the platform's clock, in milliseconds since 1970."""
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+    def add(self, ids: Sequence[str | None], orders: Sequence[Order], now: int) -> range:
+        """Add the *orders* of a page that was read at *now*, and return their places."""
+        first = len(self)
+        self.id += [one or "" for one in ids]
+        self.reference += [one.external_reference for one in orders]
+        self.preference_id += [one.preference_id for one in orders]
+        self.currency += [one.currency for one in orders]
+        self.total += [one.total_amount for one in orders]
+        self.paid += [one.paid_amount for one in orders]
+        self.refunded += [one.refunded_amount for one in orders]
+        self.status += [one.status for one in orders]
+        self.order_status += [one.order_status for one in orders]
+        self.created += [None if (moment := one.date_created) is None else moment - EPOCH for one in orders]
+        self.updated += [None if (moment := one.last_updated) is None else moment - EPOCH for one in orders]
+        self.read_at += [now] * len(orders)
+        return range(first, len(self))
+
+    def take(self, places: Sequence[int]) -> Rows:
+        """Return the rows at *places*."""
+        return Rows(self.account, *([column[i] for i in places] for column in astuple(self)[1:]))
+
+
+def write(parts: Sequence[Rows], path: Path) -> None:
+    """Write a Parquet file, as a whole or not at all.
+
+    Raises:
+        OSError: It cannot be written.
+        ValueError: An amount cannot be kept; see `keepable`.
+    """
+    with whole(path) as unfinished, unfinished.open("wb") as file:
+        # Small parts have nothing to gain from a dictionary or from statistics: they cost more time than all the rest.
+        parquet().write_table(
+            _table(parts), file, compression="lz4", use_dictionary=_REPEATED, write_statistics=False, store_schema=False
+        )
+
+
+def keepable(rows: Rows) -> tuple[Rows, str | None]:
+    """Return *rows* without amounts that were not read or have more digits than can be kept, and what is wrong."""
+    kept, reasons = replace(rows), []
+    for name in AMOUNTS:
+        amounts: list[Decimal | None] = getattr(rows, name)
+        reasons += [
+            f"{name}_amount of {order_id} is no amount that can be kept: {amount}"
+            for order_id, amount in zip(rows.id, amounts, strict=True)
+            if not is_kept(amount)
+        ]
+        setattr(kept, name, [amount if is_kept(amount) else None for amount in amounts])
+    return kept, "; ".join(reasons[:3]) or None
+
+
+def is_kept(amount: Decimal | None) -> bool:
+    """Whether the files can keep *amount*."""
+    try:
+        return amount is None or amount.quantize(_SMALLEST, context=_EXACTLY).is_finite()
+    except (Inexact, InvalidOperation):
+        return False
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Yield where to write what is *path* in the end: as a whole or not at all, also if the machine stops."""
+    unfinished = path.with_suffix(".unfinished")
+    yield unfinished
+    with unfinished.open("rb+") as file:
+        os.fsync(file.fileno())
+    unfinished.replace(path)
+    if os.name == "nt":
+        return  # It opens no directories, and writes their names by itself.
+    descriptor = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def check_installed() -> None:
+    """Raise where the extra is missing.
+
+    Raises:
+        ImportError: pyarrow or duckdb is not installed; the message says how to get them.
+    """
+    for name in ("pyarrow", "duckdb"):
+        if find_spec(name) is None:
+            raise ImportError(f"a reconciliation needs {name}: {install_extra('reconcile')}")
+
+
+def _table(parts: Sequence[Rows]) -> object:
+    pa, arrays = arrow(), []
+    for name, kind in kinds().items():
+        if name == "account":
+            arrays.append(pa.array([part.account for part in parts for _ in part.id], kind))
+            continue
+        values = list(chain.from_iterable(getattr(part, name) for part in parts))
+        arrays.append(pa.array(values, pa.duration("us")).view(kind) if name in _MOMENTS else pa.array(values, kind))
+    return pa.Table.from_arrays(arrays, names=list(kinds()))
+
+
+@cache
+def kinds() -> dict[str, object]:
+    """Return the types of the columns, by name."""
+    pa = arrow()
+    text, amount, moment = pa.string(), pa.decimal128(DIGITS, DECIMALS), pa.timestamp("us", "UTC")
+    return {
+        **dict.fromkeys(("account", "id", "reference", "preference_id", "currency"), text),
+        **dict.fromkeys(AMOUNTS, amount),
+        **dict.fromkeys(("status", "order_status"), text),
+        **dict.fromkeys(_MOMENTS, moment),
+        "read_at": pa.timestamp("ms", "UTC"),
+    }
+
+
+# --- the search -------------------------------------------------------------------------------------------------------
+
+
+class Search:
+    """Asks for pages, and counts the calls.
+
+    Args:
+        accounts: The client of each seller, by name.
+        limit: Rows to ask for per page.
+        in_flight: Calls in flight per account.
+        budget: Bounds the calls in flight instead, of all accounts together.
+    """
+
+    def __init__(
+        self,
+        accounts: Mapping[str, PaymentsClient],
+        limit: int,
+        in_flight: int,
+        budget: asyncio.Semaphore | None = None,
+    ) -> None:
+        self.accounts = accounts
+        self._budgets = {name: budget or asyncio.Semaphore(in_flight) for name in accounts}
+        self.calls = 0
+        #: The platform's time at the first response, in milliseconds since 1970.
+        self.begun: int | None = None
+        #: Empty where the platform takes no such number.
+        self._limit = {"limit": limit}
+
+    async def page(self, rows: Rows, offset: int = 0, /, **filters: object) -> Page | None:
+        """Fetch a page and add its orders to *rows*; `None` if the platform rejects its offset."""
+        self.calls += 1
+        limit = self._limit
+        try:
+            async with self._budgets[rows.account]:
+                call = self.accounts[rows.account].call(SEARCH_ORDERS, query={"offset": offset, **filters, **limit})
+                result = await call
+        except BadRequest:
+            if offset:
+                return None
+            if not limit:
+                raise
+            # It may take no number as large as that; then it has one of its own.
+            self._limit = {}
+            return await self.page(rows, **filters)
+        orders: Sequence[Order] = result.value.elements or ()
+        now = platform_time(result.headers)
+        self.begun = self.begun or now
+        ids = ids_of(orders)
+        places, received = rows.add(ids, orders, now), len(orders)
+        if result.anomalies:
+            received += _mark_unreadable(rows, places, result.anomalies)
+        return Page(ids=ids, places=places, total=result.value.total, now=now, received=received)
+
+    async def prove(self, created: Window, by: By = "date_created") -> int:
+        """Prove a date filter on live rows of the first account that has some, and return its grain.
+
+        Raises:
+            NotWhole: No row is found by its date: no window would prove anything.
+        """
+        for name in self.accounts:
+            samples, total = await self._samples(name, by)
+            if not samples:
+                continue
+
+            async def find(sought: Sequence[Sample], grain: int, name: str = name) -> list[bool]:
+                return await together(self._shows(name, by, sample, grain) for sample in sought)
+
+            grain = await prove(samples, find)
+            if grain is None:
+                raise not_whole(name, created, 0, total, "the date filter finds no row by the date that it shows")
+            return grain
+        # Nothing to prove it on. The rows that appear later are few, so the coarsest grain costs nothing.
+        return GRAINS[-1]
+
+    async def _samples(self, name: str, by: By) -> tuple[list[Sample], int | None]:
+        """Return rows that are found without the date filter: the first, and some from the middle."""
+        rows = Rows(name)
+        first = await self.page(rows)
+        total = None if first is None else first.total
+        middle = (total or 0) // 2
+        if middle > len(rows):
+            await self.page(rows, middle)
+        moments = rows.created if by == "date_created" else rows.updated
+        samples = [
+            Sample(rows.id[i], moment // MILLISECOND, rows.updated[i] not in (None, rows.created[i]))
+            for i, moment in enumerate(moments)
+            if moment is not None and moment >= NO_DATE - EPOCH and rows.id[i]
+        ]
+        return samples, total
+
+    async def _shows(self, name: str, by: By, sample: Sample, grain: int) -> bool:
+        """Whether *sample* comes among the rows of its own millisecond, widened by *grain*."""
+        asked = asked_for(*Window(sample.at, sample.at + 1).asked(grain), by)
+        offset = 0
+        while (page := await self.page(Rows(name), offset, **asked)) is not None and page.received:
+            if sample.id in page.ids:
+                return True
+            offset += page.received
+        return False
+
+
+def asked_for(begin: int, end: int, by: By) -> dict[str, object]:
+    """Return the filters for a range of time."""
+    return {f"{by}_from": moment_of(begin), f"{by}_to": moment_of(end)}
+
+
+def ids_of(orders: Sequence[Order]) -> tuple[str | None, ...]:
+    """Return the ids of *orders* as text: 3 and "3" are one."""
+    ids = [str(order.id) for order in orders]
+    # Neither is an id; a row without one has lost it in decoding.
+    if "None" in ids or "" in ids:
+        return tuple([None if one in ("None", "") else one for one in ids])
+    return tuple(ids)
+
+
+def platform_time(headers: Mapping[str, str]) -> int:
+    """Return the platform's time, in milliseconds since 1970; this machine's, if the platform does not say it."""
+    moment = http_date(header(headers, "Date"))
+    return milliseconds(datetime.now(UTC) if moment is None else moment)
+
+
+def not_whole(name: str, window: Window, seen: int, total: int | None, reason: str) -> NotWhole:
+    """Return the error that names *window* of an account."""
+    error = NotWhole((moment_of(window.begin), moment_of(window.end)), seen, total, reason)
+    error.account = name or None
+    error.operation = SEARCH_ORDERS.name
+    return error
+
+
+def _mark_unreadable(rows: Rows, places: range, anomalies: Sequence[Anomaly]) -> int:
+    """Mark amounts that could not be read: absent, they would count as nothing. Return how many entries are no rows."""
+    dropped = [int(found[1]) for one in anomalies if one.dropped and (found := _ENTRY.match(one.path))]
+    amounts = [found for one in anomalies if one.dropped and (found := _AMOUNT.match(one.path))]
+    unreadable = {(int(found[1]), found[2]) for found in amounts}
+    if len(anomalies) > MOST_REPORTS:
+        # Not all are named: any amount that is absent may be one of them.
+        unreadable |= {*product(range(len(places) + len(dropped)), AMOUNTS)}
+    for entry, name in unreadable:
+        amounts_of_rows, i = getattr(rows, name), places.start + entry - sum(one < entry for one in dropped)
+        if i < places.stop and amounts_of_rows[i] is None:
+            amounts_of_rows[i] = Decimal("NaN")
+    return len(dropped)
+
+
+async def together(work: Iterable[Coroutine[None, None, T]]) -> list[T]:
+    """Run all of *work* at a time and return what it returns; the first error ends the rest and is raised."""
+    tasks = [asyncio.create_task(one) for one in work]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        await cancel(tasks)
+
+
+async def cancel(tasks: Collection[asyncio.Task[T]]) -> None:
+    """Cancel *tasks*, and wait until they are gone."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
