@@ -9,9 +9,9 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, TypeVar, cast
 
-from msgspec import Struct, structs
+from msgspec import structs
 
-from paymentsdk._postgres import Connection, Lane, Postgres, Table, Values, do_each
+from paymentsdk._postgres import Connection, Lane, Postgres, Table, do_each
 from paymentsdk._validate import Seal
 from paymentsdk.errors import JournalUnavailable
 from paymentsdk.journal import _states as states
@@ -22,7 +22,10 @@ from paymentsdk.journal._table import (
     Codec,
     Columns,
     TableJournal,
+    Transaction,
+    Values,
     Work,
+    checked,
     id_of,
     response_column,
 )
@@ -65,181 +68,29 @@ WHERE row.id = new.id AND row.owner = new.owner AND row.state = new.before RETUR
 _READ = (
     "SELECT *, coalesce($2::float8, extract(epoch FROM clock_timestamp())::float8) FROM paymentsdk_record WHERE id = $1"
 )
-_LOAD = "SELECT * FROM paymentsdk_record WHERE id = $1 FOR UPDATE"
-_CLAIM = """
-SELECT * FROM paymentsdk_record
-WHERE state < 4 AND seller = $1 AND (lease_until <= $2 OR owner = $3) AND body IS NOT NULL
-ORDER BY begun LIMIT $4 FOR UPDATE SKIP LOCKED
-"""
-_LIST = "SELECT * FROM paymentsdk_record WHERE state = $1 ORDER BY begun LIMIT $2"
-_REPLACE = """
-UPDATE paymentsdk_record SET state = $1, owner = $2, lease_until = $3, begun = $4, updated = $5, fixed = $6,
-headers = $7, body = $8, sealed = $9, reason = $10, response = $11 WHERE id = $12
-"""
-_PURGE = """
-WITH purged AS (
-    UPDATE paymentsdk_record SET headers = NULL, body = NULL, response = NULL WHERE state >= 4 AND begun < $1
-    AND (headers IS NOT NULL OR body IS NOT NULL OR response IS NOT NULL) RETURNING id
-) SELECT count(*) FROM purged
-"""
+#: Where the lease stands among the values of a new row.
+_LEASE = Columns._fields.index("lease_until")
 
 
-class _Transaction:
+class _Transaction(Transaction):
     """The rows in one transaction."""
 
     def __init__(self, connection: Connection, codec: Codec, time: float | None) -> None:
+        super().__init__(codec)
         self._connection = connection
-        self._codec = codec
         self._time = time
 
     async def now(self) -> float:
         """See `Transaction`."""
         return cast("float", await self._connection.fetchval(_NOW, self._time))
 
-    async def load(self, key: str) -> Record | None:
+    async def fetch(self, statement: str, *values: object) -> Sequence[Sequence[object]]:
         """See `Transaction`."""
-        return next(iter(await self._select(_LOAD, id_of(key))), None)
+        return await self._connection.fetch(statement, *values)
 
-    async def replace(self, rows: Sequence[Record]) -> None:
+    async def write(self, statement: str, rows: Sequence[Values]) -> None:
         """See `Transaction`."""
-        written = [(*values[3:8], *values[9:], values[0]) for values in map(self._codec.values, rows)]
-        await self._connection.executemany(_REPLACE, written)
-
-    async def claimable(self, sellers: Sequence[str], owner: str, now: float, limit: int) -> list[Record]:
-        """See `Transaction`."""
-        return [row for seller in sellers for row in await self._select(_CLAIM, seller, now, owner, limit)]
-
-    async def by_state(self, codes: Sequence[int], limit: int) -> list[Record]:
-        """See `Transaction`."""
-        return [row for code in codes for row in await self._select(_LIST, code, limit)]
-
-    async def purge(self, before: float) -> int:
-        """See `Transaction`."""
-        return cast("int", await self._connection.fetchval(_PURGE, before))
-
-    async def _select(self, statement: str, *values: object) -> list[Record]:
-        rows = await self._connection.fetch(statement, *values)
-        return [_record(self._codec, row) for row in rows]
-
-
-def _record(codec: Codec, row: Values) -> Record:
-    return codec.record(Columns._make(cast("tuple[object, ...]", row)))
-
-
-class _New(Struct, frozen=True):
-    """A row to insert."""
-
-    values: Values
-    record: Record
-    lease: float
-
-
-class _Settled(Struct, frozen=True):
-    """What becomes of a row that is held."""
-
-    values: Values
-    row: Record
-    otherwise: Work[Record]
-
-
-class _Rows:
-    """The table. New rows and settled ones are each collected, and written together on a connection of their own."""
-
-    def __init__(self, server: Postgres, codec: Codec, now: Callable[[], float] | None) -> None:
-        self._codec = codec
-        self._now = now
-        self._inserts = Lane(server, TABLE, self._insert, _unavailable)
-        self._settles = Lane(server, TABLE, self._settle, _unavailable)
-        self._works: Lane[Callable[[Connection], Awaitable[Any]], Any] = Lane(
-            server, TABLE, do_each, _unavailable, most=1
-        )
-        self._process = os.getpid()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._closed = False
-
-    def insert(self, record: Record, lease: float) -> Awaitable[Record | None]:
-        """See `Rows`."""
-        self._check()
-        values = self._codec.values(structs.replace(record, lease_until=lease))
-        return self._inserts.do(_New(values, record, lease))
-
-    def settle(self, held: Record, row: Record, otherwise: Work[Record]) -> Awaitable[Record]:
-        """See `Rows`."""
-        self._check()
-        state, response = CODES[row.state], response_column(row.response)
-        values = (id_of(row.key), held.owner, CODES[held.state], state, row.reason, response)
-        return self._settles.do(_Settled(values, row, otherwise))
-
-    def read(self, key: str) -> Awaitable[tuple[Record | None, float]]:
-        """See `Rows`."""
-        self._check()
-
-        async def found(connection: Connection) -> tuple[Record | None, float]:
-            for *columns, now in await connection.fetch(_READ, id_of(key), self._time()):
-                return _record(self._codec, columns), cast("float", now)
-            return None, 0.0
-
-        return self._works.do(found)
-
-    def transact(self, work: Work[T]) -> Awaitable[T]:
-        """See `Rows`."""
-        self._check()
-        return self._works.do(partial(self._transacted, work))
-
-    async def aclose(self) -> None:
-        """Wait for what is being written, and close the connections."""
-        self._closed = True
-        if self._process == os.getpid() and self._loop is asyncio.get_running_loop():
-            for lane in (self._inserts, self._settles, self._works):
-                await lane.aclose()
-
-    def _check(self) -> None:
-        """Look whether the connections may be used here.
-
-        Raises:
-            JournalUnavailable: The journal is closed, or belongs to another process or event loop.
-        """
-        if self._closed:
-            raise JournalUnavailable("it is closed")
-        loop = asyncio.get_running_loop()
-        if self._loop is None:
-            self._loop = loop
-        if self._process != os.getpid() or self._loop is not loop:
-            raise JournalUnavailable("it belongs to another process or event loop: open one in each")
-
-    async def _transacted(self, work: Work[T], connection: Connection) -> T:
-        async with connection.transaction():
-            return await work(_Transaction(connection, self._codec, self._time()))
-
-    async def _insert(self, connection: Connection, news: Sequence[_New]) -> list[Record | None]:
-        found = await connection.fetch(INSERT, self._time(), in_order([new.values for new in news]))
-        kept = dict(cast("list[tuple[object, float]]", found))
-        # Of two with one key the first was kept.
-        times = [kept.pop(new.values[0], None) for new in news]
-        return [
-            None if now is None else states.begin_record(None, new.record, now=now, lease=new.lease)[1]
-            for new, now in zip(news, times, strict=True)
-        ]
-
-    async def _settle(self, connection: Connection, those: Sequence[_Settled]) -> list[Record | Exception]:
-        rows = in_order([one.values for one in those])
-        lazy = all(one.row.state is RecordState.DONE and one.row.keyed for one in those)
-        found = await connection.fetch(SETTLE, self._time(), lazy, *zip(*rows, strict=True))
-        times = {(number, owner): cast("float", now) for number, owner, now in found}
-        written = [times.get((one.values[0], one.values[1])) for one in those]
-        return [
-            await self._settle_again(connection, one) if now is None else structs.replace(one.row, updated=now)
-            for one, now in zip(those, written, strict=True)
-        ]
-
-    async def _settle_again(self, connection: Connection, one: _Settled) -> Record | Exception:
-        try:
-            return await self._transacted(one.otherwise, connection)
-        except (LookupError, JournalUnavailable) as error:
-            return error  # Of this row alone.
-
-    def _time(self) -> float | None:
-        return None if self._now is None else self._now()
+        await self._connection.executemany(statement, rows)
 
 
 def _unavailable(why: str) -> JournalUnavailable:
@@ -285,9 +136,83 @@ class PostgresJournal(TableJournal):
         timeout: float = 5.0,
         now: Callable[[], float] | None = None,
     ) -> None:
-        self._server_rows = _Rows(Postgres(dsn, timeout), Codec(seal, unseal), now)
-        super().__init__(self._server_rows)
+        super().__init__(seal, unseal)
+        server = Postgres(dsn, timeout)
+        #: New rows and settled ones are each collected, and written together on a connection of their own.
+        self._inserts = Lane(server, TABLE, self._insert_all, _unavailable)
+        self._settles = Lane(server, TABLE, self._settle_all, _unavailable)
+        self._works: Lane[Callable[[Connection], Awaitable[Any]], Any] = Lane(
+            server, TABLE, do_each, _unavailable, most=1
+        )
+        self._now = now
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def aclose(self) -> None:
         """See `Journal.aclose`."""
-        await self._server_rows.aclose()
+        self._closed = True
+        if self._process == os.getpid() and self._loop is asyncio.get_running_loop():
+            for lane in (self._inserts, self._settles, self._works):
+                await lane.aclose()
+
+    def _check(self) -> None:
+        super()._check()
+        loop = asyncio.get_running_loop()
+        self._loop = self._loop or loop
+        if self._loop is not loop:
+            raise JournalUnavailable("it belongs to another event loop: open one in each")
+
+    def _time(self) -> float | None:
+        return None if self._now is None else self._now()
+
+    def _insert(self, record: Record, lease: float) -> Awaitable[Record | None]:
+        self._check()
+        return self._inserts.do((self._codec.values(structs.replace(record, lease_until=lease)), record))
+
+    def _settle(self, held: Record, row: Record, otherwise: Work[Record]) -> Awaitable[Record]:
+        self._check()
+        state, response = CODES[row.state], response_column(row.response)
+        values = (id_of(row.key), held.owner, CODES[held.state], state, row.reason, response)
+        return self._settles.do((values, row, otherwise))
+
+    def _transact(self, work: Work[T]) -> Awaitable[T]:
+        self._check()
+        return self._works.do(partial(self._transacted, work))
+
+    async def _transacted(self, work: Work[T], connection: Connection) -> T:
+        async with connection.transaction():
+            return await work(_Transaction(connection, self._codec, self._time()))
+
+    async def _read(self, key: str) -> tuple[Record | None, float]:
+        self._check()
+        for *columns, now in await self._works.do(lambda server: server.fetch(_READ, id_of(key), self._time())):
+            return checked(self._codec.record(Columns._make(columns)), key), now
+        return None, 0.0
+
+    async def _insert_all(self, connection: Connection, new: Sequence[tuple[Values, Record]]) -> list[Record | None]:
+        found = await connection.fetch(INSERT, self._time(), in_order([values for values, _ in new]))
+        kept = dict(cast("list[tuple[object, float]]", found))
+        # Of two with one key the first was kept.
+        times = [kept.pop(values[0], None) for values, _ in new]
+        return [
+            None if now is None else states.begin_record(None, row, now=now, lease=cast("float", values[_LEASE]))[1]
+            for (values, row), now in zip(new, times, strict=True)
+        ]
+
+    async def _settle_all(
+        self, connection: Connection, those: Sequence[tuple[Values, Record, Work[Record]]]
+    ) -> list[Record | Exception]:
+        rows = in_order([values for values, _, _ in those])
+        lazy = all(row.state is RecordState.DONE and row.keyed for _, row, _ in those)
+        found = await connection.fetch(SETTLE, self._time(), lazy, *zip(*rows, strict=True))
+        times = {(number, owner): cast("float", now) for number, owner, now in found}
+        written = [times.get((values[0], values[1])) for values, _, _ in those]
+        return [
+            await self._settle_again(connection, otherwise) if now is None else structs.replace(row, updated=now)
+            for (_, row, otherwise), now in zip(those, written, strict=True)
+        ]
+
+    async def _settle_again(self, connection: Connection, work: Work[Record]) -> Record | Exception:
+        try:
+            return await self._transacted(work, connection)
+        except (LookupError, JournalUnavailable) as error:
+            return error  # Of this row alone.

@@ -8,8 +8,9 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,7 +25,6 @@ from paymentsdk.journal._table import (
     CODES,
     SCHEMA,
     Codec,
-    Columns,
     TableJournal,
     Transaction,
     Values,
@@ -47,23 +47,9 @@ CREATE TABLE record (
 """
 INDEX = "CREATE INDEX open_record ON record (seller, begun) WHERE state < 4"
 INSERT = "INSERT INTO record VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"
-_LOAD = "SELECT * FROM record WHERE id = ?"
-_CLAIM = (
-    "SELECT * FROM record WHERE state < 4 AND seller = ? AND (lease_until <= ? OR owner = ?) "
-    "AND body IS NOT NULL ORDER BY begun LIMIT ?"
-)
-_LIST = "SELECT * FROM record WHERE state = ? ORDER BY begun LIMIT ?"
-_REPLACE = (
-    "UPDATE record SET state = ?, owner = ?, lease_until = ?, begun = ?, updated = ?, fixed = ?, headers = ?, "
-    "body = ?, sealed = ?, reason = ?, response = ? WHERE id = ?"
-)
 SETTLE = (
     "UPDATE record SET state = ?, owner = '', lease_until = 0, updated = ?, reason = ?, response = ? "
     "WHERE id = ? AND owner = ? AND state = ?"
-)
-_PURGE = (
-    "UPDATE record SET headers = NULL, body = NULL, response = NULL WHERE state >= 4 AND begun < ? "
-    "AND (headers IS NOT NULL OR body IS NOT NULL OR response IS NOT NULL)"
 )
 
 
@@ -74,93 +60,41 @@ class Job(Struct, eq=False):
     statement: str = ""
     values: Values = ()
     result: object = None
-    """Of a statement that has written its row."""
+    """Of a statement that has written its row; in the end of the job, or its error."""
     work: Work[object] | None = None
-    error: Exception | None = None
 
 
-class _Transaction:
+class _Transaction(Transaction):
     """The rows of the file, in the transaction of the writing thread: none of its methods waits."""
 
     database: sqlite3.Connection
 
     def __init__(self, codec: Codec, now: Callable[[], float]) -> None:
-        self._codec = codec
+        super().__init__(codec)
         self._now = now
-        self.wiped = False
-        """Whether bytes were wiped that the write-ahead log still holds."""
 
     async def now(self) -> float:
         """See `Transaction`."""
         return self._now()
 
-    async def load(self, key: str) -> Record | None:
+    async def fetch(self, statement: str, *values: object) -> Sequence[Sequence[object]]:
         """See `Transaction`."""
-        return next(self._select(_LOAD, id_of(key)), None)
+        return self.database.execute(_in_sqlite(statement), _numbered(values)).fetchall()
 
-    async def replace(self, rows: Sequence[Record]) -> None:
+    async def write(self, statement: str, rows: Sequence[Values]) -> None:
         """See `Transaction`."""
-        for columns in map(Columns._make, map(self._codec.values, rows)):
-            self.database.execute(_REPLACE, (*columns[3:8], *columns[9:], columns.id))
-            self.wiped = self.wiped or (columns.sealed == 1 and columns.body is None)
-
-    async def claimable(self, sellers: Sequence[str], owner: str, now: float, limit: int) -> list[Record]:
-        """See `Transaction`."""
-        return [row for seller in sellers for row in self._select(_CLAIM, seller, now, owner, limit)]
-
-    async def by_state(self, codes: Sequence[int], limit: int) -> list[Record]:
-        """See `Transaction`."""
-        return [row for code in codes for row in self._select(_LIST, code, limit)]
-
-    async def purge(self, before: float) -> int:
-        """See `Transaction`."""
-        count = self.database.execute(_PURGE, (before,)).rowcount
-        self.wiped = self.wiped or count > 0
-        return count
-
-    def _select(self, statement: str, *values: object) -> Iterator[Record]:
-        # Without `seq`: numbered as they come, new rows fill one page after the other.
-        return (self._codec.record(Columns(*row[1:])) for row in self.database.execute(statement, values))
+        self.database.executemany(_in_sqlite(statement), map(_numbered, rows))
 
 
-class _Rows:
-    """The table, as the event loop sees it: whatever is to be done goes to the writing thread."""
+@lru_cache
+def _in_sqlite(statement: str) -> str:
+    """Return *statement* for the table of the file; a transaction has locked all of it."""
+    return statement.partition(" FOR UPDATE")[0].replace("paymentsdk_record", "record")
 
-    def __init__(self, do: Callable[[Job], None], codec: Codec, now: Callable[[], float]) -> None:
-        self._do = do
-        self._codec = codec
-        self._now = now
 
-    def insert(self, record: Record, lease: float) -> Awaitable[Record | None]:
-        """See `Rows`. The lease counts from here, not from the commit: its owner counts it from before this, too."""
-        _, row = states.begin_record(None, record, now=self._now(), lease=lease)
-        return self._done(INSERT, self._codec.values(row), row)
-
-    def settle(self, held: Record, row: Record, otherwise: Work[Record]) -> Awaitable[Record]:
-        """See `Rows`."""
-        row = structs.replace(row, updated=self._now())
-        changed = (CODES[row.state], row.updated, row.reason, response_column(row.response))
-        found = (id_of(row.key), held.owner, CODES[held.state])
-        return self._done(SETTLE, (*changed, *found), row, otherwise)
-
-    def read(self, key: str) -> Awaitable[tuple[Record | None, float]]:
-        """See `Rows`."""
-
-        async def found(rows: Transaction) -> tuple[Record | None, float]:
-            return await rows.load(key), await rows.now()
-
-        return self.transact(found)
-
-    def transact(self, work: Work[T]) -> Awaitable[T]:
-        """See `Rows`: all jobs that are done together are in one transaction."""
-        return self._done(work=work)
-
-    def _done(
-        self, statement: str = "", values: Values = (), result: object = None, work: Work[object] | None = None
-    ) -> Awaitable[Any]:
-        future = asyncio.get_running_loop().create_future()
-        self._do(Job(future, statement, values, result, work))
-        return future
+def _numbered(values: Sequence[object]) -> dict[str, object]:
+    """Return *values* by the names that statements have for them: `$1` and so on."""
+    return {str(place): value for place, value in enumerate(values, 1)}
 
 
 class SQLiteJournal(TableJournal):
@@ -188,16 +122,12 @@ class SQLiteJournal(TableJournal):
         busy_timeout: float = 5.0,
         now: Callable[[], float] = time.time,
     ) -> None:
-        codec = Codec(seal, unseal)
-        super().__init__(_Rows(self._do, codec, now))
-        self._codec = codec
+        super().__init__(seal, unseal)
         self._path = Path(path).absolute()  # The process may change its folder.
         self._busy_timeout = busy_timeout
         self._now = now
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._process = os.getpid()
-        self._closed = False
 
     async def aclose(self) -> None:
         """See `Journal.aclose`."""
@@ -207,18 +137,32 @@ class SQLiteJournal(TableJournal):
             self._jobs.put(None)
             await asyncio.to_thread(thread.join)
 
-    # --- the writing thread -------------------------------------------------------------------------------------------
+    def _insert(self, record: Record, lease: float) -> Awaitable[Record | None]:
+        # The lease counts from here, not from the commit: its owner counts it from before this, too.
+        _, row = states.begin_record(None, record, now=self._now(), lease=lease)
+        return self._do(INSERT, self._codec.values(row), row)
 
-    def _do(self, job: Job) -> None:
-        """Have the writing thread do *job*; its future has the result once that is durable."""
-        if self._closed:
-            raise JournalUnavailable("it is closed")
-        if self._process != os.getpid():
-            raise JournalUnavailable("it belongs to another process: open one in each")
+    def _settle(self, held: Record, row: Record, otherwise: Work[Record]) -> Awaitable[Record]:
+        row = structs.replace(row, updated=self._now())
+        changed = (CODES[row.state], row.updated, row.reason, response_column(row.response))
+        return self._do(SETTLE, (*changed, id_of(row.key), held.owner, CODES[held.state]), row, otherwise)
+
+    def _transact(self, work: Work[T]) -> Awaitable[T]:
+        return self._do(work=work)
+
+    def _do(
+        self, statement: str = "", values: Values = (), result: object = None, work: Work[object] | None = None
+    ) -> Awaitable[Any]:
+        """Have the writing thread do a job; return what gets the result once that is durable."""
+        self._check()
         if self._thread is None:
             self._thread = threading.Thread(target=self._write, name="paymentsdk-journal", daemon=True)
             self._thread.start()
-        self._jobs.put(job)
+        future = asyncio.get_running_loop().create_future()
+        self._jobs.put(Job(future, statement, values, result, work))
+        return future
+
+    # --- the writing thread -------------------------------------------------------------------------------------------
 
     def _write(self) -> None:
         """Do what is waiting, together, until the journal is closed."""
@@ -233,14 +177,11 @@ class SQLiteJournal(TableJournal):
                         rows.database = database
                     check_in_place(self._path, opened)
                     transact(rows, jobs)
-                except JournalUnavailable as error:
-                    for job in jobs:
-                        job.error = error
                 except Exception as error:  # noqa: BLE001 - a defect, too: those who wait would do so for ever
                     _drop(database)
-                    database = None
+                    database, known = None, isinstance(error, JournalUnavailable)
                     for job in jobs:
-                        job.error = JournalUnavailable(f"{self._path}: {error}")
+                        job.result = error if known else JournalUnavailable(f"{self._path}: {error}")
                 _deliver(jobs)
             if database is not None and rows.wiped and (last or self._jobs.empty()):
                 rows.wiped = not _truncated(database)
@@ -351,7 +292,7 @@ def transact(rows: _Transaction, jobs: list[Job]) -> None:
         except sqlite3.Error:
             raise
         except Exception as error:  # noqa: BLE001 - of one job; each looks before it writes
-            job.error = error
+            job.result = error
     commit(database)
 
 
@@ -391,8 +332,8 @@ def _wake(jobs: list[Job]) -> None:
     for job in jobs:
         if job.future.done():
             continue
-        if job.error is not None:
-            job.future.set_exception(job.error)
+        if isinstance(job.result, Exception):
+            job.future.set_exception(job.result)
         else:
             job.future.set_result(job.result)
 

@@ -1,18 +1,21 @@
-"""What journals in a database share: the columns of their table, and every step of their methods.
+"""What journals in a database share: the columns of their table, its statements, and every step of their methods.
 
-`_states.py` decides, a database stores. A database is a `Rows`: it reads and writes single rows, and knows nothing of
-what they mean.
+`_states.py` decides, a database stores: it runs statements, and knows nothing of what they mean.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import lru_cache
 from hashlib import sha256
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+from operator import attrgetter
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import msgspec
+from msgspec import structs
 
 from paymentsdk._validate import Seal, check_seals
 from paymentsdk.errors import JournalUnavailable, describe
@@ -27,6 +30,21 @@ logger = logging.getLogger("paymentsdk")
 
 #: The version of the table.
 SCHEMA = 1
+#: What is run in a transaction, as PostgreSQL has it.
+_LOAD = "SELECT * FROM paymentsdk_record WHERE id = $1 FOR UPDATE"
+_CLAIM = (
+    "SELECT * FROM paymentsdk_record WHERE state < 4 AND seller = $1 AND (lease_until <= $2 OR owner = $3) "
+    "AND body IS NOT NULL ORDER BY begun LIMIT $4 FOR UPDATE SKIP LOCKED"
+)
+_LIST = "SELECT * FROM paymentsdk_record WHERE state = $1 ORDER BY begun LIMIT $2"
+_REPLACE = (
+    "UPDATE paymentsdk_record SET state = $1, owner = $2, lease_until = $3, begun = $4, updated = $5, fixed = $6, "
+    "headers = $7, body = $8, sealed = $9, reason = $10, response = $11 WHERE id = $12"
+)
+_PURGE = (
+    "UPDATE paymentsdk_record SET headers = NULL, body = NULL, response = NULL WHERE state >= 4 AND begun < $1 "
+    "AND (headers IS NOT NULL OR body IS NOT NULL OR response IS NOT NULL) RETURNING state"
+)
 #: Open states come first, so that an index finds them by ``state < 4``.
 CODES = {state: code for code, state in enumerate(RecordState)}
 _STATES = dict(enumerate(RecordState))
@@ -67,6 +85,7 @@ class _Fixed(msgspec.Struct, array_like=True):
     not_after: float
 
 
+_fixed_of = attrgetter(*_Fixed.__struct_fields__)
 _ENCODER = msgspec.msgpack.Encoder()
 _FIXED = msgspec.msgpack.Decoder(_Fixed)
 _HEADERS = msgspec.msgpack.Decoder(dict[str, str])
@@ -104,18 +123,7 @@ class Codec:
             record.begun,
             record.updated,
             record.digest,
-            _ENCODER.encode(
-                _Fixed(
-                    record.name,
-                    record.operation,
-                    record.base_url,
-                    record.account,
-                    record.path,
-                    record.sensitive,
-                    record.keyed,
-                    record.not_after,
-                )
-            ),
+            _ENCODER.encode(_fixed_of(record)),
             _ENCODER.encode(record.headers) if record.headers else None,
             body,
             sealed,
@@ -125,31 +133,13 @@ class Codec:
 
     def record(self, row: Columns) -> Record:
         """Return the record that *row* keeps."""
-        what, body = _FIXED.decode(row.fixed), row.body
+        fixed, body = _FIXED.decode(row.fixed), row.body
         if row.sealed and body is not None:
-            body = self._unsealed(body, what.name)
-        return Record(
-            key=row.key,
-            name=what.name,
-            operation=what.operation,
-            base_url=what.base_url,
-            seller=row.seller,
-            account=what.account,
-            path=what.path,
-            headers={} if row.headers is None else _HEADERS.decode(row.headers),
-            body=body,
-            digest=row.digest,
-            sensitive=what.sensitive,
-            keyed=what.keyed,
-            begun=row.begun,
-            not_after=what.not_after,
-            state=_STATES[row.state],
-            owner=row.owner,
-            lease_until=row.lease_until,
-            updated=row.updated,
-            reason=row.reason,
-            response=None if row.response is None else _RESPONSE.decode(row.response),
-        )
+            body = self._unsealed(body, fixed.name)
+        known = row._asdict() | structs.asdict(fixed) | {"state": _STATES[row.state], "body": body}
+        known["headers"] = {} if row.headers is None else _HEADERS.decode(row.headers)
+        known["response"] = None if row.response is None else _RESPONSE.decode(row.response)
+        return Record(**{name: known[name] for name in Record.__struct_fields__})
 
     def _unsealed(self, body: bytes, name: str) -> bytes | None:
         """Return what was sealed; `None` if it cannot be had, as of a key that was discarded: the others are read."""
@@ -173,91 +163,157 @@ def id_of(key: str) -> int:
     return int.from_bytes(sha256(key.encode()).digest()[:8], "big") >> 1
 
 
-class Transaction(Protocol):
+class Transaction(ABC):
     """Reads and writes rows that nobody else changes meanwhile."""
 
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+        self.wiped: bool = False
+        """Whether bytes were wiped that a log of the database may still hold."""
+
+    @abstractmethod
     async def now(self) -> float:
         """Return the store time."""
-        ...
+
+    @abstractmethod
+    async def fetch(self, statement: str, *values: object) -> Sequence[Sequence[object]]:
+        """Run a statement, and return its rows."""
+
+    @abstractmethod
+    async def write(self, statement: str, rows: Sequence[Values]) -> None:
+        """Run a statement for each of *rows*."""
+
+    async def records(self, statement: str, *values: object) -> list[Record]:
+        """Return the rows of a statement that reads them."""
+        # SQLite has one more before these.
+        places = slice(-len(Columns._fields), None)
+        return [self._codec.record(Columns._make(row[places])) for row in await self.fetch(statement, *values)]
 
     async def load(self, key: str) -> Record | None:
-        """Return the row with the number of *key*."""
-        ...
+        """Return the row of *key*."""
+        return checked(next(iter(await self.records(_LOAD, id_of(key))), None), key)
 
-    async def replace(self, rows: Sequence[Record]) -> None:
-        """Write *rows* over those that are there."""
-        ...
+    async def change(self, key: str, change: Callable[[Record, float], Record]) -> Record:
+        """Replace the row of *key* by what *change* makes of it at the store time, and return that."""
+        row = await self.load(key)
+        if row is None:
+            raise LookupError(f"there is no record with the key {key}")
+        changed = change(row, await self.now())
+        if changed is not row:
+            await self._replace([changed])
+        return changed
 
-    async def claimable(self, sellers: Sequence[str], owner: str, now: float, limit: int) -> list[Record]:
+    async def claimable(self, sellers: Collection[str], owner: str, now: float, limit: int) -> list[Record]:
         """Return open rows of *sellers* without a lease at *now*, or of *owner*: the oldest *limit* of each seller."""
-        ...
+        return _oldest([row for seller in sellers for row in await self.records(_CLAIM, seller, now, owner, limit)])
 
-    async def by_state(self, codes: Sequence[int], limit: int) -> list[Record]:
-        """Return rows in these states, the oldest *limit* of each."""
-        ...
+    async def claim(
+        self, sellers: Collection[str], owner: str, lease: float, *, limit: int, among: Collection[str] | None
+    ) -> list[Record]:
+        """See `Journal.claim`."""
+        now = await self.now()
+        found = await self.claimable(sellers, owner, now, limit if among is None else states.NO_LIMIT)
+        if among is not None:
+            found = [row for row in found if row.key in among]
+        own = [row for row in found if row.owner == owner]
+        free = [row for row in found if row.owner != owner and states.is_claimable(row, now)]
+        taken = [states.take_over(row, owner=owner, now=now, lease=lease) for row in free[: max(0, limit - len(own))]]
+        await self._replace(taken)
+        return _oldest([*own, *taken])
+
+    async def by_state(self, among: Collection[RecordState], limit: int) -> list[Record]:
+        """See `Journal.records`."""
+        return _oldest([row for state in among for row in await self.records(_LIST, CODES[state], limit)])[:limit]
 
     async def purge(self, before: float) -> int:
-        """Reduce closed rows that were begun *before* a moment, and return how many."""
-        ...
+        """See `Journal.purge`."""
+        count = len(await self.fetch(_PURGE, before))
+        self.wiped = self.wiped or count > 0
+        return count
+
+    async def _replace(self, rows: Sequence[Record]) -> None:
+        written = [Columns._make(self._codec.values(row)) for row in rows]
+        await self.write(_REPLACE, [(*row[3:8], *row[9:], row.id) for row in written])
+        self.wiped = self.wiped or any(row.sealed and row.body is None for row in written)
 
 
 #: What is done in a transaction.
 Work: TypeAlias = Callable[[Transaction], Awaitable[T]]
 
 
-class Rows(Protocol):
-    """A database with the table of a journal."""
+class TableJournal(ABC):
+    """The methods of a journal, on a database."""
 
-    def insert(self, record: Record, lease: float) -> Awaitable[Record | None]:
+    def __init__(self, seal: Seal | None, unseal: Seal | None) -> None:
+        self._codec = Codec(seal, unseal)
+        #: Rows that this process holds, so that settling one needs no read.
+        self._held: dict[str, Record] = {}
+        self._process = os.getpid()
+        self._closed = False
+
+    @abstractmethod
+    def _insert(self, record: Record, lease: float) -> Awaitable[Record | None]:
         """Keep a new row for *lease* seconds, and return it; return `None` and keep nothing if its key is known."""
-        ...
 
-    def settle(self, held: Record, row: Record, otherwise: Work[Record]) -> Awaitable[Record]:
+    @abstractmethod
+    def _settle(self, held: Record, row: Record, otherwise: Work[Record]) -> Awaitable[Record]:
         """Write what *row* says has become of the row *held* by its owner, and return it.
 
-        If owner and state are not those of *held* any more, do what is to be done *otherwise*, as by `transact`. That a
-        record is done may become durable later: to lose it costs one replay.
+        If owner and state are not those of *held* any more, do what is to be done *otherwise*, as in a transaction.
+        That a record is done may become durable later: to lose it costs one replay.
         """
-        ...
 
-    def read(self, key: str) -> Awaitable[tuple[Record | None, float]]:
-        """Return the row with the number of *key*, and the store time; others may change the row meanwhile."""
-        ...
-
-    def transact(self, work: Work[T]) -> Awaitable[T]:
+    @abstractmethod
+    def _transact(self, work: Work[T]) -> Awaitable[T]:
         """Do *work* as one step that is durable in the end.
 
         If nobody can tell whether it was committed, it is done once more: *work* has to find out what it has done.
         """
-        ...
 
+    def _check(self) -> None:
+        """Look whether the journal may be used here.
 
-class TableJournal:
-    """The methods of a journal, on a database."""
+        Raises:
+            JournalUnavailable: It is closed, or belongs to another process.
+        """
+        if self._closed:
+            raise JournalUnavailable("it is closed")
+        if self._process != os.getpid():
+            raise JournalUnavailable("it belongs to another process: open one in each")
 
-    def __init__(self, rows: Rows) -> None:
-        self._rows: Rows = rows
-        #: Rows that this process holds, so that settling one needs no read.
-        self._held: dict[str, Record] = {}
+    async def _read(self, key: str) -> tuple[Record | None, float]:
+        """Return the row of *key*, and the store time; others may change the row meanwhile."""
+
+        async def read(rows: Transaction) -> tuple[Record | None, float]:
+            return await rows.load(key), await rows.now()
+
+        return await self._transact(read)
 
     async def begin(self, record: Record, *, lease: float) -> tuple[Action, Record]:
         """See `Journal.begin`."""
-        new = await self._rows.insert(record, lease)
+        new = await self._insert(record, lease)
         action, row = (Action.SEND, new) if new is not None else await self._begin_again(record, lease)
         if row.owner == record.owner:
             self._hold(row)
         return action, row
 
     async def _begin_again(self, record: Record, lease: float) -> tuple[Action, Record]:
-        known, now = await self._rows.read(record.key)
-        action, row = _begun(known, record, now, lease)
-        if row is known:
-            return action, row
-        return await self._rows.transact(lambda rows: _begin(rows, record, lease))
+        """Begin what was begun before: with one read, where that does not change its row."""
+        action = Action.SEND
+
+        def begun(row: Record, now: float) -> Record:
+            nonlocal action
+            action, changed = states.begin_record(row, record, now=now, lease=lease)
+            return changed
+
+        known, now = await self._read(record.key)
+        if known is None or begun(known, now) is not known:
+            known = await self._transact(lambda rows: rows.change(record.key, begun))
+        return action, known
 
     async def get(self, key: str) -> Record | None:
         """See `Journal.get`."""
-        return _checked((await self._rows.read(key))[0], key)
+        return (await self._read(key))[0]
 
     async def renew(self, key: str, *, owner: str, lease: float) -> Record:
         """See `Journal.renew`."""
@@ -265,20 +321,23 @@ class TableJournal:
         def renewed(row: Record, now: float) -> Record:
             return states.renew_lease(row, owner=owner, now=now, lease=lease)
 
-        return await self._rows.transact(lambda rows: _change(rows, key, renewed))
+        return await self._transact(lambda rows: rows.change(key, renewed))
 
     def resolve(self, key: str, resolution: Resolution, *, owner: str) -> Awaitable[Record]:
         """See `Journal.resolve`: a row that this process holds by a compare-and-set without a read."""
 
+        def resolved(row: Record, now: float) -> Record:
+            return states.resolve_record(row, resolution, owner=owner, now=now)
+
         def work(rows: Transaction) -> Awaitable[Record]:
-            return _change(rows, key, lambda row, now: states.resolve_record(row, resolution, owner=owner, now=now))
+            return rows.change(key, resolved)
 
         held = self._held.pop(key, None)
         if held is not None and held.owner == owner and not held.sensitive:
-            row = states.resolve_record(held, resolution, owner=owner, now=held.updated)
+            row = resolved(held, held.updated)
             if row is not held:
-                return self._rows.settle(held, row, work)
-        return self._rows.transact(work)
+                return self._settle(held, row, work)
+        return self._transact(work)
 
     async def claim(
         self,
@@ -290,22 +349,20 @@ class TableJournal:
         keys: Collection[str] | None = None,
     ) -> list[Record]:
         """See `Journal.claim`."""
-        among = None if keys is None else frozenset(keys)
-        taken = await self._rows.transact(
-            lambda rows: _claim(rows, tuple(sellers), owner, lease, limit=limit, among=among)
-        )
+        of, among = tuple(sellers), None if keys is None else frozenset(keys)
+        taken = await self._transact(lambda rows: rows.claim(of, owner, lease, limit=limit, among=among))
         for row in taken:
             self._hold(row)
         return taken
 
     async def records(self, among: Collection[RecordState], *, limit: int = 1000) -> list[Record]:
         """See `Journal.records`."""
-        codes = [CODES[state] for state in among]
-        return _oldest(await self._rows.transact(lambda rows: rows.by_state(codes, limit)))[:limit]
+        wanted = tuple(among)
+        return await self._transact(lambda rows: rows.by_state(wanted, limit))
 
     async def purge(self, before: float) -> int:
         """See `Journal.purge`."""
-        return await self._rows.transact(lambda rows: rows.purge(before))
+        return await self._transact(lambda rows: rows.purge(before))
 
     def _hold(self, row: Record) -> None:
         if len(self._held) >= _MOST_HELD:
@@ -317,48 +374,8 @@ def _oldest(rows: list[Record]) -> list[Record]:
     return sorted(rows, key=lambda row: row.begun)
 
 
-def _checked(row: Record | None, key: str) -> Record | None:
+def checked(row: Record | None, key: str) -> Record | None:
+    """Return *row*, which was found by the number of *key*; another key may have the same."""
     if row is not None and row.key != key:
         raise JournalUnavailable(f"the keys {key} and {row.key} cannot be told apart")
     return row
-
-
-def _begun(known: Record | None, record: Record, now: float, lease: float) -> tuple[Action, Record]:
-    """Begin what was begun before."""
-    if _checked(known, record.key) is None:
-        raise JournalUnavailable(f"the row of {record.key} has just been deleted")
-    return states.begin_record(known, record, now=now, lease=lease)
-
-
-async def _begin(rows: Transaction, record: Record, lease: float) -> tuple[Action, Record]:
-    """Begin what was begun before, where that changes its row."""
-    known = await rows.load(record.key)
-    action, row = _begun(known, record, await rows.now(), lease)
-    if row is not known:
-        await rows.replace([row])
-    return action, row
-
-
-async def _change(rows: Transaction, key: str, change: Callable[[Record, float], Record]) -> Record:
-    row = _checked(await rows.load(key), key)
-    if row is None:
-        raise LookupError(f"there is no record with the key {key}")
-    changed = change(row, await rows.now())
-    if changed is not row:
-        await rows.replace([changed])
-    return changed
-
-
-async def _claim(
-    rows: Transaction, sellers: Sequence[str], owner: str, lease: float, *, limit: int, among: frozenset[str] | None
-) -> list[Record]:
-    now = await rows.now()
-    wanted = limit if among is None else states.NO_LIMIT
-    found = _oldest(await rows.claimable(sellers, owner, now, wanted))
-    if among is not None:
-        found = [row for row in found if row.key in among]
-    own = [row for row in found if row.owner == owner]
-    free = [row for row in found if row.owner != owner and states.is_claimable(row, now)]
-    taken = [states.take_over(row, owner=owner, now=now, lease=lease) for row in free[: max(0, limit - len(own))]]
-    await rows.replace(taken)
-    return _oldest([*own, *taken])

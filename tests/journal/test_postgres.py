@@ -128,7 +128,7 @@ async def test_a_resolution_whose_commit_was_cut_is_read_back(cut, dsn: str, rec
     await journal.aclose()
 
 
-@pytest.mark.control("paymentsdk.journal._postgres._Transaction.claimable", around=lost_claims)
+@pytest.mark.control("paymentsdk.journal._table.Transaction.claimable", around=lost_claims)
 @pytest.mark.parametrize("when", ["after"])
 async def test_a_claim_whose_commit_was_cut_is_read_back(
     postgres: Server, dsn: str, record: Callable[..., Record], when: str
@@ -409,7 +409,7 @@ async def test_a_commit_is_on_the_disk(dsn: str, record: Callable[..., Record]) 
 
     journal = PostgresJournal(f"{dsn}&synchronous_commit=off")
     await journal.begin(record(), lease=60)
-    await journal._rows.transact(ask)
+    await journal._transact(ask)
     await journal.aclose()
 
     assert ["on"] == told
@@ -485,7 +485,7 @@ async def test_it_belongs_to_one_process_and_loop(
         patch.setattr(os, "getpid", lambda: -1)
         with pytest.raises(JournalUnavailable, match="belongs to another process"):
             await journal.get(record().key)
-    with pytest.raises(JournalUnavailable, match="or event loop"):
+    with pytest.raises(JournalUnavailable, match="belongs to another event loop"):
         await asyncio.to_thread(asyncio.run, journal.get(record().key))
     await journal.aclose()
 

@@ -244,7 +244,7 @@ async def test_the_disk_is_told_at_every_commit(path: Path, record: Callable[...
     async def pragmas(rows: _sqlite._Transaction) -> list[object]:
         return [rows.database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
 
-    told = await journal._rows.transact(pragmas)
+    told = await journal._transact(pragmas)
     await journal.aclose()
 
     assert ["wal", 2] == told
