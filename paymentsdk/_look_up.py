@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import structs
 
 from paymentsdk.errors import PaymentsError
 from paymentsdk.journal import Record, RecordState, Resolution, StoredResponse
-from paymentsdk.journal._call import WithinContract
+from paymentsdk.journal._call import Journaling, WithinContract
 from paymentsdk.journal._states import NO_LIMIT, TOLERANCE
 from paymentsdk.money import ZERO
 from paymentsdk.resources.merchant_orders import MerchantOrders
@@ -28,9 +27,6 @@ from paymentsdk.resources.orders import (
     RefundStatus,
     Transactions,
 )
-
-if TYPE_CHECKING:
-    from paymentsdk._engine.journaling import Journaling
 
 #: Records in another state have had no effect.
 _EFFECTIVE = tuple(set(RecordState) - {RecordState.REFUSED, RecordState.NOT_SENT, RecordState.EXPIRED})

@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 
     from paymentsdk._engine.call import Call
     from paymentsdk._engine.concurrent_map import MapOutcome
-    from paymentsdk._engine.journaling import Journaling
     from paymentsdk._engine.recovery import Backoff, Recovery, Sender
     from paymentsdk.journal import Journal, Record, RecoverySummary
+    from paymentsdk.journal._call import Journaling
     from paymentsdk.resources.customers import Customers
     from paymentsdk.resources.invoices import Invoices
     from paymentsdk.resources.merchant_orders import MerchantOrders
@@ -476,8 +476,9 @@ class PaymentsClient(Engine):
 
         if account is not None:
             return self.account(account)._sender(None)  # noqa: SLF001 - it is of this very class
-        look = LookUp(self.orders, self.merchant_orders, self._journaling())
-        return Sender(seller=self._seller, prepare=self._prepare_again, look=look)
+        journaling = self._journaling()
+        look = LookUp(self.orders, self.merchant_orders, journaling)
+        return Sender(seller=lambda: self._seller(journaling), prepare=self._prepare_again, look=look)
 
     def _prepare_again(self, record: Record) -> Call[object, object]:
         """Return the call that sends *record* once more."""
@@ -643,7 +644,7 @@ def _journaling(journal: Journal | None, clock: Clock) -> Journaling | None:
     if journal is None:
         return None
     check_methods("journal", journal, "begin", "get", "renew", "resolve", "claim", "records", "aclose")
-    from paymentsdk._engine.journaling import Journaling
+    from paymentsdk.journal._call import Journaling
 
     return Journaling(journal, clock)
 

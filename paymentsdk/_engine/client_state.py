@@ -17,7 +17,7 @@ from paymentsdk.transports.base import DiscardingTransport, Response, Transport,
 if TYPE_CHECKING:
     from paymentsdk._auth.refresh import RefreshingToken
     from paymentsdk._clock import Clock
-    from paymentsdk._engine.journaling import Journaling
+    from paymentsdk.journal._call import Journaling
 
 
 class ClientState:

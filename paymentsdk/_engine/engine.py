@@ -29,6 +29,7 @@ from paymentsdk.errors import ClientClosed, NotSent, RequestInvalid
 
 if TYPE_CHECKING:
     from paymentsdk._operation.operation import Limits
+    from paymentsdk.journal._call import Journaling
 
 B = TypeVar("B")
 R = TypeVar("R")
@@ -156,62 +157,34 @@ class Engine(ABC):
                 journaled=once is not None,
             )
             if once is not None or not_after is not None or defer:
-                made = self._call_once(
-                    call, once, not_after=not_after, defer=defer, supplied_key=idempotency_key is not None
-                )
-                return _add_result(await (observed(call, made) if self._settings.observers else made))
+                pass  # only who has a journal needs it
         except (ClientClosed, RequestInvalid) as error:
             error.operation = getattr(operation, "name", None)
             raise
         result = await (observed(call, call.run()) if self._settings.observers else call.run())
         return result if _RESULTS.get() is None else _add_result(result)
 
-    async def _call_once(
-        self,
-        call: Call[B, R],
-        once: str | None,
-        *,
-        not_after: datetime | timedelta | None,
-        defer: bool,
-        supplied_key: bool,
-    ) -> Result[R]:
-        """Carry out a write that the journal keeps."""
-        # Its attempts have deadlines of their own: what is awaited before them must not be cancelled in between.
-        self._state.deadlines.remove(call.deadline)
-        if once is None:
-            raise RequestInvalid("once", "must name the record that not_after and defer are about")
-        if not call.operation.writes:
-            raise RequestInvalid("once", f"{call.operation.name} changes nothing: there is nothing to keep")
-        if supplied_key or self._settings.idempotency_key is not None:
-            raise RequestInvalid("once", "excludes idempotency_key, which is derived from it")
-        journaling = self._state.journaling
-        if journaling is None:
-            raise RequestInvalid("once", "needs a journal: PaymentsClient(journal=SQLiteJournal(...))")
-        from paymentsdk._engine.once import call_once  # only who has a journal needs it
-
-        seller = await self._seller()
-        return await call_once(call, journaling, once=once, seller=seller, not_after=not_after, defer=defer)
-
-    async def _seller(self) -> str:
+    async def _seller(self, journaling: Journaling) -> str:
         """Return the platform's id of the seller whose token is sent, with the platform's time known.
 
         Raises:
             NotSent: The platform's time is not known, and cannot be read, or each token has ended meanwhile.
             RequestInvalid: The token names no user.
         """
+        clock = journaling.platform_clock
         if self._signer is not None:
             if self._settings.account is None:
                 raise RequestInvalid("account", "names the seller, as no token does: use client.account(name)")
-            if self._state.journaling is not None and not self._state.journaling.platform_clock.is_known:
+            if not clock.is_known:
                 await self._read_platform_time()
             return self._settings.account
-        token, journaling = self._token(), self._state.journaling
+        token = self._token()
         for _ in range(2):  # A token may end while it is read; the next call gets another.
-            if token is not None and journaling is not None and journaling.platform_clock.is_known:
+            if token is not None and clock.is_known:
                 break
             await self._read_platform_time()
             token = self._token()
-            if journaling is None or not journaling.platform_clock.is_known:
+            if not clock.is_known:
                 raise NotSent("the platform's time is not known: its responses have no Date")
         if token is None:
             raise NotSent("there is no token: whenever the platform had been asked for its time, it has ended")

@@ -6,7 +6,7 @@ an error.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -29,15 +29,13 @@ from paymentsdk.errors import (
     RequestInvalid,
 )
 from paymentsdk.journal import _states as states
-from paymentsdk.journal._call import JournaledCall, Later, Look, MaySend, Told
-from paymentsdk.journal._events import RecordResolved
-from paymentsdk.journal._key import derive_key
+from paymentsdk.journal._call import JournaledCall, Journaling, Later, Look, MaySend, Told
+from paymentsdk.journal._journal import RecordResolved, derive_key
 from paymentsdk.journal._states import Record, RecordState, Resolution, StoredResponse
 from paymentsdk.transports.base import Response
 
 if TYPE_CHECKING:
     from paymentsdk._engine.call import Call
-    from paymentsdk._engine.journaling import Journaling
 
 B = TypeVar("B")
 R = TypeVar("R")
@@ -63,15 +61,25 @@ def driver(
 
 async def call_once(
     call: Call[B, R],
-    journaling: Journaling,
+    once: str | None,
     *,
-    once: str,
-    seller: str,
+    seller_of: Callable[[Journaling], Awaitable[str]],
     not_after: datetime | timedelta | None,
     defer: bool,
 ) -> Result[R]:
-    """Carry out *call* as the record *once* of *seller*, unless the record says what became of it."""
-    settings, operation = call.settings, call.operation
+    """Carry out *call* as the record *once* of its seller, unless the record says what became of it."""
+    settings, operation, journaling = call.settings, call.operation, call.state.journaling
+    # Its attempts have deadlines of their own: what is awaited before them must not be cancelled in between.
+    call.state.deadlines.remove(call.deadline)
+    if once is None:
+        raise RequestInvalid("once", "must name the record that not_after and defer are about")
+    if not operation.writes:
+        raise RequestInvalid("once", f"{operation.name} changes nothing: there is nothing to keep")
+    if call.caller_supplied_key:
+        raise RequestInvalid("once", "excludes idempotency_key, which is derived from it")
+    if journaling is None:
+        raise RequestInvalid("once", "needs a journal: PaymentsClient(journal=SQLiteJournal(...))")
+    seller = await seller_of(journaling)
     if settings.timeout.attempt is None:
         raise RequestInvalid("timeout.attempt", "must be bounded for a journaled call: its lease has to outlive it")
     key = derive_key(settings.base_url, seller, operation.name, once)

@@ -16,15 +16,12 @@ from msgspec import Struct, structs
 from paymentsdk._engine import events
 from paymentsdk._engine.once import LEASE, Attempts, driver, notify_resolved
 from paymentsdk.errors import InProgress, JournalUnavailable, PaymentsError, RequestInvalid, describe
-from paymentsdk.journal._call import WithinContract
-from paymentsdk.journal._events import RecordsOpen
+from paymentsdk.journal._call import Journaling, Moment, WithinContract
+from paymentsdk.journal._journal import RecordsOpen, RecoverySummary
 from paymentsdk.journal._states import NO_LIMIT, OPEN, Record, RecordState, Resolution, StoredResponse, Timing, timing
-from paymentsdk.journal._summary import RecoverySummary
-from paymentsdk.journal._time import Moment
 
 if TYPE_CHECKING:
     from paymentsdk._engine.call import Call
-    from paymentsdk._engine.journaling import Journaling
     from paymentsdk._operation.operation import Operation
     from paymentsdk.events import Observer
 

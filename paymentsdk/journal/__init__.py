@@ -7,10 +7,8 @@ process.
 
 from __future__ import annotations
 
-from paymentsdk.journal._events import RecordResolved, RecordsOpen
-from paymentsdk.journal._key import derive_key
+from paymentsdk.journal._journal import Journal, RecordResolved, RecordsOpen, RecoverySummary, derive_key
 from paymentsdk.journal._postgres import PostgresJournal
-from paymentsdk.journal._protocol import Journal
 from paymentsdk.journal._sqlite import SQLiteJournal
 from paymentsdk.journal._states import (
     Action,
@@ -25,7 +23,6 @@ from paymentsdk.journal._states import (
     take_over,
     tombstone,
 )
-from paymentsdk.journal._summary import RecoverySummary
 
 __all__ = [
     "Action",

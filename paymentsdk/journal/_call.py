@@ -2,22 +2,30 @@
 
 The driver knows neither HTTP nor retries. It is given ``send``, which makes the attempts and asks before each one, and
 gives back what the caller may be told. So every step between two waits can be tested with a process that dies there.
+
+Ages of records count on the clock that forgets their keys: the platform's, as its responses tell it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
+import logging
+import os
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct, structs
 
-from paymentsdk.errors import InProgress, JournalUnavailable, RecordConflict, describe
+from paymentsdk._clock import Clock
+from paymentsdk._headers import http_date
+from paymentsdk.errors import InProgress, JournalUnavailable, PaymentsError, RecordConflict, describe
 from paymentsdk.journal import _states as states
-from paymentsdk.journal._protocol import Journal
+from paymentsdk.journal._journal import Journal
 from paymentsdk.journal._states import Action, Record, RecordState, Resolution, Timing
-from paymentsdk.journal._time import Moment, PlatformClock
+
+logger = logging.getLogger("paymentsdk")
 
 #: Awaited before each attempt with the seconds that it may take. Returns ``None``, or why there may be no attempt.
 MaySend: TypeAlias = Callable[[float], Awaitable[str | None]]
@@ -25,6 +33,11 @@ MaySend: TypeAlias = Callable[[float], Awaitable[str | None]]
 Send: TypeAlias = Callable[[Record, MaySend], Awaitable[Resolution]]
 #: Finds out by reading what became of a record that may not be sent any more; ``None`` if that does not show.
 Look: TypeAlias = Callable[[Record], Awaitable[Resolution | None]]
+
+#: Makes a write that the caller does not wait for: closing the client does. What it raises is not the caller's.
+Later: TypeAlias = Callable[[Callable[[], Awaitable[object]]], None]
+#: One moment on both clocks of this machine: first on that which never goes back, then on that of the wall.
+Moment: TypeAlias = tuple[float, float]
 
 #: Python takes long to find a member of an Enum.
 _DONE = RecordState.DONE
@@ -39,12 +52,155 @@ _KEPT = {
 }
 
 
-class Later(Protocol):
-    """Makes a write that the caller does not wait for; closing the client waits for it."""
+class PlatformClock:
+    """Counts the platform's time on from the last ``Date`` header: a machine's own time may be wrong by days."""
 
-    def __call__(self, write: Callable[[], Awaitable[object]], /) -> None:
-        """Make *write* now; whatever it raises is not the caller's."""
-        ...
+    #: Seconds that a ``Date`` may be behind when it is written.
+    GRANULARITY = 1.0
+
+    __slots__ = ("_date", "_monotonic", "_seen", "_shown", "_wall")
+
+    def __init__(self, clock: Clock) -> None:
+        self._monotonic = clock.monotonic
+        self._wall = clock.now
+        self._shown: float | None = None
+        self._date: str | None = None
+        self._seen = self.moment()
+
+    def moment(self) -> Moment:
+        """Return this moment."""
+        return self._monotonic(), self._wall()
+
+    def since(self, moment: Moment, now: Moment | None = None) -> float:
+        """Return the most seconds that can have passed since *moment*: one of both clocks may have stood still."""
+        monotonic, wall = now or self.moment()
+        return max(monotonic - moment[0], wall - moment[1])
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there was a response."""
+        return self._shown is not None
+
+    def observe(self, date: str | None) -> None:
+        """Take the ``Date`` header of a response that came just now; ignore one that is missing or no date."""
+        if date is None or (date == self._date and self.since(self._seen) < 1.0):
+            return  # It has no fractions: the first response of a second says most, and costs the others nothing.
+        if (shown := http_date(date)) is not None:
+            self.set(shown.timestamp())
+            self._date = date
+
+    def set(self, shown: float) -> None:
+        """Take *shown* as the platform's time of this moment, in seconds since the epoch."""
+        self._shown, self._date, self._seen = shown, None, self.moment()
+
+    def now(self, moment: Moment | None = None) -> float | None:
+        """Return the latest that it can be on the platform, now or at *moment*, in seconds since the epoch.
+
+        ``None`` before the first response. An age that is counted to here is never too small: a ``Date`` leaves out the
+        fraction of its second.
+        """
+        return None if self._shown is None else self._shown + self.GRANULARITY + self.since(self._seen, moment)
+
+    def earliest(self) -> float | None:
+        """Return the earliest that it can be on the platform: a deadline counted from it is never too late."""
+        if self._shown is None:
+            return None
+        seen, now = self._seen, self.moment()
+        return self._shown + max(0.0, min(now[0] - seen[0], now[1] - seen[1]))
+
+
+class Journaling:
+    """What the journaled calls of a client share."""
+
+    def __init__(self, journal: Journal, clock: Clock) -> None:
+        self.journal: Journal = journal
+        self.platform_clock: PlatformClock = PlatformClock(clock)
+        self._clock = clock
+        self._process = f"{os.getpid()}-{clock.key()[:16]}"
+        self._count = itertools.count(1)
+        self._running: dict[str, Turn] = {}
+        self._late: set[asyncio.Future[object]] = set()
+
+    def owner(self) -> str:
+        """Return a new owner of records: this process, and a number that no other call has."""
+        return f"{self._process}/{next(self._count)}"
+
+    def turn(self, key: str) -> Turn:
+        """Return what waits for the calls of this process that work on the record *key*."""
+        return Turn(key, self._running, self._late)
+
+    async def drain(self, grace: float) -> None:
+        """Wait up to *grace* seconds for what is still being written."""
+        if self._late:
+            end = asyncio.ensure_future(self._clock.sleep(grace))
+            writes = asyncio.gather(*self._late, return_exceptions=True)
+            await asyncio.wait((end, writes), return_when=asyncio.FIRST_COMPLETED)
+            end.cancel()
+
+
+class Turn:
+    """The turn of one call at the record *key*: calls before it in this process know best what becomes of it.
+
+    Entered, it gives what runs writes that the caller does not wait for. It is over when the last of them has been
+    made, so that whoever comes next finds the record closed.
+    """
+
+    __slots__ = ("_key", "_late", "_left", "_over", "_running")
+
+    def __init__(self, key: str, running: dict[str, Turn], late: set[asyncio.Future[object]]) -> None:
+        self._key = key
+        self._running = running
+        self._late = late
+        self._left = 1
+        self._over: asyncio.Future[None] | None = None
+
+    async def __aenter__(self) -> Later:
+        while (before := self._running.get(self._key)) is not None:
+            await before.over()
+        self._running[self._key] = self
+        return self._write
+
+    async def __aexit__(self, *_: object) -> None:
+        self._end()
+
+    async def over(self) -> None:
+        """Wait for its end."""
+        if self._over is None:
+            self._over = asyncio.get_running_loop().create_future()
+        await asyncio.wait((self._over,))
+
+    def _write(self, write: Callable[[], Awaitable[object]]) -> None:
+        try:
+            written = asyncio.ensure_future(write())
+        except PaymentsError as error:
+            _warn(error)
+            return
+        except Exception:
+            # Of a journal of one's own that is no coroutine: what is done is done.
+            logger.exception("a record could not be closed in the journal")
+            return
+        self._left += 1
+        self._late.add(written)
+        written.add_done_callback(self._written)
+
+    def _written(self, written: asyncio.Future[object]) -> None:
+        self._late.discard(written)
+        if not written.cancelled() and isinstance(error := written.exception(), Exception):
+            _warn(error)
+        self._end()
+
+    def _end(self) -> None:
+        self._left -= 1
+        if not self._left:
+            del self._running[self._key]
+            if self._over is not None:
+                self._over.set_result(None)
+
+
+def _warn(error: Exception) -> None:
+    # What is lost is one replay; "nothing was sent" would be wrong of it.
+    why = error.reason if isinstance(error, JournalUnavailable) else describe(error)
+    logger.warning("a record could not be closed in the journal: %s; recovery takes it up", why)
 
 
 class Told(Struct, frozen=True):

@@ -11,8 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from paymentsdk.journal import Record, RecordState, Resolution, SQLiteJournal, StoredResponse, _sqlite
-from paymentsdk.journal._call import JournaledCall, MaySend
-from paymentsdk.journal._time import PlatformClock
+from paymentsdk.journal._call import JournaledCall, MaySend, PlatformClock
 from paymentsdk.testing import FakeClock
 from tests.journal.conftest import make_record
 

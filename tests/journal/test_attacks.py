@@ -26,8 +26,8 @@ from paymentsdk import (
     Response,
     RetryPolicy,
 )
-from paymentsdk._engine.journaling import Turn
 from paymentsdk.journal import Action, Record, RecordState, Resolution, SQLiteJournal, _sqlite
+from paymentsdk.journal._call import Turn
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.journal.platform import ONCE, TOKEN, URL, Platform, order
 
@@ -205,7 +205,7 @@ def unguarded(turn: Turn, write: Callable[[], Awaitable[object]]) -> None:
     write()
 
 
-@pytest.mark.control("paymentsdk._engine.journaling.Turn._write", unguarded, raises=JournalUnavailable)
+@pytest.mark.control("paymentsdk.journal._call.Turn._write", unguarded, raises=JournalUnavailable)
 async def test_a_journal_that_is_closed_under_a_call_takes_nothing_from_its_caller(world: World) -> None:
     """The order is made and told, although its record cannot be closed; whoever asks again gets it once more."""
     journals: list[SQLiteJournal] = []

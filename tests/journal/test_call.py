@@ -9,8 +9,7 @@ import pytest
 
 from paymentsdk import InProgress, JournalUnavailable, RecordConflict
 from paymentsdk.journal import Record, RecordState, Resolution, StoredResponse
-from paymentsdk.journal._call import JournaledCall, MaySend, Told
-from paymentsdk.journal._time import PlatformClock
+from paymentsdk.journal._call import JournaledCall, MaySend, PlatformClock, Told
 from paymentsdk.testing import FakeClock
 from tests.journal.conftest import make_record
 from tests.journal.test_conformance import MemoryJournal

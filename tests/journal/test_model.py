@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 from msgspec import structs
 
-from paymentsdk.journal import Record, RecordState, _key, _states
+from paymentsdk.journal import Record, RecordState, _journal, _states
 from paymentsdk.journal._states import Timing
 from tests.journal.world import HOUR, BrokenPromiseError, Faults, World
 
@@ -136,7 +136,7 @@ CONTROLS: Mapping[str, Control] = {
     "2-key-derived": Control(
         "two effects of one record",
         "save restore",
-        replaced={"derive_key": (_key, lambda *parts: random_key())},
+        replaced={"derive_key": (_journal, lambda *parts: random_key())},
     ),
     "3-record-belongs-to-a-seller": Control(
         "an effect for a foreign seller",

@@ -9,6 +9,7 @@ from msgspec import structs
 
 from paymentsdk import RequestInvalid
 from paymentsdk.journal import Record, RecordState, Resolution, derive_key
+from paymentsdk.journal._call import PlatformClock
 from paymentsdk.journal._states import (
     ON_BEGIN,
     OPEN,
@@ -23,7 +24,6 @@ from paymentsdk.journal._states import (
     resolve_record,
     take_over,
 )
-from paymentsdk.journal._time import PlatformClock
 from paymentsdk.testing import FakeClock
 
 PARTS = ("http://127.0.0.1:8787", "77", "orders.create", "table-7/1")

@@ -15,9 +15,8 @@ from typing import NamedTuple
 from msgspec import Struct, structs
 
 from paymentsdk import InProgress, JournalUnavailable, RecordConflict
-from paymentsdk.journal import Action, Record, RecordState, Resolution, StoredResponse, _key, _states
-from paymentsdk.journal._call import JournaledCall, MaySend, Told
-from paymentsdk.journal._time import PlatformClock
+from paymentsdk.journal import Action, Record, RecordState, Resolution, StoredResponse, _journal, _states
+from paymentsdk.journal._call import JournaledCall, MaySend, PlatformClock, Told
 
 HOUR = 3600.0
 ATTEMPT = 30.0
@@ -312,7 +311,7 @@ class World:
         begun = process.earliest()
         fact = (process.seller, name)
         return Record(
-            key=_key.derive_key(BASE, process.seller, "orders.create", name),
+            key=_journal.derive_key(BASE, process.seller, "orders.create", name),
             name=name,
             operation="orders.create",
             base_url=BASE,
