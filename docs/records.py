@@ -25,7 +25,9 @@ the caller hears of them: if they cannot be written, it hears `OutcomeUnknown`. 
 
 def records() -> str:
     """Write the tables of states."""
-    found = ([one.value, row.same.value, row.other.value, row.unkeyed.value] for one, row in ON_BEGIN.items())
+    found = (
+        [one.value, row.same.value, row.other.value, (row.unkeyed or row.same).value] for one, row in ON_BEGIN.items()
+    )
     changes = (
         [code(state.value), code(after.value), right.value]
         for state, allowed in TRANSITIONS.items()

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from importlib import import_module
-from typing import Generic, Protocol, TypeAlias, TypeGuard, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeGuard, TypeVar
 
 from msgspec import Struct, structs
 
@@ -54,7 +54,7 @@ class Connection(Protocol):
         """Run one statement for each of *args*, all or none."""
         ...
 
-    async def fetch(self, query: str, *args: object) -> list[Values]:
+    async def fetch(self, query: str, *args: object) -> list[Any]:
         """Run a statement, and return its rows."""
         ...
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from math import inf
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from paymentsdk._postgres import Connection, Lane, Postgres, Table, is_dsn
 from paymentsdk.errors import RequestInvalid
@@ -132,8 +132,8 @@ async def _take_slots(connection: Connection, wishes: Sequence[_Wish]) -> list[f
             names,
         )
         # The clock of the server, after the wait for the rows: machines do not agree on what time it is.
-        now = max(cast("float", row[2]) for row in rows)
-        free = {cast("str", row[0]): cast("float", row[1]) for row in rows}
+        now = max(row[2] for row in rows)
+        free = {row[0]: row[1] for row in rows}
         for wish in wishes:
             slot, after = next_slot(free[wish.name], now, wish.rate, wish.longest)
             if slot is not None:

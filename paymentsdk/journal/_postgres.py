@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any, TypeVar, cast
@@ -20,7 +20,6 @@ from paymentsdk.journal._table import (
     CODES,
     SCHEMA,
     Codec,
-    Columns,
     TableJournal,
     Transaction,
     Values,
@@ -64,12 +63,11 @@ FROM (
 AS new (id, owner, before, state, reason, response)
 WHERE row.id = new.id AND row.owner = new.owner AND row.state = new.before RETURNING row.id, new.owner, updated
 """
-#: With the store time, as a last column.
-_READ = (
-    "SELECT *, coalesce($2::float8, extract(epoch FROM clock_timestamp())::float8) FROM paymentsdk_record WHERE id = $1"
-)
-#: Where the lease stands among the values of a new row.
-_LEASE = Columns._fields.index("lease_until")
+#: With the store time.
+_READ = """
+SELECT *, coalesce($2::float8, extract(epoch FROM clock_timestamp())::float8) AS now FROM paymentsdk_record
+WHERE id = $1
+"""
 
 
 class _Transaction(Transaction):
@@ -84,7 +82,7 @@ class _Transaction(Transaction):
         """See `Transaction`."""
         return cast("float", await self._connection.fetchval(_NOW, self._time))
 
-    async def fetch(self, statement: str, *values: object) -> Sequence[Sequence[object]]:
+    async def fetch(self, statement: str, *values: object) -> Sequence[Mapping[str, Any]]:
         """See `Transaction`."""
         return await self._connection.fetch(statement, *values)
 
@@ -166,7 +164,7 @@ class PostgresJournal(TableJournal):
 
     def _insert(self, record: Record, lease: float) -> Awaitable[Record | None]:
         self._check()
-        return self._inserts.do((self._codec.values(structs.replace(record, lease_until=lease)), record))
+        return self._inserts.do((self._codec.values(structs.replace(record, lease_until=lease)), record, lease))
 
     def _settle(self, held: Record, row: Record, otherwise: Work[Record]) -> Awaitable[Record]:
         self._check()
@@ -184,18 +182,21 @@ class PostgresJournal(TableJournal):
 
     async def _read(self, key: str) -> tuple[Record | None, float]:
         self._check()
-        for *columns, now in await self._works.do(lambda server: server.fetch(_READ, id_of(key), self._time())):
-            return checked(self._codec.record(Columns._make(columns)), key), now
+        for row in await self._works.do(lambda server: server.fetch(_READ, id_of(key), self._time())):
+            return checked(self._codec.record(row), key), row["now"]
         return None, 0.0
 
-    async def _insert_all(self, connection: Connection, new: Sequence[tuple[Values, Record]]) -> list[Record | None]:
-        found = await connection.fetch(INSERT, self._time(), in_order([values for values, _ in new]))
-        kept = dict(cast("list[tuple[object, float]]", found))
+    async def _insert_all(
+        self, connection: Connection, new: Sequence[tuple[Values, Record, float]]
+    ) -> list[Record | None]:
+        kept: dict[object, float] = dict(
+            await connection.fetch(INSERT, self._time(), in_order([values for values, _, _ in new]))
+        )
         # Of two with one key the first was kept.
-        times = [kept.pop(values[0], None) for values, _ in new]
+        times = [kept.pop(values[0], None) for values, _, _ in new]
         return [
-            None if now is None else states.begin_record(None, row, now=now, lease=cast("float", values[_LEASE]))[1]
-            for (values, row), now in zip(new, times, strict=True)
+            None if now is None else states.begin_record(None, row, now=now, lease=lease)[1]
+            for (_, row, lease), now in zip(new, times, strict=True)
         ]
 
     async def _settle_all(
@@ -204,7 +205,7 @@ class PostgresJournal(TableJournal):
         rows = in_order([values for values, _, _ in those])
         lazy = all(row.state is RecordState.DONE and row.keyed for _, row, _ in those)
         found = await connection.fetch(SETTLE, self._time(), lazy, *zip(*rows, strict=True))
-        times = {(number, owner): cast("float", now) for number, owner, now in found}
+        times = {(number, owner): now for number, owner, now in found}
         written = [times.get((values[0], values[1])) for values, _, _ in those]
         return [
             await self._settle_again(connection, otherwise) if now is None else structs.replace(row, updated=now)

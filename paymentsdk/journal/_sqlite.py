@@ -8,7 +8,7 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -77,7 +77,7 @@ class _Transaction(Transaction):
         """See `Transaction`."""
         return self._now()
 
-    async def fetch(self, statement: str, *values: object) -> Sequence[Sequence[object]]:
+    async def fetch(self, statement: str, *values: object) -> Sequence[Mapping[str, Any]]:
         """See `Transaction`."""
         return self.database.execute(_in_sqlite(statement), _numbered(values)).fetchall()
 
@@ -203,6 +203,7 @@ class SQLiteJournal(TableJournal):
         make_private(self._path)  # Its WAL gets its mode.
         database = sqlite3.connect(self._path, timeout=self._busy_timeout, isolation_level=None)
         try:
+            database.row_factory = sqlite3.Row
             self._write_ahead(database)
             database.execute("PRAGMA synchronous = FULL")
             database.execute("PRAGMA secure_delete = ON").fetchall()

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum, StrEnum
 from hashlib import sha256
-from types import MappingProxyType
 
 from msgspec import Struct, structs
 
@@ -70,39 +69,33 @@ _S, _R = RecordState, Right
 
 #: What may replace each state, and who may do it. ``DONE`` replaces every other state, nothing replaces ``DONE``.
 #: ``NOT_SENT`` and ``EXPIRED`` follow ``PENDING`` alone: whoever takes a row over cannot know that nothing was sent.
-TRANSITIONS: Mapping[RecordState, Mapping[RecordState, Right]] = MappingProxyType(
-    {
-        _S.PENDING: MappingProxyType(
-            {
-                _S.PENDING: _R.OWNER,  # a lease renewed
-                _S.SENT: _R.TAKER,
-                _S.UNKNOWN: _R.OWNER,
-                _S.DEFERRED: _R.OWNER,
-                _S.NOT_SENT: _R.OWNER,
-                _S.REFUSED: _R.OWNER,
-                _S.DONE: _R.ANYONE,
-                _S.EXPIRED: _R.OWNER,
-                _S.ABANDONED: _R.PERSON,
-            }
-        ),
-        _S.SENT: MappingProxyType(
-            {
-                _S.SENT: _R.TAKER,
-                _S.UNKNOWN: _R.OWNER,
-                _S.REFUSED: _R.OWNER,
-                _S.DONE: _R.ANYONE,
-                _S.ABANDONED: _R.PERSON,
-            }
-        ),
-        _S.UNKNOWN: MappingProxyType({_S.SENT: _R.TAKER, _S.DONE: _R.ANYONE, _S.ABANDONED: _R.PERSON}),
-        _S.DEFERRED: MappingProxyType({_S.PENDING: _R.TAKER, _S.DONE: _R.ANYONE, _S.ABANDONED: _R.PERSON}),
-        _S.NOT_SENT: MappingProxyType({_S.PENDING: _R.CALLER, _S.DONE: _R.ANYONE}),
-        _S.REFUSED: MappingProxyType({_S.DONE: _R.ANYONE}),
-        _S.EXPIRED: MappingProxyType({_S.DONE: _R.ANYONE}),
-        _S.ABANDONED: MappingProxyType({_S.DONE: _R.ANYONE}),
-        _S.DONE: MappingProxyType({}),
-    }
-)
+TRANSITIONS: Mapping[RecordState, Mapping[RecordState, Right]] = {
+    _S.PENDING: {
+        _S.PENDING: _R.OWNER,  # a lease renewed
+        _S.SENT: _R.TAKER,
+        _S.UNKNOWN: _R.OWNER,
+        _S.DEFERRED: _R.OWNER,
+        _S.NOT_SENT: _R.OWNER,
+        _S.REFUSED: _R.OWNER,
+        _S.DONE: _R.ANYONE,
+        _S.EXPIRED: _R.OWNER,
+        _S.ABANDONED: _R.PERSON,
+    },
+    _S.SENT: {
+        _S.SENT: _R.TAKER,
+        _S.UNKNOWN: _R.OWNER,
+        _S.REFUSED: _R.OWNER,
+        _S.DONE: _R.ANYONE,
+        _S.ABANDONED: _R.PERSON,
+    },
+    _S.UNKNOWN: {_S.SENT: _R.TAKER, _S.DONE: _R.ANYONE, _S.ABANDONED: _R.PERSON},
+    _S.DEFERRED: {_S.PENDING: _R.TAKER, _S.DONE: _R.ANYONE, _S.ABANDONED: _R.PERSON},
+    _S.NOT_SENT: {_S.PENDING: _R.CALLER, _S.DONE: _R.ANYONE},
+    _S.REFUSED: {_S.DONE: _R.ANYONE},
+    _S.EXPIRED: {_S.DONE: _R.ANYONE},
+    _S.ABANDONED: {_S.DONE: _R.ANYONE},
+    _S.DONE: {},
+}
 
 #: Who may replace a state whoever has the lease.
 _WITHOUT_LEASE = (_R.CALLER, _R.ANYONE)
@@ -151,35 +144,29 @@ class Row(Struct, frozen=True):
 
     same: Action
     """With the bytes that are kept."""
-    other: Action
+    unkeyed: Action | None = None
+    """The same, of an operation that takes no idempotency key, where that differs: it is never sent twice."""
+    other: Action = Action.CONFLICT
     """With other bytes."""
-    unkeyed: Action
-    """With the bytes that are kept, of an operation that takes no idempotency key: it is never sent twice."""
-
-
-def _row(same: Action, *, other: Action = Action.CONFLICT, unkeyed: Action | None = None) -> Row:
-    return Row(same, other, same if unkeyed is None else unkeyed)
 
 
 _A = Action
 
 #: What a call does: by the record that it finds, and by whether its bytes are those of the record.
-ON_BEGIN: Mapping[Found, Row] = MappingProxyType(
-    {
-        Found.NONE: _row(_A.SEND, other=_A.SEND),
-        Found.PENDING_OWN: _row(_A.WAIT),
-        Found.PENDING_OTHER: _row(_A.IN_PROGRESS),
-        Found.PENDING_DEAD: _row(_A.RESUME, unkeyed=_A.UNKNOWN),
-        Found.SENT: _row(_A.RESUME, unkeyed=_A.UNKNOWN),
-        Found.UNKNOWN: _row(_A.RESUME, unkeyed=_A.UNKNOWN),
-        Found.DEFERRED: _row(_A.RESUME),
-        Found.NOT_SENT: _row(_A.SEND_AGAIN),
-        Found.REFUSED: _row(_A.REFUSE),
-        Found.DONE: _row(_A.RETURN),
-        Found.EXPIRED: _row(_A.EXPIRED),
-        Found.ABANDONED: _row(_A.UNKNOWN),
-    }
-)
+ON_BEGIN: Mapping[Found, Row] = {
+    Found.NONE: Row(_A.SEND, other=_A.SEND),
+    Found.PENDING_OWN: Row(_A.WAIT),
+    Found.PENDING_OTHER: Row(_A.IN_PROGRESS),
+    Found.PENDING_DEAD: Row(_A.RESUME, unkeyed=_A.UNKNOWN),
+    Found.SENT: Row(_A.RESUME, unkeyed=_A.UNKNOWN),
+    Found.UNKNOWN: Row(_A.RESUME, unkeyed=_A.UNKNOWN),
+    Found.DEFERRED: Row(_A.RESUME),
+    Found.NOT_SENT: Row(_A.SEND_AGAIN),
+    Found.REFUSED: Row(_A.REFUSE),
+    Found.DONE: Row(_A.RETURN),
+    Found.EXPIRED: Row(_A.EXPIRED),
+    Found.ABANDONED: Row(_A.UNKNOWN),
+}
 
 #: Nothing was sent.
 WITHOUT_TRACE = (_S.NOT_SENT, _S.EXPIRED, _S.DEFERRED)
@@ -325,14 +312,12 @@ def begin_record(row: Record | None, new: Record, *, now: float, lease: float) -
     if row.owner == new.owner and row.state in HELD:
         # It has written this before, and did not hear of it: the connection was lost in the middle of the commit.
         return Action.SEND if row.state is RecordState.PENDING else Action.RESUME, row
-    action = line.same if row.keyed else line.unkeyed
-    match action:
-        case Action.RESUME:
-            return action, take_over(row, owner=new.owner, now=now, lease=lease, body=new.body)
-        case Action.SEND_AGAIN:
-            return action, structs.replace(new, lease_until=now + lease, updated=now)
-        case _:
-            return action, row
+    action = (not row.keyed and line.unkeyed) or line.same
+    if action is Action.RESUME:
+        return action, take_over(row, owner=new.owner, now=now, lease=lease, body=new.body)
+    if action is Action.SEND_AGAIN:
+        return action, structs.replace(new, lease_until=now + lease, updated=now)
+    return action, row
 
 
 def take_over(row: Record, *, owner: str, now: float, lease: float, body: bytes | None = None) -> Record:

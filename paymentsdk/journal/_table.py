@@ -8,11 +8,11 @@ from __future__ import annotations
 import logging
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from operator import attrgetter
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import structs
@@ -52,26 +52,6 @@ _STATES = dict(enumerate(RecordState))
 _MOST_HELD = 10_000
 
 
-class Columns(NamedTuple):
-    """The columns of a row, in their order."""
-
-    id: int
-    key: str
-    seller: str
-    state: int
-    owner: str
-    lease_until: float
-    begun: float
-    updated: float
-    digest: bytes
-    fixed: bytes
-    headers: bytes | None
-    body: bytes | None
-    sealed: int
-    reason: str
-    response: bytes | None
-
-
 class _Fixed(msgspec.Struct, array_like=True):
     """What never changes of a record, in one column."""
 
@@ -108,7 +88,7 @@ class Codec:
         self._unreadable: set[str] = set()
 
     def values(self, record: Record) -> Values:
-        """Return the values of the `Columns` of *record*."""
+        """Return the values of the columns of *record*, in their order."""
         body, sealed = record.body, 0
         if record.sensitive:
             sealed = int(self._seal is not None)
@@ -131,15 +111,15 @@ class Codec:
             response_column(record.response),
         )
 
-    def record(self, row: Columns) -> Record:
-        """Return the record that *row* keeps."""
-        fixed, body = _FIXED.decode(row.fixed), row.body
-        if row.sealed and body is not None:
-            body = self._unsealed(body, fixed.name)
-        known = row._asdict() | structs.asdict(fixed) | {"state": _STATES[row.state], "body": body}
-        known["headers"] = {} if row.headers is None else _HEADERS.decode(row.headers)
-        known["response"] = None if row.response is None else _RESPONSE.decode(row.response)
-        return Record(**{name: known[name] for name in Record.__struct_fields__})
+    def record(self, columns: Mapping[str, Any]) -> Record:
+        """Return the record that a row keeps."""
+        row = {**columns, **structs.asdict(_FIXED.decode(columns["fixed"]))}
+        if row["sealed"] and row["body"] is not None:
+            row["body"] = self._unsealed(row["body"], row["name"])
+        row["state"] = _STATES[row["state"]]
+        row["headers"] = {} if row["headers"] is None else _HEADERS.decode(row["headers"])
+        row["response"] = None if row["response"] is None else _RESPONSE.decode(row["response"])
+        return Record(**{name: row[name] for name in Record.__struct_fields__})
 
     def _unsealed(self, body: bytes, name: str) -> bytes | None:
         """Return what was sealed; `None` if it cannot be had, as of a key that was discarded: the others are read."""
@@ -176,8 +156,8 @@ class Transaction(ABC):
         """Return the store time."""
 
     @abstractmethod
-    async def fetch(self, statement: str, *values: object) -> Sequence[Sequence[object]]:
-        """Run a statement, and return its rows."""
+    async def fetch(self, statement: str, *values: object) -> Sequence[Mapping[str, Any]]:
+        """Run a statement, and return its rows, by the names of the columns."""
 
     @abstractmethod
     async def write(self, statement: str, rows: Sequence[Values]) -> None:
@@ -185,9 +165,7 @@ class Transaction(ABC):
 
     async def records(self, statement: str, *values: object) -> list[Record]:
         """Return the rows of a statement that reads them."""
-        # SQLite has one more before these.
-        places = slice(-len(Columns._fields), None)
-        return [self._codec.record(Columns._make(row[places])) for row in await self.fetch(statement, *values)]
+        return [self._codec.record(row) for row in await self.fetch(statement, *values)]
 
     async def load(self, key: str) -> Record | None:
         """Return the row of *key*."""
@@ -232,9 +210,8 @@ class Transaction(ABC):
         return count
 
     async def _replace(self, rows: Sequence[Record]) -> None:
-        written = [Columns._make(self._codec.values(row)) for row in rows]
-        await self.write(_REPLACE, [(*row[3:8], *row[9:], row.id) for row in written])
-        self.wiped = self.wiped or any(row.sealed and row.body is None for row in written)
+        await self.write(_REPLACE, [(*row[3:8], *row[9:], row[0]) for row in map(self._codec.values, rows)])
+        self.wiped = self.wiped or any(row.sensitive and row.body is None for row in rows)
 
 
 #: What is done in a transaction.
