@@ -7,7 +7,6 @@ read it differently. Chunks are read by httptools (llhttp).
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
@@ -15,7 +14,7 @@ from typing import NoReturn, cast
 
 from paymentsdk._headers import Headers
 from paymentsdk.transports._http11_chunks import Chunks
-from paymentsdk.transports._sockets import unread_on
+from paymentsdk.transports._pool import unread_on, words_of_system
 from paymentsdk.transports.base import Request, Response, SendFailed, too_long
 
 #: The most bytes of a head, with the interim responses before it.
@@ -88,38 +87,14 @@ class ConnectionResponse(Response, frozen=True):
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One connection, which carries one request at a time. It holds a place in its pool until it is closed.
+    """One connection, which carries one request at a time.
 
     Args:
-        pool: Where it goes when its request is done.
-        server: What it leads to.
+        buffer: What is read goes here first.
+        release: Called when a request is done and another may follow.
+        forget: Called when it is closed.
     """
 
-    __slots__ = (
-        "_body",
-        "_buffer",
-        "_chunks",
-        "_closed",
-        "_drained",
-        "_forget",
-        "_head",
-        "_keep",
-        "_large",
-        "_lower",
-        "_most",
-        "_partial",
-        "_paused",
-        "_readable",
-        "_received",
-        "_release",
-        "_reused",
-        "_size",
-        "_status",
-        "_waiting",
-        "_without_body",
-        "generation",
-        "transport",
-    )
     transport: asyncio.Transport
 
     def __init__(
@@ -127,35 +102,19 @@ class Connection(asyncio.BufferedProtocol):
     ) -> None:
         #: The tick of the pool's sweeper at which it became idle.
         self.generation = 0
-        #: What is read goes here first.
         self._buffer = buffer
-        #: Called when a request is done and another may follow, and when the connection is closed.
         self._release = release
         self._forget = forget
         self._closed = False
-        self._paused = False
         self._reused = False
+        self._head = self._partial = b""
+        #: The bytes that the body has; -1 if the head does not say.
+        self._size = -1
+        self._chunks: Chunks | None = None
+        #: Set while the socket takes no more of a large body.
         self._drained: asyncio.Future[None] | None = None
         self._waiting: asyncio.Future[Response] | None = None
         self._readable: Callable[[int], object] | None = None
-        self._status = 0
-        self._lower = b""
-        self._chunks: Chunks | None = None
-        self._expect("GET", 0, keep=True)
-
-    def _expect(self, method: str, most: int, *, keep: bool, large: bool = False) -> None:
-        """Get ready for the response to a *method* request, which may be *large*; it has at most *most* bytes."""
-        self._without_body = method == "HEAD"
-        self._most = most
-        self._keep = keep
-        self._large = large
-        self._partial = b""
-        self._head = b""
-        #: The bytes that the body has; -1 if the head does not say.
-        self._size = -1
-        #: The bytes of the heads, and then of the body.
-        self._received = 0
-        self._body: list[bytes] = []
 
     # --- its life ------------------------------------------------------------------------------------------------
 
@@ -168,11 +127,6 @@ class Connection(asyncio.BufferedProtocol):
     def closed(self) -> bool:
         """Whether no request may go out any more."""
         return self._closed or self._readable is None or self.transport.is_closing()
-
-    @property
-    def busy(self) -> bool:
-        """Whether a request waits for its response."""
-        return self._waiting is not None
 
     def is_usable(self) -> bool:
         """Whether a request may go out: nobody has closed the connection, and nothing unsolicited has arrived.
@@ -187,7 +141,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._waiting is None:
             self.close()
         else:
-            self.fail(SendFailed("the connection delivered the response to another request"))
+            self.abort(SendFailed("the connection delivered the response to another request"))
 
     def close(self) -> None:
         """Close it, and let what was written go out."""
@@ -195,18 +149,13 @@ class Connection(asyncio.BufferedProtocol):
         if self._readable is not None:
             self.transport.close()
 
-    def abort(self) -> None:
-        """Close it now, whatever is under way. Its request is left to who waits for it."""
-        self._waiting = None
+    def abort(self, error: SendFailed | None = None) -> None:
+        """Close it now, with *error* as the outcome of its request. Without one, nobody waits for that any more."""
+        waiting, self._waiting = self._waiting, None
         self._let_go()
         if self._readable is not None:
             self.transport.abort()
-
-    def fail(self, error: SendFailed) -> None:
-        """Close it now, with *error* as the outcome of its request."""
-        waiting = self._waiting
-        self.abort()
-        if waiting is not None and not waiting.done():
+        if error is not None and waiting is not None and not waiting.done():
             waiting.set_exception(error)
 
     def cancel(self, waiting: asyncio.Future[Response]) -> None:
@@ -218,7 +167,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _let_go(self) -> None:
         """Give its place back, once."""
-        self._resume()
+        self.resume_writing()
         if not self._closed:
             self._closed = True
             self._drop_chunks()
@@ -233,20 +182,26 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the request that waits for its response, if any."""
         if exc is not None:
-            number = exc.errno if isinstance(exc, OSError) else None
-            reason = "the connection broke" + (f": {os.strerror(number)}" if number and number > 0 else "")
+            reason = f"the connection broke{words_of_system(exc)}"
         elif self._head or self._partial:
             reason = "the server closed the connection within its response"
         else:
             reason = "the server closed the connection without a response"
-        self.fail(SendFailed(reason))
+        self.abort(SendFailed(reason))
 
     # --- the request ---------------------------------------------------------------------------------------------
 
     def send(self, request: Request, message: memoryview, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Response]:
         """Write *message*, the bytes of *request*; return what the response will be set on."""
-        large = len(request.body) > PIECE
-        self._expect(request.method, request.max_response, keep=not request.fresh, large=large)
+        self._without_body = request.method == "HEAD"
+        self._most = request.max_response
+        self._keep = not request.fresh
+        self._large = len(request.body) > PIECE
+        self._head = self._partial = b""
+        self._size = -1
+        #: The bytes of the heads, and then of the body.
+        self._received = 0
+        self._body: list[bytes] = []
         self._waiting = waiting = loop.create_future()
         self.transport.write(message)
         return waiting
@@ -256,24 +211,20 @@ class Connection(asyncio.BufferedProtocol):
         body = memoryview(request.body)
         for start in range(0, len(body), PIECE):
             self.transport.write(body[start : start + PIECE])
-            if self._paused:
-                self._drained = asyncio.get_running_loop().create_future()
+            if self._drained is not None:
                 await self._drained
             if self._waiting is None:
                 return
 
     def pause_writing(self) -> None:
         """Hold a large body back until the socket has taken what was written."""
-        self._paused = True
+        self._drained = asyncio.get_running_loop().create_future()
 
     def resume_writing(self) -> None:
         """Let a large body go on."""
-        self._paused = False
-        self._resume()
-
-    def _resume(self) -> None:
-        if self._drained is not None and not self._drained.done():
-            self._drained.set_result(None)
+        drained, self._drained = self._drained, None
+        if drained is not None and not drained.done():
+            drained.set_result(None)
 
     # --- the response --------------------------------------------------------------------------------------------
 
@@ -292,7 +243,7 @@ class Connection(asyncio.BufferedProtocol):
             part = data if self._head else self._read_head(data)
             is_whole = part is not None and (self._read_body(part) if self._chunks is None else self._chunks.read(part))
         except SendFailed as error:
-            self.fail(error.with_traceback(None))
+            self.abort(error.with_traceback(None))
         else:
             if is_whole:
                 self._finish()

@@ -1,7 +1,7 @@
 """The fast transport: an `asyncio.Protocol` of our own over httptools; it comes with the extra `fast`.
 
-This file is the way of a request. `_http11_pool` has the connections and who gets one, `_http11_connection` what goes
-over one.
+This file is the way of a request. `_http11_pool` has the connections, `_pool` the queue for them and their end, and
+`_http11_connection` what goes over one.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import ssl as tls
 from functools import cache
 from socket import AF_UNSPEC, AddressFamily
 
-from paymentsdk.errors import ClientClosed, RequestInvalid
+from paymentsdk.errors import RequestInvalid
 from paymentsdk.transports._http11_connection import PIECE, ConnectionResponse
-from paymentsdk.transports._http11_pool import Options, Pool
+from paymentsdk.transports._http11_pool import ConnectionPool, Options, parse_origin
+from paymentsdk.transports._pool import POOL_SIZE, PooledTransport, check_numbers
 from paymentsdk.transports.base import Request, Response, SendFailed
 
 __all__: list[str] = []  # Public at the top level, which is where to import them from.
@@ -32,7 +33,7 @@ _BODILESS = frozenset({"GET", "HEAD"})
 _SCHEME = len("https://")
 
 
-class Http11Transport:
+class Http11Transport(PooledTransport[ConnectionPool]):
     """Carries requests over connections of its own, at less than half of the cost of a bare aiohttp session.
 
     It speaks HTTP/1.1 over TCP and TLS, one request at a time on each connection, and nothing else: for proxies,
@@ -70,7 +71,7 @@ class Http11Transport:
         self,
         *,
         ssl: tls.SSLContext | bool = True,
-        limit: int = 500,
+        limit: int = POOL_SIZE,
         limit_per_host: int = 0,
         keepalive_timeout: float = 15.0,
         family: AddressFamily = AF_UNSPEC,
@@ -78,12 +79,10 @@ class Http11Transport:
     ) -> None:
         if not isinstance(ssl, tls.SSLContext | bool):
             raise RequestInvalid("ssl", "must be an ssl.SSLContext, True or False")
-        for name, count in (("limit", limit), ("limit_per_host", limit_per_host)):
-            if type(count) is not int or count < 0:
-                raise RequestInvalid(name, "must be a whole number; 0 is no limit")
-        for name, seconds in (("keepalive_timeout", keepalive_timeout), ("drain", drain)):
-            if type(seconds) not in {int, float} or not seconds >= 0:
-                raise RequestInvalid(name, "must be 0 or more seconds")
+        check_numbers(
+            {"limit": limit, "limit_per_host": limit_per_host}, {"keepalive_timeout": keepalive_timeout, "drain": drain}
+        )
+        super().__init__(drain)
         self._options = Options(
             context=lambda: _context(verify=ssl) if isinstance(ssl, bool) else ssl,
             limit=limit,
@@ -91,15 +90,10 @@ class Http11Transport:
             keepalive_timeout=keepalive_timeout,
             family=family,
         )
-        self._drain = drain
-        self._closed = False
-        self._pool: Pool | None = None
         self._checked_names: tuple[str, ...] = ()
 
-    @property
-    def open_connections(self) -> int:
-        """How many connections are open, in use or idle."""
-        return 0 if self._pool is None else len(self._pool.connections)
+    def _new_pool(self) -> ConnectionPool:
+        return ConnectionPool(self._options)
 
     async def send(self, request: Request) -> Response:
         """See `paymentsdk.Transport`.
@@ -111,68 +105,41 @@ class Http11Transport:
         loop = asyncio.get_running_loop()
         pool = self._pool
         if pool is None or pool.usable_on is not loop:
-            pool = self._bind(loop)
+            pool = await self._bind()
         url = request.url
         end = url.find("/", _SCHEME)
         if end < 0 or "#" in url:
             url = _with_path(url)
             end = url.find("/", _SCHEME)
-        server = pool.server(url[:end])
+        server = pool.servers.get(url[:end])
+        if server is None:
+            server = pool.servers[url[:end]] = parse_origin(url[:end])
         # A view, since tracebacks show variables, but not what is behind a view; and no exception passes its frame.
         message = self._serialize(request, url[end:], server.host_field)
         if message is None:
             raise SendFailed(_flaw(request), sent=False, permanent=True)
-        connection = None if request.fresh else pool.take(server)
-        if connection is None:
-            connection = await pool.connect(server, fresh=request.fresh, within=request.connect_timeout)
-        response = connection.send(request, message, loop)
+        within = request.connect_timeout
+        if not pool.enter(server):
+            within = await pool.wait(server, within)
         try:
-            if len(request.body) > PIECE:
-                await connection.send_large(request)
-            return await response
-        except asyncio.CancelledError:
-            connection.cancel(response)
-            raise
+            connection = None if request.fresh else pool.take(server)
+            if connection is None:
+                connection = await pool.connect(server, within)
+            response = connection.send(request, message, loop)
+            try:
+                if len(request.body) > PIECE:
+                    await connection.send_large(request)
+                return await response
+            except asyncio.CancelledError:
+                connection.cancel(response)
+                raise
+        finally:
+            pool.leave(server)
 
     def discard(self, response: Response) -> None:
         """See `paymentsdk.DiscardingTransport`."""
         if isinstance(response, ConnectionResponse) and response.connection is not None:
             response.connection.discard()
-
-    async def aclose(self) -> None:
-        """Reject new requests, give those in flight `drain` seconds to end, and close the connections.
-
-        A request that has not ended by then fails with `SendFailed`; one that waits for a connection fails at once,
-        with nothing sent. Closing twice is allowed. In a child that was forked meanwhile, the connections are left to
-        its parent.
-
-        Raises:
-            ClientClosed: The connections belong to another event loop, which still runs: close the transport there.
-        """
-        self._closed, pool = True, self._pool
-        if pool is None or pool.inherited:
-            return
-        if pool.loop is asyncio.get_running_loop():
-            await pool.close(self._drain)
-        elif pool.loop.is_running():
-            pool.usable_on = None
-            raise ClientClosed("the connections belong to another event loop: close the transport there")
-        else:
-            pool.abort()
-
-    def _bind(self, loop: asyncio.AbstractEventLoop) -> Pool:
-        """Open a pool on *loop*, or say why there can be none."""
-        if self._closed:
-            raise ClientClosed("the transport is closed")
-        if self._pool is not None:
-            if self._pool.inherited:
-                # Both would write on the same connections, and read the responses to each other.
-                raise ClientClosed("the connections belong to another process: make the client after the fork")
-            if not self._pool.loop.is_closed():
-                raise ClientClosed("the connections belong to another event loop: use one client per loop")
-            self._pool.abort()
-        self._pool = Pool(loop, self._options)
-        return self._pool
 
     def _serialize(self, request: Request, target: str, host: str) -> memoryview | None:
         """Return the bytes of *request*, without its body if that is large; `None` if they would not be HTTP."""

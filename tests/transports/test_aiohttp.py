@@ -296,7 +296,7 @@ def is_private_of_another(node: ast.AST) -> bool:
         case ast.Attribute(value=ast.Name(id="self" | "cls")):
             return False
         case ast.Attribute(value=ast.Attribute(value=ast.Name(id="self")), attr=name):
-            return name.startswith("_") and not name.startswith("__") and "gate" not in ast.unparse(node)
+            return name.startswith("_") and not name.startswith("__")
         case ast.Attribute(value=ast.Name(id="aiohttp"), attr=name):
             return name.startswith("_") and name != "__version__"
         case ast.ImportFrom(module=str(module), names=names) if module.split(".")[0] == "aiohttp":
@@ -382,7 +382,7 @@ async def test_a_proxy_that_breaks_off(answer: bytes, *, fresh: bool) -> None:
     assert not sent
 
 
-@pytest.mark.control("paymentsdk.transports._aiohttp_options.is_http", lambda url: True)
+@pytest.mark.control("paymentsdk.transports._aiohttp_messages.is_http", lambda url: True)
 @pytest.mark.parametrize("proxy", ["localhost:3128", "socks5://{}"])
 async def test_a_proxy_of_the_environment_that_is_none(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
     """What is no proxy of http is told nothing, and the request does not go past it either."""
@@ -397,7 +397,7 @@ async def test_a_proxy_of_the_environment_that_is_none(monkeypatch: pytest.Monke
         assert [] == server.seen + other.seen
 
 
-@pytest.mark.control("paymentsdk.transports._aiohttp_options._without_login", lambda proxy: (URL(proxy), None))
+@pytest.mark.control("paymentsdk.transports._aiohttp_messages._without_login", lambda proxy: (URL(proxy), None))
 @pytest.mark.parametrize("of_environment", [False, True])
 @pytest.mark.parametrize("scheme", ["http", "https"])
 async def test_the_password_of_a_proxy_is_told_to_it_and_shown_nowhere(

@@ -7,7 +7,6 @@ import contextlib
 import gc
 import select
 import socket
-from collections import OrderedDict
 
 import aiohttp
 import pytest
@@ -15,35 +14,21 @@ from aiohttp.abc import ResolveResult
 
 from paymentsdk import Request, SendFailed
 from paymentsdk.testing._fault_server import FaultServer, Peer, always, http
-from paymentsdk.transports._aiohttp_connections import Connector, Wire
-from paymentsdk.transports._gate import Gate
+from paymentsdk.transports._aiohttp_pool import Wire
 from paymentsdk.transports.aiohttp import AiohttpTransport
 from tests.transports.sending import failed
 from tests.transports.skipping import SkippingLoop
+from tests.transports.waiting import wait_and_forget, wait_beforehand, wait_for_a_turn
 
 
 def waiting(transport: AiohttpTransport) -> int:
     """Return how many requests wait for a place."""
-    return sum(map(len, transport._session.connector.gate._waiting.values()))
-
-
-async def wait_and_forget(gate: Gate, host: tuple) -> None:
-    """Wait for a place, and lose it with whoever is cancelled as it comes."""
-    place = asyncio.get_running_loop().create_future()
-    gate._asked += 1
-    gate._waiting.setdefault(host, OrderedDict())[place] = gate._asked
-    await place
+    return len(transport._pool._waiting)
 
 
 async def turn() -> None:
     """Let the others go first."""
     await asyncio.sleep(0)
-
-
-async def wait_for_a_turn(gate: Gate, host: tuple) -> None:
-    """Look again in each turn of the loop, as if there were no line."""
-    while not gate.enter(host):
-        await turn()
 
 
 # --- places in the pool -----------------------------------------------------------------------------------------------
@@ -57,7 +42,7 @@ async def test_one_after_the_other_share_one_connection(transport: AiohttpTransp
         assert 1 == server.opened
 
 
-@pytest.mark.control("paymentsdk.transports._gate.Gate.wait", wait_and_forget, raises=SendFailed)
+@pytest.mark.control("paymentsdk.transports._pool.Pool.wait", wait_and_forget, raises=SendFailed)
 async def test_no_place_is_lost_with_a_waiter(limited: AiohttpTransport, until, patience: float) -> None:
     """A waiter that is cancelled as it gets its place leaves it to the next."""
     go_on = asyncio.Event()
@@ -87,7 +72,7 @@ async def test_no_place_is_lost_with_a_waiter(limited: AiohttpTransport, until, 
 
 
 @pytest.mark.parametrize("proxied", [False, True])
-@pytest.mark.control("paymentsdk.transports._gate.Gate.wait", wait_for_a_turn)
+@pytest.mark.control("paymentsdk.transports._pool.Pool.wait", wait_for_a_turn)
 async def test_nobody_is_passed_by_who_comes_back(proxied: bool, until) -> None:
     """Tasks that send one request after the other take turns: who gives a place back queues up behind who waits."""
     go_on = asyncio.Event()
@@ -283,13 +268,7 @@ async def test_a_server_that_takes_no_connection_is_not_the_pool(fresh: bool) ->
     assert (False, False, "no connection in time") == outcome
 
 
-async def from_anew(connector: Connector, host: tuple, bounds: aiohttp.ClientTimeout) -> aiohttp.ClientTimeout:
-    """Wait for a place, and connect for as long as if there had been no wait."""
-    await connector.gate.wait(host)
-    return bounds
-
-
-@pytest.mark.control("paymentsdk.transports._aiohttp_connections.Connector.in_turn", from_anew)
+@pytest.mark.control("paymentsdk.transports._pool.Pool.wait", wait_beforehand)
 def test_who_has_waited_for_a_place_connects_in_what_is_left() -> None:
     """One bound holds for both: were it two, the time of the attempt could end before that of the connection."""
 
@@ -327,9 +306,8 @@ async def test_where_the_system_cannot_be_asked(transport: AiohttpTransport, mon
 
 
 def leaves_unseen(wire: Wire) -> None:
-    """Give the place of a connection to the next, whatever is left on it."""
-    wire.busy = False
-    wire.gate.leave(wire.host)
+    """Give a connection to the next, whatever is left on it."""
+    wire.attempt = None
 
 
 def small_socket(address: tuple) -> socket.socket:
@@ -339,7 +317,7 @@ def small_socket(address: tuple) -> socket.socket:
     return made
 
 
-@pytest.mark.control("paymentsdk.transports._aiohttp_connections.Wire.release", leaves_unseen, raises=TimeoutError)
+@pytest.mark.control("paymentsdk.transports._aiohttp_pool.Wire.release", leaves_unseen, raises=TimeoutError)
 async def test_nobody_waits_behind_what_the_system_has_not_taken(patience: float) -> None:
     """On a slow network, some of a request that is not large waits with us as well."""
     done = asyncio.Event()
@@ -377,7 +355,7 @@ async def test_the_options_of_the_connector_hold_where_they_can() -> None:
         await transport.aclose()
 
 
-@pytest.mark.control("paymentsdk.transports._aiohttp_connections._heard", lambda closed: None)
+@pytest.mark.control("paymentsdk.transports._aiohttp_messages._heard", lambda closed: None)
 async def test_an_idle_connection_may_break(transport: AiohttpTransport, until) -> None:
     """Nobody has asked for how it ends, so nothing is reported, also after a response that was waited for."""
     reported, go_on, broken = [], asyncio.Event(), asyncio.Event()
@@ -398,6 +376,7 @@ async def test_an_idle_connection_may_break(transport: AiohttpTransport, until) 
         await turn()
         go_on.set()
         assert b"{}" == (await sending).body
+        del sending  # A response holds its connection.
         broken.set()
         await until(lambda: not transport.open_connections)
         await transport.send(Request("GET", server.url()))  # With it, aiohttp forgets the connection.

@@ -239,7 +239,7 @@ async def test_the_environment_is_not_trusted(
         assert (int(trust_env), int(not trust_env)) == (len(proxy.seen), len(server.seen))
 
 
-@pytest.mark.control("paymentsdk.transports._aiohttp_options.is_loopback", lambda host: True)
+@pytest.mark.control("paymentsdk.transports._aiohttp_messages.is_loopback", lambda host: True)
 @pytest.mark.parametrize("given", [True, False])
 @with_proxies
 async def test_a_proxy_elsewhere_reads_nothing_that_stays_here(kind, given: bool, monkeypatch) -> None:

@@ -16,7 +16,7 @@ from aiohttp.abc import ResolveResult
 from paymentsdk import Http11Transport, Request, SendFailed, Transport
 from paymentsdk.errors import ClientClosed
 from paymentsdk.testing._fault_server import FaultServer, Peer, always, http, unanswered_port
-from paymentsdk.transports._aiohttp_connections import Attempt
+from paymentsdk.transports._aiohttp_pool import Attempt
 from paymentsdk.transports.aiohttp import AiohttpTransport
 from tests.conftest import PATIENCE
 
@@ -157,7 +157,7 @@ def abort(attempt: Attempt, task: asyncio.Task[object]) -> None:
 
 
 @pytest.mark.parametrize("fresh", [False, True])
-@pytest.mark.control("paymentsdk.transports._aiohttp_connections.Attempt.end", abort, raises=pytest.fail.Exception)
+@pytest.mark.control("paymentsdk.transports._aiohttp_pool.Attempt.end", abort, raises=pytest.fail.Exception)
 async def test_closing_ends_no_response(fresh: bool) -> None:
     """What came of a response that says nothing of its length does not pass for the whole when its time is up."""
     arrived = asyncio.Event()
@@ -222,7 +222,7 @@ async def test_whose_cancellation_it_is(until) -> None:
     await asyncio.wait(sending[:1])
     closing = asyncio.ensure_future(transport.aclose())
     sending[1].cancel()
-    await until(lambda: any(attempt.ended for attempt in transport._attempts.values()))
+    await until(lambda: any(attempt.ended for attempt in transport._pool.attempts.values()))
     sending[3].cancel()  # Its end by the transport is on its way.
     await asyncio.wait(sending)
     await closing
@@ -233,7 +233,7 @@ async def test_whose_cancellation_it_is(until) -> None:
 
 # The control leaves the second of its sessions open.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.control("paymentsdk.transports.aiohttp.contextlib.suppress", lambda *kinds: contextlib.nullcontext())
+@pytest.mark.control("paymentsdk.transports._aiohttp_pool.contextlib.suppress", lambda *kinds: contextlib.nullcontext())
 def test_closing_beside_a_loop_that_stands_still() -> None:
     """A loop that neither runs nor is over closes its connections when it goes on, and nobody waits for it."""
     own, transport = asyncio.new_event_loop(), AiohttpTransport()
@@ -259,7 +259,7 @@ async def closed(transport: AiohttpTransport) -> str | None:
 
 # Without its loop nobody can close what it has left.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.control("paymentsdk.transports.aiohttp.contextlib.suppress", lambda *kinds: contextlib.nullcontext())
+@pytest.mark.control("paymentsdk.transports._aiohttp_pool.contextlib.suppress", lambda *kinds: contextlib.nullcontext())
 def test_closing_after_a_loop_that_ended_amid_a_request() -> None:
     """Whoever closes a transport on a second loop, since its own is over, need not know what was in flight there."""
 

@@ -126,7 +126,7 @@ def test_a_forked_child_leaves_the_connections_to_its_parent(forked: bool) -> No
 
     Unnoticed, it reads its response there, and closes it: its parent gets none any more.
     """
-    unnoticed = "from paymentsdk.transports import _http11_pool\n_http11_pool._POOLS.clear()\nchild = os.fork()"
+    unnoticed = "from paymentsdk.transports._pool import Pool\nPool.known.clear()\nchild = os.fork()"
     program = FORKING
     if not forked:
         program = program.replace("child = os.fork()", unnoticed.replace("\n", "\n    "))

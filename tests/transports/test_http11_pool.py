@@ -15,9 +15,9 @@ import trustme
 
 from paymentsdk import DiscardingTransport, Http11Transport, Request, Response, SendFailed
 from paymentsdk.testing._fault_server import FaultServer, Peer, always, http
-from paymentsdk.transports._http11_pool import Pool, Server
 from tests.conftest import PATIENCE
 from tests.transports.http11 import opened, outcome, turns
+from tests.transports.waiting import wait_and_forget, wait_for_a_turn
 
 
 async def test_idle_connections_that_the_server_closes() -> None:
@@ -171,20 +171,7 @@ async def test_a_family_of_addresses_is_kept_to(family: socket.AddressFamily, ou
 # --- places and the queue ---------------------------------------------------------------------------------------------
 
 
-def barging(self: Pool, server: Server, connection: object) -> None:
-    """Give a connection to whoever comes first."""
-    server.idle.append(connection)
-
-    def hand_over() -> None:
-        following = self._next(server)
-        if following is not None and following.idle:
-            self._waiting -= 1
-            following.waiters.popleft().granted.set_result(following.idle.pop())
-
-    asyncio.get_running_loop().call_soon(hand_over)
-
-
-@pytest.mark.control("paymentsdk.transports._http11_pool.Pool.release", barging)
+@pytest.mark.control("paymentsdk.transports._pool.Pool.wait", wait_for_a_turn)
 @pytest.mark.parametrize("options", [{"limit": 2}, {"limit": 0, "limit_per_host": 2}])
 async def test_the_queue_is_fair(options: dict[str, int]) -> None:
     """Eight workers on two connections make the same number of calls, give or take one."""
@@ -249,11 +236,7 @@ async def stage(secure: bool) -> AsyncIterator[tuple[FaultServer, Callable[..., 
         yield server, lambda **options: Http11Transport(ssl=trusting, **options)
 
 
-def forgetful(self: Pool, server: object, granted: asyncio.Future[object]) -> None:
-    """Do not give back what came too late."""
-
-
-@pytest.mark.control("paymentsdk.transports._http11_pool.Pool._give_back", forgetful, raises=TimeoutError)
+@pytest.mark.control("paymentsdk.transports._pool.Pool.wait", wait_and_forget, raises=TimeoutError)
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
 async def test_cancellation_leaves_nothing_behind(secure: bool, patience: float) -> None:
     """Cancelled after any number of turns of the event loop, a request leaves its place to the next one.

@@ -1,4 +1,4 @@
-"""The connections of the transport on aiohttp: who gets one, and what must not have happened on it."""
+"""The sessions of the transport on aiohttp, and their connections: what must not have happened on one that is used."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ import asyncio
 import contextlib
 import os
 import socket
-import weakref
-from collections.abc import Callable, Iterator
-from functools import partial
-from math import inf
+import warnings
+from collections.abc import Callable, Sequence
 from ssl import SSLContext
-from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 import aiohttp
 from msgspec import Struct
 
-from paymentsdk.transports._gate import ANY, Gate, Host
-from paymentsdk.transports._sockets import unread_on
+from paymentsdk.errors import ClientClosed
+from paymentsdk.transports._pool import POOL_SIZE, Pool, shared_buffer, unread_on
 from paymentsdk.transports.base import SendFailed
 
 if TYPE_CHECKING:
@@ -25,6 +23,10 @@ if TYPE_CHECKING:
     from aiohttp.client_proto import ResponseHandler
     from aiohttp.connector import AddrInfoType, Connection
     from aiohttp.tracing import Trace
+
+
+#: Seconds that connections get to close.
+_PARTING = 1.0
 
 
 class ConnectorOptions(TypedDict, total=False):
@@ -56,21 +58,6 @@ class ConnectorOptions(TypedDict, total=False):
     """Makes the sockets."""
 
 
-class Process:
-    """The process that this is: to ask for it at each request would be a call of the system."""
-
-    number: ClassVar[int] = os.getpid()
-
-    @classmethod
-    def ask(cls) -> None:
-        """Note the number of a forked child."""
-        cls.number = os.getpid()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=Process.ask)
-
-
 class Wire(asyncio.BufferedProtocol):
     """Stands between a connection and aiohttp's protocol, and knows whether a request is on the connection.
 
@@ -78,24 +65,20 @@ class Wire(asyncio.BufferedProtocol):
     request, and the response to that for the one after it, for as long as the connection lives.
     """
 
-    def __init__(self, handler: ResponseHandler, transport: asyncio.Transport, gate: Gate, host: Host) -> None:
-        self.buffer = gate.buffer
-        self.busy = False
-        self.large = False
-        self.gate = gate
-        self.host = host
+    def __init__(self, handler: ResponseHandler, transport: asyncio.Transport, connector: Connector) -> None:
+        self.attempt: Attempt | None = None
         self.handler = handler
         self.transport = transport
-        self.reference = weakref.ref(self)
+        self.buffer = connector.buffer
+        self.connections = connector.connections
         #: Whether the system holds bytes, or the end, that the event loop has not read yet.
         self.is_readable = unread_on(transport.get_extra_info("socket"))
-        gate.connections += 1
+        self.connections.add(self)
 
     def release(self) -> None:
-        """Say that no request is on the connection any more, and give its place to the next."""
-        self.busy = False
-        self.gate.leave(self.host)
-        if self.large or self.transport.get_write_buffer_size():
+        """Say that no request is on the connection any more."""
+        attempt, self.attempt = self.attempt, None
+        if (attempt is not None and attempt.large) or self.transport.get_write_buffer_size():
             # The peer may not have taken the request yet: the next would wait behind it, and the end of the connection
             # for as long as the peer likes.
             self.handler.force_close()
@@ -106,11 +89,11 @@ class Wire(asyncio.BufferedProtocol):
         self.transport.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        del sizehint  # There is one for all connections, see `Gate.buffer`.
+        del sizehint  # There is one for all connections.
         return self.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self.busy:
+        if self.attempt is not None:
             self.handler.data_received(bytes(self.buffer[:nbytes]))
         else:
             self.transport.abort()
@@ -119,7 +102,7 @@ class Wire(asyncio.BufferedProtocol):
         self.handler.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.gate.connections -= 1
+        self.connections.discard(self)
         self.handler.connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -127,12 +110,6 @@ class Wire(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self.handler.resume_writing()
-
-
-def _cut_off(content: aiohttp.StreamReader, _: object = None) -> None:
-    """Have *content* fail, unless it is whole. aiohttp leaves a body waiting when it closes a malformed response."""
-    if not content.is_eof() and content.exception() is None:
-        content.set_exception(aiohttp.ClientPayloadError())
 
 
 class Attempt(Struct, eq=False):
@@ -167,13 +144,14 @@ Attempts: TypeAlias = dict["asyncio.Task[object]", Attempt]
 
 
 class Connector(aiohttp.TCPConnector):
-    """aiohttp's pool behind a gate, whose connections are watched while they are idle."""
+    """aiohttp's pool, whose connections are watched while they are idle."""
 
-    def __init__(self, gate: Gate, attempts: Attempts, options: ConnectorOptions, *, fresh: bool) -> None:
-        self.gate = gate
+    def __init__(self, attempts: Attempts, connections: set[Wire], options: ConnectorOptions, *, fresh: bool) -> None:
         self.attempts = attempts
-        self.process = Process.number
-        # The gate has the limits: one for the kept and the fresh connections together.
+        self.connections = connections
+        self.buffer = shared_buffer()
+        self.process = os.getpid()
+        # `Pool` has the limits: one for the kept and the fresh connections together.
         ours: ConnectorOptions = {**options, "limit": 0, "limit_per_host": 0}
         if fresh:
             ours.pop("keepalive_timeout", None)
@@ -181,7 +159,7 @@ class Connector(aiohttp.TCPConnector):
 
     def __del__(self, *_: object) -> None:
         # A forked child has the selector of its parent: to close a connection here would take it from the parent.
-        if self.process == Process.number:
+        if self.process == os.getpid():
             super().__del__()
 
     async def connect(
@@ -193,42 +171,20 @@ class Connector(aiohttp.TCPConnector):
         """Return a connection on which nothing has happened since its last response.
 
         Raises:
-            SendFailed: There is none, and nothing was sent; or aiohttp asks a second time for one request.
+            SendFailed: aiohttp asks a second time for one request.
         """
         task = asyncio.current_task()
         attempt = self.attempts.get(task) if task is not None else None
         if attempt is None or attempt.wire is not None:
             # aiohttp sends a GET, PUT or DELETE again when a kept connection breaks. The engine counts attempts.
             raise SendFailed("the server closed the connection without a response")
-        host = ANY if self.gate.per_host is inf else req.connection_key[:3]
-        if not self.gate.enter(host):
-            timeout = await self.in_turn(host, timeout)
-        try:
+        connection = await super().connect(req, traces, timeout)
+        while not self.takes(connection, attempt):
+            connection.close()
             connection = await super().connect(req, traces, timeout)
-            while not self.takes(connection, attempt, host):
-                connection.close()
-                connection = await super().connect(req, traces, timeout)
-        except BaseException:
-            self.gate.leave(host)
-            raise
         return connection
 
-    async def in_turn(self, host: Host, bounds: aiohttp.ClientTimeout) -> aiohttp.ClientTimeout:
-        """Wait for a place, and return *bounds* with what is left of them to connect in."""
-        clock = asyncio.get_running_loop().time
-        since = clock()
-        try:
-            async with asyncio.timeout(bounds.connect):
-                await self.gate.wait(host)
-        except TimeoutError:
-            pass
-        else:
-            # To aiohttp, 0 is no bound.
-            left = None if bounds.connect is None else max(0.001, bounds.connect - (clock() - since))
-            return aiohttp.ClientTimeout(total=None, connect=left, ceil_threshold=bounds.ceil_threshold)
-        raise SendFailed("no connection in time: all connections that the pool may have are in use", sent=False)
-
-    def takes(self, connection: Connection, attempt: Attempt, host: Host) -> bool:
+    def takes(self, connection: Connection, attempt: Attempt) -> bool:
         """Give *connection* to *attempt*, unless it is gone, or something has arrived on it."""
         handler = connection.protocol
         transport = None if handler is None else handler.transport
@@ -241,35 +197,75 @@ class Connector(aiohttp.TCPConnector):
             attempt.reused = True
         else:
             # It is new. With TLS there may be session tickets to read: these bytes say nothing.
-            wire = Wire(handler, transport, self.gate, host)
+            wire = Wire(handler, transport, self)
             transport.set_protocol(wire)
             attempt.reused = False
-        wire.busy, wire.large = True, attempt.large
-        attempt.wire = wire
+        wire.attempt, attempt.wire = attempt, wire
         connection.add_callback(wire.release)
         return True
 
 
-@contextlib.contextmanager
-def ending_with_its_connection(response: aiohttp.ClientResponse) -> Iterator[Callable[[], bool]]:
-    """Have the body fail if its connection ends before it does; yield what says whether the connection broke."""
-    content, connection = response.content, response.connection
-    protocol = None if connection is None else connection.protocol
-    closed = None if protocol is None else protocol.closed
-    if protocol is None or closed is None:  # Once its connection is back in the pool there is nothing to watch.
-        _cut_off(content)
-        yield lambda: False
-        return
-    fail = partial(_cut_off, content)
-    closed.add_done_callback(_heard)
-    closed.add_done_callback(fail)
-    try:
-        yield lambda: isinstance(protocol.exception(), aiohttp.ClientOSError)
-    finally:
-        closed.remove_done_callback(fail)
+class SessionPool(Pool[Wire]):
+    """A session that keeps its connections, and one that does not; or a session of the caller's for both.
+
+    Raises:
+        SendFailed: aiohttp does not take the *options*.
+        ClientClosed: The session of the caller belongs to another event loop.
+    """
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession | None,
+        options: ConnectorOptions,
+        trace_configs: Sequence[aiohttp.TraceConfig],
+    ) -> None:
+        self.attempts: Attempts = {}
+        self.owned = session is None
+        #: How many requests are to ask the server to close their connections, since one of them is not trusted.
+        self.emptying = 0
+        if session is not None:
+            super().__init__(0, 0)
+            self.kept = self.fresh = session
+            with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+                if session.loop is not self.loop:
+                    raise ClientClosed("the session belongs to another event loop")
+            return
+        super().__init__(options.get("limit", POOL_SIZE), options.get("limit_per_host", 0))
+        try:
+            connectors = [Connector(self.attempts, self.connections, options, fresh=fresh) for fresh in (False, True)]
+        except (TypeError, ValueError) as error:
+            # aiohttp looks at them only now, and nothing has been sent.
+            reason = f"aiohttp does not take the options of its connector: {error}"
+            raise SendFailed(reason, sent=False, permanent=True) from None
+        self.kept, self.fresh = (
+            aiohttp.ClientSession(
+                connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trace_configs=[*trace_configs]
+            )
+            for connector in connectors
+        )
+
+    def cancelled(self, attempt: Attempt, task: asyncio.Task[object]) -> bool:
+        """Whether nobody but the transport or its session, by being closed, has cancelled *task*."""
+        if attempt.ended:
+            return task.uncancel() <= attempt.cancelling
+        # aiohttp cancels those who wait for a connection of a session that its owner closes.
+        return self.kept.closed and not task.cancelling()
+
+    async def abort(self) -> None:
+        """See `Pool.abort`. What is in flight on a session of the caller's goes on."""
+        await super().abort()
+        if self.owned:
+            for task, attempt in tuple(self.attempts.items()):
+                attempt.end(task)
+            # The one is closed even if closing the other is cancelled: nobody does it later.
+            async with contextlib.AsyncExitStack() as stack:
+                for session in (self.kept, self.fresh):
+                    stack.push_async_callback(_close, session)
 
 
-def _heard(closed: asyncio.Future[None]) -> None:
-    # Or asyncio would report how the connection ended, perhaps much later, as an error that nobody has asked for.
-    if not closed.cancelled():
-        closed.exception()
+async def _close(session: aiohttp.ClientSession) -> None:
+    # RuntimeError: nothing of a loop that stands still can be waited for. It closes them when it goes on.
+    with contextlib.suppress(TimeoutError, RuntimeError):
+        # A peer that reads nothing must not hold us up: aiohttp waits until it has taken what was written.
+        async with asyncio.timeout(_PARTING):
+            await session.close()

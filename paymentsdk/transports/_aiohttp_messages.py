@@ -1,0 +1,280 @@
+"""What goes to aiohttp and comes from it: which requests, proxies and responses are none, and what errors mean."""
+
+from __future__ import annotations
+
+import os
+import re
+from base64 import b64encode
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, NamedTuple
+
+import aiohttp
+from aiohttp.hdrs import CONTENT_ENCODING, CONTENT_LENGTH, TRANSFER_ENCODING
+from aiohttp.http import HttpProcessingError
+from yarl import URL
+
+from paymentsdk._secrets import masked
+from paymentsdk._validate import ALLOW_HTTP, is_http, is_loopback
+from paymentsdk.transports._pool import words_of_system
+from paymentsdk.transports.base import Request, SendFailed, too_long
+
+if TYPE_CHECKING:
+    import asyncio
+
+#: Where the host of a URL can begin at the latest: the path comes after.
+_SCHEME = len("https://")
+#: The status codes of a response; aiohttp passes over the interim ones below, except 101.
+_FINAL = range(200, 600)
+#: What no part of a request may hold: control characters, though a tab may stand in the value of a header field, and
+#: what UTF-8 cannot write.
+_UNSENDABLE = re.compile("[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
+#: What may stand in any of them.
+_PRINTABLE = bytes(range(ord(" "), ord("~") + 1))
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+def checked_url(request: Request) -> URL:
+    """Return the URL of *request*, which can be put into HTTP: aiohttp would leave some of it out, and send the rest.
+
+    Raises:
+        SendFailed: It cannot.
+    """
+    headers = request.headers
+    text = "".join((request.method, request.url, *headers, *headers.values()))
+    # The second says the same as `isprintable`, in two thirds of its time.
+    is_printable = text.isascii() and not text.encode().translate(None, _PRINTABLE)
+    # yarl would leave a tab out, and it is another path then.
+    if not is_printable and (_UNSENDABLE.search(text) or "\t" in request.url):
+        flaw = "the method, the URL or a header has a character in it that cannot be sent"
+    else:
+        try:
+            return _url_of(request.url)
+        except ValueError:
+            flaw = "the URL is malformed"
+    raise SendFailed(flaw, sent=False, permanent=True)
+
+
+@lru_cache(maxsize=64)
+def _url_of(url: str) -> URL:
+    path = url.find("/", _SCHEME)
+    if path < 0 or "?" in url or "#" in url:
+        return _parsed(url)
+    # Most URLs differ from the last one in their path alone, and to parse one takes yarl longer than all checks here.
+    return _parsed(url[:path]).with_path(url[path:], encoded=True)
+
+
+@lru_cache(maxsize=64)
+def _parsed(url: str) -> URL:
+    parsed = URL(url, encoded=True)
+    parsed.port  # noqa: B018 - it is read when it is asked for
+    return parsed
+
+
+def proxy_for(url: URL, proxy: str | None) -> tuple[URL | None, dict[str, str] | None]:
+    """Return *proxy*, or that of the environment for *url*, and the header field that tells it user and password.
+
+    Raises:
+        SendFailed: It is none that a request may go through.
+    """
+    # aiohttp's own `trust_env` takes credentials from `.netrc` as well, and then rejects the token beside them.
+    proxy = proxy or _proxy_of_environment(url)
+    if proxy is None:
+        return None, None
+    address, login = _without_login(proxy)
+    # Plain http to this machine is allowed because nobody else can read it.
+    stays_here = url.scheme == "http" and is_loopback(url.host or "")
+    if stays_here and not is_loopback(address.host or "") and os.environ.get(ALLOW_HTTP) != "1":
+        reason = f"plain http would show the token to a proxy on another machine: use https, or {ALLOW_HTTP}=1"
+        raise SendFailed(reason, sent=False, permanent=True)
+    return address, login
+
+
+def _proxy_of_environment(url: URL) -> str | None:
+    from urllib.request import getproxies, proxy_bypass  # only who asks for it pays for it
+
+    proxy = None if proxy_bypass(url.host or "") else masked(getproxies().get(url.scheme))
+    if proxy is not None and not is_http(proxy):
+        # aiohttp would speak HTTP to it all the same, and tell it the token.
+        raise SendFailed("the proxy in the environment is not an http or https URL", sent=False, permanent=True)
+    return proxy
+
+
+def _without_login(proxy: str) -> tuple[URL, dict[str, str] | None]:
+    """Return *proxy* without its user and password, and the header field that tells it both, if there are any.
+
+    In the URL, aiohttp would show them in its warning of a connection that nobody has closed.
+    """
+    url = URL(proxy)
+    if (url.raw_user, url.raw_password) == (None, None):
+        return url, None
+    user, password = url.user or "", url.password or ""
+    try:
+        login = b64encode(f"{user}:{password}".encode("latin1")).decode() if ":" not in user else ""
+    except UnicodeEncodeError:
+        login = ""
+    if not login:
+        # Outside the handler: the error can hold both, so it must not become the context.
+        raise SendFailed("the proxy's user or password cannot be written as HTTP", sent=False, permanent=True)
+    return url.with_user(None), {"Proxy-Authorization": "Basic " + login}
+
+
+# --- responses --------------------------------------------------------------------------------------------------------
+
+
+def read_at_once(response: aiohttp.ClientResponse, most: int) -> bytes | None:
+    """Return the body that came along with the head, as a small one does; `None` if there is more to wait for.
+
+    Raises:
+        SendFailed: The response cannot be used.
+    """
+    headers, content = response.headers, response.content
+    length = headers.get(CONTENT_LENGTH)
+    is_chunked = TRANSFER_ENCODING in headers
+    if is_chunked or CONTENT_ENCODING in headers or response.status not in _FINAL:
+        transfer = headers.getall(TRANSFER_ENCODING, ())
+        if unusable := _unusable(response.status, length, headers.get(CONTENT_ENCODING), transfer):
+            raise unusable
+    if content.is_eof() and (is_chunked or length is not None):
+        body = content.read_nowait()
+        if len(body) > most:
+            raise too_long(most)
+        return body
+    if length is not None and length.isdecimal() and int(length) > most:
+        raise too_long(most)
+    return None
+
+
+async def read(response: aiohttp.ClientResponse, most: int) -> bytes:
+    """Return the body, if it is whole, and has at most *most* bytes.
+
+    Raises:
+        SendFailed: It is not; or aiohttp's error for one that is cut off.
+    """
+    headers, content, connection = response.headers, response.content, response.connection
+    protocol = None if connection is None else connection.protocol
+    closed = None if protocol is None else protocol.closed
+    cut_off = partial(_cut_off, content)
+    if closed is None:
+        cut_off()
+    else:
+        closed.add_done_callback(_heard)
+        closed.add_done_callback(cut_off)
+    chunks, size = [], 0
+    try:
+        # Bounded whatever the header says, unlike `response.read()`.
+        while chunk := await content.readany():
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > most:
+                raise too_long(most)
+    finally:
+        if closed is not None:
+            closed.remove_done_callback(cut_off)
+    is_framed = CONTENT_LENGTH in headers or TRANSFER_ENCODING in headers
+    if not is_framed and protocol is not None and isinstance(protocol.exception(), aiohttp.ClientOSError):
+        # It had nothing but the end of the connection to end it, and aiohttp takes a reset for that.
+        raise SendFailed("the response is cut off or malformed")
+    return b"".join(chunks)
+
+
+def _cut_off(content: aiohttp.StreamReader, _: object = None) -> None:
+    """Have *content* fail, unless it is whole. aiohttp leaves a body waiting when it closes a malformed response."""
+    if not content.is_eof() and content.exception() is None:
+        content.set_exception(aiohttp.ClientPayloadError())
+
+
+def _heard(closed: asyncio.Future[None]) -> None:
+    # Or asyncio would report how the connection ended, perhaps much later, as an error that nobody has asked for.
+    if not closed.cancelled():
+        closed.exception()
+
+
+def _unusable(status: int, length: str | None, coding: str | None, transfer: Sequence[str]) -> SendFailed | None:
+    """Say why a response with this head is none: what aiohttp's parser lets pass, and must not be believed."""
+    if status == HTTPStatus.SWITCHING_PROTOCOLS:
+        return SendFailed("the server switched to another protocol", permanent=True)
+    if status not in _FINAL:
+        return SendFailed("the response is not valid HTTP")
+    if transfer and length is not None:
+        return SendFailed("the response has both a length and chunks")
+    if transfer and [coding.lower() for coding in transfer] != ["chunked"]:
+        # aiohttp would hand the chunks out as they are, with their sizes.
+        return SendFailed("the response has a transfer coding other than chunked")
+    if coding is not None and coding.lower() != "identity":
+        return SendFailed("the response is compressed, which was not asked for", permanent=True)
+    return None
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+class _Meaning(NamedTuple):
+    kind: type[Exception]
+    reason: str
+    sent: bool = False
+    permanent: bool = False
+
+
+#: The first that fits counts. A certificate error is a connect error too: it stands before it.
+_MEANINGS = (
+    _Meaning(aiohttp.ClientConnectorCertificateError, "the server's certificate does not verify", permanent=True),
+    _Meaning(aiohttp.ServerFingerprintMismatch, "the server's certificate has another fingerprint", permanent=True),
+    _Meaning(aiohttp.ClientConnectorSSLError, "the TLS handshake failed"),
+    _Meaning(aiohttp.ClientConnectorDNSError, "the host name was not resolved"),
+    _Meaning(aiohttp.ClientProxyConnectionError, "no connection to the proxy"),
+    _Meaning(aiohttp.ClientConnectorError, "no connection to the server"),
+    _Meaning(aiohttp.ConnectionTimeoutError, "no connection in time"),
+    _Meaning(aiohttp.ClientHttpProxyError, "the proxy refused to connect"),
+    _Meaning(aiohttp.InvalidURL, "the URL, or that of the proxy, has no host", permanent=True),
+    _Meaning(aiohttp.NonHttpUrlClientError, "the URL is not an http or https URL", permanent=True),
+    _Meaning(aiohttp.ServerDisconnectedError, "the server closed the connection without a response", sent=True),
+    _Meaning(aiohttp.ClientPayloadError, "the response is cut off or malformed", sent=True),
+    # aiohttp gives it the status 400, but nobody has sent that.
+    _Meaning(aiohttp.ClientResponseError, "the response is not valid HTTP", sent=True),
+    _Meaning(HttpProcessingError, "the response is not valid HTTP", sent=True),
+    _Meaning(aiohttp.ClientOSError, "the connection broke", sent=True),
+)
+
+
+def failure_of(error: Exception) -> SendFailed:
+    """Say what *error* means, without a trace of it: the text of aiohttp's errors can hold the token."""
+    if isinstance(error, SendFailed):
+        return error.with_traceback(None)
+    for meaning in _MEANINGS:
+        if isinstance(error, meaning.kind):
+            return SendFailed(meaning.reason + _detail(error), meaning.sent, permanent=meaning.permanent)
+    return SendFailed(f"aiohttp raised {type(error).__name__}")
+
+
+def _detail(error: Exception) -> str:
+    """Return whom there was no connection to, and what the system says about it."""
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return f" (status {error.status})"
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        words = words_of_system(error.certificate_error)
+    elif isinstance(error, aiohttp.ClientConnectorError):
+        words = words_of_system(error.os_error)
+    else:
+        return words_of_system(error)
+    try:
+        host = f"[{error.host}]" if ":" in error.host else error.host
+    except AttributeError:  # One that a middleware has made knows of no connection.
+        return words
+    return f" ({host}:{error.port}){words}"
+
+
+def raised_by_session(error: Exception, *, but_not: str) -> bool:
+    """Whether a session itself raised *error*: not the module *but_not*, which has called it, nor what it has called.
+
+    It calls traces, middlewares and connections, and their errors say nothing about what was sent.
+    """
+    entry = error.__traceback__
+    while entry is not None and entry.tb_frame.f_globals["__name__"] == but_not:
+        entry = entry.tb_next
+    if entry is None or entry.tb_next is not None or isinstance(error, aiohttp.ClientError):
+        return False
+    return str(entry.tb_frame.f_globals["__name__"]).startswith("aiohttp.")
