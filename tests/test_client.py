@@ -276,7 +276,7 @@ def test_a_transport_that_does_not_exist(environment, monkeypatch: pytest.Monkey
     PaymentsClient.from_env(transport=MemoryTransport())
 
     environment(**{**VARIABLES, "PAYMENTSDK_TRANSPORT": "http11"})
-    for module in ("http11", "_http11_pool", "_http11_connection", "_http11_chunks"):
+    for module in ("http11", "_http11_connection"):
         monkeypatch.delitem(sys.modules, f"paymentsdk.transports.{module}", raising=False)
     monkeypatch.setitem(sys.modules, "httptools", None)
     with pytest.raises(RequestInvalid, match=r"install the extra `fast`"):

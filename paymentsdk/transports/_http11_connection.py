@@ -13,9 +13,14 @@ from functools import lru_cache
 from typing import NoReturn, cast
 
 from paymentsdk._headers import Headers
-from paymentsdk.transports._http11_chunks import Chunks
+from paymentsdk.errors import install_extra
 from paymentsdk.transports._pool import unread_on, words_of_system
 from paymentsdk.transports.base import Request, Response, SendFailed, too_long
+
+try:
+    from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+except ModuleNotFoundError as _error:
+    raise ModuleNotFoundError(f"{_error.msg}: {install_extra('fast')}", name=_error.name) from None
 
 #: The most bytes of a head, with the interim responses before it.
 MAX_HEAD = 64 * 1024
@@ -35,8 +40,14 @@ _BEGINNING = b"HTTP/1."
 _BARE_LF = re.compile(rb"(?<!\r)\n")
 #: More digits are no length, and `int` would take its time with them.
 _LONGEST_NUMBER = 18
-#: How a head ends.
+#: How a head ends, and a body in chunks.
 _END = b"\r\n\r\n"
+#: How such a body ends with another line break after it, which httptools passes over.
+_END_AND_MORE = b"\r\n\r\n\r\n"
+#: A response in chunks may have so many bytes of framing besides, for sizes of chunks and a trailer,
+_MOST_FRAMING = 128 * 1024
+#: and so many more for each byte of its body.
+_FRAMING_PER_BYTE = 8
 #: Statuses below are interim: another head follows.
 _FINAL = 200
 _SWITCHING = 101
@@ -78,6 +89,32 @@ class ResponseHeaders(Mapping[str, str]):
 
     def __repr__(self) -> str:
         return repr(Headers(self))
+
+
+class Chunks:
+    """What httptools finds in a response in chunks."""
+
+    __slots__ = ("body", "is_whole", "messages", "size")
+
+    def __init__(self, body: list[bytes]) -> None:
+        self.body = body
+        self.size = 0
+        self.is_whole = False
+        self.messages = 0
+
+    def on_message_begin(self) -> None:
+        """Count the responses in what was read: a second one is surplus."""
+        self.messages += 1
+
+    def on_body(self, data: bytes) -> None:
+        """Take in a part of the body."""
+        if not self.is_whole:
+            self.body.append(data)
+            self.size += len(data)
+
+    def on_message_complete(self) -> None:
+        """Note the end of the body."""
+        self.is_whole = True
 
 
 class ConnectionResponse(Response, frozen=True):
@@ -170,7 +207,6 @@ class Connection(asyncio.BufferedProtocol):
         self.resume_writing()
         if not self._closed:
             self._closed = True
-            self._drop_chunks()
             self._forget(self)
 
     def eof_received(self) -> None:
@@ -202,6 +238,7 @@ class Connection(asyncio.BufferedProtocol):
         #: The bytes of the heads, and then of the body.
         self._received = 0
         self._body: list[bytes] = []
+        self._chunks = None
         self._waiting = waiting = loop.create_future()
         self.transport.write(message)
         return waiting
@@ -241,7 +278,9 @@ class Connection(asyncio.BufferedProtocol):
         data = bytes(self._buffer[:nbytes])
         try:
             part = data if self._head else self._read_head(data)
-            is_whole = part is not None and (self._read_body(part) if self._chunks is None else self._chunks.read(part))
+            is_whole = part is not None and (
+                self._read_body(part) if self._chunks is None else self._read_chunks(self._chunks, part)
+            )
         except SendFailed as error:
             self.abort(error.with_traceback(None))
         else:
@@ -303,7 +342,11 @@ class Connection(asyncio.BufferedProtocol):
             self._keep = self._keep and (self._status != _NO_CONTENT or (coding is None and length in {None, b"0"}))
             self._size = 0
         elif coding is not None:
-            self._chunks = Chunks(head, self._most)
+            self._chunks = Chunks(self._body)
+            self._parse = HttpResponseParser(self._chunks).feed_data
+            self._tail = b""
+            self._received = -len(head)
+            self._read_chunks(self._chunks, head)
         elif length is not None:
             self._size = int(length)
             if self._size > self._most:
@@ -317,6 +360,24 @@ class Connection(asyncio.BufferedProtocol):
             raise too_long(self._most)
         return self._received >= self._size >= 0
 
+    def _read_chunks(self, chunks: Chunks, data: bytes) -> bool:
+        """Take in a part of a response in chunks; return whether it is whole."""
+        self._received += len(data)
+        self._tail = (self._tail + data)[-len(_END_AND_MORE) :]
+        is_malformed = False
+        try:
+            self._parse(data)
+        except (HttpParserError, HttpParserUpgrade):
+            is_malformed = not chunks.is_whole  # After its end it is the surplus that is malformed.
+        if is_malformed:
+            # Outside the handler: the error of httptools has the response in its frames.
+            _refuse("its chunks are malformed")
+        if chunks.size > self._most:
+            raise too_long(self._most)
+        if self._received - chunks.size > _MOST_FRAMING + _FRAMING_PER_BYTE * chunks.size:
+            _refuse("its chunks are too small, or its trailer is too large")
+        return chunks.is_whole
+
     def _finish(self) -> None:
         """Hand over the response, and then the connection to the pool, unless it has to be closed.
 
@@ -324,12 +385,10 @@ class Connection(asyncio.BufferedProtocol):
         """
         waiting, self._waiting = self._waiting, None
         keep = self._keep and not self._has_surplus()
-        parts = self._body if self._chunks is None else self._chunks.body
-        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         if self._received > self._size >= 0:
             body = body[: self._size]
         self._body = []
-        self._drop_chunks()
         if waiting is not None and not waiting.done():
             headers = ResponseHeaders(self._head, self._lower)
             waiting.set_result(ConnectionResponse(self._status, headers, body, self._reused, self))
@@ -345,12 +404,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _has_surplus(self) -> bool:
         """Whether more has arrived than the response."""
-        return self._received > self._size if self._chunks is None else self._chunks.has_surplus()
-
-    def _drop_chunks(self) -> None:
-        if self._chunks is not None:
-            self._chunks.close()
-            self._chunks = None
+        if self._chunks is None:
+            return self._received > self._size
+        return self._chunks.messages > 1 or not self._tail.endswith(_END) or self._tail == _END_AND_MORE
 
 
 def _refuse(why: str) -> NoReturn:
