@@ -208,6 +208,7 @@ class LookUps:
         self.told(self._done)
 
     async def _find(self, one: Absent) -> Found:
+        rows, page = Rows(one.account), None
         for _ in range(_TRIES):
             rows = Rows(one.account)
             page = await self.search.page(rows, external_reference=one.reference)

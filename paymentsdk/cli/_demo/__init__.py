@@ -20,7 +20,6 @@ from paymentsdk.events import AttemptEnded, Event, Observer
 from paymentsdk.journal import RecordState, SQLiteJournal
 from paymentsdk.resources.orders import Order
 from paymentsdk.sandbox import FaultRule, Sandbox
-from paymentsdk.sandbox._pages.routes import INSTALL
 
 T = TypeVar("T")
 R = TypeVar("R")
