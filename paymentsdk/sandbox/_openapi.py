@@ -113,18 +113,16 @@ def _space(operation: AnyOperation) -> str:
 def _schemas(policies: Policies, operations: Mapping[str, AnyOperation]) -> Schema:
     """Describe every Struct, each with the form that its amounts have on the wire."""
     schemas: Schema = {}
-    groups: dict[tuple[str, bool], list[type]] = {}
+    # Those whose amounts are numbers last: a Struct that has both forms is described in this one.
     for operation in sorted(operations.values(), key=lambda one: not one.decimal_strings):
-        kinds = [kind for kind in (operation.body, operation.result) if kind not in (None, bytes)]
-        groups.setdefault((_space(operation), operation.decimal_strings), []).extend(filter(None, kinds))
-    for (space, decimal_strings), types in groups.items():
+        space = _space(operation)
+        types = [kind for kind in (operation.body, operation.result) if kind is not None and kind is not bytes]
         _, components = msgspec.json.schema_components(types, ref_template=f"#/components/schemas/{space}{{name}}")
         structs = {info.cls.__name__: info for info in structs_in(types)}
-        for own_name, schema in components.items():
-            name = space + own_name
-            schemas[name] = _finished(schema, decimal_strings=decimal_strings)
-            if own_name in structs:
-                _complete(schemas[name], structs[own_name])
+        for name, schema in components.items():
+            schemas[space + name] = _finished(schema, decimal_strings=operation.decimal_strings)
+            if name in structs:
+                _complete(schemas[space + name], structs[name])
     for name, members in required(policies).items():
         schemas[name]["required"] = [*members]
         for member in members:

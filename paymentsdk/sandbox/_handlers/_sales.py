@@ -12,12 +12,7 @@ from paymentsdk.resources import merchant_orders, preferences
 from paymentsdk.resources.common import Id
 from paymentsdk.resources.merchant_orders import City, Country, MerchantOrderItem, ReceiverAddress, Speed, State
 from paymentsdk.resources.orders import OrderItem
-from paymentsdk.resources.preferences import (
-    Payer,
-    Preference,
-    PreferenceItem,
-    PreferenceItemRequest,
-)
+from paymentsdk.resources.preferences import Payer, Preference, PreferenceItem, PreferenceItemRequest
 from paymentsdk.sandbox._noun import SellerContext
 from paymentsdk.sandbox._records import TENANTS, Tenant
 from paymentsdk.sandbox._responses import Rejected, echo

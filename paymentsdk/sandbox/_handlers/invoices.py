@@ -15,17 +15,9 @@ from paymentsdk.resources import invoices
 from paymentsdk.resources.common import Paging
 from paymentsdk.resources.invoices import Invoice, InvoicePaymentStatus, InvoiceStatus, InvoiceSummary
 from paymentsdk.resources.plans import AutoRecurring, Plan, PlanStatus
+from paymentsdk.sandbox import _records
 from paymentsdk.sandbox._noun import Call, Handler, MagicValue, Noun, SellerContext, window
-from paymentsdk.sandbox._records import (
-    CANCELED,
-    FINISHED,
-    INVOICES,
-    PLANS,
-    SUBSCRIPTIONS,
-    Condition,
-    InvoiceRecord,
-    Subscription,
-)
+from paymentsdk.sandbox._records import INVOICES, PLANS, SUBSCRIPTIONS, Condition, InvoiceRecord, Subscription
 from paymentsdk.sandbox._responses import Rejected, echo
 
 _FILTERS = ("id", "preapproval_id", "payment_id", "payer_id")
@@ -104,8 +96,8 @@ def end(context: SellerContext, subscription: Subscription) -> Subscription:
     """Cancel a subscription, and every invoice of it that is not done."""
     for record in context.find(INVOICES, [("preapproval_id", "=", subscription.id)]):
         if record.invoice.summarized == InvoiceSummary.PENDING:
-            _keep(context, record, status=InvoiceStatus.CANCELED, summarized=InvoiceSummary.DONE)
-    return context.put(SUBSCRIPTIONS, replace(subscription, status=CANCELED))
+            _keep(context, record, status=InvoiceStatus.CANCELED)
+    return context.put(SUBSCRIPTIONS, replace(subscription, status=_records.CANCELED))
 
 
 def collect(context: SellerContext, invoice_id: str) -> str | None:
@@ -117,16 +109,15 @@ def collect(context: SellerContext, invoice_id: str) -> str | None:
     attempts = (record.invoice.retry_attempt or 0) + 1
     waits = context.policies.retry_waits
     if subscription.rejections == 0:
-        status, summarized, outcome = InvoiceStatus.PROCESSED, InvoiceSummary.DONE, InvoicePaymentStatus.APPROVED
+        status, outcome = InvoiceStatus.PROCESSED, InvoicePaymentStatus.APPROVED
     elif attempts <= len(waits):
-        status, summarized, outcome = InvoiceStatus.RECYCLING, InvoiceSummary.PENDING, InvoicePaymentStatus.REJECTED
+        status, outcome = InvoiceStatus.RECYCLING, InvoicePaymentStatus.REJECTED
         context.schedule(context.now + waits[attempts - 1], "invoice.collect", invoice_id)
     else:
-        status = InvoiceStatus(context.policies.invoice_after_last_retry)
-        summarized, outcome = InvoiceSummary.DONE, InvoicePaymentStatus.REJECTED
+        status, outcome = InvoiceStatus(context.policies.invoice_after_last_retry), InvoicePaymentStatus.REJECTED
     if subscription.rejections > 0:
         subscription = context.put(SUBSCRIPTIONS, replace(subscription, rejections=subscription.rejections - 1))
-    _keep(context, record, outcome, status=status, summarized=summarized, retry_attempt=attempts)
+    _keep(context, record, outcome, status=status, retry_attempt=attempts)
     if attempts == 1:
         _issue(context, subscription, context.require(PLANS, subscription.plan_id))
     return f"invoice.{status.value}"
@@ -148,15 +139,14 @@ def change_payment(context: SellerContext, record: InvoiceRecord, status: str) -
         raise Rejected(409, "no_payment", words)
     payment = InvoicePaymentStatus(status)
     settled, _ = _STATES.get(payment, _UNCHANGED)
-    changes = {"status": settled, "summarized": InvoiceSummary.DONE} if settled else {}
-    return _keep(context, record, payment, **changes).invoice
+    return _keep(context, record, payment, status=settled or record.invoice.status).invoice
 
 
 def _issue(context: SellerContext, subscription: Subscription, plan: Plan) -> Subscription:
     """Make the next invoice of a subscription, which is finished if it has had all of them."""
     recurring = plan.auto_recurring or AutoRecurring()
     if recurring.repetitions is not None and subscription.invoices >= recurring.repetitions:
-        return context.put(SUBSCRIPTIONS, replace(subscription, status=FINISHED))
+        return context.put(SUBSCRIPTIONS, replace(subscription, status=_records.FINISHED))
     debit_date = debited_at(recurring, subscription.started, subscription.invoices)
     invoice = Invoice(
         id=context.number(INVOICES, 10),
@@ -229,6 +219,8 @@ def _keep(
     """Keep an invoice with its *changes*, and the money that moved with the state of its *payment*."""
     old = record.invoice
     invoice = replace(old, last_modified=context.now, **changes)
+    if invoice.status in {InvoiceStatus.PROCESSED, InvoiceStatus.CANCELED}:
+        invoice = replace(invoice, summarized=InvoiceSummary.DONE)
     if payment:
         number, was = (old.payment.id, old.payment.status) if old.payment else (context.ids.number(11), None)
         _, detail = _STATES.get(payment, _UNCHANGED)

@@ -20,13 +20,7 @@ from paymentsdk.sandbox._clock import EARLIEST
 from paymentsdk.sandbox._handlers._sales import DETAILS, currency_of, shipments_of, shipping_cost, total
 from paymentsdk.sandbox._noun import Call, Handler, MagicValue, Noun, SellerContext, Window, window
 from paymentsdk.sandbox._policies import Policies
-from paymentsdk.sandbox._records import (
-    MERCHANT_ORDERS,
-    Comparison,
-    Condition,
-    EntryKind,
-    MerchantOrderRecord,
-)
+from paymentsdk.sandbox._records import MERCHANT_ORDERS, Comparison, Condition, EntryKind, MerchantOrderRecord
 from paymentsdk.sandbox._responses import Rejected, echo
 
 #: How far back a search sees (spec: Limits).
@@ -53,7 +47,9 @@ def search(context: SellerContext, call: Call[None]) -> _Page:
     """Return a page of the orders of the last 90 days that meet the filters."""
     for effect in call.effects:
         _drift(context, effect)
-    conditions, since = _conditions(context, call.query), _since(context)
+    # A row without a date was deleted, and is older than all that a search sees.
+    edge, days = _EDGES[context.policies.window_edge][0], timedelta(days=SEARCH_DAYS)
+    conditions, since = _conditions(context, call.query), ("date_created", edge, context.now - days)
     part = window(context.policies, call, total := context.count(MERCHANT_ORDERS, conditions, since=since))
     rows = context.find(
         MERCHANT_ORDERS,
@@ -91,11 +87,6 @@ def _drift(context: SellerContext, effect: str) -> None:
             _keep(context, record, replace(order, additional_info=f"changed at {context.now.isoformat()}"))
         case _:
             pass
-
-
-def _since(context: SellerContext) -> Condition:
-    """Return what holds for all that a search sees: a row without a date was deleted, and is older than all."""
-    return "date_created", _EDGES[context.policies.window_edge][0], context.now - timedelta(days=SEARCH_DAYS)
 
 
 def _conditions(context: SellerContext, query: Mapping[str, object]) -> list[Condition]:

@@ -16,14 +16,7 @@ from paymentsdk._operation.operation import Operation
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import orders
 from paymentsdk.resources.common import parse_duration
-from paymentsdk.resources.orders import (
-    Order,
-    OrderPayment,
-    OrderRequest,
-    OrderStatus,
-    OrderStatusDetail,
-    PaymentStatus,
-)
+from paymentsdk.resources.orders import Order, OrderPayment, OrderRequest, OrderStatus, OrderStatusDetail, PaymentStatus
 from paymentsdk.resources.orders import PaymentStatusDetail as PaymentDetail
 from paymentsdk.sandbox._handlers import merchant_orders
 from paymentsdk.sandbox._handlers._sales import METHODS, counted_installments, find_sponsor
@@ -343,6 +336,10 @@ NOUN = Noun(
     code_of=_code_of,
     shape=errors,
     causes={
+        "unsupported_properties": "a field that the contract does not have",
+        "property_type": "a field of another type, an amount as a JSON number, malformed JSON",
+        "required_properties": "a missing field",
+        "minimum_items": "an empty list of payments",
         "maximum_items": "two payments, or five discounts",
         "invalid_total_amount": "a total_amount that is not the sum of payment and withdrawal",
         "unsupported_site": "a seller of a country other than AR, BR, CL and UY",
@@ -363,11 +360,7 @@ NOUN = Noun(
         "invalid_path_param": "an order id that is not ORD and 26 letters and digits",
         "order_not_found": "an order id that is unknown, or another seller's",
         "forbidden": "a token whose scope does not have `write`, or `read` for a GET",
-        "unsupported_properties": "a field that the contract does not have",
         "property_value": "a field that breaks a rule",
-        "property_type": "a field of another type, an amount as a JSON number, malformed JSON",
-        "required_properties": "a missing field",
-        "minimum_items": "an empty list of payments",
     },
     schemas={
         **{(f"orders.{name}", "order_id"): _ID for name in ("get", "cancel", "refund")},

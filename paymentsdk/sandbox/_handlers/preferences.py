@@ -14,10 +14,7 @@ from paymentsdk._operation.operation import Operation
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import preferences
 from paymentsdk.resources.merchant_orders import MerchantOrderStatus
-from paymentsdk.resources.preferences import (
-    Preference,
-    PreferenceRequest,
-)
+from paymentsdk.resources.preferences import Preference, PreferenceRequest
 from paymentsdk.sandbox._handlers import merchant_orders
 from paymentsdk.sandbox._handlers._sales import METHODS, currency_of, find_sponsor, total
 from paymentsdk.sandbox._noun import Call, Handler, MagicValue, Noun, SellerContext
@@ -106,10 +103,8 @@ def open_checkout(context: SellerContext, record: PreferenceRecord) -> MerchantO
     begin, end = preference.expiration_date_from, preference.expiration_date_to
     opened = merchant_orders.of_source(context, preference.id)
     # One that was paid in time shows what it has come to, and a payment in review is decided when it is.
-    waits = opened is None or (
-        opened.merchant_order.status == MerchantOrderStatus.OPENED
-        and merchant_orders.in_review(opened.merchant_order) is None
-    )
+    order = opened.merchant_order if opened else None
+    waits = order is None or (order.status == MerchantOrderStatus.OPENED and not merchant_orders.in_review(order))
     if preference.expires and waits and not _within(begin, context.now, end):
         raise Rejected(409, "preference_expired", "the preference cannot be paid at this moment")
     return opened or merchant_orders.open_preference(context, preference)

@@ -7,9 +7,7 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from paymentsdk.resources import release_reports
-from paymentsdk.resources.release_reports import (
-    ReleaseReport,
-)
+from paymentsdk.resources.release_reports import ReleaseReport
 from paymentsdk.sandbox._noun import Call, Handler, Noun, SellerContext
 from paymentsdk.sandbox._records import REPORTS
 

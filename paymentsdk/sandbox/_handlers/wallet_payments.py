@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from paymentsdk import money
 from paymentsdk.resources import wallet_payments
-from paymentsdk.resources.wallet_payments import (
-    WalletPayment,
-    WalletPaymentRequest,
-)
+from paymentsdk.resources.wallet_payments import WalletPayment, WalletPaymentRequest
 from paymentsdk.sandbox._handlers._sales import DETAILS
 from paymentsdk.sandbox._noun import Call, Handler, MagicValue, Noun, SellerContext
 from paymentsdk.sandbox._responses import Rejected, echo
@@ -23,11 +20,8 @@ def create(context: SellerContext, call: Call[WalletPaymentRequest]) -> WalletPa
     discount = asked.discount
     if asked.transaction_amount is None and context.policies.wallet_amount == "required":
         raise Rejected(400, "bad_request", details=("wallet_payment.transaction_amount: is required",))
-    if (
-        discount
-        and context.policies.discount_promise == "required"
-        and discount.code not in context.tenant.discount_promises
-    ):
+    unchecked = context.policies.discount_promise == "unchecked"
+    if discount and not unchecked and discount.code not in context.tenant.discount_promises:
         raise Rejected(400, "bad_request", "the discount was not promised", details=("wallet_payment.discount.code",))
     amount = (asked.transaction_amount or money.ZERO) - ((discount and discount.amount) or money.ZERO)
     if amount < 0:
