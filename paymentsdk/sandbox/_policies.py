@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from datetime import timedelta
 from functools import cache
-from typing import Annotated, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
-from msgspec import Meta, Struct, inspect
+from msgspec import Meta, Struct
 
 from paymentsdk._texts import texts
 from paymentsdk.resources.common import parse_duration
@@ -163,11 +163,16 @@ def describe() -> tuple[Policy, ...]:
         Policy(
             name=field.name,
             value=field.default,
-            allowed=get_args(hints[field.name]) if get_origin(hints[field.name]) is Literal else (),
+            allowed=_allowed(hints[field.name]),
             description=told.get(field.name, ""),
         )
         for field in msgspec.structs.fields(Policies)
     )
+
+
+def _allowed(hint: object) -> tuple[Any, ...]:
+    """Return the values that a policy may have; empty where any number or text of its form will do."""
+    return get_args(hint) if get_origin(hint) is Literal else ()
 
 
 def describe_mismatch(
@@ -183,42 +188,16 @@ def describe_mismatch(
         leave_out: Members that are given in another way.
     """
     hints = get_type_hints(form, include_extras=True)
-    names = {field.name: field for field in msgspec.structs.fields(form) if field.name not in leave_out}
+    names = [field.name for field in msgspec.structs.fields(form) if field.name not in leave_out]
     for name, value in values.items():
         if name not in names:
             return f"there is no {one} {_shown(name)}; the {many} are {', '.join(names)}"
         try:
             msgspec.convert(value, hints[name], strict=False)
-        except msgspec.ValidationError:
-            wanted = _kind(inspect.type_info(hints[name]), names[name].default)
-            return f"{name} is {wanted}, not {_shown(value)}"
+        except msgspec.ValidationError as error:
+            wanted = " or ".join(map(str, _allowed(hints[name]))) or str(error)
+            return f"{name}: {wanted}, not {_shown(value)}"
     return None
-
-
-def _kind(info: inspect.Type, example: object) -> str:
-    """Say what a value may be; one that may be left out is described as it is when it is there."""
-    match info:
-        case inspect.Metadata(type=inner):
-            return _kind(inner, example)
-        case inspect.UnionType(types=types):
-            return " or ".join(_kind(one, example) for one in types if not isinstance(one, inspect.NoneType))
-        case inspect.LiteralType(values=values):
-            *others, last = sorted(map(str, values), key=lambda value: (value != str(example), value))
-            return f"{', '.join(others)} or {last}" if others else last
-        case inspect.IntType(ge=least, le=most):
-            return "a whole number" + _span(least, most)
-        case inspect.FloatType(ge=least, le=most):
-            return "a number" + _span(least, most)
-        case inspect.StrType(pattern=str()):
-            return f"a string such as {example}"
-        case _:
-            return "a string"
-
-
-def _span(least: float | None, most: float | None) -> str:
-    if least is not None and most is not None:
-        return f" from {least:g} to {most:.15g}"
-    return "" if least is None else f" of at least {least:g}"
 
 
 def _shown(value: object) -> str:
