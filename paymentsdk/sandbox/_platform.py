@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, ClassVar, Literal, Never, TypeAlias, TypeVar
@@ -16,7 +16,6 @@ from msgspec.structs import asdict, replace
 
 from paymentsdk._operation.operation import Operation
 from paymentsdk._secrets import MaskedRepr
-from paymentsdk.resources import OPERATIONS
 from paymentsdk.resources.plans import Plan
 from paymentsdk.sandbox._clock import Clock, ClockEvent, ClockState, Ids
 from paymentsdk.sandbox._faults import Faults, FaultState
@@ -74,13 +73,14 @@ class SandboxInfo(MaskedRepr, Struct, frozen=True, kw_only=True):
     __secrets__: ClassVar[frozenset[str]] = Tenant.__secrets__
 
 
-def _distinct(operations: Mapping[str, Operation[Any, Any]]) -> Mapping[str, Operation[Any, Any]]:
-    """Return *operations*, of which each has a method and a path of its own.
+def _operations_of(handlers: Iterable[Handler[Any, Any]]) -> Mapping[str, Operation[Any, Any]]:
+    """Return the operations of *handlers*, of which each has a method and a path of its own.
 
     Raises:
         ValueError: Two have the same.
     """
     seen: dict[tuple[str, str], str] = {}
+    operations = {handler.operation.name: handler.operation for handler in handlers}
     for name, operation in operations.items():
         place = operation.method, re.sub(r"{\w+}", "{}", operation.path)
         if (other := seen.setdefault(place, name)) != name:
@@ -122,9 +122,7 @@ class Platform:
         own = {operation.name: Handler(operation=operation, handle=one) for operation, one in (handlers or {}).items()}
         self.handlers: Mapping[str, Handler[Any, Any]] = {**HANDLERS, **own}
         self.jobs: Mapping[str, Job] = {**JOBS, **(jobs or {})}
-        self.operations: Mapping[str, Operation[Any, Any]] = _distinct(
-            {**OPERATIONS, **{name: handler.operation for name, handler in own.items()}}
-        )
+        self.operations: Mapping[str, Operation[Any, Any]] = _operations_of(self.handlers.values())
         asked = Policies().merged(policies or {})
         self.base_url: str = ""
         #: Where links lead, if not there.
@@ -134,10 +132,11 @@ class Platform:
         self.store: Store = Store(TABLES, db)  # type: ignore[arg-type]  # each table is read with its own Struct
         with self.store.opening():
             # What is asked for at a start wins over what was changed before it.
-            self.policies: Policies = asked.merged({**self._kept_policies(), **(policies or {})})
+            kept: dict[str, object] = self.store.setting("policies", {})
+            self.policies: Policies = asked.merged({**kept, **(policies or {})})
             self.ids: Ids = Ids(self._seed(seed))
-            kept = self.store.setting("clock", ClockState())
-        self.clock: Clock = Clock(kept, changed=self._clock_moved, run_due=self.run_due, locked=self.store.locked)
+            state = self.store.setting("clock", ClockState())
+        self.clock: Clock = Clock(state, changed=self._clock_moved, run_due=self.run_due, locked=self.store.locked)
         self._catching_up = asyncio.Lock()
 
     def close(self) -> None:
@@ -154,9 +153,6 @@ class Platform:
         starts = self.store.setting("starts", 0) + 1
         self.store.keep_setting("starts", starts)
         return f"{os.urandom(16).hex() if seed is None else seed}/{starts}"
-
-    def _kept_policies(self) -> Mapping[str, object]:
-        return self.store.setting("policies", {})
 
     def _clock_moved(self, state: ClockState) -> None:
         self.store.keep_setting("clock", state)
@@ -316,7 +312,8 @@ class Platform:
         """
         with self.store.locked():
             self.policies = self.policies.merged(changes)
-            self.store.keep_setting("policies", {**self._kept_policies(), **changes})
+            kept: dict[str, object] = self.store.setting("policies", {})
+            self.store.keep_setting("policies", {**kept, **changes})
             self._publish_change("policies")
             return self.policies
 

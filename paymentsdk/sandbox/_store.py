@@ -355,15 +355,11 @@ class Store:
 
     def take_due(self, until: datetime) -> Due | None:
         """Take out the first thing that is due up to *until*."""
-        with self._lock:
-            rows = self._rows(
-                "SELECT seq, at, tenant, kind, id FROM due WHERE at <= ? ORDER BY at, seq LIMIT 1", (as_column(until),)
-            )
-            if not rows:
-                return None
-            seq, at, tenant, kind, name = rows[0]
-            self._rows("DELETE FROM due WHERE seq = ?", (seq,))
-        return Due(at=EPOCH + at * MICROSECOND, tenant=tenant, kind=kind, id=name)
+        first = "SELECT seq FROM due WHERE at <= ? ORDER BY at, seq LIMIT 1"
+        taken = f"DELETE FROM due WHERE seq = ({first}) RETURNING at, tenant, kind, id"
+        for at, tenant, kind, name in self._rows(taken, (as_column(until),)):
+            return Due(at=EPOCH + at * MICROSECOND, tenant=tenant, kind=kind, id=name)
+        return None
 
     def setting(self, name: str, otherwise: T) -> T:
         """Return what was kept under *name*, which has the type of *otherwise*; that, if nothing was."""
