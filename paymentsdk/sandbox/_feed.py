@@ -7,7 +7,7 @@ import re
 import threading
 from collections import deque
 from collections.abc import Container, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import cache
 from typing import Literal, TypeAlias, cast
@@ -147,17 +147,11 @@ _OF_GRANT = frozenset({"code"})
 #: their names end, and one that ends like this may say of what kind a token is (``type_token``).
 _WHOLE = frozenset({"token"})
 
-#: A letter as an escape of JSON.
-_ESCAPED = re.compile(r"\\u00([4567][0-9A-Fa-f])")
-#: The value of a member in what is no JSON: a text, a word that nothing opens after, as in `bytearray(b"...")`, or else
-#: all the rest, since nobody knows where it ends.
-_VALUE = r"""(?:[bu]?"(?:[^"\\]|\\.)*"?|[bu]?'(?:[^'\\]|\\.)*'?|[^\s"'(){\[,}\]]++(?!["'({\[])|.+)"""
 #: A parameter. A match begins where a name can, and gives back nothing that it took (``++``): otherwise a body of one
 #: long word would be read anew from each of its letters.
 _PARAMETER = re.compile(r"(?<![^&?=\s\"])([^&?=\s\"]++)=(\"[^&\"]*+\"?|[^&\s\"]*+)")
 
-#: What a body looks like in which members can be found: JSON, whole or not, or a form.
-_JSON = re.compile(r"\s*+[{\[][^\0]*+")
+#: What a form looks like.
 _FORM = re.compile(r"\s*+(?![{\[\"])[^\s=&]++=[^\s&]*+(?:&[^\s=&]++=[^\s&]*+)*+\s*+")
 #: How JSON begins that holds texts, where what looks like a parameter is none.
 _OPENING = ("{", "[", '"')
@@ -173,12 +167,16 @@ def redact_body(body: bytes, *, grant: bool, also: frozenset[str] = frozenset())
     """
     secrets = (_secrets() | also) - (frozenset() if grant else _OF_GRANT)
     text = body.decode(errors="replace")
-    if grant and text and not _FORM.fullmatch(text) and not _JSON.fullmatch(text):
-        return MASK  # Where its secrets begin and end, nobody knows.
     if grant or _telling(secrets).search(body):
-        text = _masked(secrets, body, text)
+        with suppress(ValueError, ArithmeticError, RecursionError):
+            if isinstance(value := read_json(body), dict | list):
+                return write_json(_without(secrets, value)).decode()
+        if text and not _FORM.fullmatch(text):
+            return MASK  # Where its secrets begin and end, nobody knows.
+    elif text.lstrip().startswith(_OPENING):
+        return text
     # The contract wants JSON; a client that sends a form, as OAuth has it elsewhere, sends its secrets all the same.
-    return text if not grant and text.lstrip().startswith(_OPENING) else _with_masks(secrets, text)
+    return _with_masks(secrets, text)
 
 
 def redact_parameters(text: str, also: frozenset[str] = frozenset()) -> str:
@@ -233,15 +231,6 @@ def _telling(names: frozenset[str]) -> re.Pattern[bytes]:
     return re.compile(rf"""["'](?:{"|".join(names)})["']|\\u00[4567]""".encode(), re.IGNORECASE)
 
 
-def _masked(secrets: frozenset[str], body: bytes, text: str) -> str:
-    """Return *body*, which is *text*, with a mask for every member of *secrets*, be it JSON or what looks like it."""
-    try:
-        return write_json(_without(secrets, read_json(body))).decode()
-    except (ValueError, ArithmeticError, RecursionError):
-        text = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
-        return _member_of(secrets).sub(rf'\1"{MASK}"', text)
-
-
 def _without(secrets: Container[str], value: object) -> object:
     """Return *value*, read from JSON, with a mask in the place of every member of *secrets*, whatever that holds."""
     match value:
@@ -254,8 +243,3 @@ def _without(secrets: Container[str], value: object) -> object:
             return [_without(secrets, inner) for inner in cast("list[object]", value)]
         case _:
             return value
-
-
-@cache
-def _member_of(names: frozenset[str]) -> re.Pattern[str]:
-    return re.compile(rf"""(["']?(?:{"|".join(names)})["']?\s*:\s*){_VALUE}""", re.DOTALL | re.IGNORECASE)
