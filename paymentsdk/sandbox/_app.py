@@ -213,9 +213,15 @@ class Endpoints:
 
     async def name_response(self, request: web.Request, response: web.StreamResponse) -> None:
         """Give every response the id of its request."""
-        response.headers["X-Request-Id"] = request[_REQUEST_ID]
+        response.headers["X-Request-Id"] = self._id_of(request)
         # Clients count the age of their keys by it: it is the time of the clock that forgets them.
         response.headers["Date"] = format_datetime(self._platform.clock.now(), usegmt=True)
+
+    def _id_of(self, request: web.Request) -> str:
+        """Return the id of *request*, which it gets at the first look: aiohttp itself responds to some."""
+        if _REQUEST_ID not in request:
+            request[_REQUEST_ID] = f"req-{next(self._numbers)}"
+        return request[_REQUEST_ID]
 
     def _log_request(self, request: web.Request, status: int | None, response: Response | None = None) -> None:
         """Log the request for those who watch, with what is known of it and of the response.
@@ -229,7 +235,7 @@ class Endpoints:
             path=redact_parameters(request.rel_url.raw_path_qs, self._secrets),
             status=status,
             tenant=None,
-            request_id=request[_REQUEST_ID],
+            request_id=self._id_of(request),
         )
         if exchange := request.get(_EXCHANGE):
             # Nobody sees more than the beginning, and to search a long page takes longer than to send it.
@@ -251,7 +257,6 @@ class Endpoints:
     @web.middleware
     async def respond_always(self, request: web.Request, handler: Route) -> web.StreamResponse:
         """Respond, whatever happens; what went wrong inside is for the log."""
-        request[_REQUEST_ID] = f"req-{next(self._numbers)}"
         try:
             return await handler(request)
         except web.HTTPNotFound:

@@ -462,6 +462,19 @@ async def test_who_goes_away_amid_a_body_is_no_failure(sandbox, until, caplog):
     assert [] == caplog.records
 
 
+async def test_what_aiohttp_rejects_by_itself_has_an_id_too(sandbox):
+    """A request that expects something else than to go on is responded to before any route has seen it."""
+    host = sandbox.base_url.removeprefix("http://")
+    reader, writer = await asyncio.open_connection(*host.split(":"))
+    writer.write(f"POST /v1/orders HTTP/1.1\r\nHost: {host}\r\nExpect: 7\r\nContent-Length: 2\r\n\r\n".encode())
+    head = await reader.readuntil(b"\r\n\r\n")
+    writer.close()
+    await writer.wait_closed()
+
+    assert head.startswith(b"HTTP/1.1 417 ")
+    assert b"\r\nX-Request-Id: req-" in head
+
+
 @pytest.mark.control("paymentsdk.sandbox._app.CLIENT_GONE", ())
 @pytest.mark.parametrize("path", ["/_sandbox/scan", "/subscriptions/{plan}"])
 async def test_who_goes_away_amid_a_command_or_a_form_is_no_failure(sandbox, until, caplog, monkeypatch, path):
