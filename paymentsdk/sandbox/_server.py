@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
+from ipaddress import ip_address
 from typing import Self, Unpack
 
 import msgspec
@@ -356,7 +356,6 @@ def _public_host(public_url: str) -> str:
 def _in_url(host: str) -> str:
     """Return *host* as a URL has it; for one that means all addresses, this machine's own."""
     with suppress(ValueError):
-        address = ipaddress.ip_address(host)
-        if address.is_unspecified:
-            return "127.0.0.1" if isinstance(address, ipaddress.IPv4Address) else "[::1]"
+        if ip_address(host).is_unspecified:
+            host = "::1" if ":" in host else "127.0.0.1"
     return f"[{host}]" if ":" in host else host
