@@ -39,8 +39,8 @@ CREATE INDEX due_at ON due (at, seq);
 CREATE TABLE settings (name TEXT PRIMARY KEY, value BLOB);
 """
 
-#: Moments that differ in these bits of their microseconds are 2.4 hours apart at most.
-_BITS = 33
+#: Before every moment: what has none is found by no search.
+_FIRST = -(2**63)
 #: Counts that are remembered, and documents that are written before they are forgotten, if nobody asks for any.
 _MOST_COUNTS, _MOST_WRITTEN = 50, 50
 
@@ -284,18 +284,12 @@ class Store:
         with self._lock:
             if not bound:
                 return self._remembered(table, tenant, conditions)
-            # What moves with the clock is counted anew, up to a moment that stands for hours.
+            # What the clock has moved out is counted anew. As long as it is little, that costs nothing.
             [(date, how, begin)] = bound
-            edge = ((cast(int, begin) >> _BITS) + 1) << _BITS
-            if any(
-                name == date and comparison[0] == ">" and cast(int, value) >= edge
-                for name, comparison, value in conditions
-            ):
-                return self._remembered(table, tenant, conditions)  # All that meets them is newer.
             # After a plus SQLite looks at no index: it is to go by the date.
             others: list[Condition] = [(f"+{name}", comparison, value) for name, comparison, value in conditions]
-            near = self._number(table, tenant, [(date, how, begin), (date, "<", edge), *others])
-            return near + self._remembered(table, tenant, [*conditions, (date, ">=", edge)])
+            gone = self._number(table, tenant, [(date, "<" if how == ">=" else "<=", begin), *others])
+            return self._remembered(table, tenant, [*conditions, (date, ">=", _FIRST)]) - gone
 
     def _remembered(self, table: Table[D], tenant: int | None, conditions: Sequence[Condition]) -> int:
         """Count the documents that meet *conditions*, once for a walk, which asks at every page."""
