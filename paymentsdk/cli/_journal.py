@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from paymentsdk._postgres import is_dsn
 from paymentsdk.cli._output import Output, Row, columns, counted, fields, print_output
-from paymentsdk.cli._parsing import Choices, Commands, Parser, add_parser, count, file
+from paymentsdk.cli._parsing import Commands, Parser, add_parser, count, file
 from paymentsdk.errors import visible
 
 if TYPE_CHECKING:
@@ -45,18 +45,13 @@ def add_journal(commands: Commands) -> None:
     journal = add_parser(commands, "journal", summary, epilog=_EXAMPLES)
     within = journal.add_subparsers(title="commands", metavar="COMMAND", required=True)
     listed = _add(within, "list", _list, "list the records that are open")
-    which = listed.add_mutually_exclusive_group()
-    which.add_argument("--all", action="store_true", help="also those that are closed")
-    which.add_argument(
-        "--state", choices=Choices(_states), action="append", metavar="STATE", help="those that are %(choices)s"
-    )
+    listed.add_argument("--all", action="store_true", help="also those that are closed")
     listed.add_argument("--limit", type=count, default=1000, metavar="N", help="at most N records (default: 1000)")
     shown = _add(within, "show", _show, "show all that is known of a record")
     shown.add_argument("what", metavar="NAME|KEY", help="what the caller named it by, or its idempotency key")
     about = "finish the open records of the seller in the environment (PAYMENTSDK_BASE_URL and so on)"
-    _add(
-        within, "recover", _recover, about, epilog="The exit code is 0 if no record is open any more, and 1 if one is."
-    )
+    codes = "The exit code is 0 if no record is open any more, and 1 if one is."
+    _add(within, "recover", _recover, about, epilog=codes)
     abandoned = _add(within, "abandon", _abandon, "close an open record whose outcome nobody can tell")
     abandoned.add_argument("key", metavar="KEY", help="its idempotency key, which `show` prints")
     abandoned.add_argument("--yes", action="store_true", help="do not ask")
@@ -121,18 +116,11 @@ def _moment(seconds: float) -> datetime:
     return datetime.fromtimestamp(int(seconds), UTC)
 
 
-def _states() -> Iterable[str]:
-    from paymentsdk.journal import RecordState
-
-    return [state.value for state in RecordState]
-
-
 async def _list(journal: Journal, options: argparse.Namespace) -> Output:
     from paymentsdk.journal import RecordState
     from paymentsdk.journal._states import OPEN
 
-    among = [RecordState(one) for one in options.state or ()] or (RecordState if options.all else OPEN)
-    rows = await journal.records(frozenset(among), limit=options.limit + 1)
+    rows = await journal.records(frozenset(RecordState if options.all else OPEN), limit=options.limit + 1)
     if len(rows) > options.limit:
         print(f"the oldest {options.limit:,} are shown, there are more: see --limit", file=sys.stderr)
         del rows[options.limit :]
