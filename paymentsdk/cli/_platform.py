@@ -272,31 +272,27 @@ def _body(operation: AnyOperation, options: Namespace) -> object:
         raise RequestInvalid("$", str(error), "syntax") from None
     if operation.body is not bytes:
         # Numbers as text: they have been read, and a very long one would be an error here.
-        members = json.loads(content, object_pairs_hook=_Members, parse_int=str, parse_float=str)
-        _check_members(members, body, "$")
+        _check_members(json.loads(content, object_pairs_hook=_object, parse_int=str, parse_float=str), body, "$")
     return body
 
 
-class _Members(tuple[tuple[str, object], ...]):
-    """The members of an object, each as often as it is given."""
-
-    __slots__ = ()
+def _object(members: list[tuple[str, object]]) -> dict[str, object]:
+    for name, times in Counter(name for name, _ in members).items():
+        if times > 1:  # One would be dropped, and nobody knows which was meant.
+            raise RequestInvalid("$", f"{name} is given {times} times in an object", "twice")
+    return dict(members)
 
 
 def _check_members(given: object, read: object, place: str) -> None:
-    """Reject a member that the Struct *read* does not have, and one that is given twice: the first would be dropped."""
-    if isinstance(given, _Members):
-        known = dict(_members(read)) if isinstance(read, Struct) else None
-        for name, times in Counter(name for name, _ in given).items():
-            if known is not None and name not in known:
+    """Reject a member that the Struct *read* does not have."""
+    if isinstance(given, dict) and isinstance(read, Struct):
+        known = dict(_members(read))
+        for name, value in given.items():
+            if name not in known:
                 raise RequestInvalid(f"{place}.{name}", f"is not a field of {type(read).__name__}", "unknown")
-            if times > 1:
-                raise RequestInvalid(f"{place}.{name}", f"is given {times} times", "twice")
-        for name, value in given:
-            _check_members(value, None if known is None else known[name], f"{place}.{name}")
-    elif isinstance(given, list):
-        entries = read if isinstance(read, list | tuple) else (None,) * len(given)
-        for number, pair in enumerate(zip(given, entries, strict=True)):
+            _check_members(value, known[name], f"{place}.{name}")
+    elif isinstance(given, list) and isinstance(read, list | tuple):
+        for number, pair in enumerate(zip(given, read, strict=True)):
             _check_members(*pair, f"{place}[{number}]")
 
 
