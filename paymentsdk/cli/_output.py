@@ -6,7 +6,7 @@ import csv
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TextIO
 import msgspec
 from msgspec import Struct
 
-from paymentsdk.errors import visible
+from paymentsdk.errors import RequestInvalid, visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -83,28 +83,107 @@ def print_json(data: object, *, numbers: bool = False) -> None:
     print(encoder.encode(data).decode())
 
 
-def csv_writer(names: Sequence[str]) -> Callable[[Row], None]:
-    """Print the header of CSV, and return what prints a row; a list or an object in a cell is JSON."""
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(names)
-    return lambda row: writer.writerow([_plain(row.get(name)) for name in names])
+class Rows:
+    """Prints rows: as they come, or all of them at the end where they have to be in columns.
 
+    Args:
+        kind: The type of a row.
+        form: ``table``, ``csv`` or ``json``.
+        columns: Those that are asked for; by default all of them, or in a table as many as there is room for.
+        numbers: Print amounts in JSON as numbers, or as strings.
 
-def print_table(rows: Sequence[Row], names: Sequence[str] = ()) -> Sequence[str]:
-    """Print *rows* in columns: those of *names*, or as many as the width of the terminal has room for.
-
-    Returns:
-        The names of the columns that had no room.
+    Raises:
+        RequestInvalid: A row has no such column.
     """
-    every = names or sorted(
-        dict.fromkeys(name for row in rows for name in row),
-        key=lambda name: _rank(name, [row.get(name) for row in rows]),
-    )
-    table = {name: [visible(spoken(row.get(name))) for row in rows] for name in every}
-    shown = table if names else dict(_fitting(table))
-    if not _drawn(shown):
-        print("\n".join(columns(shown)))
-    return [name for name, cells in table.items() if name not in shown and any(cells)]
+
+    def __init__(self, kind: object, form: str, columns: str | None, *, numbers: bool) -> None:
+        every = list(_columns_of(kind))
+        self._asked = [name for name in (columns or "").split(",") if name]
+        if unknown := [name for name in self._asked if name not in every]:
+            raise RequestInvalid("--columns", f"there is no {unknown[0]}; there are {', '.join(every)}")
+        self._names = self._asked or every
+        self._form = form
+        self._numbers = numbers
+        self._kept: list[Row] = []
+        if form == "csv":
+            csv.writer(sys.stdout, lineterminator="\n").writerow(self._names)
+
+    def add(self, row: object) -> None:
+        """Print *row*, or keep it for the table."""
+        sent = _sent(row)
+        cells = {name: _cell(sent, name) for name in self._names}
+        if self._form == "json":
+            print_json(sent, numbers=self._numbers)
+        elif self._form == "csv":  # A list or an object in a cell is JSON.
+            csv.writer(sys.stdout, lineterminator="\n").writerow(map(_plain, cells.values()))
+        else:
+            self._kept.append(cells)
+
+    def add_only(self, value: object) -> None:
+        """Print the one object that there is: in a table it has a line for each field."""
+        if self._form == "table" and not self._asked:
+            print("\n".join(map(visible, fields(dict(_leaves(_sent(value)))))))
+        else:
+            self.add(value)
+            self.end()
+
+    def end(self) -> None:
+        """Print the table: the columns that are asked for, or as many as the width of the terminal has room for."""
+        if self._form != "table":
+            return
+        rows = self._kept
+        names = self._asked or sorted(self._names, key=lambda name: _rank(name, [row[name] for row in rows]))
+        table = {name: [visible(spoken(row[name])) for row in rows] for name in names}
+        shown = table if self._asked else dict(_fitting(table))
+        if rows and not _drawn(shown):
+            print("\n".join(columns(shown)))
+        print(counted(len(rows), "row"), file=sys.stderr)
+        if hidden := [name for name, cells in table.items() if name not in shown and any(cells)]:
+            told = f"more columns (--columns, --csv, --json): {', '.join(hidden)}"
+            print(textwrap.fill(told, _WIDTH), file=sys.stderr)
+
+
+def _columns_of(kind: object) -> Iterable[str]:
+    """Return the names of what a Struct holds, with those of the Structs in it (`paging.total`)."""
+    from paymentsdk._codec.type_walk import walk
+
+    nodes = (msgspec.inspect.StructType, msgspec.inspect.NoneType)
+    leaves = (found for found in walk(msgspec.inspect.type_info(kind)) if not isinstance(found.type, nodes))
+    return dict.fromkeys(leaf.path[1:] for leaf in leaves if not {"[", "{"} & {*leaf.path})
+
+
+def members_of(value: Struct) -> dict[str, object]:
+    """Return what *value* holds, by the names that the platform has for it."""
+    return dict(zip(value.__struct_encode_fields__, msgspec.structs.astuple(value), strict=True))
+
+
+def _sent(value: object) -> object:
+    """Return *value* as plain data, without the members that the platform did not send."""
+    match value:
+        case Struct():
+            return {name: _sent(member) for name, member in members_of(value).items() if member is not None}
+        case list() | tuple():
+            return [_sent(entry) for entry in value]
+        case _:
+            return value
+
+
+def _cell(sent: object, column: str) -> object:
+    for name in column.split("."):
+        sent = sent.get(name) if isinstance(sent, dict) else None
+    return sent
+
+
+def _leaves(sent: object, place: str = "") -> Iterator[tuple[str, object]]:
+    """Yield what *sent* holds at any depth, with its place (`items[0].title`)."""
+    if isinstance(sent, dict):
+        for name, member in sent.items():
+            yield from _leaves(member, f"{place}.{name}" if place else name)
+    elif isinstance(sent, list):
+        for number, entry in enumerate(sent):
+            yield from _leaves(entry, f"{place}[{number}]")
+    else:
+        yield place, sent
 
 
 def columns(table: Mapping[str, Sequence[str]], width: int | None = None) -> Iterator[str]:

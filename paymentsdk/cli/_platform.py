@@ -9,30 +9,17 @@ import asyncio
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from textwrap import fill
 from typing import TYPE_CHECKING, Any, Never, cast, get_type_hints
 
 import msgspec
-from msgspec import Struct, inspect, structs
-from msgspec.structs import astuple
+from msgspec import Struct, structs
 
-from paymentsdk._codec.type_walk import walk
 from paymentsdk._texts import texts
-from paymentsdk.cli._output import (
-    Row,
-    counted,
-    csv_writer,
-    discard_stdout,
-    fields,
-    in_terminal,
-    print_json,
-    print_table,
-    progress,
-)
+from paymentsdk.cli._output import Rows, discard_stdout, in_terminal, members_of, progress
 from paymentsdk.cli._parsing import Commands, Parser, add_parser, count
 from paymentsdk.errors import OutcomeUnknown, PaymentsError, RequestInvalid, visible
 
@@ -55,8 +42,6 @@ IN_DOUBT = 3
 _POSITION = frozenset({"offset", "limit"})
 #: What not every command is asked for, and where a walk is.
 _LATER = ("body", "idempotency_key", "output", "resume_point")
-#: What has no column of its own.
-_NO_LEAVES = (inspect.StructType, inspect.NoneType)
 #: How a value of a type is written.
 _FORMS: Mapping[object, str] = {datetime: "a timestamp such as 2026-01-31T09:30:00Z", bool: "true or false"}
 _EXIT_CODES = (
@@ -196,7 +181,7 @@ async def _call(options: Namespace) -> int:
         if operation.page is not None:
             await _search(client, operation, query, options)
             return DONE
-        printed = None if operation.result is bytes else _Printed(operation, operation.result, options)
+        printed = None if operation.result is bytes else _rows(operation.result, options)
         result = await client.call(
             operation,
             body,
@@ -207,7 +192,7 @@ async def _call(options: Namespace) -> int:
     return _show(result, printed, options)
 
 
-def _show(result: Result[object], printed: _Printed | None, options: Namespace) -> int:
+def _show(result: Result[object], printed: Rows | None, options: Namespace) -> int:
     try:
         if printed is not None:
             printed.add_only(result.value)
@@ -286,7 +271,7 @@ def _object(members: list[tuple[str, object]]) -> dict[str, object]:
 def _check_members(given: object, read: object, place: str) -> None:
     """Reject a member that the Struct *read* does not have."""
     if isinstance(given, dict) and isinstance(read, Struct):
-        known = dict(_members(read))
+        known = members_of(read)
         for name, value in given.items():
             if name not in known:
                 raise RequestInvalid(f"{place}.{name}", f"is not a field of {type(read).__name__}", "unknown")
@@ -299,43 +284,8 @@ def _check_members(given: object, read: object, place: str) -> None:
 # --- what comes back ----------------------------------------------------------------------------------------------
 
 
-class _Printed:
-    """Prints rows: as they come, or all of them at the end where they have to be in columns."""
-
-    def __init__(self, operation: AnyOperation, row: object, options: Namespace) -> None:
-        self._asked = [name for name in (options.columns or "").split(",") if name]
-        self._every = list(_columns(row))
-        if unknown := [name for name in self._asked if name not in self._every]:
-            raise RequestInvalid("--columns", f"there is no {unknown[0]}; there are {', '.join(self._every)}")
-        self._numbers = not operation.decimal_strings
-        self._format = options.format
-        self._kept: list[Row] = []
-        self._csv = csv_writer(self._asked or self._every) if self._format == "csv" else None
-
-    def add(self, row: object) -> None:
-        sent = _sent(row)
-        if self._csv is not None:
-            self._csv({name: _cell(sent, name) for name in self._every})
-        elif self._format == "json":
-            print_json(sent, numbers=self._numbers)
-        else:
-            self._kept.append({name: _cell(sent, name) for name in self._every})
-
-    def add_only(self, value: object) -> None:
-        """Print the one object that there is: in a table it has a line for each field."""
-        if self._format == "table" and not self._asked:
-            print("\n".join(map(visible, fields(dict(_leaves(_sent(value)))))))
-        else:
-            self.add(value)
-            self.end()
-
-    def end(self) -> None:
-        if self._format != "table":
-            return
-        hidden = print_table(self._kept, self._asked) if self._kept else ()
-        print(counted(len(self._kept), "row"), file=sys.stderr)
-        if hidden:
-            print(fill(f"more columns (--columns, --csv, --json): {', '.join(hidden)}", 80), file=sys.stderr)
+def _rows(kind: type[object], options: Namespace) -> Rows:
+    return Rows(kind, options.format, options.columns, numbers=not options.operation.decimal_strings)
 
 
 async def _search(
@@ -346,7 +296,7 @@ async def _search(
     from paymentsdk._paging.pager import Pager
 
     found = rows_of(operation.result)
-    printed = _Printed(operation, found[2] if found else operation.result, options)
+    printed = _rows(found[2] if found else operation.result, options)
     how: dict[str, Any] = {"page_size": options.page_size, "start": options.start, **query}
     pager: Pager[object] = Pager(client, operation, **how)
     rows, most, ended = 0, sys.maxsize if options.limit is None else options.limit, False
@@ -367,43 +317,3 @@ async def _search(
         await walk.aclose()
         if ended or rows:  # "0 rows" would say that there are none.
             printed.end()
-
-
-def _columns(row: object) -> Iterable[str]:
-    """Return the names of what a Struct holds, with those of the Structs in it (`paging.total`)."""
-    leaves = (found for found in walk(inspect.type_info(row)) if not isinstance(found.type, _NO_LEAVES))
-    return dict.fromkeys(leaf.path[1:] for leaf in leaves if not {"[", "{"} & {*leaf.path})
-
-
-def _cell(sent: object, column: str) -> object:
-    for name in column.split("."):
-        sent = sent.get(name) if isinstance(sent, dict) else None
-    return sent
-
-
-def _leaves(sent: object, place: str = "") -> Iterator[tuple[str, object]]:
-    """Yield what *sent* holds at any depth, with its place (`items[0].title`)."""
-    if isinstance(sent, dict):
-        for name, member in sent.items():
-            yield from _leaves(member, f"{place}.{name}" if place else name)
-    elif isinstance(sent, list):
-        for number, entry in enumerate(sent):
-            yield from _leaves(entry, f"{place}[{number}]")
-    else:
-        yield place, sent
-
-
-def _members(value: Struct) -> Iterator[tuple[str, object]]:
-    """Yield what *value* holds, by the names that the platform has for it."""
-    return zip(value.__struct_encode_fields__, astuple(value), strict=True)
-
-
-def _sent(value: object) -> object:
-    """Return *value* as plain data, without the members that the platform did not send."""
-    match value:
-        case Struct():
-            return {name: _sent(member) for name, member in _members(value) if member is not None}
-        case list() | tuple():
-            return [_sent(entry) for entry in value]
-        case _:
-            return value
