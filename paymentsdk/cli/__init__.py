@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Never
 from paymentsdk._version import __version__
 from paymentsdk.cli._journal import add_journal
 from paymentsdk.cli._output import discard_stdout
-from paymentsdk.cli._parsing import Commands, Parser, add_parser, count
+from paymentsdk.cli._parsing import FAILED, INTERRUPTED, MISUSED, UNREAD, Commands, Parser, add_parser, count
 from paymentsdk.cli._reconcile import add_reconcile
 from paymentsdk.cli._sandbox import add_sandbox
 from paymentsdk.errors import PaymentsError, install_extra, visible
@@ -41,11 +41,6 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-FAILED = 1
-INTERRUPTED = 130
-MISUSED = 2
-#: What a shell says of a program that SIGPIPE ended.
-UNREAD = 141
 _START = (
     "Start with: paymentsdk demo. Commands for a platform take its address and your token from PAYMENTSDK_BASE_URL and "
     "PAYMENTSDK_ACCESS_TOKEN, or from a profile."
@@ -130,11 +125,9 @@ def _parser(
     _add_completion(commands)
     if own or words[:1] not in [[name] for name in _OWN]:
         from paymentsdk.cli._platform import add_operations
-        from paymentsdk.cli._profile import connect as usual
         from paymentsdk.resources import OPERATIONS
 
-        offered = OPERATIONS.values() if operations is None else operations
-        add_operations(commands, offered, connect or usual)
+        add_operations(commands, OPERATIONS.values() if operations is None else operations, connect)
     return parser
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
+#: Exit codes; the last is what a shell says of a program that SIGPIPE ended.
+DONE, FAILED, MISUSED, IN_DOUBT, INTERRUPTED, UNREAD = 0, 1, 2, 3, 130, 141
 #: Where commands are added; argparse has no public name for it.
 Commands: TypeAlias = "_SubParsersAction[Parser]"
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import stat
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +22,7 @@ from msgspec import Struct, structs
 
 from paymentsdk._texts import texts
 from paymentsdk.cli._output import Rows, discard_stdout, in_terminal, members_of, progress
-from paymentsdk.cli._parsing import Commands, Parser, add_parser, count
+from paymentsdk.cli._parsing import DONE, FAILED, IN_DOUBT, MISUSED, Commands, Parser, add_parser, count
 from paymentsdk.errors import OutcomeUnknown, PaymentsError, RequestInvalid, visible
 
 if TYPE_CHECKING:
@@ -32,13 +34,7 @@ if TYPE_CHECKING:
 
     AnyOperation = Operation[object, object]
 
-#: Makes the client, of the profile that is named.
-Connect = Callable[[str | None], "PaymentsClient"]
-
-DONE = 0
-FAILED = 1
-MISUSED = 2
-IN_DOUBT = 3
+_VARIABLES = ("PAYMENTSDK_BASE_URL", "PAYMENTSDK_ACCESS_TOKEN")
 _POSITION = frozenset({"offset", "limit"})
 #: What not every command is asked for, and where a walk is.
 _LATER = ("body", "idempotency_key", "output", "resume_point")
@@ -50,13 +46,17 @@ _EXIT_CODES = (
 )
 
 
-def add_operations(commands: Commands, operations: Iterable[Operation[Never, object]], connect: Connect) -> None:
+def add_operations(
+    commands: Commands,
+    operations: Iterable[Operation[Never, object]],
+    connect: Callable[[str | None], PaymentsClient] | None,
+) -> None:
     """Add a command for each noun of *operations*, with one for each operation that reads or takes a key.
 
     Args:
         commands: Where to.
         operations: What they do.
-        connect: See `Connect`.
+        connect: Makes the client, of the profile that is named; by default from a file, or the environment.
     """
     nouns: dict[str, list[AnyOperation]] = {}
     for operation in cast("Iterable[AnyOperation]", operations):
@@ -65,7 +65,7 @@ def add_operations(commands: Commands, operations: Iterable[Operation[Never, obj
     for noun, own in nouns.items():
         summary = f"the platform's {noun.replace('_', ' ')}: {', '.join(one.name.partition('.')[2] for one in own)}"
         parser = add_parser(commands, _option(noun), summary)
-        parser.set_defaults(connect=connect)
+        parser.set_defaults(connect=connect or _connect)
         within = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
         for operation in own:
             _add(within, operation)
@@ -317,3 +317,81 @@ async def _search(
         await walk.aclose()
         if ended or rows:  # "0 rows" would say that there are none.
             printed.end()
+
+
+# --- whom a command speaks for ------------------------------------------------------------------------------------
+
+
+class _Profile(Struct, frozen=True, forbid_unknown_fields=True):
+    """One table of the file."""
+
+    base_url: str
+    access_token: str
+    allow_http: bool | None = None
+
+
+def _connect(name: str | None) -> PaymentsClient:
+    """Return the client of the profile *name*, of that which PAYMENTSDK_PROFILE names, or of the environment.
+
+    Raises:
+        RequestInvalid: There is none, or its file can be read by others.
+    """
+    from paymentsdk.client import PaymentsClient
+
+    name = name or os.environ.get("PAYMENTSDK_PROFILE") or None
+    if name is None:
+        for variable in _VARIABLES:
+            if not os.environ.get(variable):
+                hint = f"Set {' and '.join(_VARIABLES)}, or use --profile with a profile of {_file()}."
+                raise RequestInvalid("", f"{variable} is not set. {hint}")
+        return PaymentsClient.from_env()
+    file = _file()
+    found = _profiles(file)
+    if name not in found:
+        raise RequestInvalid(str(file), f"has no profile {name!r}; it has {', '.join(found) or 'none'}")
+    profile = found[name]
+    return PaymentsClient(profile.access_token, base_url=profile.base_url, allow_http=profile.allow_http)
+
+
+def _profiles(file: Path) -> dict[str, _Profile]:
+    """Return the profiles in *file*, by name.
+
+    Raises:
+        RequestInvalid: It cannot be read, or others can read or change it, or it is no regular file, or holds something
+            else. The error shows nothing of what is in it.
+    """
+    try:
+        with open(file, "rb", opener=_at_once) as opened:
+            _check_private(file, os.fstat(opened.fileno()))
+            return msgspec.toml.decode(opened.read(), type=dict[str, _Profile])
+    except OSError as error:
+        raise RequestInvalid(str(file), error.strerror or str(error)) from None
+    except msgspec.ValidationError as error:
+        raise RequestInvalid(str(file), str(error)) from None
+    except ValueError as error:
+        raise RequestInvalid(str(file), f"is not TOML: {error}") from None
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open a file, and wait for nobody: a FIFO without a writer would wait for ever."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _file() -> Path:
+    given = os.environ.get("PAYMENTSDK_PROFILES")
+    return Path(
+        given or Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config", "paymentsdk", "profiles.toml")
+    ).expanduser()
+
+
+def _check_private(file: Path, found: os.stat_result) -> None:
+    """Reject a file of secrets that is not its owner's alone; Windows keeps others out of a home by itself."""
+    if not stat.S_ISREG(found.st_mode):
+        raise RequestInvalid(str(file), "is not a regular file")
+    if os.name == "nt":
+        return
+    if found.st_uid != os.getuid():
+        raise RequestInvalid(str(file), "belongs to another user")
+    if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        mode = stat.S_IMODE(found.st_mode)
+        raise RequestInvalid(str(file), f"can be read or changed by others (mode {mode:04o}): run chmod 600 on it")
