@@ -1,9 +1,10 @@
-"""What the conformance suites have in common: how a rule is named, and how they say what does not hold."""
+"""What the conformance suites have in common: how a rule is named and checked, and how they say what does not hold."""
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 
 def expect(condition: object, otherwise: str) -> None:
@@ -20,3 +21,20 @@ def expect(condition: object, otherwise: str) -> None:
 def in_words(check: Callable[..., object]) -> tuple[str, str]:
     """Return the name of what checks a rule, in words, and the rule, which is its docstring."""
     return getattr(check, "__name__", "").strip("_").replace("_", " "), inspect.getdoc(check) or ""
+
+
+async def check_rule(rule: str, check: Awaitable[None], *, within: float) -> None:
+    """Await the *check* of a rule.
+
+    Raises:
+        AssertionError: It raises anything, or takes longer than *within* seconds.
+    """
+    limit = asyncio.timeout(within)
+    try:
+        async with limit:
+            await check
+    except Exception as error:
+        if limit.expired():
+            raise AssertionError(f"not done after {within:g} s. The rule: {rule}") from None
+        what = str(error) if isinstance(error, AssertionError) else f"{error!r} came out"
+        raise AssertionError(f"{what}. The rule: {rule}") from error

@@ -25,7 +25,7 @@ from msgspec import Struct, structs
 from paymentsdk._auth.refresh import RefreshingToken
 from paymentsdk._auth.token_store import LockingTokenStore, MarkingTokenStore, TokenPair, TokenStore
 from paymentsdk.errors import ReauthorizationRequired
-from paymentsdk.testing._expectation import expect, in_words
+from paymentsdk.testing._expectation import check_rule, expect, in_words
 
 __all__ = ["CASES", "Case", "MakeStore"]
 
@@ -72,13 +72,8 @@ class Case(Struct, frozen=True):
         Raises:
             AssertionError: The store breaks it.
         """
-        if not self.applies_to(make_store()):
-            return
-        try:
-            async with asyncio.timeout(_PATIENCE):
-                await self.check(make_store)
-        except TimeoutError:
-            raise AssertionError(f"it waits for ever. The rule: {self.rule}") from None
+        if self.applies_to(make_store()):
+            await check_rule(self.rule, self.check(make_store), within=_PATIENCE)
 
 
 def _pair(number: int) -> TokenPair:

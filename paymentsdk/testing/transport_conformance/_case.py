@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias, TypedDict, Unpack
 
 from msgspec import Struct
 
-from paymentsdk.testing._expectation import expect
+from paymentsdk.testing._expectation import check_rule, expect
 from paymentsdk.testing._fault_server import FaultServer, Script, turns
 from paymentsdk.transports.base import Request, Response, SendFailed, Transport
 
@@ -78,15 +78,7 @@ class Case:
 
     async def _run(self, make: MakeTransport) -> None:
         before = asyncio.all_tasks()
-        limit = asyncio.timeout(_LONGEST)
-        try:
-            async with limit:
-                await self._check(make)
-        except Exception as error:
-            if limit.expired():
-                raise AssertionError(f"not done after {_LONGEST:g} s. The rule: {self.rule}") from None
-            what = str(error) if isinstance(error, AssertionError) else f"{error!r} came out"
-            raise AssertionError(f"{what}. The rule: {self.rule}") from error
+        await check_rule(self.rule, self._check(make), within=_LONGEST)
         await turns()
         left = asyncio.all_tasks() - before
         expect(not left, f"tasks were left behind: {left}")
