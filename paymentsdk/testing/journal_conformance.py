@@ -103,11 +103,11 @@ class Processes:
         self.journals.append(journal)
         return journal
 
-    async def begin(self, record: Record, *, lease: float = _LEASE) -> Record:
-        """Begin a record in the next process, and return its row."""
-        action, row = begin_record(self.rows.get(record.key), record, now=self.time, lease=lease)
-        found, kept = await next(self._next).begin(record, lease=lease)
-        expect(found is action, f"{record!r} is {found} in place of {action}")
+    async def begin(self, record: Record, expected: Action = Action.SEND, *, lease: float = _LEASE) -> Record:
+        """Begin a record in the next process, which comes to the *expected* action, and return its row."""
+        _, row = begin_record(self.rows.get(record.key), record, now=self.time, lease=lease)
+        action, kept = await next(self._next).begin(record, lease=lease)
+        expect(action is expected, f"{record!r} is {action} in place of {expected}")
         return await self._wrote(row, kept)
 
     async def renew(self, key: str, *, owner: str, lease: float) -> Record:
@@ -115,11 +115,15 @@ class Processes:
         row = renew_lease(self.rows[key], owner=owner, now=self.time, lease=lease)
         return await self._wrote(row, await next(self._next).renew(key, owner=owner, lease=lease))
 
-    async def resolve(self, key: str, resolution: Resolution | RecordState, *, owner: str = "a/1") -> Record:
-        """Resolve a record in the next process, and return its row."""
+    async def resolve(
+        self, key: str, resolution: Resolution | RecordState, *, owner: str = "a/1", leaves: RecordState | None = None
+    ) -> Record:
+        """Resolve a record in the next process, which *leaves* another state than that, or not, and return its row."""
         resolution = Resolution(state=resolution) if isinstance(resolution, RecordState) else resolution
         row = resolve_record(self.rows[key], resolution, owner=owner, now=self.time)
-        return await self._wrote(row, await next(self._next).resolve(key, resolution, owner=owner))
+        kept = await next(self._next).resolve(key, resolution, owner=owner)
+        expect(kept.state is (leaves or resolution.state), f"{resolution.state} by {owner} has left {kept!r}")
+        return await self._wrote(row, kept)
 
     async def claim(
         self, *sellers: str, owner: str = "b/1", limit: int = 100, keys: Collection[str] | None = None
@@ -270,23 +274,24 @@ async def _other_bytes_are_a_conflict(processes: Processes) -> None:
     """A second request under the same name is rejected in every state, and changes nothing."""
     row = await processes.begin(_record())
     for resolution in (RecordState.UNKNOWN, _DONE, _DONE):
-        await processes.begin(_record(owner="b/1", body=b"{}"))
-        await processes.resolve(row.key, resolution)
+        now = await processes.begin(_record(owner="b/1", body=b"{}"), Action.CONFLICT)
+        expect(now == row, "a conflict has changed the row")
+        row = await processes.resolve(row.key, resolution)
 
 
 @_case
 async def _a_finished_record_returns_its_response(processes: Processes) -> None:
     """Who names a finished record once more gets its state, reason and response."""
     response = StoredResponse(402, {}, b"\x00\xff no text")
-    for resolution in (
-        _DONE,
-        Resolution(state=RecordState.REFUSED, reason="no funds " * 200, response=response),
-        Resolution(state=RecordState.EXPIRED, reason="too late"),
-        Resolution(state=RecordState.ABANDONED, reason="by Ann"),
+    for resolution, action in (
+        (_DONE, Action.RETURN),
+        (Resolution(state=RecordState.REFUSED, reason="no funds " * 200, response=response), Action.REFUSE),
+        (Resolution(state=RecordState.EXPIRED, reason="too late"), Action.EXPIRED),
+        (Resolution(state=RecordState.ABANDONED, reason="by Ann"), Action.UNKNOWN),
     ):
         row = await processes.begin(_record(resolution.state.value))
         await processes.resolve(row.key, resolution)
-        await processes.begin(_record(resolution.state.value, owner="b/1"))
+        await processes.begin(_record(resolution.state.value, owner="b/1"), action)
 
 
 @_case
@@ -307,10 +312,10 @@ async def _a_lease_keeps_others_away(processes: Processes) -> None:
     row = await processes.begin(_record(), lease=2 * _LEASE)
     for lease in (2 * _LEASE, 3 * _LEASE):  # As long as the attempts may take.
         processes.time += lease - 1
-        await processes.begin(_record(owner="b/1"))
+        await processes.begin(_record(owner="b/1"), Action.IN_PROGRESS)
         await processes.renew(row.key, owner="a/1", lease=3 * _LEASE)
     expect(await processes.claim("77") == [], "claimed within the lease")
-    await processes.begin(_record(owner="a/2"))
+    await processes.begin(_record(owner="a/2"), Action.WAIT)
 
 
 @_case
@@ -320,10 +325,12 @@ async def _the_pending_of_the_dead_is_in_doubt(processes: Processes) -> None:
         row = await processes.begin(_record(name))
         processes.time += _LEASE
         if name == "by a caller":
-            await processes.begin(_record(name, owner="b/1", begun=900.0, not_after=9_000.0), lease=2 * _LEASE)
+            later = _record(name, owner="b/1", begun=900.0, not_after=9_000.0)
+            await processes.begin(later, Action.RESUME, lease=2 * _LEASE)
         else:
             expect(name in await processes.claim("77"), "a record without a living owner was not claimed")
-        await processes.renew(row.key, owner="a/1", lease=10 * _LEASE)
+        row = await processes.renew(row.key, owner="a/1", lease=10 * _LEASE)
+        expect((row.state, row.owner) == (RecordState.SENT, "b/1"), f"held as {row.state} by {row.owner}")
 
 
 @_case
@@ -334,9 +341,9 @@ async def _only_the_owner_settles(processes: Processes) -> None:
     await processes.claim("77")
     for state in RecordState:
         if state is not RecordState.DONE:
-            await processes.resolve(row.key, state)
+            await processes.resolve(row.key, state, leaves=RecordState.SENT)
     for state in (RecordState.NOT_SENT, RecordState.EXPIRED):  # They cannot follow what is in doubt.
-        await processes.resolve(row.key, state, owner="b/1")
+        await processes.resolve(row.key, state, owner="b/1", leaves=RecordState.SENT)
     await processes.resolve(row.key, _DONE)
 
 
@@ -348,7 +355,7 @@ async def _nothing_replaces_done(processes: Processes) -> None:
         await processes.resolve(row.key, before)
         await processes.resolve(row.key, _DONE, owner="somebody/1")
         for after in RecordState:
-            await processes.resolve(row.key, Resolution(state=after, reason="later"))
+            await processes.resolve(row.key, Resolution(state=after, reason="later"), leaves=RecordState.DONE)
 
 
 @_case
@@ -357,7 +364,7 @@ async def _what_was_not_sent_can_be_sent_again(processes: Processes) -> None:
     row = await processes.begin(_record())
     await processes.resolve(row.key, RecordState.NOT_SENT)
     expect(await processes.claim("77") == [], "recovery took what was not sent")
-    await processes.begin(_record(owner="b/1", begun=900.0, not_after=1_500.0))
+    await processes.begin(_record(owner="b/1", begun=900.0, not_after=1_500.0), Action.SEND_AGAIN)
 
 
 @_case
@@ -366,6 +373,7 @@ async def _what_is_deferred_was_not_sent(processes: Processes) -> None:
     row = await processes.begin(_record())
     await processes.resolve(row.key, RecordState.DEFERRED)
     expect(await processes.claim("77") == [row.name], "what was deferred was not claimed")
+    expect(processes.rows[row.key].state is RecordState.PENDING, "taken over as sent")
 
 
 @_case
@@ -451,7 +459,7 @@ async def _retention_leaves_a_tombstone(processes: Processes) -> None:
     expect(await processes.purge(500.0) == 0, "purged what is not that old")
     expect(await processes.purge(500.1) == len(CLOSED), "not every closed record was purged")
     expect(await processes.purge(500.1) == 0, "purged what it had purged before")
-    await processes.begin(_record(RecordState.DONE.value, body=b"{}"))
+    await processes.begin(_record(RecordState.DONE.value, body=b"{}"), Action.CONFLICT)
 
 
 async def _expect_raised(kind: type[Exception], what: str, work: Callable[[], Awaitable[object]]) -> None:
