@@ -29,7 +29,7 @@ from paymentsdk.reconcile._book import Book, BookRow, subject_of
 from paymentsdk.reconcile._certificate import MILLISECOND, Rules, Window, milliseconds, moment_of
 from paymentsdk.reconcile._diff import Diff
 from paymentsdk.reconcile._executors import DaskExecutor, ProcessExecutor
-from paymentsdk.reconcile._follow_up import FOUND, Absent, Changes, Found, LookUps
+from paymentsdk.reconcile._follow_up import LOOKED_UP, Absent, Changes, LookedUp, LookUps
 from paymentsdk.reconcile._ledger import Ledger
 from paymentsdk.reconcile._orders import check_installed
 from paymentsdk.reconcile._report import Difference, Outcome, Report
@@ -230,14 +230,7 @@ class _Reconciliation(Walk):
             open_writes=map(subject_of, self.open_records),
         )
         if missing:
-            look_ups = LookUps(
-                self.search,
-                self.rules,
-                self.ledger,
-                self.in_flight,
-                told=lambda done: self.tell("look-ups", done / missing),
-            )
-            await look_ups.run(self.diff.absent())
+            await LookUps(self, missing).run(self.diff.absent())
             self.diff.add_looked_up(self._found())
         self.tell("comparison", 0.0)
         counts = await asyncio.to_thread(self.diff.finish, directory / "differences.parquet")
@@ -258,18 +251,18 @@ class _Reconciliation(Walk):
     async def _changes(self, directory: Path) -> Changes:
         shutil.rmtree(directory, ignore_errors=True)
         await asyncio.to_thread(directory.mkdir)
-        changes = Changes(self.search, self.rules, directory, told=lambda share: self.tell("changes", share))
+        changes = Changes(self, directory)
         since = self.ledger.sums().since
         if since is not None:
             # What changed shortly before may have been shown only since.
             await changes.run(since - self.rules.lag)
         return changes
 
-    def _found(self) -> Iterator[tuple[Absent, Found]]:
+    def _found(self) -> Iterator[tuple[Absent, list[LookedUp]]]:
         for one in self.diff.absent():
             kept = self.ledger.look_up(*one.key)
             if kept is not None:
-                yield one, FOUND.decode(kept)
+                yield one, LOOKED_UP.decode(kept)
 
 
 @asynccontextmanager

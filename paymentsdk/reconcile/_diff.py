@@ -15,7 +15,7 @@ from msgspec.structs import astuple
 from paymentsdk.errors import NotWhole
 from paymentsdk.reconcile._book import STATES
 from paymentsdk.reconcile._certificate import Window, moment_of
-from paymentsdk.reconcile._follow_up import Absent, Found, Seen
+from paymentsdk.reconcile._follow_up import Absent, LookedUp
 from paymentsdk.reconcile._orders import arrow, duckdb, kinds, whole
 from paymentsdk.reconcile._report import Outcome
 
@@ -105,17 +105,13 @@ class Diff:
             for row in batch:
                 yield Absent(*row)
 
-    def add_looked_up(self, found: Iterable[tuple[Absent, Found]]) -> None:
+    def add_looked_up(self, found: Iterable[tuple[Absent, Iterable[LookedUp]]]) -> None:
         """Add what look-ups have found."""
-        left = iter(found)
+        left = ((one.n, one.account, one.reference, *astuple(row)) for one, rows in found for row in rows)
         while batch := list(islice(left, _BATCH)):
-            rows = [row for absent, one in batch for row in _looked_up(absent, one)]
-            pairs = zip(zip(*rows, strict=True), _looked_up_kinds(), strict=True)
-            columns = [arrow().array(values, kind) for values, kind in pairs]
-            names = [f"c{i}" for i in range(len(columns))]
-            self.database.register("batch", arrow().Table.from_arrays(columns, names=names))
-            self._run("INSERT INTO looked_up FROM batch")
-            self.database.unregister("batch")
+            columns = [arrow().array(values) for values in zip(*batch, strict=True)]
+            table = arrow().Table.from_arrays(columns, names=[f"c{i}" for i in range(len(columns))])
+            self.database.from_arrow(table).insert_into("looked_up")
 
     def finish(self, path: Path) -> Counter[Outcome]:
         """Decide about all that was not found, write all differences to *path*, and return how many there are."""
@@ -158,19 +154,3 @@ class Diff:
             return self.database.execute(statement, list(values)).fetchall()
         except (engine.IOException, engine.OutOfMemoryException) as error:
             raise OSError(f"the comparison needs room or files that are not there: {error}") from None
-
-
-def _looked_up_kinds() -> list[object]:
-    pa, known = arrow(), kinds()
-    about = ("account", "reference", *Seen.__struct_fields__, "read_at")
-    return [pa.int64(), pa.bool_(), pa.bool_(), *(known[name] for name in about)]
-
-
-def _looked_up(absent: Absent, found: Found) -> Iterator[tuple[object, ...]]:
-    def row(seen: Seen | None, *, by_id: bool) -> tuple[object, ...]:
-        about = (None,) * len(Seen.__struct_fields__) if seen is None else astuple(seen)
-        return absent.n, by_id, found.is_doubtful, absent.account, absent.reference, *about, found.at
-
-    yield from (row(seen, by_id=False) for seen in found.orders or (None,))
-    if absent.order_id:
-        yield row(found.by_id, by_id=True)

@@ -51,7 +51,7 @@ CREATE MACRO state_in(order_status, status) AS coalesce(state_of(order_status), 
 
 -- What is looked up: orders of a reference, or the order of an id; without an `id` there was none.
 CREATE TABLE looked_up (
-    n BIGINT, by_id BOOLEAN, is_doubtful BOOLEAN, account VARCHAR, reference VARCHAR, id VARCHAR, currency VARCHAR,
+    n BIGINT, account VARCHAR, reference VARCHAR, by_id BOOLEAN, is_doubtful BOOLEAN, id VARCHAR, currency VARCHAR,
     total DECIMAL(38, 18), paid DECIMAL(38, 18), refunded DECIMAL(38, 18), state VARCHAR, created TIMESTAMPTZ,
     read_at TIMESTAMPTZ
 );

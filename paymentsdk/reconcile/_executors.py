@@ -13,7 +13,6 @@ from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from multiprocessing.connection import Connection
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
@@ -88,9 +87,7 @@ class ProcessExecutor:
         self._workers = [_Worker(self._connect, self._in_flight) for _ in range(self._processes)]
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await asyncio.gather(*(asyncio.to_thread(worker.stop) for worker in self._workers))
         await asyncio.to_thread(self._threads.shutdown)
 
@@ -183,9 +180,7 @@ class DaskExecutor:
         self._threads = sum((await self._cluster.nthreads()).values())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         try:
             await self._cluster.run(_close, self._run, on_error="ignore")
         finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -17,9 +17,8 @@ from msgspec.structs import replace
 
 from paymentsdk.errors import BadRequest, NotFound, NotWhole, RequestInvalid
 from paymentsdk.reconcile._certificate import EPOCH, Rules, Window, moment_of
-from paymentsdk.reconcile._ledger import Ledger
-from paymentsdk.reconcile._orders import Rows, Search, keepable, not_whole, together, write
-from paymentsdk.reconcile._walk import COMMIT_EVERY, MOST_IN_FLIGHT, MOST_PENDING, examined
+from paymentsdk.reconcile._orders import Rows, keepable, not_whole, together, write
+from paymentsdk.reconcile._walk import COMMIT_EVERY, MOST_IN_FLIGHT, MOST_PENDING, Walk, examined
 from paymentsdk.resources.orders import GET, Order, RefundStatus
 
 #: Ranges without an end that are asked for until one comes as one page.
@@ -39,12 +38,9 @@ class Changes:
     has to come as one page, which is one moment: whatever changed before is in it, or in a range before it.
     """
 
-    search: Search
-    rules: Rules
+    walk: Walk
     directory: Path
     """Where files go."""
-    told: Callable[[float], None]
-    """Called with the part that is done, 0 to 1."""
 
     files: list[Path] = field(default_factory=list)
     not_whole: list[NotWhole] = field(default_factory=list)
@@ -55,16 +51,16 @@ class Changes:
     async def run(self, since: int) -> None:
         """Write the rows that have changed from *since* on, in milliseconds since 1970."""
         try:
-            grain = await self.search.prove(Window(since, since + 1), "last_updated")
+            grain = await self.walk.search.prove(Window(since, since + 1), "last_updated")
         except NotWhole:
             return
-        self.rules = replace(self.rules, grain=grain, horizon=_EVER)
-        turn, done, names = asyncio.Semaphore(MOST_IN_FLIGHT), count(1), list(self.search.accounts)
+        rules = replace(self.walk.rules, grain=grain, horizon=_EVER)
+        turn, done, names = asyncio.Semaphore(MOST_IN_FLIGHT), count(1), list(self.walk.accounts)
 
         async def one(name: str) -> int | None:
             async with turn:
-                moment = await self._account(name, since)
-            self.told(next(done) / len(names))
+                moment = await self._account(name, rules, since)
+            self.walk.tell("changes", next(done) / len(names))
             return moment
 
         moments = await together(one(name) for name in names)
@@ -73,27 +69,27 @@ class Changes:
         if len(known) == len(moments) and not self.not_whole:
             self.as_of = min(known)
 
-    async def _account(self, name: str, begin: int) -> int | None:
+    async def _account(self, name: str, rules: Rules, begin: int) -> int | None:
         """Return the moment of the last page, if it has come as one."""
         for _ in range(MOST_ROUNDS):
             rows = Rows(name)
-            page = await self.search.page(rows, last_updated_from=moment_of(begin - self.rules.grain))
+            page = await self.walk.search.page(rows, last_updated_from=moment_of(begin - rules.grain))
             if page is None:
                 return None
-            if page.is_atomic(self.rules):
+            if page.is_atomic(rules):
                 await self._keep(Window(begin, page.now), rows)
                 return page.now
-            if begin < page.now and not await self._ranges(name, Window(begin, page.now)):
+            if begin < page.now and not await self._ranges(name, rules, Window(begin, page.now)):
                 return None
             begin = max(begin, page.now)
         return None
 
-    async def _ranges(self, name: str, whole: Window) -> bool:
+    async def _ranges(self, name: str, rules: Rules, whole: Window) -> bool:
         """Walk ranges that have ended, the earliest first; tell whether all of them were whole."""
         stack = [whole]
         while stack:
             window = stack.pop()
-            verdict, rows = await examined(self.search, self.rules, name, window, by="last_updated")
+            verdict, rows = await examined(self.walk.search, rules, name, window, by="last_updated")
             if verdict.pieces:
                 stack += reversed(verdict.pieces)
                 continue
@@ -137,33 +133,24 @@ class Absent(NamedTuple):
         return self.account, self.reference, self.order_id
 
 
-class Seen(Struct, frozen=True, kw_only=True):
-    """An order that a look-up has shown, in columns of a walk."""
+class LookedUp(Struct, frozen=True, kw_only=True, array_like=True):
+    """What a look-up has shown: a merchant order of the reference, or the order of the id."""
 
-    id: str
+    by_id: bool = False
+    is_doubtful: bool = False
+    """Whether the search may have more orders of the reference than it showed, or an amount could not be read."""
+    id: str | None = None
+    """`None` if there is none."""
     currency: str | None = None
     total: Decimal | None = None
     paid: Decimal = Decimal(0)
     refunded: Decimal = Decimal(0)
-    # The name in the ledgers of runs that began under 0.2.0.
-    status: str | None = msgspec.field(default=None, name="state")
+    status: str | None = None
     created: datetime | None = None
+    read_at: datetime
 
 
-class Found(Struct, frozen=True, kw_only=True):
-    """What the look-ups of an order of the book have come to."""
-
-    at: int
-    """When, in milliseconds since 1970."""
-    is_doubtful: bool
-    """Whether the search may have more orders of the reference than it showed, or an amount could not be read."""
-    orders: tuple[Seen, ...] = ()
-    """The merchant orders of the reference."""
-    by_id: Seen | None = None
-    """The order of the id; `None` if there is none, or no id."""
-
-
-FOUND = msgspec.msgpack.Decoder(Found)
+LOOKED_UP = msgspec.msgpack.Decoder(list[LookedUp])
 _ENCODE = msgspec.msgpack.Encoder().encode
 
 
@@ -171,13 +158,9 @@ _ENCODE = msgspec.msgpack.Encoder().encode
 class LookUps:
     """Looks orders up, by reference and by the id that the book has, and keeps what was found in the ledger."""
 
-    search: Search
-    rules: Rules
-    ledger: Ledger
-    in_flight: int
-    """Orders of an account that are looked up at a time."""
-    told: Callable[[int], None]
-    """Called with the number of orders that are done, each time some are kept."""
+    walk: Walk
+    missing: int
+    """How many there are."""
 
     _found: list[tuple[str, str, str, bytes]] = field(default_factory=list)
     _kept_at: float = 0.0
@@ -185,7 +168,7 @@ class LookUps:
 
     async def run(self, absent: Iterator[Absent]) -> None:
         """Look up what is *absent*, except for what an earlier run has."""
-        workers = min(MOST_IN_FLIGHT, self.in_flight * len(self.search.accounts))
+        workers = min(MOST_IN_FLIGHT, self.walk.in_flight * len(self.walk.accounts))
         try:
             await together(self._work(absent) for _ in range(workers))
         finally:
@@ -193,7 +176,7 @@ class LookUps:
 
     async def _work(self, absent: Iterator[Absent]) -> None:
         for one in absent:
-            if self.ledger.look_up(*one.key) is None:
+            if self.walk.ledger.look_up(*one.key) is None:
                 found = await self._find(one)
                 self._found.append((*one.key, _ENCODE(found)))
             self._done += 1
@@ -203,43 +186,45 @@ class LookUps:
     def _keep(self) -> None:
         # A few rows in one transaction: a thread would cost more than it saves.
         found, self._found = self._found, []
-        self.ledger.add_look_ups(found)
+        self.walk.ledger.add_look_ups(found)
         self._kept_at = asyncio.get_running_loop().time()
-        self.told(self._done)
+        self.walk.tell("look-ups", self._done / self.missing)
 
-    async def _find(self, one: Absent) -> Found:
-        rows, page = Rows(one.account), None
+    async def _find(self, one: Absent) -> list[LookedUp]:
+        search, rules = self.walk.search, self.walk.rules
         for _ in range(_TRIES):
             rows = Rows(one.account)
-            page = await self.search.page(rows, external_reference=one.reference)
-            if page is not None and page.is_atomic(self.rules):
+            page = await search.page(rows, external_reference=one.reference)
+            if page is not None and page.is_atomic(rules):
                 break
-        at = self.search.begun or 0 if page is None else page.now
-        if page is None or not page.is_atomic(self.rules) or keepable(rows)[1] is not None:
-            return Found(at=at, is_doubtful=True)
+        at = moment_of(search.begun or 0 if page is None else page.now)
+        if page is None or not page.is_atomic(rules) or keepable(rows)[1] is not None:
+            return [LookedUp(is_doubtful=True, read_at=at)]
         # The search may find more than it was asked for.
-        orders = tuple(_seen(rows, i) for i in page.places if rows.reference[i] == one.reference)
-        if not one.order_id or any(seen.paid for seen in orders):
-            return Found(at=at, is_doubtful=False, orders=orders)
-        order, is_readable = await self._get(one)
-        return Found(at=at, is_doubtful=not is_readable, orders=orders, by_id=order)
+        found = [_seen(rows, i, at) for i in page.places if rows.reference[i] == one.reference]
+        is_paid = any(seen.paid for seen in found)
+        found = found or [LookedUp(read_at=at)]
+        if one.order_id:
+            found.append(LookedUp(by_id=True, read_at=at) if is_paid else await self._get(one, at))
+        return found
 
-    async def _get(self, one: Absent) -> tuple[Seen | None, bool]:
-        """Return the order of an id, and whether its amounts could be read."""
+    async def _get(self, one: Absent, at: datetime) -> LookedUp:
+        """Return the order of an id."""
+        nothing = LookedUp(by_id=True, read_at=at)
         try:
-            result = await self.search.accounts[one.account].call(GET, order_id=one.order_id)
+            result = await self.walk.accounts[one.account].call(GET, order_id=one.order_id)
         except (NotFound, BadRequest, RequestInvalid):
             # An id that cannot be one is that of no order, too.
-            return None, True
+            return nothing
         if any(anomaly.dropped and "amount" in anomaly.path for anomaly in result.anomalies):
-            return None, False
+            return replace(nothing, is_doubtful=True)
         # The id of another order says nothing about this one.
-        return (_of_order(result.value) if result.value.external_reference in (None, one.reference) else None), True
+        return _of_order(result.value, at) if result.value.external_reference in (None, one.reference) else nothing
 
 
-def _seen(rows: Rows, i: int) -> Seen:
+def _seen(rows: Rows, i: int, at: datetime) -> LookedUp:
     created = rows.created[i]
-    return Seen(
+    return LookedUp(
         id=rows.id[i],
         currency=rows.currency[i],
         total=rows.total[i],
@@ -247,14 +232,16 @@ def _seen(rows: Rows, i: int) -> Seen:
         refunded=rows.refunded[i] or Decimal(0),
         status=rows.order_status[i] or rows.status[i],
         created=None if created is None else EPOCH + created,
+        read_at=at,
     )
 
 
-def _of_order(order: Order) -> Seen:
+def _of_order(order: Order, at: datetime) -> LookedUp:
     payment = order.payment
     amounts = [one.amount or Decimal(0) for one in order.refunds if one.status in (None, RefundStatus.PROCESSED)]
     refunded = payment.refunded_amount if payment is not None else None
-    return Seen(
+    return LookedUp(
+        by_id=True,
         id=order.id,
         currency=order.currency,
         total=order.total_amount,
@@ -262,4 +249,5 @@ def _of_order(order: Order) -> Seen:
         refunded=sum(amounts, Decimal(0)) if refunded is None else refunded,
         status=order.status,
         created=order.created_date,
+        read_at=at,
     )

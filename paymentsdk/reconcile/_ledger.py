@@ -19,7 +19,7 @@ CREATE TABLE IF NOT EXISTS windows (
     rows INTEGER NOT NULL, undated INTEGER NOT NULL, seen INTEGER NOT NULL, total INTEGER, reason TEXT,
     PRIMARY KEY (account, "begin")
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS look_ups (
+CREATE TABLE IF NOT EXISTS looked_up (
     account TEXT NOT NULL, reference TEXT NOT NULL, order_id TEXT NOT NULL, found BLOB NOT NULL,
     PRIMARY KEY (account, reference, order_id)
 ) WITHOUT ROWID;
@@ -164,19 +164,19 @@ class Ledger:
         """Return what a look-up has found, if it is done."""
         key = (account, reference, order_id)
         found = self._file.execute(
-            "SELECT found FROM look_ups WHERE account = ? AND reference = ? AND order_id = ?", key
+            "SELECT found FROM looked_up WHERE account = ? AND reference = ? AND order_id = ?", key
         ).fetchone()
         return None if found is None else bytes(found[0])
 
     def add_look_ups(self, found: Iterable[tuple[str, str, str, bytes]]) -> None:
         """Keep what look-ups have found: a run that goes on does not make them again."""
         with self._transaction():
-            self._file.executemany("INSERT OR REPLACE INTO look_ups VALUES (?, ?, ?, ?)", found)
+            self._file.executemany("INSERT OR REPLACE INTO looked_up VALUES (?, ?, ?, ?)", found)
 
     def drop_look_ups(self) -> None:
         """Forget them: the run is over, and the next one asks anew."""
         with self._transaction():
-            self._file.execute("DELETE FROM look_ups")
+            self._file.execute("DELETE FROM looked_up")
 
     def close(self) -> None:
         """Let another process have it."""

@@ -13,6 +13,7 @@ from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import chain, product
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
@@ -52,6 +53,10 @@ _REPEATED = ["account", "currency", "status", "order_status", "read_at"]
 #: Columns with amounts; what the platform calls them ends in `_amount`.
 AMOUNTS = ("total", "paid", "refunded")
 _MOMENTS = ("created", "updated")
+#: Columns that are as the platform sends them.
+_COPIED = {
+    name: attrgetter(name) for name in ("reference", "preference_id", "currency", *AMOUNTS, "status", "order_status")
+}
 #: What the extra brings, imported at its first use.
 duckdb = partial(import_module, "duckdb")
 arrow = partial(import_module, "pyarrow")
@@ -68,19 +73,27 @@ class _Priced(ResponseStruct):
     currency_id: str | None = None
 
 
-class Order(ResponseStruct):
-    """What a reconciliation reads of a merchant order."""
+class Order(
+    ResponseStruct,
+    rename={
+        "reference": "external_reference",
+        "created": "date_created",
+        "updated": "last_updated",
+        **{name: f"{name}_amount" for name in AMOUNTS},
+    },
+):
+    """What a reconciliation reads of a merchant order; members have the names of the columns in the files."""
 
     id: Id
+    reference: str | None = None
+    preference_id: str | None = None
+    total: Decimal | None = None
+    paid: Decimal | None = None
+    refunded: Decimal | None = None
     status: str | None = None
     order_status: str | None = None
-    external_reference: str | None = None
-    preference_id: str | None = None
-    date_created: Moment | None = None
-    last_updated: Moment | None = None
-    total_amount: Decimal | None = None
-    paid_amount: Decimal | None = None
-    refunded_amount: Decimal | None = None
+    created: Moment | None = None
+    updated: Moment | None = None
     items: tuple[_Priced, ...] | None = None
     payments: tuple[_Priced, ...] | None = None
 
@@ -133,16 +146,10 @@ class Rows(Struct):
         """Add the *orders* of a page that was read at *now*, and return their places."""
         first = len(self)
         self.id += [one or "" for one in ids]
-        self.reference += [one.external_reference for one in orders]
-        self.preference_id += [one.preference_id for one in orders]
-        self.currency += [one.currency for one in orders]
-        self.total += [one.total_amount for one in orders]
-        self.paid += [one.paid_amount for one in orders]
-        self.refunded += [one.refunded_amount for one in orders]
-        self.status += [one.status for one in orders]
-        self.order_status += [one.order_status for one in orders]
-        self.created += [None if (moment := one.date_created) is None else moment - EPOCH for one in orders]
-        self.updated += [None if (moment := one.last_updated) is None else moment - EPOCH for one in orders]
+        for name, read in _COPIED.items():
+            getattr(self, name).extend(map(read, orders))
+        self.created += [None if (moment := one.created) is None else moment - EPOCH for one in orders]
+        self.updated += [None if (moment := one.updated) is None else moment - EPOCH for one in orders]
         self.read_at += [now] * len(orders)
         return range(first, len(self))
 
@@ -169,17 +176,16 @@ def keepable(rows: Rows) -> tuple[Rows, str | None]:
     """Return *rows* without amounts that were not read or have more digits than can be kept, and what is wrong."""
     kept, reasons = replace(rows), []
     for name in AMOUNTS:
-        amounts: list[Decimal | None] = getattr(rows, name)
-        reasons += [
-            f"{name}_amount of {order_id} is no amount that can be kept: {amount}"
-            for order_id, amount in zip(rows.id, amounts, strict=True)
-            if not is_kept(amount)
-        ]
-        setattr(kept, name, [amount if is_kept(amount) else None for amount in amounts])
+        amounts = list(getattr(rows, name))
+        for i, amount in enumerate(amounts):
+            if not _is_kept(amount):
+                reasons.append(f"{name}_amount of {rows.id[i]} is no amount that can be kept: {amount}")
+                amounts[i] = None
+        setattr(kept, name, amounts)
     return kept, "; ".join(reasons[:3]) or None
 
 
-def is_kept(amount: Decimal | None) -> bool:
+def _is_kept(amount: Decimal | None) -> bool:
     """Whether the files can keep *amount*."""
     try:
         return amount is None or amount.quantize(_SMALLEST, context=_EXACTLY).is_finite()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Literal, ParamSpec, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Literal, ParamSpec, Protocol, TypeVar
 from uuid import uuid4
 
 from msgspec import Struct
@@ -118,7 +118,7 @@ class JobDone(Struct, frozen=True, kw_only=True):
     """What it has left to other workers."""
 
 
-class Executor(Protocol):
+class Executor(AbstractAsyncContextManager["Executor"], Protocol):
     """Who walks the windows of `walk(executor=)` and `reconcile(executor=)`: `ProcessExecutor` or `DaskExecutor`."""
 
     @property
@@ -129,12 +129,6 @@ class Executor(Protocol):
     async def run(self, job: Job) -> JobDone:
         """Have a worker do *job*; if that worker dies, another."""
         ...
-
-    async def __aenter__(self) -> Self: ...
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None: ...
 
 
 @dataclass(kw_only=True)
