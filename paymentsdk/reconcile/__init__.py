@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, closing, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -29,7 +29,7 @@ from paymentsdk.reconcile._book import Book, BookRow, subject_of
 from paymentsdk.reconcile._certificate import MILLISECOND, Rules, Window, milliseconds, moment_of
 from paymentsdk.reconcile._diff import Diff
 from paymentsdk.reconcile._executors import DaskExecutor, ProcessExecutor
-from paymentsdk.reconcile._follow_up import LOOKED_UP, Absent, Changes, LookedUp, LookUps
+from paymentsdk.reconcile._follow_up import Changes, LookUps
 from paymentsdk.reconcile._ledger import Ledger
 from paymentsdk.reconcile._orders import check_installed
 from paymentsdk.reconcile._report import Difference, Outcome, Report
@@ -230,8 +230,9 @@ class _Reconciliation(Walk):
             open_writes=map(subject_of, self.open_records),
         )
         if missing:
-            await LookUps(self, missing).run(self.diff.absent())
-            self.diff.add_looked_up(self._found())
+            look_ups = LookUps(self, missing)
+            await look_ups.run(self.diff.absent())
+            self.diff.add_looked_up((one, look_ups.found(one)) for one in self.diff.absent())
         self.tell("comparison", 0.0)
         counts = await asyncio.to_thread(self.diff.finish, directory / "differences.parquet")
         self.ledger.drop_look_ups()
@@ -257,12 +258,6 @@ class _Reconciliation(Walk):
             # What changed shortly before may have been shown only since.
             await changes.run(since - self.rules.lag)
         return changes
-
-    def _found(self) -> Iterator[tuple[Absent, list[LookedUp]]]:
-        for one in self.diff.absent():
-            kept = self.ledger.look_up(*one.key)
-            if kept is not None:
-                yield one, LOOKED_UP.decode(kept)
 
 
 @asynccontextmanager

@@ -23,7 +23,7 @@ from msgspec import Struct
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.journal import Journal, Record, RecordState
 from paymentsdk.journal._states import NO_LIMIT, OPEN
-from paymentsdk.reconcile._orders import DECIMALS, DIGITS, arrow, duckdb, parquet
+from paymentsdk.reconcile._orders import AMOUNTS, DECIMALS, DIGITS, arrow, duckdb, parquet
 from paymentsdk.resources import orders, preferences
 from paymentsdk.resources.orders import RefundStatus
 
@@ -77,13 +77,8 @@ _MOMENT = _Type(
 )
 _STATUS = _Type("VARCHAR", "VARCHAR|ENUM.*", f"must be one of {', '.join(sorted(STATES))}", "|".join(STATES))
 COLUMNS = {
-    "account": _TEXT,
-    "reference": _TEXT,
-    "order_id": _TEXT,
-    "currency": _TEXT,
-    "total": _AMOUNT,
-    "paid": _AMOUNT,
-    "refunded": _AMOUNT,
+    **dict.fromkeys(("account", "reference", "order_id", "currency"), _TEXT),
+    **dict.fromkeys(AMOUNTS, _AMOUNT),
     "status": _STATUS,
     "created": _MOMENT,
 }
@@ -286,20 +281,17 @@ def _column(name: str, own: str, kind: str | None) -> str:
     to = COLUMNS[name]
     if kind is None:
         return "'' AS account" if name == "account" else f"NULL::{to.name} AS {name}"
-    quoted = '"' + own.replace('"', '""') + '"'
-    wrong = f"error('book#' || n_ || '#{name}#' || coalesce({quoted}::VARCHAR, 'null'))"
-    text = f"nullif({quoted}, '')"
-    if kind == to.name == "VARCHAR" and to is not _STATUS:
-        value = text
-    elif kind == "VARCHAR":
-        text = f"lower({text})" if to is _STATUS else text
-        form = f"regexp_full_match({text}, '{to.form}')"
-        cast = f"CASE WHEN {form} THEN coalesce(TRY_CAST({text} AS {to.name}), {wrong}) ELSE {wrong} END"
-        value = f"CASE WHEN {text} IS NOT NULL THEN {cast} END"
-    elif kind == to.name:
-        value = quoted
-    else:
-        value = f"CASE WHEN {quoted} IS NOT NULL THEN coalesce(TRY_CAST({quoted} AS {to.name}), {wrong}) END"
+    value = given = '"' + own.replace('"', '""') + '"'
+    wrong = f"error('book#' || n_ || '#{name}#' || coalesce({given}::VARCHAR, 'null'))"
+    if kind == "VARCHAR":
+        value = given = f"nullif({given}, '')"
+    if to is _STATUS:
+        given = f"lower({given}::VARCHAR)"
+    has_form = to.form and (kind == "VARCHAR" or to is _STATUS)
+    if has_form or kind != to.name:
+        is_formed = f"regexp_full_match({given}, '{to.form}')" if has_form else "true"
+        cast = f"CASE WHEN {is_formed} THEN TRY_CAST({given} AS {to.name}) END"
+        value = f"CASE WHEN {given} IS NOT NULL THEN coalesce({cast}, {wrong}) END"
     if name == "account":
         value = f"coalesce({value}, '')"
     if name == "reference":  # Without one, an order cannot be found.

@@ -150,7 +150,7 @@ class LookedUp(Struct, frozen=True, kw_only=True, array_like=True):
     read_at: datetime
 
 
-LOOKED_UP = msgspec.msgpack.Decoder(list[LookedUp])
+_LOOKED_UP = msgspec.msgpack.Decoder(list[LookedUp])
 _ENCODE = msgspec.msgpack.Encoder().encode
 
 
@@ -182,6 +182,10 @@ class LookUps:
             self._done += 1
             if asyncio.get_running_loop().time() - self._kept_at >= COMMIT_EVERY:
                 self._keep()
+
+    def found(self, one: Absent) -> list[LookedUp]:
+        """Return what was found of an order that was looked up."""
+        return _LOOKED_UP.decode(self.walk.ledger.look_up(*one.key) or b"")
 
     def _keep(self) -> None:
         # A few rows in one transaction: a thread would cost more than it saves.

@@ -291,7 +291,8 @@ class Search:
             self._limit = {}
             return await self.page(rows, **filters)
         orders: Sequence[Order] = result.value.elements or ()
-        now = platform_time(result.headers)
+        # This machine's time, if the platform does not say it.
+        now = milliseconds(http_date(header(result.headers, "Date")) or datetime.now(UTC))
         self.begun = self.begun or now
         ids = ids_of(orders)
         places, received = rows.add(ids, orders, now), len(orders)
@@ -359,12 +360,6 @@ def ids_of(orders: Sequence[Order]) -> tuple[str | None, ...]:
     if "None" in ids or "" in ids:
         return tuple([None if one in ("None", "") else one for one in ids])
     return tuple(ids)
-
-
-def platform_time(headers: Mapping[str, str]) -> int:
-    """Return the platform's time, in milliseconds since 1970; this machine's, if the platform does not say it."""
-    moment = http_date(header(headers, "Date"))
-    return milliseconds(datetime.now(UTC) if moment is None else moment)
 
 
 def not_whole(name: str, window: Window, seen: int, total: int | None, reason: str) -> NotWhole:
