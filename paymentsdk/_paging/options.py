@@ -2,12 +2,9 @@
 
 # Without `from __future__ import annotations`: since Python 3.14, the names in the text of an inherited annotation are
 # looked up where the heir stands, in the module of the resource.
-from collections.abc import Mapping
 from typing import Annotated, TypedDict
 
 from msgspec import Meta
-
-from paymentsdk.errors import RequestInvalid
 
 MOST_PREFETCH = 64
 #: The most rows that a page can be asked for.
@@ -41,14 +38,3 @@ class Position(TypedDict, total=False):
 
     offset: Annotated[int, Meta(ge=0)]
     limit: Annotated[int, Meta(ge=1)]
-
-
-def check_names(filters: Mapping[str, object]) -> None:
-    """Reject what is a part of the query, and no filter.
-
-    Raises:
-        RequestInvalid: The position of a page is among *filters*.
-    """
-    for name, option in (("limit", "page_size"), ("offset", "start")):
-        if name in filters:
-            raise RequestInvalid(name, f"is not a filter: use {option}")

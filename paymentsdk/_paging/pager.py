@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from copy import copy
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
@@ -20,7 +20,7 @@ from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._operation.operation import Operation, PageShape
 from paymentsdk._paging.certificate import Certificate, check_filters
 from paymentsdk._paging.cursor import Cursor, PageSummary
-from paymentsdk._paging.options import LARGEST_OFFSET, MOST_PREFETCH, MOST_ROWS, check_names
+from paymentsdk._paging.options import LARGEST_OFFSET, MOST_PREFETCH, MOST_ROWS
 from paymentsdk._resume_point import ResumePoint
 from paymentsdk._validate import check_within
 from paymentsdk.errors import ClientClosed, Incomplete, PaginationStalled, PaymentsError, RequestInvalid
@@ -85,18 +85,6 @@ class Pager(Generic[T]):
             missing, or the walk does not begin at the first row.
     """
 
-    __slots__ = (
-        "_certify",
-        "_engine",
-        "_filters",
-        "_operation",
-        "_overlap",
-        "_page_size",
-        "_prefetch",
-        "_shape",
-        "_start",
-    )
-
     def __init__(
         self,
         engine: Engine,
@@ -112,43 +100,40 @@ class Pager(Generic[T]):
         if not isinstance(operation, Operation) or operation.page is None or operation.path_names:
             reason = "must be a search without placeholders in its path, such as OPERATIONS['invoices.search']"
             raise RequestInvalid("operation", reason)
-        check_names(filters)
+        for name, option in (("limit", "page_size"), ("offset", "start")):
+            if name in filters:
+                raise RequestInvalid(name, f"is not a filter: use {option}")
         start = 0 if start is None else start
         check_within("page_size", 1 if page_size is None else page_size, 1, MOST_ROWS)
         check_within("start", start, 0, LARGEST_OFFSET)
         check_within("prefetch", prefetch, 1, MOST_PREFETCH)
         check_within("overlap", overlap, 0, (page_size or MOST_ROWS) - 1)
         operation.query_encoder.encode(filters)  # A bad filter is rejected here, not at the first row.
+        shape, until = operation.page, None
         if certify:
-            check_filters(operation.page, filters)
+            check_filters(shape, filters)
             check_within("start", start, 0, 0)
-        self._certify = certify
-        self._engine = engine
-        self._operation = operation
-        self._shape = operation.page
-        self._filters = filters
-        self._page_size = page_size
-        self._start = start if isinstance(start, ResumePoint) else ResumePoint(start)
-        self._prefetch = prefetch
-        self._overlap = overlap
+            until = filters.get(shape.created_until or "")
+        size = {} if page_size is None else {"limit": page_size}
+
+        def fetch(offset: int) -> Coroutine[object, object, Result[object]]:
+            return engine.call(operation, query={**filters, "offset": offset, **size})
+
+        self._text = f"<Pager of {operation.name} from row {start}>"
+        begin = Cursor.begin(start if isinstance(start, ResumePoint) else ResumePoint(start), overlap)
+        self._walk: Callable[[], Pages[T]] = lambda: Pages(
+            fetch, operation.name, shape, begin, prefetch=prefetch, certificate=Certificate(until) if certify else None
+        )
 
     def __repr__(self) -> str:
-        return f"<Pager of {self._operation.name} from row {self._start}>"
+        return self._text
 
     def __aiter__(self) -> Items[T]:
         return Items(self.pages())
 
     def pages(self) -> Pages[T]:
         """Walk page by page."""
-        return Pages(
-            self._fetch,
-            self._operation.name,
-            self._shape,
-            self._start,
-            prefetch=self._prefetch,
-            overlap=self._overlap,
-            certificate=Certificate(self._filters.get(self._shape.created_until or "")) if self._certify else None,
-        )
+        return self._walk()
 
     async def first(self) -> T | None:
         """Return the first row, or ``None`` if the search has none. Makes one call."""
@@ -168,22 +153,13 @@ class Pager(Generic[T]):
         rows: list[T] = []
         if limit == 0:
             return rows
-        walk = self.pages()
-        try:
+        async with aclosing(self.pages()) as walk:
             async for page in walk:
                 rows.extend(page.items)
                 if limit is not None and len(rows) >= limit:
                     del rows[limit:]
                     break
-        finally:
-            await walk.aclose()
         return rows
-
-    async def _fetch(self, offset: int) -> Result[object]:
-        query: dict[str, object] = {**self._filters, "offset": offset}
-        if self._page_size is not None:
-            query["limit"] = self._page_size
-        return await self._engine.call(self._operation, query=query)
 
 
 class Items(AsyncIterator[T]):
@@ -223,11 +199,10 @@ class Pages(AsyncIterator[Page[T]]):
         fetch: Fetch,
         operation: str,
         shape: PageShape,
-        start: ResumePoint,
+        begin: Cursor,
         *,
         prefetch: int,
-        overlap: int,
-        certificate: Certificate | None = None,
+        certificate: Certificate | None,
     ) -> None:
         self._ahead: deque[tuple[int, asyncio.Task[Result[object]]]] = deque()
         #: Fetches that were cancelled, and may not have ended yet.
@@ -239,7 +214,7 @@ class Pages(AsyncIterator[Page[T]]):
         self._prefetch = prefetch
         self._certificate = certificate
         #: Where it stands; ``None`` after the last page.
-        self._cursor: Cursor | None = Cursor.begin(start, overlap)
+        self._cursor: Cursor | None = begin
         self._seen = _Seen(REMEMBERED)
         #: How many rows it has returned.
         self._returned = 0
@@ -385,13 +360,11 @@ class Pages(AsyncIterator[Page[T]]):
 
 
 class _Seen:
-    """The ids of the last rows."""
-
-    __slots__ = ("_ids", "_order")
+    """The ids of the last rows, the oldest first."""
 
     def __init__(self, most: int) -> None:
-        self._order: deque[object] = deque(maxlen=most)
-        self._ids: set[object] = set()
+        self._most = most
+        self._ids: OrderedDict[object, None] = OrderedDict()
 
     def fresh(self, rows: tuple[T, ...], ids: tuple[object, ...]) -> list[tuple[T, object]]:
         """Return the rows that were not on an earlier page, with their *ids*. A row without an id is always new."""
@@ -407,12 +380,10 @@ class _Seen:
     def remember(self, ids: list[object]) -> None:
         """Remember *ids* in place of the oldest."""
         for row_id in ids:
-            if row_id in _NO_ID or row_id in self._ids:
-                continue
-            if len(self._order) == self._order.maxlen:
-                self._ids.discard(self._order[0])
-            self._order.append(row_id)
-            self._ids.add(row_id)
+            if row_id not in _NO_ID:
+                self._ids[row_id] = None
+        while len(self._ids) > self._most:
+            self._ids.popitem(last=False)
 
 
 def _dropped(anomalies: tuple[Anomaly, ...], place: str) -> tuple[str, ...]:
