@@ -29,7 +29,7 @@ from paymentsdk.errors import (
     RequestInvalid,
 )
 from paymentsdk.journal import _states as states
-from paymentsdk.journal._call import JournaledCall, Journaling, Later, Look, MaySend, Told
+from paymentsdk.journal._call import JournaledCall, Journaling, Look, MaySend, Moment, Told
 from paymentsdk.journal._journal import RecordResolved, derive_key
 from paymentsdk.journal._states import Record, RecordState, Resolution, StoredResponse
 from paymentsdk.transports.base import Response
@@ -46,19 +46,6 @@ LEASE = 60.0
 _KEPT_HEADERS = frozenset({"content-type", "date", "x-request-id"})
 
 
-def driver(
-    call: Call[B, R], journaling: Journaling, later: Later, *, defer: bool, look: Look | None = None
-) -> JournaledCall:
-    """Return what drives the record that *call* sends."""
-
-    def seller() -> str:
-        credential = call.credential
-        return (user_id(credential.token) if credential.signer is None else call.settings.account) or ""
-
-    lease = max(LEASE, 2 * (call.settings.timeout.attempt or 0.0))
-    return JournaledCall(journaling.journal, journaling.platform_clock, seller, lease, later, defer=defer, look=look)
-
-
 async def call_once(
     call: Call[B, R],
     once: str | None,
@@ -68,7 +55,7 @@ async def call_once(
     defer: bool,
 ) -> Result[R]:
     """Carry out *call* as the record *once* of its seller, unless the record says what became of it."""
-    settings, operation, journaling = call.settings, call.operation, call.state.journaling
+    operation, journaling = call.operation, call.state.journaling
     # Its attempts have deadlines of their own: what is awaited before them must not be cancelled in between.
     call.state.deadlines.remove(call.deadline)
     if once is None:
@@ -80,13 +67,21 @@ async def call_once(
     if journaling is None:
         raise RequestInvalid("once", "needs a journal: PaymentsClient(journal=SQLiteJournal(...))")
     seller = await seller_of(journaling)
-    if settings.timeout.attempt is None:
+    if call.settings.timeout.attempt is None:
         raise RequestInvalid("timeout.attempt", "must be bounded for a journaled call: its lease has to outlive it")
-    key = derive_key(settings.base_url, seller, operation.name, once)
+    attempts = Attempts(call, journaling)
+    record = _record(call, journaling, once, seller, not_after)
+    return attempts.result(await attempts.make(record, defer=defer))
+
+
+def _record(
+    call: Call[B, R], journaling: Journaling, once: str, seller: str, not_after: datetime | timedelta | None
+) -> Record:
+    settings, operation = call.settings, call.operation
     path = call.url.removeprefix(settings.base_url)
     begun = journaling.platform_clock.earliest() or 0.0
-    record = Record(
-        key=key,
+    return Record(
+        key=derive_key(settings.base_url, seller, operation.name, once),
         name=once,
         operation=operation.name,
         base_url=settings.base_url,
@@ -102,28 +97,6 @@ async def call_once(
         not_after=_not_after(call, begun, not_after),
         owner=journaling.owner(),
     )
-    attempts = Attempts(call)
-    async with journaling.turn(key) as later:
-        told = await driver(call, journaling, later, defer=defer).run(record, attempts.send)
-    if told.own:
-        notify_resolved(call, journaling, told, recovered=False)
-    return attempts.told(told)
-
-
-def notify_resolved(call: Call[B, R], journaling: Journaling, told: Told, *, recovered: bool) -> None:
-    """Tell the observers what has become of the record that *call* was about."""
-    row = told.record
-    if call.settings.observers:
-        event = RecordResolved(
-            account=row.account,
-            operation=row.operation,
-            name=row.name,
-            idempotency_key=row.key,
-            state=told.state,
-            age=max(0.0, (journaling.platform_clock.now() or row.begun) - row.begun),
-            recovered=recovered,
-        )
-        events.notify(event, call.settings.observers)
 
 
 def _not_after(call: Call[B, R], begun: float, given: datetime | timedelta | None) -> float:
@@ -143,18 +116,48 @@ def _not_after(call: Call[B, R], begun: float, given: datetime | timedelta | Non
 
 
 class Attempts(Generic[B, R]):
-    """The attempts that a `Call` makes at a record, and what its caller is told in the end.
+    """The attempts that a `Call` makes at a record, and what its caller is told in the end."""
 
-    With *recovering*, nobody else tells the observers when the call begins and ends.
-    """
-
-    def __init__(self, call: Call[B, R], *, recovering: bool = False) -> None:
+    def __init__(self, call: Call[B, R], journaling: Journaling) -> None:
         self._call = call
-        self._observing = recovering and bool(call.settings.observers)
+        self._journaling = journaling
+        self._observing = False
         self._result: Result[R] | None = None
         self._error: PaymentsError | None = None
 
-    async def send(self, row: Record, may_send: MaySend) -> Resolution:
+    async def make(self, record: Record, *, defer: bool, since: Moment | None = None, look: Look | None = None) -> Told:
+        """Carry out a new *record*, or one that recovery has taken over *since* a moment."""
+        journaling, settings, recovered = self._journaling, self._call.settings, since is not None
+        # Nobody else tells the observers when a call of a recovery begins and ends.
+        self._observing = recovered and bool(settings.observers)
+        lease = max(LEASE, 2 * (settings.timeout.attempt or 0.0))
+        async with journaling.turn(record.key) as later:
+            drive = JournaledCall(
+                journaling.journal, journaling.platform_clock, self._seller, lease, later, defer=defer, look=look
+            )
+            if since is None:
+                told = await drive.run(record, self._send)
+            else:
+                told = await drive.carry_on(record, self._send, since=since)
+        if settings.observers and (told.own or recovered):
+            row, now = told.record, journaling.platform_clock.now()
+            event = RecordResolved(
+                account=row.account,
+                operation=row.operation,
+                name=row.name,
+                idempotency_key=row.key,
+                state=told.state,
+                age=max(0.0, (now or row.begun) - row.begun),
+                recovered=recovered,
+            )
+            events.notify(event, settings.observers)
+        return told
+
+    def _seller(self) -> str:
+        credential = self._call.credential
+        return (user_id(credential.token) if credential.signer is None else self._call.settings.account) or ""
+
+    async def _send(self, row: Record, may_send: MaySend) -> Resolution:
         """Send the kept bytes of *row* with its key."""
         call, state = self._call, self._call.state
         call.may_send, call.content = may_send, call.content if row.body is None else row.body
@@ -178,7 +181,7 @@ class Attempts(Generic[B, R]):
             call.may_send = None
         return Resolution(state=RecordState.DONE, response=_stored(result.status, result.headers, result.raw))
 
-    def told(self, told: Told) -> Result[R]:
+    def result(self, told: Told) -> Result[R]:
         """Return the result that the record stands for.
 
         Raises:
@@ -186,7 +189,8 @@ class Attempts(Generic[B, R]):
         """
         if told.own and told.state is RecordState.DONE and self._result is not None:
             return self._result
-        error = self._own_error(told) or self._kept_error(told)
+        is_own = told.own and told.state not in (RecordState.DONE, RecordState.DEFERRED)
+        error = (self._error if is_own else None) or self._kept_error(told)
         if error is None:
             return self._kept_result(told.record)
         operation, row = self._call.operation, told.record
@@ -194,10 +198,6 @@ class Attempts(Generic[B, R]):
         if isinstance(error, OutcomeUnknown):
             error.in_doubt = operation.in_doubt
         raise error.with_traceback(None)
-
-    def _own_error(self, told: Told) -> PaymentsError | None:
-        own = told.own and told.state not in (RecordState.DONE, RecordState.DEFERRED)
-        return self._error if own else None
 
     def _kept_error(self, told: Told) -> PaymentsError | None:
         row, reason = told.record, told.reason or told.record.reason
@@ -207,7 +207,7 @@ class Attempts(Generic[B, R]):
             case RecordState.DEFERRED:
                 return Deferred(row.name, self._error.reason if isinstance(self._error, NotSent) else reason)
             case RecordState.REFUSED if row.response is not None:
-                error = parse_error_response(self._call.operation, _response(row.response))
+                error = parse_error_response(self._call.operation, Response(*structs.astuple(row.response)))
                 error.settled = True
                 return error
             case RecordState.NOT_SENT | RecordState.EXPIRED:
@@ -243,7 +243,3 @@ def _resolution(error: PaymentsError, call: Call[B, R]) -> Resolution:
 def _stored(status: int, headers: Mapping[str, str], body: bytes) -> StoredResponse:
     kept = {name: value for name, value in headers.items() if name.lower() in _KEPT_HEADERS}
     return StoredResponse(status, kept, bytes(body))
-
-
-def _response(stored: StoredResponse) -> Response:
-    return Response(stored.status, stored.headers, stored.body)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -14,11 +15,11 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import Struct, structs
 
 from paymentsdk._engine import events
-from paymentsdk._engine.once import LEASE, Attempts, driver, notify_resolved
+from paymentsdk._engine.once import LEASE, Attempts
 from paymentsdk.errors import InProgress, JournalUnavailable, PaymentsError, RequestInvalid, describe
 from paymentsdk.journal._call import Journaling, Moment, WithinContract
 from paymentsdk.journal._journal import RecordsOpen, RecoverySummary
-from paymentsdk.journal._states import NO_LIMIT, OPEN, Record, RecordState, Resolution, StoredResponse, Timing, timing
+from paymentsdk.journal._states import NO_LIMIT, OPEN, Record, Resolution, Timing, timing
 
 if TYPE_CHECKING:
     from paymentsdk._engine.call import Call
@@ -59,11 +60,11 @@ class Backoff:
         #: By key: from when on, and how long the pause before that was.
         self._pauses: dict[str, tuple[float, float]] = {}
 
-    def due(self, rows: Iterable[Record]) -> frozenset[str]:
-        """Return the keys of those *rows* that are to be tried now; forget the records that are closed."""
-        now, open_ = self._now(), {row.key for row in rows}
+    def due(self, rows: Sequence[Record]) -> list[Record]:
+        """Return those *rows* that are to be tried now; forget the records that are closed."""
+        open_ = {row.key for row in rows}
         self._pauses = {key: pause for key, pause in self._pauses.items() if key in open_}
-        return frozenset(key for key in open_ if self._pauses.get(key, (0.0, 0.0))[0] <= now)
+        return [row for row in rows if self._pauses.get(row.key, (0.0, 0.0))[0] <= self._now()]
 
     def stayed_open(self, record: Record, platform_time: float | None) -> None:
         """Note that *record* was tried, and is still open."""
@@ -87,11 +88,11 @@ class Recovery:
         self,
         journaling: Journaling,
         sender_of: Callable[[str | None], Sender],
-        observers: tuple[Observer, ...] = (),
+        observers: tuple[Observer, ...],
         backoff: Backoff | None = None,
     ) -> None:
         self._journaling = journaling
-        self._backoff = backoff
+        self._backoff = backoff or Backoff(time.monotonic, every=1.0)
         self._observers = observers
         self._sender_of = sender_of
         self._senders: dict[str, Sender] = {}
@@ -105,10 +106,8 @@ class Recovery:
         Raises:
             JournalUnavailable: The journal does not respond.
         """
-        known = rows = await self._open()
-        if self._backoff is not None:
-            due = self._backoff.due(rows)
-            rows = [row for row in rows if row.key in due]
+        known = await self._open()
+        rows = self._backoff.due(known)
         await self._find_sellers(rows)
         taken, since = await self._claim(rows, known)
         for batch in (taken[start : start + BATCH] for start in range(0, len(taken), BATCH)):
@@ -148,8 +147,7 @@ class Recovery:
 
     def _put_off(self, record: Record) -> None:
         """Note that *record* was tried, and is still open."""
-        if self._backoff is not None:
-            self._backoff.stayed_open(record, self._journaling.platform_clock.now())
+        self._backoff.stayed_open(record, self._journaling.platform_clock.now())
 
     def _knows_time(self, rows: Iterable[Record], known: Iterable[Record]) -> bool:
         """Whether the time of the platform of *rows* is behind none of its records, of any seller, that are *known*.
@@ -192,19 +190,15 @@ class Recovery:
     async def _finish(self, record: Record, since: Moment) -> None:
         sender = self._senders[record.seller]
         try:
-            call = sender.prepare(record)
-            attempts: Attempts[object, object] = Attempts(call, recovering=True)
-            async with self._journaling.turn(record.key) as later:
-                # What could not be sent this time is sent by the next recovery.
-                drive = driver(call, self._journaling, later, defer=True, look=partial(self._look, sender))
-                told = await drive.carry_on(record, attempts.send, since=since)
+            attempts = Attempts(sender.prepare(record), self._journaling)
+            # What could not be sent this time is sent by the next recovery.
+            told = await attempts.make(record, defer=True, since=since, look=partial(self._look, sender))
         except (InProgress, JournalUnavailable, RequestInvalid) as error:
             self._add_problem(f"{record.name}: {describe(error)}")
             return
         self._told.add(record.key)
         if told.state in OPEN:
             self._put_off(record)
-        notify_resolved(call, self._journaling, told, recovered=True)
         logger.info("recovery: %s %s is %s", record.operation, record.name, told.state.value)
         resolved = dict(self._summary.resolved)
         resolved[told.state] = resolved.get(told.state, 0) + 1
@@ -250,8 +244,3 @@ def path_values(operation: Operation[B, R], path: str) -> dict[str, str]:
     pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/?]+)", re.escape(operation.path))
     found = re.match(pattern + r"\Z", path)
     return {} if found is None else found.groupdict()
-
-
-def stored(status: int, body: bytes) -> Resolution:
-    """Return that a record is done, as a read has shown."""
-    return Resolution(state=RecordState.DONE, reason="seen by a read", response=StoredResponse(status, {}, body))
