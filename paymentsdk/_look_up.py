@@ -52,17 +52,11 @@ class LookUp:
 
     async def __call__(self, record: Record) -> Resolution | None:
         """Return what became of *record*; `None` if that does not show."""
+        ways = {CANCEL.name: self._cancel, REFUND.name: self._refund, CREATE.name: self._create}
         try:
-            match record.operation:
-                case CANCEL.name:
-                    return await self._cancel(record)
-                case REFUND.name:
-                    return await self._refund(record)
-                case CREATE.name:
-                    return await self._create(record)
+            return await ways[record.operation](record) if record.operation in ways else None
         except (PaymentsError, msgspec.DecodeError):
-            pass  # A record that this version cannot read may be what it would see.
-        return None
+            return None  # A record that this version cannot read may be what it would see.
 
     async def _cancel(self, record: Record) -> Resolution | None:
         seen = await self._orders.get(_order_id(record))
@@ -95,9 +89,9 @@ class LookUp:
             certify=True,
         )
         found = await search.collect()
-        for row in await self._others(record):
-            if row.operation == CREATE.name and (row.body is None or _reference(row) == asked.external_reference):
-                return None  # It may be what that one has made.
+        others = [row.body for row in await self._others(record) if row.operation == CREATE.name]
+        if any(body is None or _ORDER.decode(body).external_reference == asked.external_reference for body in others):
+            return None  # It may be what that one has made.
         paid = len(found) == 1 and found[0].total_amount == asked.total_amount
         # The order itself has another id, which a merchant order does not have.
         return Resolution(state=RecordState.DONE, reason="seen by a read: it was paid") if paid else None
@@ -128,10 +122,6 @@ def _is_refunded_whole(seen: Order) -> bool:
 
 def _order_id(record: Record) -> str:
     return record.path.split("/")[-2]
-
-
-def _reference(record: Record) -> str | None:
-    return _ORDER.decode(record.body or b"").external_reference
 
 
 def _wanted(record: Record) -> tuple[object, object]:

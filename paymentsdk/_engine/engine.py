@@ -175,16 +175,16 @@ class Engine(ABC):
         if self._signer is not None:
             if self._settings.account is None:
                 raise RequestInvalid("account", "names the seller, as no token does: use client.account(name)")
-            if not clock.is_known:
+            if clock.now() is None:
                 await self._read_platform_time()
             return self._settings.account
         token = self._token()
         for _ in range(2):  # A token may end while it is read; the next call gets another.
-            if token is not None and clock.is_known:
+            if token is not None and clock.now() is not None:
                 break
             await self._read_platform_time()
             token = self._token()
-            if not clock.is_known:
+            if clock.now() is None:
                 raise NotSent("the platform's time is not known: its responses have no Date")
         if token is None:
             raise NotSent("there is no token: whenever the platform had been asked for its time, it has ended")

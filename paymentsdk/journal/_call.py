@@ -76,11 +76,6 @@ class PlatformClock:
         monotonic, wall = now or self.moment()
         return max(monotonic - moment[0], wall - moment[1])
 
-    @property
-    def is_known(self) -> bool:
-        """Whether there was a response."""
-        return self._shown is not None
-
     def observe(self, date: str | None) -> None:
         """Take the ``Date`` header of a response that came just now; ignore one that is missing or no date."""
         if date is None or (date == self._date and self.since(self._seen) < 1.0):
@@ -271,11 +266,12 @@ class JournaledCall(Struct, eq=False):
         """Close *new*, whose begin was cancelled: begun once more, it is known what was kept of it."""
         action, row = await self._begin(new)
         if action in _SENDING:
-            await self._resolve(row, self._cancelled(row))
+            await self._cancel(row)
 
-    def _cancelled(self, row: Record) -> Resolution:
-        state = self._settled(row, RecordState.DEFERRED if self.defer else RecordState.NOT_SENT)
-        return Resolution(state=state, reason="cancelled")
+    def _cancel(self, row: Record) -> Awaitable[Record]:
+        """Close *row*, of which this call has sent nothing."""
+        state = self._judged(row, RecordState.NOT_SENT)
+        return self._resolve(row, Resolution(state=state, reason="cancelled"))
 
     async def carry_on(self, row: Record, send: Send, *, since: Moment) -> Told:
         """Carry out *row*, which was taken over after the moment *since*."""
@@ -286,10 +282,12 @@ class JournaledCall(Struct, eq=False):
             # Cancelled, as a rule: nobody can be waited for now. What is on its way may still take effect, so the row
             # stays held until its lease ends: another owner that resumed it at once could hear a rejection before that.
             if not self.attempts:
-                self.later(partial(self._resolve, row, self._cancelled(row)))
+                self.later(partial(self._cancel, row))
             raise
         if heard.state is not _DONE:
-            heard = await self._judge(row, heard)
+            heard = structs.replace(heard, state=self._judged(row, heard.state))
+            if heard.state is RecordState.UNKNOWN and self.timing is Timing.TOO_LATE and self.look is not None:
+                heard = await self.look(row) or heard
         if heard.state is not _DONE:
             return await self._close(row, heard)
         # It replaces every other state, so the row cannot say otherwise. To lose it costs one replay.
@@ -327,21 +325,13 @@ class JournaledCall(Struct, eq=False):
     def _covers(self, seconds: float, moment: Moment) -> bool:
         return states.lease_covers(self.held - self.clock.since(self.held_since, moment), seconds)
 
-    async def _judge(self, row: Record, heard: Resolution) -> Resolution:
-        """Return what *heard* means for *row*."""
-        state = heard.state
-        if state is RecordState.NOT_SENT and self.timing is Timing.TOO_LATE:
-            state = RecordState.EXPIRED
-        elif state is RecordState.NOT_SENT and self.defer:
-            state = RecordState.DEFERRED
-        state = self._settled(row, state)
-        if state is RecordState.UNKNOWN and self.timing is Timing.TOO_LATE and self.look is not None:
-            seen = await self.look(row)
-            if seen is not None:
-                return seen
-        return heard if state is heard.state else structs.replace(heard, state=state)
-
-    def _settled(self, row: Record, state: RecordState) -> RecordState:
+    def _judged(self, row: Record, state: RecordState) -> RecordState:
+        """Return what it means for *row* that its attempts ended in *state*."""
+        if state is RecordState.NOT_SENT:
+            if self.timing is Timing.TOO_LATE:
+                state = RecordState.EXPIRED
+            elif self.defer:
+                state = RecordState.DEFERRED
         return states.settled(state, in_doubt=row.state is RecordState.SENT)
 
     async def _close(self, row: Record, resolution: Resolution) -> Told:

@@ -46,6 +46,7 @@ CREATE TABLE record (
 ) STRICT
 """
 INDEX = "CREATE INDEX open_record ON record (seller, begun) WHERE state < 4"
+_CREATE = (TABLE, INDEX, f"PRAGMA application_id = {_APPLICATION}", f"PRAGMA user_version = {SCHEMA}")
 INSERT = "INSERT INTO record VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"
 SETTLE = (
     "UPDATE record SET state = ?, owner = '', lease_until = 0, updated = ?, reason = ?, response = ? "
@@ -68,6 +69,7 @@ class _Transaction(Transaction):
     """The rows of the file, in the transaction of the writing thread: none of its methods waits."""
 
     database: sqlite3.Connection
+    opened: os.stat_result
 
     def __init__(self, codec: Codec, now: Callable[[], float]) -> None:
         super().__init__(codec)
@@ -167,15 +169,15 @@ class SQLiteJournal(TableJournal):
     def _write(self) -> None:
         """Do what is waiting, together, until the journal is closed."""
         database: sqlite3.Connection | None = None
-        rows, last, opened = _Transaction(self._codec, self._now), False, None
+        rows, last = _Transaction(self._codec, self._now), False
         while not last:
             jobs, last = self._waiting()
             if jobs:
                 try:
                     if database is None:
-                        database, opened = self._open(), identity(self._path)
-                        rows.database = database
-                    check_in_place(self._path, opened)
+                        rows.database = database = self._open()
+                        rows.opened = self._path.stat()
+                    check_in_place(self._path, rows.opened)
                     transact(rows, jobs)
                 except Exception as error:  # noqa: BLE001 - a defect, too: those who wait would do so for ever
                     _drop(database)
@@ -188,16 +190,12 @@ class SQLiteJournal(TableJournal):
         _drop(database)
 
     def _waiting(self) -> tuple[list[Job], bool]:
-        """Return what waits, at least one job, and whether the journal is to be closed then."""
-        jobs: list[Job] = []
-        job = self._jobs.get()
-        while job is not None:
-            jobs.append(job)
-            try:
-                job = self._jobs.get_nowait()
-            except queue.Empty:
-                return jobs, False
-        return jobs, True
+        """Wait; return what waits, and whether the journal is to be closed then."""
+        found = [self._jobs.get()]
+        while not self._jobs.empty():
+            found.append(self._jobs.get())
+        jobs = [job for job in found if job is not None]
+        return jobs, len(jobs) < len(found)
 
     def _open(self) -> sqlite3.Connection:
         make_private(self._path)  # Its WAL gets its mode.
@@ -232,12 +230,7 @@ class SQLiteJournal(TableJournal):
         application = database.execute("PRAGMA application_id").fetchone()[0]
         version = database.execute("PRAGMA user_version").fetchone()[0]
         if (application, version) == (0, 0) and not database.execute("SELECT 1 FROM sqlite_schema").fetchone():
-            for statement in (
-                TABLE,
-                INDEX,
-                f"PRAGMA application_id = {_APPLICATION}",
-                f"PRAGMA user_version = {SCHEMA}",
-            ):
+            for statement in _CREATE:
                 database.execute(statement)
             commit(database)
             return
@@ -248,22 +241,16 @@ class SQLiteJournal(TableJournal):
             raise JournalUnavailable(f"{self._path} has schema {version}, this version of paymentsdk reads {SCHEMA}")
 
 
-def identity(path: Path) -> tuple[int, int] | None:
-    """Return what tells the file at *path* from another that takes its place; ``None`` if none is there."""
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return None
-    return found.st_dev, found.st_ino
-
-
-def check_in_place(path: Path, opened: tuple[int, int] | None) -> None:
+def check_in_place(path: Path, opened: os.stat_result) -> None:
     """Reject a file that is not the one that was *opened*: nobody would find what is written to that.
 
     Raises:
         FileNotFoundError: It was removed, or another has taken its place.
     """
-    if identity(path) != opened:
+    in_place = False
+    with suppress(FileNotFoundError):
+        in_place = os.path.samestat(path.stat(), opened)
+    if not in_place:
         raise FileNotFoundError("it was removed or replaced while it was in use")
 
 
