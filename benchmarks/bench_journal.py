@@ -141,7 +141,7 @@ def on_sqlite(in_flight: int, calls: int) -> Mapping[str, float]:
         with patch.object(_sqlite, "commit", lambda database: (steps.append(None), commit(database))):
             found = asyncio.run(_calls(SQLiteJournal(Path(folder) / "journal.db"), in_flight, calls, steps))
         forced = (before + forced_write(Path(folder))) / 2
-        with patch.object(_sqlite, "transact", lambda rows, jobs: (batches.append(jobs), transact(rows, jobs))):
+        with patch.object(_sqlite, "transact", lambda *given: (batches.append(given[-1]), transact(*given))):
             asyncio.run(_calls(SQLiteJournal(Path(folder) / "noted.db"), in_flight, calls, []))
         by_hand_us = asyncio.run(_sqlite3_by_hand(Path(folder) / "by hand.db", batches, calls))
     found = _with_shares(found, by_hand_us, in_flight, calls)

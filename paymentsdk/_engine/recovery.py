@@ -12,14 +12,14 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from paymentsdk._engine import events
 from paymentsdk._engine.once import LEASE, Attempts
 from paymentsdk.errors import InProgress, JournalUnavailable, PaymentsError, RequestInvalid, describe
 from paymentsdk.journal._call import Journaling, Moment, WithinContract
 from paymentsdk.journal._journal import RecordsOpen, RecoverySummary
-from paymentsdk.journal._states import NO_LIMIT, OPEN, Record, Resolution, Timing, timing
+from paymentsdk.journal._states import NO_LIMIT, OPEN, Record, RecordState, Resolution, Timing, timing
 
 if TYPE_CHECKING:
     from paymentsdk._engine.call import Call
@@ -97,7 +97,8 @@ class Recovery:
         self._sender_of = sender_of
         self._senders: dict[str, Sender] = {}
         self._told: set[str] = set()
-        self._summary = RecoverySummary()
+        self._resolved: Counter[RecordState] = Counter()
+        self._problems: list[str] = []
         self._looking = asyncio.Lock()
 
     async def run(self, progress: Callable[[RecoverySummary], None] | None = None) -> RecoverySummary:
@@ -113,14 +114,16 @@ class Recovery:
         for batch in (taken[start : start + BATCH] for start in range(0, len(taken), BATCH)):
             await asyncio.gather(*(self._finish(record, since) for record in batch))
             if progress is not None:
-                progress(self._summary)
+                progress(self._summary())
         still_open = await self._open()
         self._notify_open(still_open)
-        left = [row for row in still_open if row.key not in self._told]
-        self._summary = structs.replace(self._summary, left=tuple(left))
+        summary = self._summary(tuple(row for row in still_open if row.key not in self._told))
         if progress is not None:
-            progress(self._summary)
-        return self._summary
+            progress(summary)
+        return summary
+
+    def _summary(self, left: tuple[Record, ...] = ()) -> RecoverySummary:
+        return RecoverySummary(resolved=dict(self._resolved), left=left, problems=tuple(self._problems))
 
     async def _find_sellers(self, rows: Iterable[Record]) -> None:
         """Learn the user ids of the accounts that *rows* belong to."""
@@ -200,9 +203,7 @@ class Recovery:
         if told.state in OPEN:
             self._put_off(record)
         logger.info("recovery: %s %s is %s", record.operation, record.name, told.state.value)
-        resolved = dict(self._summary.resolved)
-        resolved[told.state] = resolved.get(told.state, 0) + 1
-        self._summary = structs.replace(self._summary, resolved=resolved)
+        self._resolved[told.state] += 1
 
     async def _look(self, sender: Sender, record: Record) -> Resolution | None:
         """Look up one record at a time: that may take the whole journal into memory."""
@@ -211,7 +212,7 @@ class Recovery:
 
     def _add_problem(self, problem: str) -> None:
         logger.warning("recovery: %s", problem)
-        self._summary = structs.replace(self._summary, problems=(*self._summary.problems, problem))
+        self._problems.append(problem)
 
 
 @asynccontextmanager

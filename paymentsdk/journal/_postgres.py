@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any, TypeVar, cast
@@ -19,7 +19,6 @@ from paymentsdk.journal._states import Record, RecordState
 from paymentsdk.journal._table import (
     CODES,
     SCHEMA,
-    Codec,
     TableJournal,
     Transaction,
     Values,
@@ -68,27 +67,6 @@ _READ = """
 SELECT *, coalesce($2::float8, extract(epoch FROM clock_timestamp())::float8) AS now FROM paymentsdk_record
 WHERE id = $1
 """
-
-
-class _Transaction(Transaction):
-    """The rows in one transaction."""
-
-    def __init__(self, connection: Connection, codec: Codec, time: float | None) -> None:
-        super().__init__(codec)
-        self._connection = connection
-        self._time = time
-
-    async def now(self) -> float:
-        """See `Transaction`."""
-        return cast("float", await self._connection.fetchval(_NOW, self._time))
-
-    async def fetch(self, statement: str, *values: object) -> Sequence[Mapping[str, Any]]:
-        """See `Transaction`."""
-        return await self._connection.fetch(statement, *values)
-
-    async def write(self, statement: str, rows: Sequence[Values]) -> None:
-        """See `Transaction`."""
-        await self._connection.executemany(statement, rows)
 
 
 def _unavailable(why: str) -> JournalUnavailable:
@@ -178,7 +156,10 @@ class PostgresJournal(TableJournal):
 
     async def _transacted(self, work: Work[T], connection: Connection) -> T:
         async with connection.transaction():
-            return await work(_Transaction(connection, self._codec, self._time()))
+            return await work(Transaction(connection, self._codec, partial(self._store_time, connection)))
+
+    async def _store_time(self, connection: Connection) -> float:
+        return cast("float", await connection.fetchval(_NOW, self._time()))
 
     async def _read(self, key: str) -> tuple[Record | None, float]:
         self._check()

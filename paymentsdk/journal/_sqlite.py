@@ -24,7 +24,6 @@ from paymentsdk.journal._states import Record
 from paymentsdk.journal._table import (
     CODES,
     SCHEMA,
-    Codec,
     TableJournal,
     Transaction,
     Values,
@@ -65,27 +64,19 @@ class Job(Struct, eq=False):
     work: Work[object] | None = None
 
 
-class _Transaction(Transaction):
-    """The rows of the file, in the transaction of the writing thread: none of its methods waits."""
+class _File:
+    """The database, as a transaction of the writing thread uses it: none of its methods waits."""
 
-    database: sqlite3.Connection
+    connection: sqlite3.Connection
     opened: os.stat_result
 
-    def __init__(self, codec: Codec, now: Callable[[], float]) -> None:
-        super().__init__(codec)
-        self._now = now
+    async def fetch(self, query: str, *args: object) -> Sequence[Mapping[str, Any]]:
+        """See `Database`."""
+        return self.connection.execute(_in_sqlite(query), _numbered(args)).fetchall()
 
-    async def now(self) -> float:
-        """See `Transaction`."""
-        return self._now()
-
-    async def fetch(self, statement: str, *values: object) -> Sequence[Mapping[str, Any]]:
-        """See `Transaction`."""
-        return self.database.execute(_in_sqlite(statement), _numbered(values)).fetchall()
-
-    async def write(self, statement: str, rows: Sequence[Values]) -> None:
-        """See `Transaction`."""
-        self.database.executemany(_in_sqlite(statement), map(_numbered, rows))
+    async def executemany(self, command: str, args: Sequence[Values]) -> None:
+        """See `Database`."""
+        self.connection.executemany(_in_sqlite(command), map(_numbered, args))
 
 
 @lru_cache
@@ -152,6 +143,9 @@ class SQLiteJournal(TableJournal):
     def _transact(self, work: Work[T]) -> Awaitable[T]:
         return self._do(work=work)
 
+    async def _store_time(self) -> float:
+        return self._now()
+
     def _do(
         self, statement: str = "", values: Values = (), result: object = None, work: Work[object] | None = None
     ) -> Awaitable[Any]:
@@ -169,16 +163,17 @@ class SQLiteJournal(TableJournal):
     def _write(self) -> None:
         """Do what is waiting, together, until the journal is closed."""
         database: sqlite3.Connection | None = None
-        rows, last = _Transaction(self._codec, self._now), False
+        file, last = _File(), False
+        rows = Transaction(file, self._codec, self._store_time)
         while not last:
             jobs, last = self._waiting()
             if jobs:
                 try:
                     if database is None:
-                        rows.database = database = self._open()
-                        rows.opened = self._path.stat()
-                    check_in_place(self._path, rows.opened)
-                    transact(rows, jobs)
+                        file.connection = database = self._open()
+                        file.opened = self._path.stat()
+                    check_in_place(self._path, file.opened)
+                    transact(database, rows, jobs)
                 except Exception as error:  # noqa: BLE001 - a defect, too: those who wait would do so for ever
                     _drop(database)
                     database, known = None, isinstance(error, JournalUnavailable)
@@ -259,13 +254,12 @@ def commit(database: sqlite3.Connection) -> None:
     database.execute("COMMIT")
 
 
-def transact(rows: _Transaction, jobs: list[Job]) -> None:
+def transact(database: sqlite3.Connection, rows: Transaction, jobs: list[Job]) -> None:
     """Do *jobs* in one transaction.
 
     Raises:
         sqlite3.Error: Nothing of it was kept, unless the commit failed; then that is not known.
     """
-    database = rows.database
     database.execute("BEGIN IMMEDIATE")
     if _at_once(database, jobs):
         one_by_one = [job for job in jobs if not job.statement]

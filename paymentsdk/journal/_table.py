@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from operator import attrgetter
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import structs
@@ -143,29 +143,37 @@ def id_of(key: str) -> int:
     return int.from_bytes(sha256(key.encode()).digest()[:8], "big") >> 1
 
 
-class Transaction(ABC):
-    """Reads and writes rows that nobody else changes meanwhile."""
+class Database(Protocol):
+    """Runs statements in a transaction."""
 
-    def __init__(self, codec: Codec) -> None:
+    async def fetch(self, query: str, *args: object) -> Sequence[Mapping[str, Any]]:
+        """Run a statement, and return its rows, by the names of the columns."""
+        ...
+
+    async def executemany(self, command: str, args: Sequence[Values]) -> None:
+        """Run a statement for each of *args*."""
+        ...
+
+
+class Transaction:
+    """Reads and writes rows that nobody else changes meanwhile.
+
+    Args:
+        database: It is in a transaction.
+        codec: Turns rows into records.
+        now: Returns the store time.
+    """
+
+    def __init__(self, database: Database, codec: Codec, now: Callable[[], Awaitable[float]]) -> None:
         self._codec = codec
+        self.database: Database = database
+        self.now: Callable[[], Awaitable[float]] = now
         self.wiped: bool = False
         """Whether bytes were wiped that a log of the database may still hold."""
 
-    @abstractmethod
-    async def now(self) -> float:
-        """Return the store time."""
-
-    @abstractmethod
-    async def fetch(self, statement: str, *values: object) -> Sequence[Mapping[str, Any]]:
-        """Run a statement, and return its rows, by the names of the columns."""
-
-    @abstractmethod
-    async def write(self, statement: str, rows: Sequence[Values]) -> None:
-        """Run a statement for each of *rows*."""
-
     async def records(self, statement: str, *values: object) -> list[Record]:
         """Return the rows of a statement that reads them."""
-        return [self._codec.record(row) for row in await self.fetch(statement, *values)]
+        return [self._codec.record(row) for row in await self.database.fetch(statement, *values)]
 
     async def load(self, key: str) -> Record | None:
         """Return the row of *key*."""
@@ -205,12 +213,14 @@ class Transaction(ABC):
 
     async def purge(self, before: float) -> int:
         """See `Journal.purge`."""
-        count = len(await self.fetch(_PURGE, before))
+        count = len(await self.database.fetch(_PURGE, before))
         self.wiped = self.wiped or count > 0
         return count
 
     async def _replace(self, rows: Sequence[Record]) -> None:
-        await self.write(_REPLACE, [(*row[3:8], *row[9:], row[0]) for row in map(self._codec.values, rows)])
+        await self.database.executemany(
+            _REPLACE, [(*row[3:8], *row[9:], row[0]) for row in map(self._codec.values, rows)]
+        )
         self.wiped = self.wiped or any(row.sensitive and row.body is None for row in rows)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from paymentsdk.journal import Record, RecordState, Resolution, SQLiteJournal, StoredResponse, _sqlite
 from paymentsdk.journal._call import JournaledCall, MaySend, PlatformClock
+from paymentsdk.journal._table import Transaction
 from paymentsdk.testing import FakeClock
 from tests.journal.conftest import make_record
 
@@ -73,13 +74,13 @@ def deadly(nth: int, when: str) -> None:
         if number == nth:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def careless(rows: _sqlite._Transaction, jobs: list[_sqlite.Job]) -> None:
+    def careless(database: sqlite3.Connection, rows: Transaction, jobs: list[_sqlite.Job]) -> None:
         """Keep everything in a transaction that is never committed."""
-        if not rows.database.in_transaction:
-            rows.database.execute("BEGIN IMMEDIATE")
+        if not database.in_transaction:
+            database.execute("BEGIN IMMEDIATE")
         for job in jobs:
             if job.statement:
-                rows.database.execute(job.statement, job.values)
+                database.execute(job.statement, job.values)
             else:
                 job.result = _sqlite.finish(job.work(rows))
         if next(commits) == nth:

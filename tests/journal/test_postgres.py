@@ -405,7 +405,7 @@ async def test_a_commit_is_on_the_disk(dsn: str, record: Callable[..., Record]) 
     told: list[object] = []
 
     async def ask(rows: object) -> None:
-        told.append(await rows._connection.fetchval("SHOW synchronous_commit"))
+        told.append(await rows.database.fetchval("SHOW synchronous_commit"))
 
     journal = PostgresJournal(f"{dsn}&synchronous_commit=off")
     await journal.begin(record(), lease=60)

@@ -20,6 +20,7 @@ from msgspec import structs
 
 from paymentsdk import JournalUnavailable
 from paymentsdk.journal import Action, Record, RecordState, Resolution, SQLiteJournal, StoredResponse, _sqlite
+from paymentsdk.journal._table import Transaction
 from tests.journal.dies import FATES, Ledger, driver
 
 ROOT = Path(__file__).parents[2]
@@ -241,8 +242,9 @@ async def test_the_disk_is_told_at_every_commit(path: Path, record: Callable[...
     journal = SQLiteJournal(path)
     await journal.begin(record(), lease=60)
 
-    async def pragmas(rows: _sqlite._Transaction) -> list[object]:
-        return [rows.database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
+    async def pragmas(rows: Transaction) -> list[object]:
+        database = rows.database.connection
+        return [database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
 
     told = await journal._transact(pragmas)
     await journal.aclose()
