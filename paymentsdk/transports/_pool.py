@@ -128,10 +128,11 @@ class Pool(ABC, Generic[C]):
                     place.set_result(None)
 
 
-class PooledTransport(ABC, Generic[P]):
+class PooledTransport(Generic[P]):
     """A transport whose connections are opened by its first request, and belong to that event loop and process."""
 
-    def __init__(self, drain: float) -> None:
+    def __init__(self, new_pool: Callable[[], P], drain: float) -> None:
+        self._new_pool = new_pool
         self._drain = drain
         self._closed = False
         self._pool: P | None = None
@@ -177,9 +178,6 @@ class PooledTransport(ABC, Generic[P]):
         if former is not None:
             await former.abort()
         return pool
-
-    @abstractmethod
-    def _new_pool(self) -> P: ...
 
 
 def closed_while_waiting() -> ClientClosed:

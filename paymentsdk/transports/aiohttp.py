@@ -23,7 +23,7 @@ from __future__ import annotations
 import asyncio
 import io
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import inf
 from typing import Unpack
 
@@ -131,15 +131,9 @@ class AiohttpTransport(PooledTransport[SessionPool]):
             {name: connector.get(name, 0) for name in ("limit", "limit_per_host")},
             {"keepalive_timeout": connector.get("keepalive_timeout") or 0, "drain": drain},
         )
-        super().__init__(drain)
-        self._session = session
+        super().__init__(partial(SessionPool, session, connector, tuple(trace_configs)), drain)
         self._proxy = proxy
         self._proxied = proxy is not None or trust_env
-        self._trace_configs = trace_configs
-        self._connector = connector
-
-    def _new_pool(self) -> SessionPool:
-        return SessionPool(self._session, self._connector, self._trace_configs)
 
     async def send(self, request: Request) -> Response:
         """See `paymentsdk.Transport`.
@@ -184,8 +178,8 @@ class AiohttpTransport(PooledTransport[SessionPool]):
         """
         if isinstance(response, _Answer) and response.wire is not None:
             response.wire.discard()
-        elif self._pool is not None and self._session is not None and self._session.connector is not None:
-            self._pool.emptying = self._session.connector.limit or POOL_SIZE
+        elif (pool := self._pool) is not None and not pool.owned and pool.kept.connector is not None:
+            pool.emptying = pool.kept.connector.limit or POOL_SIZE
 
     async def _exchange(self, pool: SessionPool, request: Request, attempt: Attempt) -> Response:
         url = checked_url(request)

@@ -10,7 +10,6 @@ import asyncio
 import re
 import ssl as tls
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial
 from socket import AF_UNSPEC, AddressFamily, gaierror
@@ -107,18 +106,9 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
         check_numbers(
             {"limit": limit, "limit_per_host": limit_per_host}, {"keepalive_timeout": keepalive_timeout, "drain": drain}
         )
-        super().__init__(drain)
-        self._options = Options(
-            context=lambda: _context(verify=ssl) if isinstance(ssl, bool) else ssl,
-            limit=limit,
-            limit_per_host=limit_per_host,
-            keepalive_timeout=keepalive_timeout,
-            family=family,
-        )
+        new_pool = partial(ConnectionPool, limit, limit_per_host, keepalive_timeout, ssl=ssl, family=family)
+        super().__init__(new_pool, drain)
         self._checked_names: tuple[str, ...] = ()
-
-    def _new_pool(self) -> ConnectionPool:
-        return ConnectionPool(self._options)
 
     async def send(self, request: Request) -> Response:
         """See `paymentsdk.Transport`.
@@ -208,22 +198,22 @@ class Server(Struct, eq=False):
     """The one that was used last is at the end: that end is taken from, so that those not needed grow old."""
 
 
-class Options(Struct, frozen=True, kw_only=True):
-    """What a pool is made with; see `Http11Transport`."""
-
-    context: Callable[[], tls.SSLContext]
-    limit: int
-    limit_per_host: int
-    keepalive_timeout: float
-    family: AddressFamily
-
-
 class ConnectionPool(Pool[Connection]):
-    """The connections of one transport on one event loop."""
+    """The connections of one transport on one event loop; see `Http11Transport` for its options."""
 
-    def __init__(self, options: Options) -> None:
-        super().__init__(options.limit, options.limit_per_host)
-        self._options = options
+    def __init__(
+        self,
+        limit: int,
+        limit_per_host: int,
+        keepalive_timeout: float,
+        *,
+        ssl: tls.SSLContext | bool,
+        family: AddressFamily,
+    ) -> None:
+        super().__init__(limit, limit_per_host)
+        self._keepalive_timeout = keepalive_timeout
+        self._ssl = ssl
+        self._family = family
         self._buffer = shared_buffer()
         #: Those that there were requests to, by the beginning of their URLs.
         self.servers: dict[str, Server] = {}
@@ -253,6 +243,9 @@ class ConnectionPool(Pool[Connection]):
         self.connections.add(connection)
         server.open += 1
         bound = asyncio.timeout(within)
+        context: tls.SSLContext | None = None
+        if server.secure:
+            context = _context(verify=self._ssl) if isinstance(self._ssl, bool) else self._ssl
         failure: SendFailed | ClientClosed | None = None
         try:
             async with bound:
@@ -261,9 +254,9 @@ class ConnectionPool(Pool[Connection]):
                     lambda: connection,
                     server.host,
                     server.port,
-                    family=self._options.family,
-                    ssl=self._options.context() if server.secure else None,
-                    ssl_shutdown_timeout=_SHUTDOWN if server.secure else None,
+                    family=self._family,
+                    ssl=context,
+                    ssl_shutdown_timeout=_SHUTDOWN if context else None,
                 )
             # A TLS connection may have a ticket to read; without TLS nothing comes before the request.
             if connection.closed if server.secure else not connection.is_usable():
@@ -294,7 +287,7 @@ class ConnectionPool(Pool[Connection]):
 
     def _release(self, server: Server, connection: Connection) -> None:
         """Keep the *connection* to a *server*, whose request is done."""
-        if not self._options.keepalive_timeout or self.closed:
+        if not self._keepalive_timeout or self.closed:
             connection.close()
             return
         connection.generation = self._tick
@@ -310,7 +303,7 @@ class ConnectionPool(Pool[Connection]):
             server.idle.remove(connection)
 
     def _sweep_later(self) -> None:
-        self._sweeper = self.loop.call_later(self._options.keepalive_timeout / _TICKS, self._sweep)
+        self._sweeper = self.loop.call_later(self._keepalive_timeout / _TICKS, self._sweep)
 
     def _sweep(self) -> None:
         """Close the connections that have been idle for two ticks: between half and all of `keepalive_timeout`."""
@@ -376,10 +369,6 @@ def _flaw(request: Request) -> str:
     for name in request.headers:
         if name.lower() in _OWN_FIELDS:
             return f"the header field {name.title()} is up to the transport"
-        if not _NAME.fullmatch(name):
-            return "the name of a header field has a character that it must not have"
-    if not request.url.isprintable() or " " in request.url:
-        return "the URL has a blank or a control character in it"
     return "the method, the URL or a header has a character in it that cannot be sent"
 
 
