@@ -1,4 +1,15 @@
-"""A token that is refreshed, once for all calls that wait for it."""
+"""A token that is refreshed, once for all calls that wait for it.
+
+What is known of its grant is one of three states, by name, and this is what leads from one to another:
+
+===========  =========================  ======================  ====================  =====================
+state        another pair in the store  the platform refreshes  the platform rejects  the new pair is saved
+===========  =========================  ======================  ====================  =====================
+Active       Active, if it came after   PendingSave             Revoked
+PendingSave  Active, if it came after                                                 Active
+Revoked      Active
+===========  =========================  ======================  ====================  =====================
+"""
 
 from __future__ import annotations
 
@@ -9,22 +20,12 @@ from collections.abc import Awaitable, Sequence
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from inspect import isawaitable
-from typing import TYPE_CHECKING, TypeVar, cast
+from math import inf
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
-from paymentsdk._auth.token_state import (
-    NO_PAIR,
-    Active,
-    PendingSave,
-    Revoked,
-    TokenState,
-    after_reading,
-    alive,
-    early_pause,
-    lead,
-    usable,
-    with_past,
-    without,
-)
+from msgspec import Struct
+from msgspec.structs import replace
+
 from paymentsdk._auth.token_store import (
     ConnectedTokenStore,
     LockingTokenStore,
@@ -32,8 +33,12 @@ from paymentsdk._auth.token_store import (
     MemoryTokenStore,
     TokenPair,
     TokenStore,
+    alive,
     check_pair,
     check_store,
+    early_pause,
+    lead,
+    usable,
 )
 from paymentsdk._secrets import masked
 from paymentsdk.errors import (
@@ -53,6 +58,99 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 logger = logging.getLogger("paymentsdk")
+
+#: Stands where nobody has seen a pair yet: it has ended, cannot be refreshed, and no store has its like.
+NO_PAIR = TokenPair(access_token=chr(0), expires_at=-inf)
+#: Pairs that are remembered as older than the one in use; of ten minutes each, those of a night.
+MOST_PAST = 100
+
+
+# --- what is known of a grant: nothing here waits ---------------------------------------------------------------------
+
+
+class Active(Struct, frozen=True):
+    """A pair whose refresh token may be good."""
+
+    pair: TokenPair
+    former: TokenPair = NO_PAIR
+    """The one that gave way to it, as the last resort: who knows which of them is later?"""
+    past: tuple[int, ...] = ()
+    """Pairs that gave way to others, or that were not adopted: a backup of the store may bring them back."""
+    kept: bool = False
+    """Whether the store has had it: then a new one there came after it, whatever the clocks of their makers say."""
+
+
+class PendingSave(Struct, frozen=True):
+    """A pair whose refresh token is spent, and the new one, which nobody may use before the store has it."""
+
+    pair: TokenPair
+    new: TokenPair
+    past: tuple[int, ...] = ()
+    """Those before *pair*."""
+
+
+class Revoked(Struct, frozen=True):
+    """A pair that the platform does not refresh, and its rejection."""
+
+    pair: TokenPair
+    error: ReauthorizationRequired
+    past: tuple[int, ...] = ()
+    """Those before *pair*."""
+
+
+TokenState: TypeAlias = Active | PendingSave | Revoked
+
+
+def after_reading(grant: TokenState, stored: TokenPair, rejected: str | None) -> TokenState:
+    """Return what *grant* becomes once *stored* was read from the store: it may take the place of the pair in use.
+
+    One that has ended is taken over all the same: its refresh token may be good.
+    """
+    match grant:
+        case Active(pair, former, past, kept):
+            if stored.access_token == pair.access_token:
+                return Active(pair, former, past, kept=True)
+            # Else it is a left-over: to use its spent refresh token would end the grant.
+            came_after = _mark(stored) not in past if kept else _later(stored, pair)
+            if came_after and stored.access_token != rejected:
+                return Active(stored, pair, with_past(past, pair), kept=True)
+            return Active(pair, former, with_past(past, stored), kept)
+        case PendingSave(pair, new, past):
+            # A store that failed may have saved the new pair all the same, and another process may have gone on from
+            # there: then that pair is spent, and must not take the place of what came after it.
+            if stored.refresh_token in (pair.refresh_token, new.refresh_token) or _mark(stored) in past:
+                return grant
+            return Active(stored, new, with_past(past, pair, new), kept=True)
+        case Revoked(pair, _, past):
+            # Any other is better, whenever it ends.
+            better = stored.access_token not in (rejected, pair.access_token)
+            return Active(stored, pair, with_past(past, pair), kept=True) if better else grant
+
+
+def without(grant: TokenState, rejected: str | None) -> TokenState:
+    """Return *grant* after a refresh that failed: a *rejected* token ends if its refresh token is spent."""
+    if isinstance(grant, Active) or grant.pair.access_token != rejected:
+        return grant
+    return replace(grant, pair=replace(grant.pair, expires_at=0.0))
+
+
+def with_past(past: tuple[int, ...], *pairs: TokenPair) -> tuple[int, ...]:
+    """Return *past* with *pairs*, the latest of them."""
+    marks = (mark for pair in pairs if (mark := _mark(pair)) not in past)
+    return (*past, *marks)[-MOST_PAST:]
+
+
+def _mark(pair: TokenPair) -> int:
+    """Return what tells *pair* from others, and nobody its token."""
+    return hash(pair.access_token)
+
+
+def _later(one: TokenPair, other: TokenPair) -> bool:
+    """Whether *one* was made after *other*, as far as their ends tell."""
+    return one.expires_at is None or other.expires_at is None or one.expires_at >= other.expires_at
+
+
+# --- the refresh ------------------------------------------------------------------------------------------------------
 
 
 class RefreshingToken:
@@ -78,19 +176,6 @@ class RefreshingToken:
         RequestInvalid: *early* is negative or not a number, *pair* is not a pair, or *store* is not a store or has a
             ``lock`` that cannot be held.
     """
-
-    __slots__ = (
-        "__weakref__",
-        "_asked",
-        "_early",
-        "_early_from",
-        "_flight",
-        "_given_up",
-        "_looked",
-        "_loop",
-        "_state",
-        "_store",
-    )
 
     def __init__(
         self, pair: TokenPair | None = None, *, store: TokenStore | None = None, early: float | None = None
@@ -154,11 +239,13 @@ class RefreshingToken:
         pair = self._state.pair
         if rejected is not None and usable(pair, rejected, now):
             return pair.access_token  # Someone else has refreshed it in the meantime.
-        self._check_loop()
+        if self._loop is not (loop := asyncio.get_running_loop()):
+            if self._loop is not None and not self._loop.is_closed():
+                raise ClientClosed("the RefreshingToken belongs to another event loop; share its store instead")
+            self._loop, self._flight = loop, None
         joined = self._flight
         if joined is not None and joined.done():
-            # It has ended in this very turn of the loop: it could be joined again and again, with no turn in between.
-            joined = None
+            joined = None  # It was cancelled before it began.
         try:
             found = await asyncio.shield(joined or self._begin(rejected, exchange, now))
         except PaymentsError as error:
@@ -206,22 +293,8 @@ class RefreshingToken:
     def _begin(self, rejected: str | None, exchange: Exchange, now: float) -> asyncio.Task[TokenPair]:
         self._asked = self._given_up = False
         flight = self._flight = asyncio.create_task(self._refresh_once(rejected, exchange, now))
-        flight.add_done_callback(self._flight_done)
+        flight.add_done_callback(_looked_at)  # Everyone who waited may have been cancelled.
         return flight
-
-    def _check_loop(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._loop is not loop:
-            if self._loop is not None and not self._loop.is_closed():
-                raise ClientClosed("the RefreshingToken belongs to another event loop; share its store instead")
-            self._loop = loop
-            self._flight = None
-
-    def _flight_done(self, flight: asyncio.Task[TokenPair]) -> None:
-        if self._flight is flight:
-            self._flight = None
-        if not flight.cancelled():
-            flight.exception()  # Everyone who waited may have been cancelled; nobody is left to look.
 
     async def _refresh_once(self, rejected: str | None, exchange: Exchange, now: float) -> TokenPair:
         """Refresh the pair for all who wait; if that was early and fails, return the live one."""
@@ -248,27 +321,22 @@ class RefreshingToken:
             logger.warning("the access token could not be refreshed early: %s", describe(error))
             self._early_from = None
             return pair
+        finally:
+            # Here, so that nobody joins one that has ended in this very turn of the loop.
+            self._flight = None
 
     async def _refresh_alone(self, rejected: str | None, exchange: Exchange, now: float) -> TokenPair:
-        """Refresh the pair while nobody else who shares the store does: take over, save, or exchange, in this order."""
-        if (found := await self._adopt(rejected, now)) is not None:
-            return found
-        state = self._state
-        if isinstance(state, PendingSave):
-            return await self._persist(state.new, now)
-        if isinstance(state, Revoked):
+        """Refresh the pair while nobody else who shares the store does: take over, or exchange and save."""
+        while (found := await self._adopt(rejected, now)) is None:
+            state = self._state
+            if isinstance(state, Active):
+                state = self._state = await self._exchanged(state, exchange, now)
+                if isinstance(state, Revoked):
+                    continue  # Another process may have been faster, and the refresh token is spent because of it.
+            if isinstance(state, PendingSave):
+                return await self._persist(state.new, now)
             raise copy.copy(state.error)
-        try:
-            new = await self._exchanged(state, exchange, now)
-        except ReauthorizationRequired:
-            # Another process may have been faster, and the refresh token is spent because of it.
-            if (found := await self._adopt(rejected, now)) is not None:
-                return found
-            if not isinstance(state := self._state, Active):
-                raise
-            # A pair that has ended was taken over: what it has to give is its refresh token.
-            new = await self._exchanged(state, exchange, now)
-        return await self._persist(new, now)
+        return found
 
     async def _adopt(self, rejected: str | None, now: float) -> TokenPair | None:
         """Take over the pair that another process has saved, if there is one, and return it if it can be used."""
@@ -278,21 +346,18 @@ class RefreshingToken:
         pair = self._state.pair
         return pair if pair is not before and usable(pair, rejected, now) else None
 
-    async def _exchanged(self, held: Active, exchange: Exchange, now: float) -> TokenPair:
+    async def _exchanged(self, held: Active, exchange: Exchange, now: float) -> PendingSave | Revoked:
         """Exchange the newest refresh token, and that of the pair before it if the newest is spent."""
-        pairs = [pair for pair in (held.pair, held.former) if pair.refresh_token]
-        refused = ReauthorizationRequired(401, "invalid_token", "there is no refresh token for the access token")
-        for pair in pairs:
-            try:
-                new = await self._asked_for(pair, exchange, now)
-            except ReauthorizationRequired as error:
-                refused = error
-            else:
-                self._state = PendingSave(held.pair, new, held.past)
-                return new
-        if pairs:
-            self._state = Revoked(held.pair, refused, held.past)
-        raise refused
+        refused = None
+        for pair in (held.pair, held.former):
+            if pair.refresh_token:
+                try:
+                    return PendingSave(held.pair, await self._asked_for(pair, exchange, now), held.past)
+                except ReauthorizationRequired as error:
+                    refused = error
+        if refused is None:
+            raise ReauthorizationRequired(401, "invalid_token", "there is no refresh token for the access token")
+        return Revoked(held.pair, refused, held.past)
 
     async def _asked_for(self, pair: TokenPair, exchange: Exchange, now: float) -> TokenPair:
         """Return what the platform gives for the refresh token of *pair*; the store knows that it is asked."""
@@ -325,18 +390,13 @@ class RefreshingToken:
 
 def _lost(pair: TokenPair, begun: float, now: float) -> str:
     """Say what a crash in the middle of the refresh of *pair* may have cost, and until when it can be repaired."""
-    if pair.expires_at is None:
-        end = "when the access token is rejected"
-    else:
-        end = f"by {_in_utc(pair.expires_at)}" if alive(pair, now) else "now"
+    times = (begun, pair.expires_at or 0.0)
+    since, end = (datetime.fromtimestamp(time, UTC).isoformat(timespec="seconds") for time in times)
+    until = "when the access token is rejected" if pair.expires_at is None else f"by {end}"
     return (
-        f"a token refresh that began at {_in_utc(begun)} was never saved: "
-        f"if the platform has issued a new pair, it is lost, and the seller must authorize again {end}"
+        f"a token refresh that began at {since} was never saved: if the platform has issued a new pair, it is lost, "
+        f"and the seller must authorize again {until if alive(pair, now) else 'now'}"
     )
-
-
-def _in_utc(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
 async def drain(tokens: Sequence[RefreshingToken], clock: Clock, grace: float) -> None:
@@ -349,32 +409,30 @@ async def drain(tokens: Sequence[RefreshingToken], clock: Clock, grace: float) -
     alarm = clock.call_at(clock.monotonic() + grace, over.set)
     if not grace:
         over.set()  # Now, whatever the clock says.
-    waits = [asyncio.ensure_future(token.drain(now)) for token in tokens]
-    ends = asyncio.ensure_future(over.wait())
-    settled = asyncio.gather(*waits)
+    drained = asyncio.gather(*(token.drain(now) for token in tokens))
+    drained.add_done_callback(_looked_at)
+    drained.add_done_callback(lambda _: over.set())
     cancelled: asyncio.CancelledError | None = None
-    while not (settled.done() or ends.done()):
+    while not over.is_set():
         try:
-            await asyncio.wait((settled, ends), return_when=asyncio.FIRST_COMPLETED)
+            await over.wait()
         except asyncio.CancelledError as error:
             cancelled = error
     alarm.cancel()
-    ends.cancel()
-    if not settled.done():
-        settled.cancel()
-        settled.add_done_callback(_looked_at)
+    if not drained.done():
+        drained.cancel()
         for token in tokens:
             token.give_up()
     if cancelled is not None:
         raise cancelled
-    if settled.done():
-        settled.result()
+    if drained.done():
+        drained.result()
 
 
-def _looked_at(given_up: asyncio.Future[list[None]]) -> None:
+def _looked_at(ended: asyncio.Future[Any]) -> None:
     """Ask how it ended: else asyncio would log that nobody did."""
-    if not given_up.cancelled():
-        given_up.exception()
+    if not ended.cancelled():
+        ended.exception()
 
 
 async def _awaited(given: Awaitable[R]) -> R:

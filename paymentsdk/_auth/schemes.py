@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import ClassVar, Protocol, TypeAlias, TypeGuard, cast, runtime_checkable
+from typing import ClassVar, Protocol, TypeAlias, cast, runtime_checkable
 
 from msgspec import Struct
 
@@ -201,8 +201,5 @@ class NoToken:
 
 def signer_or_tokens(scheme: AuthScheme) -> tuple[Signer | None, Auth]:
     """Return the signer that *scheme* is, if it is one, and the source of the tokens of calls."""
-    return (scheme, NoToken()) if _signs(scheme) else (None, cast("Auth", scheme))
-
-
-def _signs(scheme: AuthScheme) -> TypeGuard[Signer]:
-    return hasattr(scheme, "sign")
+    signer, tokens = cast("Signer", scheme), cast("Auth", scheme)
+    return (signer, NoToken()) if hasattr(scheme, "sign") else (None, tokens)

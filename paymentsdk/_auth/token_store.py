@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("paymentsdk")
 
+#: The part of its life that a token has left when it is refreshed: 30 of 180 days. If a crash loses the new pair, that
+#: is what the seller has to authorize again, with the old token still in use.
+SHARE = 1 / 6
+#: Seconds before its end at which a token is refreshed of which nobody knows how long it lives.
+LEAST = 600.0
 #: Seconds between two tries to lock a file that another process has locked, or to open one more than the process may.
 _LOOK_AGAIN = 0.05
 #: Seconds that a file may stay locked: a refresh takes a minute at most, unless its process has been stopped.
@@ -52,6 +57,33 @@ class TokenPair(MaskedRepr, Struct, frozen=True, kw_only=True):
     """Seconds since the epoch at which the pair was issued; ``None`` if nobody knows. Keep it with the rest: how early
     the token is refreshed depends on how long it lives."""
     __secrets__: ClassVar[frozenset[str]] = frozenset({"access_token", "refresh_token"})
+
+
+def lead(pair: TokenPair, early: float | None) -> float:
+    """Return the seconds before its end at which *pair* is refreshed: *early*, or else a sixth of its life."""
+    if early is not None:
+        return early
+    if pair.expires_at is None or pair.issued_at is None:
+        return LEAST
+    return max(0.0, (pair.expires_at - pair.issued_at) * SHARE)
+
+
+def early_pause(left: float) -> float:
+    """Return the seconds that a failed early refresh is left alone, while the live token has *left* to live.
+
+    A minute at least: of 30 days, 7 hours.
+    """
+    return max(60.0, 0.01 * left)
+
+
+def alive(pair: TokenPair, now: float) -> bool:
+    """Whether *pair* has not ended."""
+    return pair.expires_at is None or now < pair.expires_at
+
+
+def usable(pair: TokenPair, rejected: str | None, now: float) -> bool:
+    """Whether *pair* is alive, and another than the one that was rejected."""
+    return pair.access_token != rejected and alive(pair, now)
 
 
 class TokenStore(Protocol):

@@ -16,8 +16,7 @@ from paymentsdk import (
     SendFailed,
     TokenPair,
 )
-from paymentsdk._auth import token_state
-from paymentsdk._auth.token_state import Active, TokenState
+from paymentsdk._auth.refresh import Active, TokenState, after_reading
 from paymentsdk.testing import FakeClock
 from tests.auth.platform import DAY, START, Platform
 
@@ -60,7 +59,7 @@ async def test_the_next_pair_says_when_it_was_issued(make_client, platform: Plat
 def by_their_ends_alone(grant: TokenState, stored: TokenPair, rejected: str | None) -> TokenState:
     """Take for later what ends later, also of pairs that the store has had."""
     grant = replace(grant, kept=False) if isinstance(grant, Active) else grant
-    return token_state.after_reading(grant, stored, rejected)
+    return after_reading(grant, stored, rejected)
 
 
 @pytest.mark.control("paymentsdk._auth.refresh.after_reading", by_their_ends_alone)

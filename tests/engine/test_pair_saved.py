@@ -23,7 +23,7 @@ from tests.engine.issuer import ONCE, ORDER, START, Issuer, SlowStore, Unsure, c
 
 async def used_at_once(self, pair: TokenPair, now: float) -> TokenPair:
     """Let a pair be used while it is being saved."""
-    from paymentsdk._auth.token_state import Active
+    from paymentsdk._auth.refresh import Active
 
     self._state = Active(pair)
     await self._store.save(pair)

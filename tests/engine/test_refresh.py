@@ -34,7 +34,7 @@ CANARY = "TEST-refresh-canary"
 
 async def naive_refresh(self, rejected, exchange, now) -> str:
     """What everybody writes first."""
-    from paymentsdk._auth.token_state import Active
+    from paymentsdk._auth.refresh import Active
 
     self._state = Active(await exchange(self._state.pair.refresh_token))
     return self._state.pair.access_token

@@ -29,7 +29,7 @@ async def test_a_pair_that_was_saved_all_the_same(signed_in, issuer, expires_at:
 
     If that one has ended, it is refreshed in its turn.
     """
-    from paymentsdk._auth.token_state import Active
+    from paymentsdk._auth.refresh import Active
 
     store = Unsure()
     one, other = (signed_in(issuer.pair(), store=store) for _ in range(2))
@@ -66,7 +66,7 @@ async def test_a_pair_that_came_after_is_refreshed_if_it_cannot_be_used(signed_i
     assert ["TG-refresh-1", "TG-refresh-2", "TG-refresh-3"] == issuer.refreshes
 
 
-@pytest.mark.control("paymentsdk._auth.token_state.alive", lambda pair, now: True)
+@pytest.mark.control("paymentsdk._auth.token_store.alive", lambda pair, now: True)
 async def test_a_rejected_token_is_not_given_to_anyone(signed_in, issuer) -> None:
     """While the new pair waits to be saved, a call that was rejected with a still older token saves it and takes it."""
     store = SlowStore(issuer, failures=1)
@@ -83,7 +83,7 @@ async def test_a_rejected_token_is_not_given_to_anyone(signed_in, issuer) -> Non
 
 def forgetting(after_reading):
     """Know nothing of what the store had before."""
-    from paymentsdk._auth.token_state import PendingSave
+    from paymentsdk._auth.refresh import PendingSave
 
     def forgotten(grant, stored: TokenPair, rejected: str | None):
         waits = isinstance(grant, PendingSave)

@@ -6,18 +6,17 @@ import pytest
 from msgspec.structs import replace
 
 from paymentsdk import ReauthorizationRequired, TokenPair
-from paymentsdk._auth.token_state import (
+from paymentsdk._auth.refresh import (
     NO_PAIR,
     Active,
     PendingSave,
     Revoked,
     TokenState,
     after_reading,
-    alive,
-    usable,
     with_past,
     without,
 )
+from paymentsdk._auth.token_store import alive, usable
 from tests.engine.issuer import START, Issuer
 
 REFUSAL = ReauthorizationRequired(400, "invalid_grant", "it is spent")
