@@ -10,13 +10,15 @@ import re
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from functools import cache
-from typing import cast
+from typing import TypeAlias, cast
 
 from msgspec import inspect
 
-from paymentsdk._codec.codegen import Check, compile_function, indented
+from paymentsdk._codec.codegen import compile_function, indented
 from paymentsdk._codec.type_walk import alternatives
 
+#: A compiled check of one value: names what is wrong in it.
+Check: TypeAlias = Callable[[object], str | None]
 #: An amount with more digits before or behind the point is a memory bomb for the first who rounds or prints it.
 MOST_PLACES = 99
 _DIGITS = f"[0-9]{{1,{MOST_PLACES}}}"
@@ -36,9 +38,9 @@ def is_sound(amount: Decimal) -> bool:
 
 
 def compile_check(kind: type) -> Check:
-    """Return what says whether a decoded value of *kind* holds an unusable amount: `is_sound`, but fast.
+    """Return what names the member of a decoded value of *kind* that holds an unusable amount: `is_sound`, but fast.
 
-    A value in which the check itself fails counts as unusable.
+    It names no member that there is, but something, where the value is no Struct or the check itself fails in it.
     """
     deeper: dict[str, object] = {}
 
@@ -50,30 +52,33 @@ def compile_check(kind: type) -> Check:
         deeper[name] = cache(lambda: compile_check(part))
         return f"{name}()"
 
-    found = list(_source(inspect.type_info(kind), (), again))
-    lines = ["try:", *indented(found), "    return False", "except Exception:", "    return True"]
+    found = list(_source(inspect.type_info(kind), (), again, "*"))
+    lines = ["try:", *indented(found), "    return None", "except Exception:", "    return '*'"]
     return cast("Check", compile_function("v0", lines, {"suspect": _suspects(MOST_PLACES), **deeper}))
 
 
-def _source(info: inspect.Type, above: tuple[type | None, ...], again: Callable[[type], str]) -> Iterator[str]:
+def _source(
+    info: inspect.Type, above: tuple[type | None, ...], again: Callable[[type], str], member: str
+) -> Iterator[str]:
     """Yield the source that checks the variable of this depth, which is not None, in what is *above* it."""
     value, below = f"v{len(above)}", f"v{len(above) + 1}"
     for found in alternatives(info):
         match found.type:
             case inspect.DecimalType():
                 yield f"if suspect[{value}.adjusted()] and not {value}.is_finite():"
-                yield "    return True"
+                yield f"    return {member!r}"
             case inspect.StructType(cls=cls) if cls in above:
-                yield f"if {again(cls)}({value}):"
-                yield "    return True"
+                yield f"if {again(cls)}({value}) is not None:"
+                yield f"    return {member!r}"
             case inspect.StructType(cls=cls, fields=fields):
                 for field in fields:
-                    if inner := list(_source(field.type, (*above, cls), again)):
+                    told = member if above else field.encode_name
+                    if inner := list(_source(field.type, (*above, cls), again, told)):
                         yield f"{below} = {value}.{field.name}"
                         yield f"if {below} is not None:"
                         yield from indented(inner)
             case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
-                if inner := list(_source(item, (*above, None), again)):
+                if inner := list(_source(item, (*above, None), again, member)):
                     yield f"for {below} in {value}:"
                     yield from indented(inner)
 

@@ -64,53 +64,38 @@ class Reports:
         essential: Says of which anomaly beyond the hundred the first one has to be told: see `Identity.unreadable`.
     """
 
-    __slots__ = ("_essential", "_first", "_kept", "_missed", "_rest")
+    __slots__ = ("_essential", "_kept", "_missed", "_rest", "_sample")
 
     def __init__(self, essential: Callable[[Anomaly], bool] | None = None) -> None:
         self._kept: list[Anomaly] = []
         self._missed: list[Anomaly] = []
         self._rest = 0
-        #: The first of the rest, and of those that are missing, if there are such: nobody may take it for repaired.
-        self._first: Anomaly | None = None
+        #: One of the rest, and whether it is missing: one that is, if any is, so that nobody takes it for repaired.
+        self._sample: tuple[Place, bool] = "$", False
         self._essential = essential
 
     def add(self, place: Place, value: object, reason: str, *, dropped: bool = False) -> None:
         """Take one more; in *reason*, `{}` stands for what *value* is."""
-        # Nearly all of many are only counted, so that is cheap.
-        if self._first is not None and (not dropped or (self._first.dropped and not self._is_told(place))):
+        # A walk counts the entries that are missing, since the platform does.
+        is_told = len(self._kept) < MOST_REPORTS or (dropped and isinstance(place[-1], int))
+        if not is_told and dropped and self._essential is not None:
+            is_told = self._essential(Anomaly(spell(place), value, reason, dropped=dropped))
+            self._essential = None if is_told else self._essential
+        if not is_told:  # Nearly all of many are only counted, so that is cheap.
+            if not self._rest or dropped > self._sample[1]:
+                self._sample = place, dropped
             self._rest += 1
             return
         found = Anomaly(spell(place), value, reason.replace("{}", kind_of(value)), dropped=dropped)
-        if len(self._kept) < MOST_REPORTS:
-            self._kept.append(found)
-        elif not dropped:
-            self._rest += 1
-            self._first = self._first or found
-        elif isinstance(place[-1], int):
-            # A walk counts them, since the platform does.
-            self._missed.append(found)
-            if len(self._kept) + len(self._missed) > MOST_MISSING:
-                raise DecodingError(f"more than {MOST_MISSING:,} entries of its lists are none")
-        elif self._essential is not None and self._essential(found):
-            self._missed.append(found)
-            self._essential = None
-        else:
-            self._rest += 1
-            self._first = self._first if self._first is not None and self._first.dropped else found
-
-    def _is_told(self, place: Place) -> bool:
-        """Whether what is missing at *place* is an entry of a list, or may be essential."""
-        return isinstance(place[-1], int) or self._essential is not None
-
-    @property
-    def total(self) -> int:
-        """How many were taken, told or only counted."""
-        return len(self._kept) + len(self._missed) + self._rest
+        (self._kept if len(self._kept) < MOST_REPORTS else self._missed).append(found)
+        if self._missed and len(self._kept) + len(self._missed) > MOST_MISSING:
+            raise DecodingError(f"more than {MOST_MISSING:,} entries of its lists are none")
 
     def all(self) -> tuple[Anomaly, ...]:
         """Return them."""
-        if self._first is None:
+        if not self._rest:
             return (*self._kept, *self._missed)
+        place, dropped = self._sample
         reason = f"and {self._rest} more did not follow the contract, such as this one"
-        rest = Anomaly(self._first.path, self._rest, reason, dropped=self._first.dropped)
+        rest = Anomaly(spell(place), self._rest, reason, dropped=dropped)
         return (*self._kept, rest, *self._missed)

@@ -1,392 +1,372 @@
-"""Repairs a response that does not follow the contract, walked member by member along its type.
+"""Repairs a response that does not follow the contract, along its type and straight from its bytes.
 
-A member that does not fit is repaired where its meaning is plain (`"3"` for a number, a number for a string, a
-timestamp without an offset) and dropped where it is not. Each is reported as an `Anomaly`, and nothing else is touched.
+A Struct is decoded in C but for those of its members that are malformed. These stay bytes, and each is read by itself:
+a value where its meaning is plain (`"3"` for a number, a number for a string, a timestamp without an offset), a Struct
+or a list in the same way again, and what is none of these is dropped. Each is reported as an `Anomaly`, and nothing
+else is touched. What is malformed in one Struct is so in most of its kind: how these are read is compiled once.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from datetime import UTC, date, datetime
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date, datetime
 from decimal import Decimal
-from functools import cache, lru_cache
-from typing import Protocol, cast
+from functools import cache, cached_property, lru_cache
+from itertools import count, repeat
+from types import GenericAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import msgspec
-from msgspec import NODEFAULT, UNSET, Struct, ValidationError, inspect, structs
+from msgspec import NODEFAULT, UNSET, Raw, Struct, ValidationError, inspect, structs
 
 from paymentsdk._codec import amounts
-from paymentsdk._codec.anomaly import MALFORMED, DecodingError, Place, Reports, kind_of
-from paymentsdk._codec.relaxed import Member, RowType
-from paymentsdk._codec.timestamps import in_utc, read_day, read_epoch, read_iso, read_loosely, read_timestamp
-from paymentsdk._codec.type_walk import Marks, alternatives, walk
+from paymentsdk._codec.anomaly import DecodingError, Place, kind_of
+from paymentsdk._codec.codegen import compile_function
+from paymentsdk._codec.timestamps import DATE, in_utc, read_day, read_epoch, read_loosely, read_timestamp
+from paymentsdk._codec.type_walk import alternatives
 from paymentsdk._secrets import MASK
 
-_INTEGER = re.compile(r"[-+]?[0-9]{1,30}\Z")
-_NO_OBJECT: tuple[object, ...] = ("", [])
-#: Types whose values are taken as JSON has them.
-_PLAIN = ((inspect.StrType(), str), (inspect.IntType(), int), (inspect.BoolType(), bool))
-#: Types of values that are no strings.
-_NO_STRINGS = (
-    *(inspect.StructType, inspect.VarTupleType, inspect.ListType, inspect.NoneType),
-    *(inspect.BoolType, inspect.IntType, inspect.FloatType, inspect.DecimalType),
-)
-_NEARLY_STRINGS: dict[type, Callable[..., object]] = {int: str, Decimal: str, bool: lambda value: str(value).lower()}
-_NEARLY_TIMESTAMPS: dict[type, Callable[..., object]] = {str: read_loosely, int: read_epoch}
+#: How the decoder names the first member of a listed Struct that it does not take, or what is below it; or one that is
+#: missing.
+_PLACE = re.compile(r"(?:required field `([^`]+)` - at )?`\$\[[^]]+\](?:\.([^.`\[]+))?")
+_NO_OBJECT = "Expected `object`"
+#: Ways to read the Structs of one kind: one takes a millisecond to compile.
+MOST_COMPILED = 64
 #: Longer values of an enum are not remembered.
 _LONGEST_KNOWN = 64
-_WRITE = msgspec.json.Encoder(decimal_format="number").encode
+_INTEGER = re.compile(r"[-+]?[0-9]{1,30}\Z")
+_read = msgspec.json.Decoder(float_hook=amounts.read_number).decode
+_entries = msgspec.json.Decoder(list[Raw]).decode
 
 
-class Report(Protocol):
-    """Takes an anomaly, as `Reports.add` does."""
-
-    def __call__(self, place: Place, value: object, reason: str, *, dropped: bool = False) -> None: ...
-
-
-#: Takes a value as read from JSON, never null, its place and what to report to; returns it typed, or `None`.
-Repair = Callable[[object, Place, Report], object]
+#: Takes an anomaly, as `Reports.add` does.
+Report: TypeAlias = Callable[..., None]
+#: Takes the bytes of a value, its place and what to report to; returns it typed, or `None` if it is null or dropped.
+Repair: TypeAlias = Callable[[Raw, Place, Report], object]
 
 
-_READ = msgspec.json.Decoder(float_hook=amounts.read_number).decode
+class Relaxed(NamedTuple):
+    """How Structs are read in which some members may be anything."""
+
+    apart: frozenset[str]
+    """The names of these in JSON."""
+    decode: Callable[[bytes], list[Struct]]
+    """Decodes a list of such Structs."""
+    unusable: amounts.Check
+    """Names a member of one, not of these, with an amount that cannot be used."""
+    restore: Callable[[list[Struct], Iterable[Place], Report], list[object]]
+    """Makes the Structs at their places of such a list."""
 
 
-def _untyped(body: bytes) -> object:
-    try:
-        return _READ(body)
-    except MALFORMED as error:
-        raise DecodingError(f"the body is not JSON: {error}") from None
+class StructRepair:
+    """Decodes Structs of one kind, and repairs them where they need it.
 
-
-def compile_body(kind: type) -> Callable[[bytes, Reports], object]:
-    """Compile what reads and repairs a body, and reports what was wrong.
-
-    It raises `DecodingError` where nothing in the body can be trusted.
+    Args:
+        cls: Their type.
+        apart: The members that are always read by themselves.
     """
-    repair = repair_for(inspect.type_info(kind))
 
-    def read(body: bytes, reports: Reports) -> object:
-        raw = _untyped(body)
-        if not isinstance(raw, dict):
-            raise DecodingError(f"the body holds {kind_of(raw)}, not an object")
-        return repair(raw, "$", reports.add)
+    def __init__(self, cls: type[Struct], apart: frozenset[str] = frozenset()) -> None:
+        self._cls = cls
+        self._apart = apart
+        self._compiled: dict[frozenset[str], Relaxed] = {}
+        self._last = apart
 
-    return read
+    def __call__(self, raw: Raw, place: Place, report: Report) -> object:
+        """Return the Struct that stands at *place*; `None` if none does."""
+        return None if begins(raw, b"n") else next(iter(self.read([raw], place, report)), None)
 
+    def read(self, raws: Sequence[bytes | Raw], place: Place, report: Report, first: int | None = None) -> list[object]:
+        """Return what *raws* hold: the Struct at *place*, or entries of a list there, without those that are none.
 
-def compile_row(kind: type[Struct]) -> RowType:
-    """Compile the repair of each member of a row, and that of a whole row."""
-    info = cast("inspect.StructType", inspect.type_info(kind))
-    repair = repair_for(info)
-    members = {f.encode_name: Member(f.name, restore, _is_free(f.type)) for f, restore in _members(kind, info.fields)}
-    return RowType(
-        kind, members, lambda raw, place, report: _entry(repair, _untyped(raw), place, report, of_structs=True)
-    )
+        Args:
+            raws: Their bytes.
+            place: Where they stand.
+            report: Takes what was wrong.
+            first: The number of the first entry.
+        """
+        if (found := self.decode(raws)) is not None:
+            relaxed, rows = found
+            return relaxed.restore(rows, [place] if first is None else zip(repeat(place), count(first)), report)
+        if first is None:
+            return self._read_other(raws[0], place, report)
+        if len(raws) == 1:
+            return self._read_other(raws[0], (place, first), report)
+        return [row for number, raw in enumerate(raws, first) for row in self.read([raw], place, report, number)]
 
-
-def rows_of(kind: type) -> tuple[str, str, type[Struct]] | None:
-    """Return the member of a response that lists Structs, by its names here and in JSON; `None` if not one does."""
-    found: list[tuple[str, str, type[Struct]]] = [
-        (f.name, f.encode_name, one.type.cls)
-        for f in getattr(inspect.type_info(kind), "fields", ())
-        for listed in alternatives(f.type)
-        if isinstance(listed.type, inspect.ListType | inspect.VarTupleType)
-        for one in alternatives(listed.type.item_type)
-        if isinstance(one.type, inspect.StructType)
-    ]
-    return found[0] if len(found) == 1 else None
-
-
-def days_without_time(kind: type) -> re.Pattern[bytes] | None:
-    """Compile what finds the days of a response that have no time; `None` if other data may have the same names."""
-    try:
-        strings = set(_strings(inspect.type_info(kind)))
-    except TypeError:
-        return None
-    names = "|".join(re.escape(name) for name, is_day in strings if is_day and (name, False) not in strings)
-    return re.compile(rf'("(?:{names})"\s*:\s*"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})"'.encode()) if names else None
-
-
-def _strings(info: inspect.Type) -> Iterator[tuple[str, bool]]:
-    """Yield the name of each string in a type, and whether it is a day.
-
-    Raises:
-        TypeError: It holds free-form data, or what only an operation of somebody else's has.
-    """
-    for found in walk(info):
-        if found.marks.get("day"):
-            yield found.name, True
-        elif isinstance(found.type, inspect.StrType | inspect.EnumType | inspect.DateTimeType):
-            yield found.name, False
-        elif not isinstance(found.type, _NO_STRINGS):
-            raise TypeError(f"nobody knows which days {found.type} holds")
-
-
-def repair_for(info: inspect.Type) -> Repair:
-    """Compile the repair for a type."""
-    repairs = [
-        _repair_for(one.type, one.marks) for one in alternatives(info) if not isinstance(one.type, inspect.NoneType)
-    ]
-    if not repairs:
-        raise TypeError("there is nothing but null")
-    return _union(repairs) if len(repairs) > 1 else repairs[0]
-
-
-def _repair_for(info: inspect.Type, marks: Marks) -> Repair:
-    """Compile the repair for a type that is no union."""
-    match info:
-        case inspect.CustomType() if marks.get("day"):
-            return _leaf(date, _NEARLY_TIMESTAMPS, read_day, (str,))
-        case _ if marks.get("day"):
-            return _leaf(datetime, _NEARLY_TIMESTAMPS, _day, (str,))
-        case inspect.StructType(cls=cls, fields=fields):
-            return _struct(cls, fields)
-        case inspect.VarTupleType(item_type=item):
-            return _list(repair_for(item), tuple, of_structs=isinstance(item, inspect.StructType))
-        case inspect.ListType(item_type=item):
-            return _list(repair_for(item), list, of_structs=isinstance(item, inspect.StructType))
-        case inspect.DictType(
-            value_type=inspect.AnyType() | inspect.CustomType() | inspect.Metadata(type=inspect.CustomType())
-        ):
-            return _leaf(dict, {}, _free_form, (dict,))
-        case _:
-            return _repair_for_value(info)
-
-
-def _repair_for_value(info: inspect.Type) -> Repair:
-    """Compile the repair for a type that holds no others."""
-    match info:
-        case inspect.EnumType(cls=cls):
-            return _enum(cls)
-        case inspect.StrType(min_length=least):
-            return _leaf(str, _NEARLY_STRINGS, _text, (str,)) if least else _leaf(str, _NEARLY_STRINGS)
-        case inspect.IntType():
-            return _leaf(int, {str: _int, Decimal: _whole})
-        case inspect.BoolType():
-            return _leaf(bool, {str: {"true": True, "false": False}.__getitem__, int: {0: False, 1: True}.__getitem__})
-        case inspect.FloatType():
-            return _leaf(float, {str: _float}, _float, (int, Decimal))
-        case inspect.DecimalType():
-            return _leaf(Decimal, {}, _decimal, (int, Decimal, str))
-        case inspect.DateTimeType():
-            return _timestamp()
-        case _:
-            raise TypeError(f"nobody knows how to repair {info}")
-
-
-def _enum(cls: type) -> Repair:
-    # Far cheaper than `msgspec.convert`, which looks at the type each time.
-    read: Callable[[bytes], object] = msgspec.json.Decoder(cls).decode
-    known = lru_cache(maxsize=256)(lambda text: read(_WRITE(text)))
-
-    def named(value: object) -> object:
-        text = str(value)
-        return known(text) if len(text) <= _LONGEST_KNOWN else read(_WRITE(text))
-
-    return _leaf(cls, {int: named, Decimal: named}, named, (str,))
-
-
-def _timestamp() -> Repair:
-    other = _leaf(datetime, {int: read_epoch})
-
-    def run(value: object, place: Place, report: Report) -> object:
-        # What is malformed has no offset, as a rule, or is no date at all: neither costs an exception.
-        found = read_iso(value) if isinstance(value, str) else None
-        if isinstance(value, str) and value[:1].isdigit() and (found is None or found.tzinfo):
+    def decode(self, raws: Sequence[bytes | Raw]) -> tuple[Relaxed, list[Struct]] | None:
+        """Decode *raws* but for the members that are malformed; `None` if one is no object."""
+        body = b"[%b]" % b",".join(raws)
+        relaxed = self._without(self._apart)
+        while True:
             try:
-                return read_timestamp(value)
-            except ValueError:
-                pass
-        if found is None:
-            return other(value, place, report)
-        report(place, value, "expected datetime, got a string; repaired")
-        return in_utc(found)
-
-    return run
-
-
-def _leaf(
-    wanted: type,
-    repairs: dict[type, Callable[..., object]],
-    exact: Callable[..., object] | None = None,
-    takes: tuple[type, ...] | None = None,
-) -> Repair:
-    """Repair a single value.
-
-    *exact* reads what follows the contract, of the types that it *takes*, or of any; without it the type is that of
-    the value. *repairs* read what nearly follows it.
-    """
-    name = wanted.__name__ if isinstance(wanted, type) else str(wanted)
-    plain = wanted if exact is None else None
-    repaired_as, dropped_as = (f"expected {name}, got {{}}; {what}" for what in ("repaired", "dropped"))
-
-    def run(value: object, place: Place, report: Report) -> object:
-        kind = type(value)
-        if kind is plain:
-            return value
-        if exact is not None and (takes is None or kind in takes):
-            try:
-                return exact(value)
-            except (ValidationError, ValueError, TypeError):
-                pass
-            except RecursionError:
-                report(place, None, "is nested too deeply; dropped", dropped=True)
-                return None
-        if (repair := repairs.get(kind)) is not None:
-            try:
-                repaired = repair(value)
-            except (ValidationError, ValueError, KeyError, ArithmeticError, OSError):  # OSError: beyond all calendars.
-                pass
+                rows = relaxed.decode(body)
+            except ValidationError as error:
+                found = _PLACE.search(str(error))
+                malformed: str | None = (found[2] or found[1]) if found else None
+                if malformed is None and str(error).startswith(_NO_OBJECT):
+                    return None
             else:
-                report(place, value, repaired_as)
-                return repaired
-        _report_mismatch(place, value, report, dropped_as)
-        return None
+                malformed = next(filter(None, map(relaxed.unusable, rows)), None)
+                if malformed is None:
+                    self._last = relaxed.apart
+                    return relaxed, rows
+            # Where it is not said what is malformed, anything may be.
+            named = {malformed} if malformed and malformed in self._members else {*self._members}
+            if relaxed.apart >= named:
+                return None
+            apart = relaxed.apart.union(named)
+            # What is malformed in one Struct is so in most of its kind.
+            relaxed = self._without(self._last if self._last.issuperset(apart) else apart)
 
-    return run
+    def _read_other(self, raw: bytes | Raw, place: Place, report: Report) -> list[object]:
+        """Read what should be an object, and is none."""
+        value = _read(raw)
+        if place == "$":
+            raise DecodingError(f"the body holds {kind_of(value)}, not an object")
+        if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
+            report(place, value, "a list of one stands for its object")
+            return self.read(_entries(raw), place, report)
+        if isinstance(place[-1], int) and (value is None or value in ("", [])):
+            report(place, value, "is no entry; dropped", dropped=True)
+        else:
+            _report_mismatch(place, value, report, "expected an object, got {}; dropped")
+        return []
+
+    @cached_property
+    def _members(self) -> Mapping[str, Callable[..., object]]:
+        """What reads each member, by its name in JSON: see `_member`."""
+        secrets: frozenset[str] = getattr(self._cls, "__secrets__", frozenset())
+        infos = cast("inspect.StructType", inspect.type_info(self._cls)).fields
+        kinds = structs.fields(self._cls)
+        repairs = [_repair_of(info.type, field.type) for info, field in zip(infos, kinds, strict=True)]
+        return {
+            info.encode_name: _member(info, _masked(repair) if info.name in secrets else repair)
+            for info, repair in zip(infos, repairs, strict=True)
+        }
+
+    def _without(self, apart: frozenset[str]) -> Relaxed:
+        """Return how Structs are read of which the members *apart* may be anything; from some number on, all may."""
+        if len(self._compiled) > MOST_COMPILED and apart not in self._compiled:
+            apart = frozenset(self._members)
+        if apart not in self._compiled:
+            self._compiled[apart] = self._compile(apart)
+        return self._compiled[apart]
+
+    def _compile(self, apart: frozenset[str]) -> Relaxed:
+        if not apart:
+            return Relaxed(apart, _list_decoder(self._cls), amounts.compile_check(self._cls), lambda rows, *_: [*rows])
+        members: list[tuple[str, object, object] | tuple[str, object]] = []
+        values: list[str] = []
+        scope: dict[str, object] = {"cls": self._cls}
+        for field in structs.fields(self._cls):
+            value, make = f"row.{field.name}", field.default_factory
+            if field.encode_name in apart:
+                members.append((field.name, Raw, UNSET))
+                scope[f"read_{field.name}"] = self._members[field.encode_name]
+                value = f"read_{field.name}({value}, place, report)"
+            elif field.required:
+                members.append((field.name, field.type))
+            else:
+                default = field.default if make is NODEFAULT else msgspec.field(default_factory=make)
+                members.append((field.name, field.type, default))
+            values.append(f"{field.name}={value}")
+        names = {field.name: field.encode_name for field in structs.fields(self._cls)}
+        relaxed = msgspec.defstruct(
+            "Relaxed", cast("list[tuple[str, type]]", members), rename=names, kw_only=True, gc=False
+        )
+        lines = [f"return [cls({', '.join(values)}) for row, place in zip(rows, places)]"]
+        restored = cast("Callable[..., list[object]]", compile_function("rows, places, report", lines, scope))
+        return Relaxed(apart, _list_decoder(relaxed), amounts.compile_check(relaxed), restored)
 
 
-def _masked(inner: Repair) -> Repair:
-    """Repair a credential, and report it without showing it."""
-
-    def run(value: object, place: Place, report: Report) -> object:
-        def masked(place: Place, value: object, reason: str, *, dropped: bool = False) -> None:
-            report(place, MASK, reason.replace("{}", kind_of(value)), dropped=dropped)
-
-        return inner(value, place, masked)
-
-    return run
+def _list_decoder(cls: type[Struct]) -> Callable[[bytes], list[Struct]]:
+    return msgspec.json.Decoder(cast("type[list[Struct]]", GenericAlias(list, (cls,)))).decode
 
 
-def _union(repairs: list[Repair]) -> Repair:
-    """Repair a value of several types: the first that reads it without complaint, or else the first that reads it."""
-
-    def run(value: object, place: Place, report: Report) -> object:
-        tries: list[tuple[object, list[Callable[[Report], None]]]] = []
-        for repair in repairs:
-            found: list[Callable[[Report], None]] = []
-            tries.append((repair(value, place, _kept_in(found)), found))
-            if not found:
-                return tries[-1][0]
-        best, found = next((one for one in tries if one[0] is not None), tries[0])
-        for hand_on in found:
-            hand_on(report)
-        return best
-
-    return run
+#: The repair of the Structs of a type: one for all members of that type, so that it may hold itself.
+struct_repair = cache(StructRepair)
 
 
-def _kept_in(found: list[Callable[[Report], None]]) -> Report:
-    """Return what keeps reports in *found*, until it is known which try counts."""
-
-    def keep(place: Place, value: object, reason: str, *, dropped: bool = False) -> None:
-        found.append(lambda report: report(place, value, reason, dropped=dropped))
-
-    return keep
+def begins(raw: Raw, byte: bytes) -> bool:
+    """Whether *raw* begins with *byte*, which says what it is."""
+    return memoryview(raw)[:1] == byte
 
 
-def _members(cls: type[Struct], fields: tuple[inspect.Field, ...]) -> list[tuple[inspect.Field, Repair]]:
-    """Return the members of *cls*, each with what reads it: a value, null, or `UNSET` for none."""
-    secrets: frozenset[str] = getattr(cls, "__secrets__", frozenset())
-    kinds = {f.name: f.type for f in structs.fields(cls)}
-    repairs = [(f, _member(f.type, kinds[f.name])) for f in fields]
-    return [(f, _restored(f, _masked(repair) if f.name in secrets else repair)) for f, repair in repairs]
+# --- members ----------------------------------------------------------------------------------------------------------
 
 
-def _restored(f: inspect.Field, repair: Repair) -> Repair:
+def _member(info: inspect.Field, repair: Repair) -> Callable[[Raw | msgspec.UnsetType, Place, Report], object]:
     """Compile what reads a member of the Struct at a place: its value, or what it has without one."""
-    on_wire, required = f.encode_name, f.required
-    empty, may_be_null = _empty(f.type), _may_be_null(f.type)
+    on_wire, required = info.encode_name, info.required
+    kinds = [one.type for one in alternatives(info.type)]
+    empty = _empty(kinds)
+    may_be_null = any(map(_takes_null, kinds))
     missing = f"is missing; read as {'None' if empty is None else 'empty'}"
-    make = f.default_factory
-    plain: set[type[object]] = {kind for one in alternatives(f.type) for info, kind in _PLAIN if one.type == info}
 
-    def run(value: object, place: Place, report: Report) -> object:
-        if type(value) in plain:
-            return value
-        if value is not None and value is not UNSET:
-            repaired = repair(value, (place, on_wire), report)
-            if repaired is not None:
-                return repaired
+    def run(raw: Raw | msgspec.UnsetType, place: Place, report: Report) -> object:
+        if raw is not UNSET and (found := repair(raw, (place, on_wire), report)) is not None:
+            return found
         if not required:
-            return f.default if make is NODEFAULT else make()
-        if value is None and may_be_null:
+            return info.default if info.default_factory is NODEFAULT else info.default_factory()
+        is_null = raw is not UNSET and begins(raw, b"n")
+        if is_null and may_be_null:
             return None
         if place == "$":
             raise DecodingError(f"the body has no usable {on_wire!r}")
-        if value is None or value is UNSET:
+        if is_null or raw is UNSET:
             report((place, on_wire), None, missing)
         return empty  # A row without its id is still a row: it must not vanish from a walk.
 
     return run
 
 
-def _struct(cls: type[Struct], fields: tuple[inspect.Field, ...]) -> Repair:
-    # At the first use, so that a type may hold itself.
-    compiled = cache(lambda: [(f.name, f.encode_name, restore) for f, restore in _members(cls, fields)])
+def _empty(kinds: list[inspect.Type]) -> str | None:
+    """Return what stands for a member that a row must have and lacks: an empty string, if a string belongs there."""
+    return "" if any(isinstance(kind, inspect.StrType) for kind in kinds) else None
 
-    def run(value: object, place: Place, report: Report) -> object:
-        if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
-            report(place, value, "a list of one stands for its object")
-            value = value[0]
-        if not isinstance(value, dict):
-            _report_mismatch(place, value, report, "expected an object, got {}; dropped")
-            return None
-        get = value.get
-        return cls(**{name: restore(get(on_wire, UNSET), place, report) for name, on_wire, restore in compiled()})
+
+def _takes_null(info: inspect.Type) -> bool:
+    """Whether null is a value of its own here, as of a member of somebody else's that is a string or None."""
+    is_any = isinstance(info, inspect.CustomType) and info.cls is object
+    return is_any or isinstance(info, inspect.AnyType | inspect.NoneType)
+
+
+def _masked(inner: Repair) -> Repair:
+    """Repair a credential, and report it without showing it."""
+
+    def run(raw: Raw, place: Place, report: Report) -> object:
+        def masked(place: Place, value: object, reason: str, *, dropped: bool = False) -> None:
+            report(place, MASK, reason.replace("{}", kind_of(value)), dropped=dropped)
+
+        return inner(raw, place, masked)
 
     return run
 
 
-def _may_be_null(info: inspect.Type) -> bool:
-    """Whether null is a value of its own here, as of a member of somebody else's that is a string or None."""
-    return any(
-        isinstance(one.type, inspect.AnyType | inspect.NoneType)
-        or (isinstance(one.type, inspect.CustomType) and one.type.cls is object)
-        for one in alternatives(info)
-    )
-
-
-def _is_free(info: inspect.Type) -> bool:
-    """Whether a type holds free-form data."""
-    return any(isinstance(found.type, inspect.AnyType | inspect.CustomType | inspect.RawType) for found in walk(info))
-
-
-def _empty(info: inspect.Type) -> str | None:
-    """Return what stands for a member that a row must have and lacks: an empty string, if a string belongs there."""
-    return "" if any(isinstance(one.type, inspect.StrType) for one in alternatives(info)) else None
-
-
-def _member(info: inspect.Type, kind: object) -> Repair:
+def _repair_of(info: inspect.Type, kind: object) -> Repair:
     """Compile the repair for a member; one of a type that only an operation of somebody else's has is taken whole."""
     try:
         return repair_for(info)
     except TypeError:
-        read = msgspec.json.Decoder(kind).decode
-        return _leaf(cast(type, kind), {}, lambda value: read(_WRITE(value)))
+        return _whole(kind)
 
 
-def _list(item: Repair, make: type[list[object] | tuple[object, ...]], *, of_structs: bool) -> Repair:
-    def run(value: object, place: Place, report: Report) -> object:
-        if isinstance(value, dict) and value and of_structs:
-            report(place, value, "an object stands for a list of one")
-            value = [value]
-        if not isinstance(value, list):
-            _report_mismatch(place, value, report, "expected a list, got {}; dropped", "stands for an empty list")
-            return None
-        rows = (_entry(item, raw, (place, i), report, of_structs=of_structs) for i, raw in enumerate(value))
-        return make(row for row in rows if row is not None)
+def repair_for(info: inspect.Type) -> Repair:
+    """Compile the repair for a type.
+
+    Raises:
+        TypeError: There is no way to repair it.
+    """
+    found = [one for one in alternatives(info) if not isinstance(one.type, inspect.NoneType)]
+    if not found or not all(one.marks.get("day") or type(one.type) in _REPAIRS for one in found):
+        raise TypeError(f"nobody knows how to repair {info}")
+    repairs = [_day(one.type) if one.marks.get("day") else _REPAIRS[type(one.type)](one.type) for one in found]
+    return _union(repairs) if len(repairs) > 1 else repairs[0]
+
+
+def _union(repairs: list[Repair]) -> Repair:
+    """Repair a value of several types: the first that reads it without complaint, or else the first that reads it."""
+
+    def run(raw: Raw, place: Place, report: Report) -> object:
+        tries: list[tuple[object, list[tuple[Place, object, str, bool]]]] = []
+        for repair in repairs:
+            found: list[tuple[Place, object, str, bool]] = []
+
+            def keep(place: Place, value: object, reason: str, *, dropped: bool = False) -> None:
+                found.append((place, value, reason, dropped))  # noqa: B023 - it is called in this round alone
+
+            tries.append((repair(raw, place, keep), found))
+            if not found:
+                return tries[-1][0]
+        best, told = next((one for one in tries if one[0] is not None), tries[0])
+        for at, value, reason, dropped in told:
+            report(at, value, reason, dropped=dropped)
+        return best
 
     return run
 
 
-def _entry(item: Repair, raw: object, place: Place, report: Report, *, of_structs: bool) -> object:
-    """Repair an entry of a list; `None` if nothing is left of it."""
-    if raw is None or (of_structs and raw in _NO_OBJECT):
-        report(place, raw, "is no entry; dropped", dropped=True)
+def _list(item: Repair, make: type[list[object] | tuple[object, ...]]) -> Repair:
+    def run(raw: Raw, place: Place, report: Report) -> object:
+        if begins(raw, b"["):
+            entries = _entries(raw)
+        elif isinstance(item, StructRepair) and begins(raw, b"{") and (value := _read(raw)):
+            report(place, value, "an object stands for a list of one")
+            entries = [raw]
+        else:
+            if (value := _read(raw)) is not None:
+                _report_mismatch(place, value, report, "expected a list, got {}; dropped", "stands for an empty list")
+            return None
+        if isinstance(item, StructRepair):
+            return make(item.read(entries, place, report, 0))
+        rows = (item(one, (place, i), report) for i, one in enumerate(entries) if not is_null(one, (place, i), report))
+        return make(row for row in rows if row is not None)
+
+    def is_null(raw: Raw, place: Place, report: Report) -> bool:
+        if begins(raw, b"n"):
+            report(place, None, "is no entry; dropped", dropped=True)
+        return begins(raw, b"n")
+
+    return run
+
+
+def _whole(kind: object) -> Repair:
+    """Take a value as it is, or not at all."""
+    exact = msgspec.json.Decoder(cast("type[object]", kind)).decode
+    reason = f"expected {getattr(kind, '__name__', kind)}, got {{}}; dropped"
+
+    def run(raw: Raw, place: Place, report: Report) -> object:
+        try:
+            return None if begins(raw, b"n") else exact(raw)
+        except ValidationError:
+            _report_mismatch(place, _read(raw), report, reason)
+        except RecursionError:
+            report(place, None, "is nested too deeply; dropped", dropped=True)
         return None
-    return item(raw, place, report)
+
+    return run
+
+
+# --- single values ----------------------------------------------------------------------------------------------------
+
+
+#: Reads a value; it returns `None` or raises if it cannot.
+Read: TypeAlias = Callable[[Any], object]
+_UNREADABLE = (ValueError, KeyError, ArithmeticError, OSError)  # OSError: beyond all calendars.
+
+
+def _leaf(wanted: type, nearly: Mapping[type, Read], exact: Mapping[type, Read] | None = None) -> Repair:
+    """Repair a single value.
+
+    *exact* reads what follows the contract, by its type in JSON; without it that type is the one that is *wanted*.
+    *nearly* reads what nearly follows it.
+    """
+    plain = wanted if exact is None else None
+    repaired_as, dropped_as = (f"expected {wanted.__name__}, got {{}}; {what}" for what in ("repaired", "dropped"))
+    reads: dict[type, list[tuple[Read, str | None]]] = {kind: [(read, None)] for kind, read in (exact or {}).items()}
+    for kind, read in nearly.items():
+        reads.setdefault(kind, []).append((read, repaired_as))
+
+    def run(raw: Raw, place: Place, report: Report) -> object:
+        value = _read(raw)
+        kind = type(value)
+        if kind is plain or value is None:
+            return value
+        for read, reason in reads.get(kind, ()) if value or kind is not str else ():
+            try:
+                found = read(value)
+            except _UNREADABLE:
+                continue
+            if found is not None:
+                if reason is not None:
+                    report(place, value, reason)
+                return found
+        _report_mismatch(place, value, report, dropped_as)
+        return None
+
+    return run
 
 
 def _report_mismatch(
@@ -399,50 +379,76 @@ def _report_mismatch(
         report(place, value, reason, dropped=True)
 
 
-def _float(value: object) -> float:
-    return float(_decimal(value))
+def _enum(info: inspect.EnumType) -> Repair:
+    known = lru_cache(maxsize=256)(info.cls)
+
+    def named(value: object) -> object:
+        text = str(value)
+        return known(text) if len(text) <= _LONGEST_KNOWN else info.cls(text)
+
+    return _leaf(info.cls, {int: named, Decimal: named}, {str: named})
 
 
-def _int(text: str) -> int:
-    if not _INTEGER.match(text):
-        raise ValueError(text)
-    return int(text)
+def _moment(text: str) -> datetime | None:
+    # What is malformed has no offset, as a rule: that costs no exception.
+    return read_timestamp(text) if text[-1] in "Zz" or text[-6:-5] in {"+", "-"} else None
 
 
-def _whole(number: Decimal) -> int:
-    if number != number.to_integral_value():
-        raise ValueError(number)
-    return int(number)
+def _float(value: object) -> float | None:
+    return None if (amount := _decimal(value)) is None else float(amount)
 
 
-def _decimal(value: object) -> Decimal:
+def _int(text: str) -> int | None:
+    return int(text) if _INTEGER.match(text) else None
+
+
+def _whole_number(number: Decimal) -> int | None:
+    return int(number) if number == number.to_integral_value() else None
+
+
+def _decimal(value: object) -> Decimal | None:
     """Read an amount of a response: any plain number, as a number or as text."""
-    if not isinstance(value, str) or amounts.PLAIN.match(value):
-        amount = Decimal(cast(str, value))
-        if amounts.is_sound(amount):
-            return amount
-    raise ValueError("not an amount")
+    if isinstance(value, str) and not amounts.PLAIN.match(value):
+        return None
+    amount = Decimal(cast(str, value))
+    return amount if amounts.is_sound(amount) else None
 
 
-def _free_form(value: object) -> object:
-    """Give free-form data the numbers that the exact way gives it."""
-    match value:
-        case dict():
-            return {key: _free_form(member) for key, member in value.items()}
-        case list():
-            return [_free_form(member) for member in value]
-        case Decimal():
-            return float(value)
-        case _:
-            return value
+def _day(info: inspect.Type) -> Repair:
+    kind = date if isinstance(info, inspect.CustomType) else datetime
+    return _leaf(kind, _NEARLY_MOMENTS, {str: read_day if kind is date else _first_moment})
 
 
-def _text(value: object) -> str:
-    if not value:
-        raise ValueError("empty")
-    return cast(str, value)
+def _first_moment(text: str) -> datetime | None:
+    """Read a day as its first moment, UTC, or a moment as it is."""
+    found = datetime.fromisoformat(text)
+    return in_utc(found) if found.tzinfo or DATE.match(text) else None
 
 
-def _day(value: object) -> datetime:
-    day = read_day(value)
-    return day if isinstance(day, datetime) else datetime(day.year, day.month, day.day, tzinfo=UTC)
+def _free_form(info: inspect.DictType) -> Repair:
+    entry = next(alternatives(info.value_type)).type
+    if not isinstance(entry, inspect.AnyType | inspect.CustomType):
+        raise TypeError("it holds more than free-form data")
+    return _whole(dict)
+
+
+_NEARLY_STRINGS: dict[type, Read] = {int: str, Decimal: str, bool: lambda value: str(value).lower()}
+_NEARLY_MOMENTS: dict[type, Read] = {str: read_loosely, int: read_epoch}
+_NEARLY_BOOLEANS: dict[type, Read] = {
+    str: {"true": True, "false": False}.__getitem__,
+    int: {0: False, 1: True}.__getitem__,
+}
+#: What compiles the repair for each type.
+_REPAIRS: dict[type, Callable[[Any], Repair]] = {
+    inspect.StructType: lambda info: struct_repair(info.cls),
+    inspect.VarTupleType: lambda info: _list(repair_for(info.item_type), tuple),
+    inspect.ListType: lambda info: _list(repair_for(info.item_type), list),
+    inspect.DictType: _free_form,
+    inspect.EnumType: _enum,
+    inspect.StrType: lambda info: _leaf(str, _NEARLY_STRINGS, {str: str} if info.min_length else None),
+    inspect.IntType: lambda _: _leaf(int, {str: _int, Decimal: _whole_number}),
+    inspect.BoolType: lambda _: _leaf(bool, _NEARLY_BOOLEANS),
+    inspect.FloatType: lambda _: _leaf(float, {str: _float}, {int: _float, Decimal: _float}),
+    inspect.DecimalType: lambda _: _leaf(Decimal, {}, dict.fromkeys((int, Decimal, str), _decimal)),
+    inspect.DateTimeType: lambda _: _leaf(datetime, _NEARLY_MOMENTS, {str: _moment}),
+}

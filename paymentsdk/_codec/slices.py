@@ -1,7 +1,7 @@
-"""A large page, decoded in slices: the event loop has a turn after each, and one malformed row costs no other.
+"""A response that has to be repaired, or a huge one: read in slices, between which the event loop has turns.
 
-The rows are found without reading them, and decoded some at a time, straight from bytes. Only rows that do not follow
-the contract are repaired, each by itself.
+The rows of a page are found without reading them, and decoded some at a time, straight from bytes, so that one
+malformed row costs no other.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from itertools import chain, islice
 from typing import TypeAlias, TypeVar, cast
 
 import msgspec
-from msgspec import Raw, Struct, ValidationError
+from msgspec import UNSET, Raw, Struct, structs
 
 from paymentsdk._codec.anomaly import MALFORMED, DecodingError, Reports
-from paymentsdk._codec.relaxed import RelaxedRows
+from paymentsdk._codec.repair import StructRepair, begins, struct_repair
+from paymentsdk._codec.type_walk import rows_of
 
 #: Bytes of rows that are decoded in one piece: a few hundred microseconds, and a few milliseconds if all are malformed.
 SLICE = 32_768
 #: Entries of which a piece has no more, however short they are: what is no row is still told.
 MOST_ENTRIES = 1_000
-#: Bytes from which on a row that has to be repaired is huge: what is in it takes 3 s, if it has 10 MB.
+#: Bytes from which on a row is huge: to repair what is in it takes seconds, if it has 10 MB.
 HUGE_ROW = 262_144
 #: Bytes of the list in which entries are looked for at once, and behind them those in which rows are told apart.
 _PART, _NEAR = 262_144, 65_536
@@ -32,67 +33,62 @@ _MOST_CUTS = 8
 
 T = TypeVar("T")
 
-_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _entries = msgspec.json.Decoder(list[Raw]).decode
-_write = msgspec.json.encode
 
-#: Decodes a list of rows the exact way; `None` if one does not follow the contract.
-ReadRows: TypeAlias = Callable[[bytes], Sequence[object] | None]
 #: Steps of some milliseconds. What one yields is a longer one: it is called, in a thread where others wait, and what it
 #: returns is sent back.
-Steps: TypeAlias = Generator[Callable[[], object] | None, object, T]
+Steps: TypeAlias = Generator[Callable[[], Sequence[object]] | None, Sequence[object] | None, T]
 
 
-class Rows(Struct, frozen=True):
-    """The member of a response that has its rows."""
+class BodyRepair:
+    """Reads whole responses of one type, and repairs them where they need it.
 
-    name: str
-    """Its name in the Struct."""
-    on_wire: str
-    """Its name in JSON."""
-    read: ReadRows
-    relaxed: Callable[[str, Reports], RelaxedRows]
-    """Makes what decodes and repairs the other rows of one page, from the place of the list and the report."""
+    Args:
+        kind: The type, a Struct.
+    """
 
-    def split(self, body: bytes) -> tuple[bytes, bytes] | None:
-        """Return *body* without its rows, and their list; `None` if it is no object with one.
+    def __init__(self, kind: type[Struct]) -> None:
+        self._rows = rows_of(kind)
+        self._struct = StructRepair(kind, frozenset(self._rows[1:2]) if self._rows else frozenset())
+
+    def read(self, body: bytes, reports: Reports) -> Steps[object]:
+        """Read *body*: its rows in slices, if it has rows, and before them all else.
 
         Raises:
-            DecodingError: It is not JSON.
+            DecodingError: Nothing in it can be trusted.
         """
-        try:
-            members = _members(body)
-            rows = bytes(members.pop(self.on_wire))
-        except (ValidationError, KeyError):
-            return None
-        except MALFORMED as error:
-            raise DecodingError(f"the body is not JSON: {error}") from None
-        around = b",".join(_write(name) + b":" + bytes(value) for name, value in members.items())
-        comma = b"," if around else b""
-        return (b"{" + _write(self.on_wire) + b":[]" + comma + around + b"}", rows) if rows[:1] == b"[" else None
+        decoded = self._struct.decode([body])
+        if decoded is None:
+            return self._struct.read([body], "$", reports.add)  # It raises, with the reason.
+        relaxed, rows = decoded
+        if len(rows) != 1:
+            raise DecodingError(f"the body is not JSON: it holds {len(rows)} values")
+        [found] = rows
+        listed = getattr(found, self._rows[0]) if self._rows else UNSET
+        if self._rows is None or listed is UNSET or not begins(listed, b"["):
+            return relaxed.restore([found], ["$"], reports.add)[0]
+        name, on_wire, row = self._rows
+        structs.force_setattr(found, name, Raw(b"[]"))
+        [value] = relaxed.restore([found], ["$"], reports.add)
+        yield None
+        entries = yield from read_rows(struct_repair(row), bytes(listed), f"$.{on_wire}", reports)
+        return structs.replace(cast(Struct, value), **{name: type(getattr(value, name))(entries)})
 
-    def decode(self, listed: bytes, reports: Reports) -> Steps[list[object]]:
-        """Decode the rows that are *listed*, a slice in each step, and add to *reports* what had to be repaired."""
-        rows: list[object] = []
-        relaxed = self.relaxed(f"$.{self.on_wire}", reports)
-        is_malformed = False
-        first = 0
-        for entries in _parts(listed):
+
+def read_rows(repair: StructRepair, listed: bytes, place: str, reports: Reports) -> Steps[list[object]]:
+    """Read the rows of the list at *place*, a slice in each step."""
+    rows: list[object] = []
+    first = 0
+    for entries in _parts(listed):
+        yield None
+        for piece in _pieces(entries):
+            work = partial(repair.read, piece, place, reports.add, first)
+            # A piece ends with what makes it large.
+            found = (yield work) if len(memoryview(piece[-1])) > HUGE_ROW else work()
+            rows.extend(found or ())
+            first += len(piece)
             yield None
-            for piece in _pieces(entries):
-                body = b"[" + b",".join(piece) + b"]"
-                # Where one slice is malformed, the next one is as well, as a rule.
-                found = None if is_malformed else self.read(body)
-                before = reports.total
-                if found is None and len(body) > HUGE_ROW:
-                    found = cast("Sequence[object]", (yield partial(relaxed.decode, first, piece)))
-                elif found is None:
-                    found = relaxed.decode(first, piece)
-                rows.extend(found)
-                first += len(piece)
-                is_malformed = reports.total > before
-                yield None
-        return rows
+    return rows
 
 
 def _parts(listed: bytes) -> Iterator[list[Raw]]:

@@ -6,15 +6,22 @@ it holds at any depth (`walk`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import NamedTuple, TypeAlias
 
-from msgspec import inspect
+from msgspec import Struct, inspect
 
 #: What the types of a declaration say of a value besides: `Meta(extra=...)`.
 Marks: TypeAlias = Mapping[str, object]
 _NO_MARKS: Marks = {}
+_STRINGS = (inspect.StrType, inspect.EnumType, inspect.DateTimeType)
+#: Types of which it is known what strings they hold.
+_KNOWN = (
+    *(*_STRINGS, inspect.StructType, inspect.VarTupleType, inspect.ListType, inspect.NoneType),
+    *(inspect.BoolType, inspect.IntType, inspect.FloatType, inspect.DecimalType),
+)
 
 
 class Found(NamedTuple):
@@ -89,6 +96,29 @@ def entries(info: inspect.Type, path: str = "") -> Iterator[Found]:
                 yield from entries(item, f"{path}[]")
             case _:
                 yield found
+
+
+def rows_of(kind: type) -> tuple[str, str, type[Struct]] | None:
+    """Return the member of a response that lists Structs, by its names here and in JSON; `None` if not one does."""
+    found: list[tuple[str, str, type[Struct]]] = [
+        (f.name, f.encode_name, one.type.cls)
+        for f in getattr(inspect.type_info(kind), "fields", ())
+        for listed in alternatives(f.type)
+        if isinstance(listed.type, inspect.ListType | inspect.VarTupleType)
+        for one in alternatives(listed.type.item_type)
+        if isinstance(one.type, inspect.StructType)
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def days_without_time(kind: type) -> re.Pattern[bytes] | None:
+    """Compile what finds the days of a response that have no time; `None` if other data may have the same names."""
+    found = list(walk(inspect.type_info(kind)))
+    days = {one.name for one in found if one.marks.get("day")}
+    strings = {one.name for one in found if isinstance(one.type, _STRINGS) and not one.marks.get("day")}
+    if not days or days & strings or not all(one.marks.get("day") or isinstance(one.type, _KNOWN) for one in found):
+        return None
+    return re.compile(rf'("(?:{"|".join(map(re.escape, days))})"\s*:\s*"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})"'.encode())
 
 
 def can_hold_secrets(body: object) -> bool:

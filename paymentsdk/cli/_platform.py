@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Never, cast, get_type_hints
 import msgspec
 from msgspec import Struct, structs
 
+from paymentsdk._codec.type_walk import rows_of
 from paymentsdk._texts import texts
 from paymentsdk.cli._output import Rows, discard_stdout, in_terminal, members_of, progress
 from paymentsdk.cli._parsing import DONE, FAILED, IN_DOUBT, MISUSED, Commands, Parser, add_parser, count
@@ -292,7 +293,6 @@ async def _search(
     client: PaymentsClient, operation: AnyOperation, query: Mapping[str, object], options: Namespace
 ) -> None:
     """Walk the search and print its rows."""
-    from paymentsdk._codec.repair import rows_of
     from paymentsdk._paging.pager import Pager
 
     found = rows_of(operation.result)

@@ -324,19 +324,20 @@ def test_one_malformed_member_costs_nothing_else() -> None:
     assert ((), ["$.results[25].debit_date"]) == (nothing, [anomaly.path for anomaly in anomalies])
 
 
-@pytest.mark.control("paymentsdk._codec.repair._strings", lambda info: (), raises=pytest.fail.Exception)
+@pytest.mark.control("paymentsdk._codec.decode.days_without_time", lambda kind: None, raises=pytest.fail.Exception)
 def test_a_page_of_days_without_a_time_is_not_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has the contract's own form, and is read nearly as fast as one with moments; the days are the same ones."""
     rows = [{"id": i, "debit_date": "2026-02-01", "reason": 'the "debit_date":"2026-02-01"'} for i in range(3)]
     body, decoder = json.dumps({"results": rows}).encode(), decoder_of("invoices.search")
-    repaired = decoder.decoder._repair(body)
+    repaired = decoder.decode(body[:-1] + b',"paging":{"total":"3"}}')
     monkeypatch.setattr(decoder.decoder, "_repair", lambda body: pytest.fail("it was repaired"))
 
-    assert repaired == decoder.decode(body)
+    page, anomalies = decoder.decode(body)
+    assert repaired[0].results == page.results
     assert (datetime(2026, 2, 1, tzinfo=UTC), rows[0]["reason"], ()) == (
-        repaired[0].results[0].debit_date,
-        repaired[0].results[0].reason,
-        repaired[1],
+        page.results[0].debit_date,
+        page.results[0].reason,
+        anomalies,
     )
 
 
@@ -478,7 +479,7 @@ def test_a_clean_response_pays_for_no_repair(name: str, response: bytes) -> None
     decoder = decoder_of(name)
 
     assert () == decoder.decode(response)[1]
-    assert "_repaired" not in vars(decoder.decoder)
+    assert "_body" not in vars(decoder.decoder)
     assert decoder.decode(response.replace(b'"id":', b'"x":5,"description":5,"id":')) is not None
 
 

@@ -10,7 +10,9 @@ from uuid import UUID
 
 import pytest
 from msgspec import Meta
+from msgspec.structs import replace
 
+from paymentsdk._codec import repair
 from paymentsdk.resources.common import Day, ResponseStruct
 from tests.engine.declared import declared
 
@@ -124,9 +126,10 @@ class CountedPage(ResponseStruct):
     rows: list[Counted]
 
 
-@pytest.mark.control("paymentsdk._codec.repair._empty", lambda info: "")
+@pytest.mark.control("paymentsdk._codec.repair._empty", lambda kinds: "")
 def test_a_row_without_what_it_must_have_is_still_a_row() -> None:
     """What is missing is an empty text where a text belongs, and None in every other place: a count holds no text."""
+    repair.struct_repair.cache_clear()
     page, anomalies = declared(result=CountedPage).decode(body(rows=[{"count": "many"}, {"id": 2, "count": "3"}]))
 
     assert [("", None, None, None), (2, 3, None, None)] == [(r.id, r.count, r.state, r.row) for r in page.rows]
@@ -146,17 +149,19 @@ class Noted(ResponseStruct):
     rows: list[Noted] | None = None
 
 
-@pytest.mark.control("paymentsdk._codec.repair._may_be_null", lambda info: False, raises=ValueError)
+@pytest.mark.control("paymentsdk._codec.repair._takes_null", lambda info: False)
 def test_null_is_read_where_it_may_stand() -> None:
     """A null that the type allows is None, and no anomaly, also in a response in which something else is malformed."""
+    repair.struct_repair.cache_clear()
     decoder = declared(result=Noted)
     nulls = dict.fromkeys(("note", "told", "free", "nothing"))
     whole, _ = decoder.decode(body(id="1", **nulls, rows=[{"id": "2", **nulls}]))
 
-    repaired, anomalies = decoder.decode(body(id="1", **nulls, rows=[{"id": 2, **nulls}]))
+    malformed = {"id": 3, "note": 5, "told": 5, "free": 5, "nothing": 5}
+    repaired, anomalies = decoder.decode(body(id="1", **nulls, rows=[{"id": 2, **nulls}, malformed]))
 
-    assert whole == repaired
-    assert ["$.rows[0].id"] == [anomaly.path for anomaly in anomalies]
+    assert (whole, whole.rows) == (replace(repaired, rows=repaired.rows[:1]), repaired.rows[:1])
+    assert ["id"] == [anomaly.path[10:] for anomaly in anomalies if anomaly.path.startswith("$.rows[0]")]
     for name in nulls:
         with pytest.raises(ValueError, match=f"no usable '{name}'"):
             decoder.decode(body(id="1", **{other: None for other in nulls if other != name}))
@@ -171,7 +176,7 @@ class Branch(ResponseStruct):
     branches: list[Branch] | None = None
 
 
-@pytest.mark.control("paymentsdk._codec.amounts.compile_check", lambda kind: lambda value: False)
+@pytest.mark.control("paymentsdk._codec.amounts.compile_check", lambda kind: lambda value: None)
 def test_a_response_may_hold_itself() -> None:
     """It is read as any other is, and an amount that cannot be used is dropped however deep it stands."""
     decoder = declared(result=Branch)

@@ -47,7 +47,7 @@ def test_what_is_looked_for_is_found_at_any_depth(members: dict[str, object]) ->
     """Plain, annotated, optional, in Structs, lists, tuples and lists of lists."""
     search = compile_check(Basket)
 
-    assert search(Basket(**members))
+    assert [*members] == [search(Basket(**members))]
     assert not search(Basket(line=Line(), lines=[Line(Decimal(9))], rows=(Line(Decimal(9)),), nested=[[Decimal(9)]]))
 
 
@@ -91,5 +91,5 @@ def test_a_type_may_hold_itself(kind: type) -> None:
         ways += [Folder(sheet=Sheet(folder=line)), Folder(sheet=Sheet(sheet=Sheet(folder=Folder(folders=[line]))))]
         return [way if kind is Folder else kind(folder=way) for way in ways]
 
-    assert [True] * 4 == [search(value) for value in held("NaN")]
-    assert [False] * 4 == [search(value) for value in held("9")]
+    assert all(search(value) is not None for value in held("NaN"))
+    assert [None] * 4 == [search(value) for value in held("9")]

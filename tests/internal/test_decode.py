@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pytest
-from msgspec import Struct, inspect
+from msgspec import Raw, Struct, inspect
 
 from paymentsdk import OPERATIONS
 from paymentsdk._codec import amounts, repair
@@ -65,7 +65,7 @@ def test_a_type_that_holds_itself() -> None:
     mend = repair.repair_for(inspect.type_info(Node))
     reports = Reports()
 
-    node = mend({"id": 1, "node": {"id": 2, "node": {"id": "3", "amount": "4"}}}, "$", reports.add)
+    node = mend(Raw(b'{"id": 1, "node": {"id": 2, "node": {"id": "3", "amount": "4"}}}'), "$", reports.add)
 
     assert ("1", "2", "3", 4) == (node.id, node.node.id, node.node.node.id, node.node.node.amount)
     assert ["$.id", "$.node.id", "$.node.node.amount"] == [anomaly.path for anomaly in reports.all()]
