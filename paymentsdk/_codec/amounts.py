@@ -14,8 +14,7 @@ from typing import TypeAlias, cast
 
 from msgspec import inspect
 
-from paymentsdk._codec.codegen import compile_function, indented
-from paymentsdk._codec.type_walk import alternatives
+from paymentsdk._codec.type_walk import alternatives, compile_function, indented
 
 #: A compiled check of one value: names what is wrong in it.
 Check: TypeAlias = Callable[[object], str | None]

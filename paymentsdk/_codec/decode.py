@@ -51,7 +51,8 @@ class ResponseDecoder(Generic[R]):
         self._essential = essential
         self._empty = empty
         self._documented = documented
-        self._exact = msgspec.json.Decoder(result).decode
+        # Bytes are taken for what they are.
+        self._exact = cast("Callable[[bytes], R]", bytes if result is bytes else msgspec.json.Decoder(result).decode)
         self._unusable = amounts.compile_check(result)
 
     def decode(self, body: bytes) -> tuple[R, tuple[Anomaly, ...]]:
@@ -88,7 +89,7 @@ class ResponseDecoder(Generic[R]):
 
     def steps(self, body: bytes) -> Steps[tuple[R, tuple[Anomaly, ...]]]:
         """Do what `decode` does, a large page of rows in slices of some milliseconds, with a pause after each."""
-        if len(body) < HUGE and (value := self._read(body)) is not None:
+        if (len(body) < HUGE or self._type is bytes) and (value := self._read(body)) is not None:
             return value, ()
         return (yield from self._repair(body))
 

@@ -8,17 +8,17 @@ the sandbox is the same one, so both sides reject the same things with the same 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from enum import Enum
-from typing import Generic, Literal, TypeVar, get_origin
+from typing import Any, Generic, Literal, TypeVar, cast, get_origin
 
 import msgspec
 from msgspec import Struct, ValidationError
 from msgspec.structs import fields
 
-from paymentsdk._codec.place import below
 from paymentsdk._codec.timestamps import timestamp
+from paymentsdk._codec.type_walk import below
 from paymentsdk._secrets import Secret
 from paymentsdk.errors import RequestInvalid
 
@@ -34,15 +34,17 @@ class BodyEncoder(Generic[B]):
     """Checks and encodes the bodies of one operation."""
 
     def __init__(self, body: type[B], *, decimal_strings: bool) -> None:
-        from paymentsdk._codec import plain, wire_form  # only programs that write need it, and `inspect`
+        from paymentsdk._codec import wire_form  # only programs that write need it
 
         self._type = body
         self._class: type = get_origin(body) or body  # A generic Struct with its parameters is no class itself.
         self._wire_form = wire_form.compile_body(body)
-        self._is_plain = plain.compile_plain(body)
+        self._is_plain = wire_form.compile_plain(body)
         decimal_format: Literal["string", "number"] = "string" if decimal_strings else "number"
         self._encode = msgspec.json.Encoder(decimal_format=decimal_format, enc_hook=_in_clear).encode
-        self._decode = msgspec.json.Decoder(body).decode
+        self._decode: Callable[[bytes], B] = msgspec.json.Decoder(body).decode
+        if body is bytes:  # They go out as they are.
+            self._encode = self._decode = cast("Any", bytes)
 
     def encode(self, body: B) -> bytes:
         """Return the bytes of *body*, which is left as it is.
@@ -51,7 +53,7 @@ class BodyEncoder(Generic[B]):
             RequestInvalid: It breaks a rule; the error names the place and the rule.
         """
         if not isinstance(body, self._class):
-            raise RequestInvalid("$", f"expected {self._type.__name__}, got {type(body).__name__}")
+            raise RequestInvalid("$", f"expected {self._type.__name__}, got {type(body).__name__}", "type")
         encoded = b""
         try:
             if self._is_plain(body):

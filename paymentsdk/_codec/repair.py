@@ -22,9 +22,8 @@ from msgspec import NODEFAULT, UNSET, Raw, Struct, ValidationError, inspect, str
 
 from paymentsdk._codec import amounts
 from paymentsdk._codec.anomaly import DecodingError, Place, kind_of
-from paymentsdk._codec.codegen import compile_function
 from paymentsdk._codec.timestamps import DATE, in_utc, read_day, read_epoch, read_loosely, read_timestamp
-from paymentsdk._codec.type_walk import alternatives
+from paymentsdk._codec.type_walk import alternatives, compile_function
 from paymentsdk._secrets import MASK
 
 #: How the decoder names the first member of a listed Struct that it does not take, or what is below it; or one that is

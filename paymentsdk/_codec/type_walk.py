@@ -1,17 +1,19 @@
 """The one visitor of the types that Structs are declared with, as `msgspec.inspect` describes them.
 
 Whoever asks something of a type asks it here: what a value can be (`alternatives`), what it holds (`parts`), and what
-it holds at any depth (`walk`).
+it holds at any depth (`walk`). What has to be fast is written as source along a type, and compiled.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
 from msgspec import Struct, inspect
+
+from paymentsdk.errors import RequestInvalid
 
 #: What the types of a declaration say of a value besides: `Meta(extra=...)`.
 Marks: TypeAlias = Mapping[str, object]
@@ -135,3 +137,28 @@ def _declares_secrets(kind: type) -> bool:
         or isinstance(found.type, inspect.DictType | inspect.AnyType | inspect.CustomType | inspect.RawType)
         for found in walk(inspect.type_info(kind))
     )
+
+
+# --- functions written along a type -----------------------------------------------------------------------------------
+
+
+def compile_function(signature: str, body: Iterable[str], scope: Mapping[str, object]) -> Callable[..., object]:
+    """Compile the function with *signature* and the lines of *body*, in which the names of *scope* are known.
+
+    As dataclasses are: an attribute that is named in the source is taken twice as fast as one that is looked up.
+    """
+    given = "".join(f", {name}={name}" for name in scope)  # Defaults of arguments are found faster than globals.
+    found = dict(scope)
+    lines = [f"def compiled({signature}{given}):", *(f"    {line}" for line in body)]
+    exec("\n".join(lines), found)  # noqa: S102 - the source holds nothing but names of members
+    return cast("Callable[..., object]", found["compiled"])
+
+
+def indented(lines: Iterable[str]) -> Iterator[str]:
+    """Yield *lines* as the body of a compound statement."""
+    return (f"    {line}" for line in lines)
+
+
+def below(place: str, error: RequestInvalid) -> RequestInvalid:
+    """Return *error* with *place* in front of its own: places are put together from the inside out."""
+    return RequestInvalid(place + error.path, error.reason, error.rule)

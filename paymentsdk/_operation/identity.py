@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from paymentsdk._codec.anomaly import Anomaly
-from paymentsdk._codec.codegen import compile_function
+from paymentsdk._codec.type_walk import compile_function
 from paymentsdk.errors import RequestInvalid
 
 #: How many additions a client remembers. A duplicated response follows its original closely; this takes about 1 MB.
@@ -133,31 +133,22 @@ class Identity:
         return compile_comparison(self._echoes)
 
     @cached_property
-    def _of_entry(self) -> list[tuple[_Read, _Read, _Agrees]]:
-        """Reads what an added entry repeats, and the same in the body."""
-        echoes = () if self._addition is None else self._addition.echoes
-        return [(reader(echo.member), reader(echo.of or echo.member), agreement(echo)) for echo in echoes]
+    def _of_entry(self) -> Callable[[object, Mapping[str, str], object], Comparison]:
+        """Compares an added entry."""
+        return compile_comparison(self._addition.echoes if self._addition else (), of_entry=True)
 
     def _compare_entries(self, addition: Addition, compared: Comparison, body: object, value: object) -> Comparison:
         entries = reader(addition.member)(value)
         if not isinstance(entries, Sequence) or not entries:
             return Comparison(anomalies=compared.anomalies)
-        added = tuple(str(entry.id) for entry in entries if self._agrees(body, entry))
-        why = None if added else f"no entry of {addition.member} in the response is about this request"
+        added = tuple(str(entry.id) for entry in entries if self._of_entry(body, {}, entry).mismatch is None)
         return Comparison(
             agreed=compared.agreed + 1,
-            mismatch=why,
+            mismatch=None if added else f"no entry of {addition.member} in the response is about this request",
             anomalies=compared.anomalies,
             added=added,
             listed=tuple(str(entry.id) for entry in entries),
         )
-
-    def _agrees(self, body: object, entry: object) -> bool:
-        for read, asked, agrees in self._of_entry:
-            echoed, wanted = read(entry), None if body is None else asked(body)
-            if echoed is not None and wanted is not None and agrees(wanted, echoed) is False:
-                return False
-        return True
 
     def verify(self, compared: Comparison, value: object, content: bytes, anomalies: tuple[Anomaly, ...]) -> Comparison:
         """Return *compared* with what else there is to say of a response to a write.
@@ -289,8 +280,13 @@ def _structs_in(kind: object) -> Iterator[type]:
         yield from _structs_in(part)
 
 
-def compile_comparison(echoes: Sequence[Echo]) -> Callable[[object, Mapping[str, str], object], Comparison]:
-    """Compile the comparison of all *echoes*: every response is compared, and its members are few."""
+def compile_comparison(
+    echoes: Sequence[Echo], *, of_entry: bool = False
+) -> Callable[[object, Mapping[str, str], object], Comparison]:
+    """Compile the comparison of all *echoes*: every response is compared, and its members are few.
+
+    Of an added entry, what was not asked for is not compared.
+    """
     scope: dict[str, object] = {
         "agreed_on": tuple(Comparison(agreed=count) for count in range(len(echoes) + 1)),
         "Comparison": Comparison,
@@ -312,6 +308,7 @@ def compile_comparison(echoes: Sequence[Echo]) -> Callable[[object, Mapping[str,
             *("        " + line for line in wanted),
             # Written out, as nearly all echoes are compared in this way.
             "        same = " + (_EQUAL if agrees is _equal else f"agrees{i}(asked, echoed)"),
+            *(["        same = None if asked is None else same"] if of_entry else ()),
             "    except Exception as error:",
             f"        anomalies += (raised({echo.member!r}, error),)",
             "    else:",

@@ -17,7 +17,6 @@ from msgspec import Struct
 from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._codec.decode import ResponseDecoder
 from paymentsdk._codec.encode import BodyEncoder, QueryEncoder
-from paymentsdk._codec.raw import RawDecoder, RawEncoder
 from paymentsdk._headers import KEY_HEADER, RESERVED, check_headers, check_name
 from paymentsdk._operation.identity import Addition, Comparison, Echo, Identity
 from paymentsdk._operation.rules import ANY_CODE, ErrorCode, RetryClass
@@ -267,8 +266,6 @@ class Operation(Generic[B, R]):
             RequestInvalid: The body is of a recursive type, or has amounts or moments elsewhere than in Structs and
                 lists, where nothing checks them.
         """
-        if self.body is bytes:
-            return cast("BodyEncoder[B]", RawEncoder())
         try:
             return None if self.body is None else BodyEncoder(self.body, decimal_strings=self.decimal_strings)
         except RecursionError:
@@ -282,8 +279,6 @@ class Operation(Generic[B, R]):
     @cached_property
     def decoder(self) -> ResponseDecoder[R]:
         """Decodes the response."""
-        if self.result is bytes:
-            return cast("ResponseDecoder[R]", RawDecoder())
         essential = self.identity.unreadable if self.identity else None
         return ResponseDecoder(
             self.result, empty=self.may_be_empty, documented=self.status == _NO_CONTENT, essential=essential

@@ -127,7 +127,11 @@ OF_THE_BASKET = {
 
 @pytest.mark.control(
     "paymentsdk._operation.identity.compile_comparison",
-    around=lambda compiled: lambda echoes: compiled([structs.replace(echo, shared=False) for echo in echoes]),
+    around=lambda compiled: (
+        lambda echoes, *, of_entry=False: compiled(
+            [structs.replace(echo, shared=False) for echo in echoes], of_entry=of_entry
+        )
+    ),
 )
 @pytest.mark.parametrize("name", OF_THE_BASKET)
 async def test_a_reference_alone_does_not_tell_an_order_from_a_preference(client_over, name, monkeypatch):
