@@ -218,7 +218,7 @@ def test_the_default_port_is_asked(capsys, sandbox, monkeypatch):
 def test_a_policy_that_makes_no_sense(capsys, sandbox):
     """A value that a policy may not have is rejected, and changes nothing."""
     said = complain(capsys, "policies", "cancel_from=never")
-    assert "400 bad_request: cancel_from is created or any, not never" == said
+    assert "400 bad_request: cancel_from: created or any, not never" == said
     assert "created" == sandbox.policies.cancel_from
 
 
