@@ -47,7 +47,7 @@ class Running(Struct, frozen=True):
 
     url: str
     """Where it is."""
-    named: bool
+    named: bool = True
     """Whether somebody said where."""
 
     def ask(self, form: type[T], method: str, path: str, body: object = None) -> T:
