@@ -49,7 +49,8 @@ def search(context: SellerContext, call: Call[None]) -> _Page:
         _drift(context, effect)
     # A row without a date was deleted, and is older than all that a search sees.
     edge, days = _EDGES[context.policies.window_edge][0], timedelta(days=SEARCH_DAYS)
-    conditions, since = _conditions(context, call.query), ("date_created", edge, context.now - days)
+    since: Condition = ("date_created", edge, context.now - days)
+    conditions = _conditions(context, call.query)
     part = window(context.policies, call, total := context.count(MERCHANT_ORDERS, conditions, since=since))
     rows = context.find(
         MERCHANT_ORDERS,
