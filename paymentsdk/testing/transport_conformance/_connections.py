@@ -143,7 +143,7 @@ async def _in_flight(make: MakeTransport, *steps: Step) -> AsyncIterator[tuple[L
             await asyncio.wait([task])
 
 
-async def _nothing_came_between(link: Link, first: asyncio.Task[Response], go_on: asyncio.Event) -> None:
+async def _respond_to_first(link: Link, first: asyncio.Task[Response], go_on: asyncio.Event) -> None:
     """Let the request in flight have its response, and check that the next one to arrive is a new one."""
     go_on.set()
     await first
@@ -159,7 +159,7 @@ async def waiting_for_a_place_takes_too_long(make: MakeTransport) -> None:
     async with _in_flight(make, lambda _: go_on.wait(), http()) as (link, first):
         request = link.request("/2", timeout=10.0, connect_timeout=_SHORT)
         await link.fail(request, sent=False)
-        await _nothing_came_between(link, first, go_on)
+        await _respond_to_first(link, first, go_on)
 
 
 @case
@@ -172,7 +172,7 @@ async def who_no_longer_waits_is_not_sent(make: MakeTransport) -> None:
         second.cancel()
         await asyncio.wait([second], timeout=1)
         expect(second.cancelled(), f"the task ended with {second!r}")
-        await _nothing_came_between(link, first, go_on)
+        await _respond_to_first(link, first, go_on)
 
 
 @served(once(0.5 + _SHORT, http()))
@@ -182,7 +182,7 @@ async def a_response_may_take_longer_than_a_connection(link: Link) -> None:
     expect(len(link.server.seen) == 1, f"it went out {len(link.server.seen)} times")
 
 
-_ILL: dict[str, list[Step]] = {
+_FAILING: dict[str, list[Step]] = {
     "/1": [Peer.close],
     "/2": [b"garbage\r\n\r\n", Peer.close],
     "/3": [http(200, b"{", length=9), Peer.close],
@@ -190,26 +190,27 @@ _ILL: dict[str, list[Step]] = {
 }
 
 
-@served(replies(_ILL, [http()]), limit=1)
+@served(replies(_FAILING, [http()]), limit=1)
 async def a_failure_gives_its_place_back(link: Link) -> None:
     """In a pool of one connection, a request that fails in any way, sent or not, does not block the next one."""
     with refused_port() as port:
         failing = [
             Request("GET", f"http://127.0.0.1:{port}/"),
             link.request("/0", headers={"X-One": "1\r\nX-Two: 2"}),
-            *map(link.request, _ILL),
+            *map(link.request, _FAILING),
         ]
         for request in failing:
             with contextlib.suppress(SendFailed):
                 await link.exchange(request)
             await link.receive("/well", b"{}")
-    expect(len(link.server.seen) == len(failing) + len(_ILL), f"{link.server.seen} arrived")
+    expect(len(link.server.seen) == len(failing) + len(_FAILING), f"{link.server.seen} arrived")
 
 
 # --- requests that are given up ---------------------------------------------------------------------------------------
 
 
-def _ill(*steps: Step) -> Script:
+def _hang(*steps: Step) -> Script:
+    """Return a script that does *steps* for the request for `/ill`, and never ends its response."""
     return replies({"/ill": [*steps, Peer.hung_up]})
 
 
@@ -226,19 +227,19 @@ async def _end_in_time(link: Link) -> None:
     expect(all(one.connection != last.connection for one in ill), "the connection was used again")
 
 
-@served(_ill(), limit=1)
+@served(_hang(), limit=1)
 async def no_response_at_all(link: Link) -> None:
     """Cancelled while it waits for a response, a request ends at once and takes its connection with it."""
     await _end_in_time(link)
 
 
-@served(_ill(b"HTTP/1.1 200 OK\r\nContent-"), _ill(http(200, b'{"id"', length=100)), limit=1)
+@served(_hang(b"HTTP/1.1 200 OK\r\nContent-"), _hang(http(200, b'{"id"', length=100)), limit=1)
 async def a_response_that_stops(link: Link) -> None:
     """Cancelled in the middle of a head or a body, a request ends at once and takes its connection with it."""
     await _end_in_time(link)
 
 
-@served(_ill(http(200, b"", length=10**6), forever(b"x")), _ill(b"HTTP/1.1 200 OK\r\nX: ", forever(b"x")), limit=1)
+@served(_hang(http(200, b"", length=10**6), forever(b"x")), _hang(b"HTTP/1.1 200 OK\r\nX: ", forever(b"x")), limit=1)
 async def a_response_that_drips(link: Link) -> None:
     """A response that arrives byte by byte without end does not outlive the caller's time."""
     await _end_in_time(link)

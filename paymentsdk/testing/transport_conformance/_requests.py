@@ -243,7 +243,7 @@ async def an_expired_certificate_is_refused(make: MakeTransport) -> None:
     await _reject(make, ca.issue_cert("127.0.0.1", not_after=datetime(2020, 1, 1, tzinfo=UTC)), ca)
 
 
-async def _shake_no_hands(link: Link, connect_timeout: float) -> None:
+async def _fail_handshake(link: Link, connect_timeout: float) -> None:
     """See a request of TLS to the server, which does not speak it, fail with nothing sent."""
     url = link.server.url().replace("http:", "https:")
     await link.fail(Request("GET", url, timeout=10.0, connect_timeout=connect_timeout), sent=False)
@@ -252,13 +252,13 @@ async def _shake_no_hands(link: Link, connect_timeout: float) -> None:
 @served(play(http(400)), Peer.close)
 async def a_handshake_that_fails(link: Link) -> None:
     """A server that speaks no TLS, or hangs up in the handshake, is a failure with nothing sent."""
-    await _shake_no_hands(link, 5.0)
+    await _fail_handshake(link, 5.0)
 
 
 @served(Peer.hung_up)
 async def a_handshake_that_hangs(link: Link) -> None:
     """A handshake that is not done within ``connect_timeout`` is a failure with nothing sent."""
-    await _shake_no_hands(link, 0.2)
+    await _fail_handshake(link, 0.2)
     await link.server.all_hung_up()
 
 
