@@ -195,22 +195,24 @@ class LookUps:
         self.walk.tell("look-ups", self._done / self.missing)
 
     async def _find(self, one: Absent) -> list[LookedUp]:
-        search, rules = self.walk.search, self.walk.rules
+        search = self.walk.search
         for _ in range(_TRIES):
             rows = Rows(one.account)
             page = await search.page(rows, external_reference=one.reference)
-            if page is not None and page.is_atomic(rules):
-                break
-        at = moment_of(search.begun or 0 if page is None else page.now)
-        if page is None or not page.is_atomic(rules) or keepable(rows)[1] is not None:
+            if page is not None and page.is_atomic(self.walk.rules):
+                return await self._judge(one, rows, moment_of(page.now))
+        return [LookedUp(is_doubtful=True, read_at=moment_of(search.begun or 0))]
+
+    async def _judge(self, one: Absent, rows: Rows, at: datetime) -> list[LookedUp]:
+        """Return what all *rows* of a reference say, and the order of the id, if they do not say that it was paid."""
+        if keepable(rows)[1] is not None:
             return [LookedUp(is_doubtful=True, read_at=at)]
         # The search may find more than it was asked for.
-        found = [_seen(rows, i, at) for i in page.places if rows.reference[i] == one.reference]
+        found = [_seen(rows, i, at) for i in range(len(rows)) if rows.reference[i] == one.reference]
+        if not one.order_id:
+            return found
         is_paid = any(seen.paid for seen in found)
-        found = found or [LookedUp(read_at=at)]
-        if one.order_id:
-            found.append(LookedUp(by_id=True, read_at=at) if is_paid else await self._get(one, at))
-        return found
+        return [*found, LookedUp(by_id=True, read_at=at) if is_paid else await self._get(one, at)]
 
     async def _get(self, one: Absent, at: datetime) -> LookedUp:
         """Return the order of an id."""

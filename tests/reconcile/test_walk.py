@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -108,6 +109,24 @@ async def test_a_platform_that_takes_no_large_pages(tmp_path: Path) -> None:
     assert len(served.platform.rows) == (await walked(strict, tmp_path)).rows
     with pytest.raises(BadRequest):
         await walked(lambda request: Response(400, {}, b"{}"), tmp_path / "other")
+
+
+async def test_several_sellers_whose_platform_takes_no_large_pages(tmp_path: Path) -> None:
+    """Their first pages are rejected at the same time; each is asked for again."""
+    sellers = {name: Served(quiet(i, rows=30)) for i, name in enumerate("abc")}
+
+    def strict(served: Served) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            response = await served(request)
+            return Response(400, {}, b"{}") if "limit" in request.url else response
+
+        return answer
+
+    for _ in range(2):  # The second run has nothing to prove first.
+        async with client_of_sellers({name: strict(served) for name, served in sellers.items()}) as client:
+            report = await walk(client, created=WEEK, accounts=sellers, out=tmp_path, max_window=CAP)
+
+    assert 90 == report.rows
 
 
 async def test_a_seller_without_rows_is_whole(tmp_path: Path) -> None:
