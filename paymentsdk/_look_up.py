@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
 from paymentsdk.errors import PaymentsError
 from paymentsdk.journal import Record, RecordState, Resolution, StoredResponse
@@ -34,21 +34,17 @@ _ORDER = msgspec.json.Decoder(OrderRequest)
 _REFUND = msgspec.json.Decoder(RefundRequest)
 
 
-class LookUp:
+class LookUp(Struct, frozen=True):
     """Finds out what became of a cancel, a refund, or an order that was paid.
 
     It says nothing where another record may have done what it sees, nor where there is more than the records explain.
-
-    Args:
-        orders: Of the seller.
-        merchant_orders: Of the seller.
-        journaling: The journal, whose other records tell what they have done, and the platform's time.
     """
 
-    def __init__(self, orders: Orders, merchant_orders: MerchantOrders, journaling: Journaling) -> None:
-        self._orders = orders
-        self._merchant_orders = merchant_orders
-        self._journaling = journaling
+    orders: Orders
+    """Of the seller, as the next one."""
+    merchant_orders: MerchantOrders
+    journaling: Journaling
+    """The journal, whose other records tell what they have done, and the platform's time."""
 
     async def __call__(self, record: Record) -> Resolution | None:
         """Return what became of *record*; `None` if that does not show."""
@@ -59,11 +55,11 @@ class LookUp:
             return None  # A record that this version cannot read may be what it would see.
 
     async def _cancel(self, record: Record) -> Resolution | None:
-        seen = await self._orders.get(_order_id(record))
+        seen = await self.orders.get(_order_id(record))
         return _done(seen) if seen.status == OrderStatus.CANCELED else None
 
     async def _refund(self, record: Record) -> Resolution | None:
-        seen = await self._orders.get(_order_id(record))
+        seen = await self.orders.get(_order_id(record))
         if not record.body:
             return _done(seen) if _is_refunded_whole(seen) else None
         # Read after the order: what it shows was kept before it was sent.
@@ -81,8 +77,8 @@ class LookUp:
         return _done(_with_last(seen, found[rivals.index(record.key)]))
 
     async def _create(self, record: Record) -> Resolution | None:
-        asked, now = _ORDER.decode(record.body or b""), self._journaling.platform_clock.earliest()
-        search = self._merchant_orders.search(
+        asked, now = _ORDER.decode(record.body or b""), self.journaling.platform_clock.earliest()
+        search = self.merchant_orders.search(
             external_reference=asked.external_reference,
             date_created_from=datetime.fromtimestamp(record.begun - TOLERANCE, UTC),
             date_created_to=datetime.fromtimestamp(now or record.not_after, UTC),
@@ -99,7 +95,7 @@ class LookUp:
     async def _others(self, record: Record) -> Sequence[Record]:
         """Return what else the seller has in the journal that may have taken effect."""
         with WithinContract():
-            rows = await self._journaling.journal.records(_EFFECTIVE, limit=NO_LIMIT)
+            rows = await self.journaling.journal.records(_EFFECTIVE, limit=NO_LIMIT)
         mine = (record.base_url, record.seller)
         return [row for row in rows if row.key != record.key and (row.base_url, row.seller) == mine]
 

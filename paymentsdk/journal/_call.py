@@ -42,12 +42,6 @@ Moment: TypeAlias = tuple[float, float]
 #: Python takes long to find a member of an Enum.
 _DONE = RecordState.DONE
 _SENDING = frozenset({Action.SEND, Action.SEND_AGAIN, Action.RESUME})
-_KEPT = {
-    Action.RETURN: RecordState.DONE,
-    Action.REFUSE: RecordState.REFUSED,
-    Action.EXPIRED: RecordState.EXPIRED,
-    Action.UNKNOWN: RecordState.UNKNOWN,
-}
 
 
 class PlatformClock:
@@ -252,9 +246,10 @@ class JournaledCall(Struct, eq=False):
             return await self.carry_on(row, send, since=asked)
         if action is Action.CONFLICT:
             raise _about(RecordConflict(new.name), new)
-        if action in _KEPT:
-            return Told(_KEPT[action], row, own=False, reason=row.reason)
-        raise _about(InProgress(new.name), row)
+        if action in (Action.WAIT, Action.IN_PROGRESS):
+            raise _about(InProgress(new.name), row)
+        state = RecordState.UNKNOWN if action is Action.UNKNOWN else row.state
+        return Told(state, row, own=False, reason=row.reason)
 
     async def _begin(self, new: Record) -> tuple[Action, Record]:
         with WithinContract():

@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -261,9 +262,8 @@ def transact(database: sqlite3.Connection, rows: Transaction, jobs: list[Job]) -
         sqlite3.Error: Nothing of it was kept, unless the commit failed; then that is not known.
     """
     database.execute("BEGIN IMMEDIATE")
-    if _at_once(database, jobs):
-        one_by_one = [job for job in jobs if not job.statement]
-    else:
+    one_by_one = [job for job in jobs if not job.statement]
+    if not _at_once(database, jobs):
         one_by_one = jobs
         database.execute("ROLLBACK")
         database.execute("BEGIN IMMEDIATE")
@@ -301,13 +301,10 @@ def finish(work: Awaitable[T]) -> T:
 
 
 def _deliver(jobs: list[Job]) -> None:
-    """Wake those who wait, with one call for each event loop."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[Job]] = {}
-    for job in jobs:
-        by_loop.setdefault(job.future.get_loop(), []).append(job)
-    for loop, its_jobs in by_loop.items():
+    """Wake those who wait, with one call for all of an event loop that follow each other."""
+    for loop, its_jobs in groupby(jobs, lambda job: job.future.get_loop()):
         with suppress(RuntimeError):  # The loop is closed: nobody waits any more.
-            loop.call_soon_threadsafe(_wake, its_jobs)
+            loop.call_soon_threadsafe(_wake, list(its_jobs))
 
 
 def _wake(jobs: list[Job]) -> None:

@@ -9,7 +9,7 @@ import logging
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import sha256
 from operator import attrgetter
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -179,12 +179,12 @@ class Transaction:
         """Return the row of *key*."""
         return checked(next(iter(await self.records(_LOAD, id_of(key))), None), key)
 
-    async def change(self, key: str, change: Callable[[Record, float], Record]) -> Record:
-        """Replace the row of *key* by what *change* makes of it at the store time, and return that."""
+    async def change(self, key: str, change: Callable[..., Record]) -> Record:
+        """Replace the row of *key* by what *change* makes of it at the store time, `now=`, and return that."""
         row = await self.load(key)
         if row is None:
             raise LookupError(f"there is no record with the key {key}")
-        changed = change(row, await self.now())
+        changed = change(row, now=await self.now())
         if changed is not row:
             await self._replace([changed])
         return changed
@@ -288,13 +288,13 @@ class TableJournal(ABC):
         """Begin what was begun before: with one read, where that does not change its row."""
         action = Action.SEND
 
-        def begun(row: Record, now: float) -> Record:
+        def begun(row: Record, *, now: float) -> Record:
             nonlocal action
             action, changed = states.begin_record(row, record, now=now, lease=lease)
             return changed
 
         known, now = await self._read(record.key)
-        if known is None or begun(known, now) is not known:
+        if known is None or begun(known, now=now) is not known:
             known = await self._transact(lambda rows: rows.change(record.key, begun))
         return action, known
 
@@ -304,24 +304,19 @@ class TableJournal(ABC):
 
     async def renew(self, key: str, *, owner: str, lease: float) -> Record:
         """See `Journal.renew`."""
-
-        def renewed(row: Record, now: float) -> Record:
-            return states.renew_lease(row, owner=owner, now=now, lease=lease)
-
+        renewed = partial(states.renew_lease, owner=owner, lease=lease)
         return await self._transact(lambda rows: rows.change(key, renewed))
 
     def resolve(self, key: str, resolution: Resolution, *, owner: str) -> Awaitable[Record]:
         """See `Journal.resolve`: a row that this process holds by a compare-and-set without a read."""
-
-        def resolved(row: Record, now: float) -> Record:
-            return states.resolve_record(row, resolution, owner=owner, now=now)
+        resolved = partial(states.resolve_record, resolution=resolution, owner=owner)
 
         def work(rows: Transaction) -> Awaitable[Record]:
             return rows.change(key, resolved)
 
         held = self._held.pop(key, None)
         if held is not None and held.owner == owner and not held.sensitive:
-            row = resolved(held, held.updated)
+            row = resolved(held, now=held.updated)
             if row is not held:
                 return self._settle(held, row, work)
         return self._transact(work)
