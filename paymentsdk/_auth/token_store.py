@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from inspect import isasyncgenfunction, iscoroutinefunction
-from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, BinaryIO, ClassVar, Protocol, runtime_checkable
 
 import msgspec
 from msgspec import Struct
@@ -271,16 +271,15 @@ class FileTokenStore:
         unfinished = path.parent / name
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+                _force(file, content)
             try:
                 unfinished.replace(path)
             except OSError as error:
                 if error.errno != errno.EBUSY:
                     raise
                 # It is mounted by itself, and stays where it is. The refresh token that it has is spent.
-                _write_over(path, content)
+                with path.open("r+b") as file:
+                    _force(file, content)
                 unfinished.unlink()
         except BaseException:
             unfinished.unlink()
@@ -289,10 +288,7 @@ class FileTokenStore:
         with suppress(OSError):
             if self._mark.exists():
                 self._mark.unlink()
-        # Not every file system can, and not every folder may be read. The new pair is in the file all the same, and is
-        # the only one that still works: refusing to use it would help nobody.
-        with suppress(OSError):
-            _force_names(path.parent)
+        _force_names(path.parent)
         with suppress(OSError):
             _clear(path, time.time() - _LONGEST_WRITE)
 
@@ -314,21 +310,17 @@ def fingerprint(pair: TokenPair) -> str:
 
 
 def _write_mark(path: Path, mark: bytes) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(mark)
-        file.flush()
-        os.fsync(file.fileno())
-    with suppress(OSError):
-        _force_names(path.parent)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+        _force(file, mark)
+    _force_names(path.parent)
 
 
-def _write_over(path: Path, content: bytes) -> None:
-    with path.open("r+b") as file:
-        file.write(content)
-        file.truncate()
-        file.flush()
-        os.fsync(file.fileno())
+def _force(file: BinaryIO, content: bytes) -> None:
+    """Have the disk keep *content* as all that is in *file*, which may have been longer."""
+    file.write(content)
+    file.truncate()
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def _is_unfinished(name: str, of: str) -> bool:
@@ -391,13 +383,18 @@ def _unlock(handle: int) -> None:
 
 
 def _force_names(folder: Path) -> None:
-    """Have the disk keep which file has which name in *folder*: else a power cut may bring the old one back."""
+    """Have the disk keep which file has which name in *folder*: else a power cut may bring the old one back.
+
+    Not every file system can, and not every folder may be read. A new pair is in its file all the same, and is the only
+    one that still works: refusing to use it would help nobody.
+    """
     if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        with suppress(OSError):
+            handle = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
 
 
 def check_pair(pair: TokenPair | None) -> None:

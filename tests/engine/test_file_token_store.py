@@ -237,13 +237,12 @@ async def test_a_relative_path_means_one_file(path, issuer, monkeypatch) -> None
     assert issuer.pair() == await FileTokenStore(path).load()
 
 
-def written_over(path, content: bytes) -> None:
+def written_over(file, content: bytes) -> None:
     """Leave what stood behind *content* where it was."""
-    with path.open("r+b") as file:
-        file.write(content)
+    file.write(content)
 
 
-@pytest.mark.control("paymentsdk._auth.token_store._write_over", written_over)
+@pytest.mark.control("paymentsdk._auth.token_store._force", written_over)
 async def test_a_file_that_is_mounted_by_itself(path, issuer, monkeypatch) -> None:
     """Nothing can take its place, as in a container: it gets the new pair all the same, since the old one is spent.
 
