@@ -13,7 +13,7 @@ from itertools import chain, pairwise
 from msgspec import inspect
 
 from paymentsdk._codec.encode import rule_of
-from paymentsdk._codec.type_walk import entries
+from paymentsdk._codec.type_walk import walk
 
 Rows = Iterable[Iterable[str]]
 
@@ -136,7 +136,7 @@ def span(least: float | None, most: float | None, unit: str = "") -> str:
 
 def below(info: inspect.Type) -> tuple[str, inspect.StructType | inspect.TypedDictType] | None:
     """Return the object that a value is or holds, and what stands between a member and its own."""
-    held = ((f"{one.path}.", one.type) for one in entries(info))
+    held = ((f"{one.path}.", one.type) for one in walk(info))
     return next(((place, of) for place, of in held if isinstance(of, inspect.StructType | inspect.TypedDictType)), None)
 
 

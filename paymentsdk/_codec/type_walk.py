@@ -56,19 +56,11 @@ def alternatives(info: inspect.Type, path: str = "", marks: Marks = _NO_MARKS) -
 
 def parts(info: inspect.Type) -> Iterator[tuple[str, inspect.Type]]:
     """Yield what a value of *info* holds, and where; *info* is no union."""
-    match info:
-        case inspect.StructType(fields=fields) | inspect.TypedDictType(fields=fields):
-            yield from ((f".{field.encode_name}", field.type) for field in fields)
-        case inspect.NamedTupleType(fields=fields) | inspect.DataclassType(fields=fields):
-            yield from ((f".{field.encode_name}", field.type) for field in fields)
-        case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
-            yield "[]", item
-        case inspect.SetType(item_type=item) | inspect.FrozenSetType(item_type=item):
-            yield "[]", item
-        case inspect.TupleType(item_types=items):
-            yield from (("[]", item) for item in items)
-        case inspect.DictType(value_type=value):
-            yield "{}", value
+    yield from ((f".{field.encode_name}", field.type) for field in getattr(info, "fields", ()))
+    entries = [getattr(info, "item_type", None), *getattr(info, "item_types", ())]
+    yield from (("[]", entry) for entry in entries if entry is not None)
+    if isinstance(info, inspect.DictType):
+        yield "{}", info.value_type
 
 
 def walk(info: inspect.Type, path: str = "", above: tuple[object, ...] = ()) -> Iterator[Found]:
@@ -79,25 +71,6 @@ def walk(info: inspect.Type, path: str = "", above: tuple[object, ...] = ()) -> 
         if cls is None or cls not in above:
             for place, inner in parts(found.type):
                 yield from walk(inner, path + place, above if cls is None else (*above, cls))
-
-
-def members_at(info: inspect.Type, path: str) -> Iterator[Found]:
-    """Yield what may stand at *path* (`transactions.payments.id`) within *info*; the lists on the way are implied."""
-    head, _, rest = path.partition(".")
-    for struct in entries(info):
-        for place, inner in parts(struct.type):
-            if place == f".{head}":
-                yield from members_at(inner, rest) if rest else entries(inner)
-
-
-def entries(info: inspect.Type, path: str = "") -> Iterator[Found]:
-    """Yield what a value of *info* may be, and for a list what each of its entries may be."""
-    for found in alternatives(info, path):
-        match found.type:
-            case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
-                yield from entries(item, f"{path}[]")
-            case _:
-                yield found
 
 
 def rows_of(kind: type) -> tuple[str, str, type[Struct]] | None:

@@ -27,10 +27,9 @@ from paymentsdk._codec.type_walk import (
     alternatives,
     below,
     compile_function,
-    entries,
     indented,
-    members_at,
     parts,
+    walk,
 )
 from paymentsdk.errors import RequestInvalid
 
@@ -142,9 +141,8 @@ def _struct_step(cls: type[Struct], steps: list[tuple[str, str, Step]]) -> Step:
 
 def choices(body: type, path: str) -> tuple[object, ...]:
     """Return the values that may stand at *path* of a *body*, where only some may."""
-    place = re.sub(r"\[[^]]*\]", "", path).removeprefix("$").removeprefix(".")
-    info = inspect.type_info(body)
-    found = members_at(info, place) if place else entries(info)
+    place = re.sub(r"\[[^]]*\]", "[]", path.removeprefix("$"))
+    found = (one for one in walk(inspect.type_info(body)) if one.path.replace("{}", "[]") == place)
     return next((values for one in found if (values := getattr(one.type, "values", ()))), ())
 
 

@@ -10,7 +10,7 @@ from msgspec import inspect
 from msgspec.structs import replace as replace_struct
 
 from paymentsdk import OPERATIONS
-from paymentsdk._codec.type_walk import members_at
+from paymentsdk._codec.type_walk import walk
 from paymentsdk._operation.operation import Operation
 from paymentsdk.sandbox._handlers import NOUNS
 from paymentsdk.sandbox._noun import Handler, MagicValue, Noun
@@ -57,7 +57,7 @@ def takes(operation: Operation[Any, Any], path: str) -> bool:
     """Whether a request of *operation* can hold the member *path*, such as ``payer.token``."""
     if operation.body is None:
         return path in members_of(operation, operation.name)
-    return any(True for _ in members_at(inspect.type_info(operation.body), path))
+    return any(one.path.replace("[]", "") == f".{path}" for one in walk(inspect.type_info(operation.body)))
 
 
 def members_of(operation: Operation[Any, Any], of: str) -> set[str]:
