@@ -157,7 +157,10 @@ class Engine(ABC):
                 journaled=once is not None,
             )
             if once is not None or not_after is not None or defer:
-                pass  # only who has a journal needs it
+                from paymentsdk._engine.once import call_once  # only who has a journal needs it
+
+                made = call_once(call, once, seller_of=self._seller, not_after=not_after, defer=defer)
+                return _add_result(await (observed(call, made) if self._settings.observers else made))
         except (ClientClosed, RequestInvalid) as error:
             error.operation = getattr(operation, "name", None)
             raise
