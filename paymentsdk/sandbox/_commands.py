@@ -41,11 +41,7 @@ class ControlRequest(Struct, frozen=True, kw_only=True):
     body: bytes
 
     def read(self, form: type[T]) -> T:
-        """Return the body as *form*; no body is an empty object.
-
-        Raises:
-            ValueError: It is something else.
-        """
+        """Return the body as *form*, or raise a ``ValueError``; no body is an empty object."""
         body = self.body.strip() or b"{}"
         try:
             if issubclass(form, Struct):
@@ -57,11 +53,7 @@ class ControlRequest(Struct, frozen=True, kw_only=True):
             raise ValueError("the body is not JSON") from None
 
     def number(self, name: str) -> int | None:
-        """Return the parameter *name*.
-
-        Raises:
-            ValueError: It is no number, or has more digits than any id.
-        """
+        """Return the parameter *name*, or raise a ``ValueError`` if it has more digits than any id, or is no number."""
         text = self.query.get(name)
         if text is not None and not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
             raise ValueError(f"{name} is not a number")

@@ -66,16 +66,16 @@ _ERROR: Schema = {
 }
 _REQUEST_ID: Schema = {"X-Request-Id": {"description": "The name of the request.", "required": True, "schema": _TEXT}}
 #: Rejections that every operation can send, beside those of its own.
-_ALWAYS: Mapping[int, str] = {
+_ALWAYS = {
     413: TOO_LARGE[0].upper() + TOO_LARGE[1:],
     429: "Too many requests: a fault rule says so",
     500: "An internal error: a fault rule says so",
 }
-_OF_AUTHENTICATED: Mapping[int, str] = {
+_OF_AUTHENTICATED = {
     401: "The access token is missing, unknown, revoked or expired",
     403: "The scope of the token does not allow it",
 }
-_OF_KEYED: Mapping[int, str] = {
+_OF_KEYED = {
     409: "The idempotency key went with another request, or is in flight",
     423: "The idempotency key is in flight (policy `concurrent_twin`)",
 }
@@ -242,16 +242,11 @@ def _success(operation: AnyOperation, operations: Mapping[str, AnyOperation]) ->
 
 def _rejections(operation: AnyOperation) -> Schema:
     """Return what is said to a request that is not carried out: the documented codes, and what can always be."""
+    others = _ALWAYS | (_OF_AUTHENTICATED if operation.authenticated else {}) | (_OF_KEYED if operation.keyed else {})
     lines: dict[int, list[str]] = {}
     for error in operation.errors:
         lines.setdefault(error.status, []).append(f"- `{error.code}`: {error.meaning}")
-    others = {
-        **_ALWAYS,
-        **(_OF_AUTHENTICATED if operation.authenticated else {}),
-        **(_OF_KEYED if operation.keyed else {}),
-    }
-    for status, text in others.items():
-        lines.setdefault(status, [text])
+    lines = {status: [text] for status, text in others.items()} | lines
     content = {"application/json": {"schema": {"$ref": _REF.format(name="Error")}}}
     return {
         str(status): {"description": "\n".join(texts), "headers": _REQUEST_ID, "content": content}

@@ -228,13 +228,8 @@ def revert(context: SellerContext, source: str, amount: Decimal) -> MerchantOrde
     payment = replace(payment, amount_refunded=refunded, last_modified=context.now)
     if whole:
         payment = replace(payment, status="refunded", status_detail=DETAILS["refunded"])
-    changed = replace(
-        order,
-        refunded_amount=refunded,
-        order_status=State.REVERTED if whole else order.order_status,
-        payments=(*others, payment),
-    )
-    return _keep(context, record, changed)
+        order = replace(order, order_status=State.REVERTED)
+    return _keep(context, record, replace(order, refunded_amount=refunded, payments=(*others, payment)))
 
 
 def _opened(context: SellerContext, items: tuple[MerchantOrderItem, ...], amount: Decimal) -> MerchantOrder:

@@ -40,10 +40,7 @@ _HEADERS = {
 _POLICY = "default-src 'none'; img-src 'self'; style-src 'self'; base-uri 'none'; frame-ancestors 'none'"
 #: Of a page that is a form and runs nothing, and of one that runs its own scripts, which talk to the control API.
 FORM = {**_HEADERS, "Content-Security-Policy": f"{_POLICY}; form-action 'self'"}
-SCRIPT = {
-    **_HEADERS,
-    "Content-Security-Policy": f"{_POLICY}; script-src 'self'; connect-src 'self'; form-action 'none'",
-}
+SCRIPT = {**FORM, "Content-Security-Policy": f"{_POLICY}; script-src 'self'; connect-src 'self'; form-action 'none'"}
 #: Makes the tokens that bind a form to its page. They end with the process, as the key does.
 _FORM_KEY = web.AppKey("form_key", bytes)
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -79,14 +76,12 @@ def add_routes(app: web.Application) -> None:
     app.router.add_get(PREFIX + "requests/{id}/{language:curl|python}", guarded(_snippet))
     app.router.add_get("/subscriptions/{id}", _page(_show_plan))
     app.router.add_post("/subscriptions/{id}", _page(_subscribe))
+    app.router.add_get("/qr/{id}", _page(partial(_show, _order_sale)))
+    app.router.add_post("/qr/{id}", _page(partial(_pay, _order_sale, Buyer.pay)))
     # /checkout/preferences is an operation of the contract: a GET there is 405, and no page.
     checkout = "/checkout/{id:(?!preferences$)[^/]+}"
-    for path, sale, pay_by in (
-        ("/qr/{id}", _order_sale, Buyer.pay),
-        (checkout, _preference_sale, Buyer.pay_preference),
-    ):
-        app.router.add_get(path, _page(partial(_show, sale)))
-        app.router.add_post(path, _page(partial(_pay, sale, pay_by)))
+    app.router.add_get(checkout, _page(partial(_show, _preference_sale)))
+    app.router.add_post(checkout, _page(partial(_pay, _preference_sale, Buyer.pay_preference)))
 
 
 # --- the dashboard -----------------------------------------------------------------------------------------------

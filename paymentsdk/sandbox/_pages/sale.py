@@ -152,19 +152,16 @@ def from_preference(record: PreferenceRecord, opened: MerchantOrderRecord, attem
     preference, order = record.preference, opened.merchant_order
     items, payer = order.items or (), preference.payer or Payer()
     currency, due = currency_of(items, ""), amount_due(order)
+    names = [item.title or item.description or f"Item {item.id or ''}" for item in items]
     lines = [
-        (
-            item.title or item.description or f"Item {item.id or ''}",
-            _times(item.quantity, money(currency, item.unit_price)),
-            total([item]),
-        )
-        for item in items
+        (name, _times(item.quantity, money(currency, item.unit_price)), total([item]))
+        for name, item in zip(names, items, strict=True)
     ]
     kinds, most, proposed = offered(preference), most_installments(preference), default_installments(preference)
     favourite = preference.payment_methods and preference.payment_methods.default_payment_method_id
     outcome = _preference_outcome(order, attempt) or (None if kinds else _NO_METHOD)
     return Sale(
-        heading=f"{lines[0][0]} and {len(items) - 1} more" if len(items) > 1 else lines[0][0],
+        heading=f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else names[0],
         seller=preference.statement_descriptor or f"Seller {preference.collector_id}",
         currency=currency,
         total=due,
