@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from importlib import import_module
 from typing import Any, Generic, Protocol, TypeAlias, TypeGuard, TypeVar
 
@@ -227,13 +227,9 @@ class Lane(Generic[A, B]):
         self._stir()
         connection, self._connection = self._connection, None
         if connection is not None:
-            try:
+            with suppress(Exception):  # It is closed all the same: at once, where the server does not say goodbye.
                 async with asyncio.timeout(self._server.timeout):
                     await connection.close()
-            except BaseException as error:
-                connection.terminate()  # Nothing is under way on it.
-                if not isinstance(error, Exception):
-                    raise
 
     def _stir(self) -> None:
         """Keep the connection, however long it has been idle."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from msgspec import structs
@@ -130,15 +131,14 @@ class Attempts(Generic[B, R]):
         journaling, settings, recovered = self._journaling, self._call.settings, since is not None
         # Nobody else tells the observers when a call of a recovery begins and ends.
         self._observing = recovered and bool(settings.observers)
-        lease = max(LEASE, 2 * (settings.timeout.attempt or 0.0))
-        async with journaling.turn(record.key) as later:
-            drive = JournaledCall(
-                journaling.journal, journaling.platform_clock, self._seller, lease, later, defer=defer, look=look
-            )
-            if since is None:
-                told = await drive.run(record, self._send)
-            else:
-                told = await drive.carry_on(record, self._send, since=since)
+        lease, later = max(LEASE, 2 * (settings.timeout.attempt or 0.0)), partial(journaling.write_later, record.key)
+        drive = JournaledCall(journaling.journal, journaling.platform_clock, self._seller, lease, later, defer, look)
+        await journaling.take_turn(record.key)
+        try:
+            send = self._send
+            told = await (drive.run(record, send) if since is None else drive.carry_on(record, send, since=since))
+        finally:
+            journaling.end_turn(record.key)
         if settings.observers and (told.own or recovered):
             row, now = told.record, journaling.platform_clock.now()
             event = RecordResolved(

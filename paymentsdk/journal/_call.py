@@ -97,7 +97,7 @@ class PlatformClock:
 
 
 class Journaling:
-    """What the journaled calls of a client share."""
+    """What the journaled calls of a client share: the journal, the platform's time, and whose turn it is."""
 
     def __init__(self, journal: Journal, clock: Clock) -> None:
         self.journal: Journal = journal
@@ -105,58 +105,37 @@ class Journaling:
         self._clock = clock
         self._process = f"{os.getpid()}-{clock.key()[:16]}"
         self._count = itertools.count(1)
-        self._running: dict[str, Turn] = {}
+        #: By the key of a record: what is under way of the call whose turn it is, and what those wait for who are next.
+        self._running: dict[str, int] = {}
+        self._over: dict[str, asyncio.Future[None]] = {}
         self._late: set[asyncio.Future[object]] = set()
 
     def owner(self) -> str:
         """Return a new owner of records: this process, and a number that no other call has."""
         return f"{self._process}/{next(self._count)}"
 
-    def turn(self, key: str) -> Turn:
-        """Return what waits for the calls of this process that work on the record *key*."""
-        return Turn(key, self._running, self._late)
+    async def take_turn(self, key: str) -> None:
+        """Wait for the calls of this process that work on the record *key*: they know best what becomes of it.
 
-    async def drain(self, grace: float) -> None:
-        """Wait up to *grace* seconds for what is still being written."""
-        if self._late:
-            end = asyncio.ensure_future(self._clock.sleep(grace))
-            writes = asyncio.gather(*self._late, return_exceptions=True)
-            await asyncio.wait((end, writes), return_when=asyncio.FIRST_COMPLETED)
-            end.cancel()
+        A turn is over when the last write for `later` has been made, so that whoever comes next finds the record
+        closed.
+        """
+        while key in self._running:
+            if key not in self._over:
+                self._over[key] = asyncio.get_running_loop().create_future()
+            await asyncio.wait((self._over[key],))
+        self._running[key] = 1
 
+    def end_turn(self, key: str) -> None:
+        """End the turn, or one of the writes that belong to it."""
+        self._running[key] -= 1
+        if not self._running[key]:
+            del self._running[key]
+            if (over := self._over.pop(key, None)) is not None:
+                over.set_result(None)
 
-class Turn:
-    """The turn of one call at the record *key*: calls before it in this process know best what becomes of it.
-
-    Entered, it gives what runs writes that the caller does not wait for. It is over when the last of them has been
-    made, so that whoever comes next finds the record closed.
-    """
-
-    __slots__ = ("_key", "_late", "_left", "_over", "_running")
-
-    def __init__(self, key: str, running: dict[str, Turn], late: set[asyncio.Future[object]]) -> None:
-        self._key = key
-        self._running = running
-        self._late = late
-        self._left = 1
-        self._over: asyncio.Future[None] | None = None
-
-    async def __aenter__(self) -> Later:
-        while (before := self._running.get(self._key)) is not None:
-            await before.over()
-        self._running[self._key] = self
-        return self._write
-
-    async def __aexit__(self, *_: object) -> None:
-        self._end()
-
-    async def over(self) -> None:
-        """Wait for its end."""
-        if self._over is None:
-            self._over = asyncio.get_running_loop().create_future()
-        await asyncio.wait((self._over,))
-
-    def _write(self, write: Callable[[], Awaitable[object]]) -> None:
+    def write_later(self, key: str, write: Callable[[], Awaitable[object]]) -> None:
+        """Make a *write* that the caller whose turn it is does not wait for."""
         try:
             written = asyncio.ensure_future(write())
         except PaymentsError as error:
@@ -166,22 +145,23 @@ class Turn:
             # Of a journal of one's own that is no coroutine: what is done is done.
             logger.exception("a record could not be closed in the journal")
             return
-        self._left += 1
+        self._running[key] += 1
         self._late.add(written)
-        written.add_done_callback(self._written)
+        written.add_done_callback(partial(self._written, key))
 
-    def _written(self, written: asyncio.Future[object]) -> None:
+    def _written(self, key: str, written: asyncio.Future[object]) -> None:
         self._late.discard(written)
         if not written.cancelled() and isinstance(error := written.exception(), Exception):
             _warn(error)
-        self._end()
+        self.end_turn(key)
 
-    def _end(self) -> None:
-        self._left -= 1
-        if not self._left:
-            del self._running[self._key]
-            if self._over is not None:
-                self._over.set_result(None)
+    async def drain(self, grace: float) -> None:
+        """Wait up to *grace* seconds for what is still being written."""
+        if self._late:
+            end = asyncio.ensure_future(self._clock.sleep(grace))
+            writes = asyncio.gather(*self._late, return_exceptions=True)
+            await asyncio.wait((end, writes), return_when=asyncio.FIRST_COMPLETED)
+            end.cancel()
 
 
 def _warn(error: Exception) -> None:

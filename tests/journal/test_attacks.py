@@ -27,7 +27,7 @@ from paymentsdk import (
     RetryPolicy,
 )
 from paymentsdk.journal import Action, Record, RecordState, Resolution, SQLiteJournal, _sqlite
-from paymentsdk.journal._call import Turn
+from paymentsdk.journal._call import Journaling
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.journal.platform import ONCE, TOKEN, URL, Platform, order
 
@@ -200,12 +200,12 @@ async def test_closing_the_client_under_a_call_loses_nothing(world: World) -> No
     assert [1] == list(world.effects().values())
 
 
-def unguarded(turn: Turn, write: Callable[[], Awaitable[object]]) -> None:
+def unguarded(journaling: Journaling, key: str, write: Callable[[], Awaitable[object]]) -> None:
     """Make a write, whatever it raises."""
     write()
 
 
-@pytest.mark.control("paymentsdk.journal._call.Turn._write", unguarded, raises=JournalUnavailable)
+@pytest.mark.control("paymentsdk.journal._call.Journaling.write_later", unguarded, raises=JournalUnavailable)
 async def test_a_journal_that_is_closed_under_a_call_takes_nothing_from_its_caller(world: World) -> None:
     """The order is made and told, although its record cannot be closed; whoever asks again gets it once more."""
     journals: list[SQLiteJournal] = []
