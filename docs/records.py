@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from docs.describe import code, table
-from paymentsdk.journal._states import HEARD, ON_BEGIN, OPEN, TRANSITIONS, RecordState, Right
+from paymentsdk.journal._states import HEARD, HELD, ON_BEGIN, OPEN, TRANSITIONS, RecordState, Right
 
 ABOUT = """\
 A record is a write that was given a name: `create(..., once="table-7/1")`.
@@ -26,7 +26,13 @@ the caller hears of them: if they cannot be written, it hears `OutcomeUnknown`. 
 def records() -> str:
     """Write the tables of states."""
     found = (
-        [one.value, row.same.value, row.other.value, (row.unkeyed or row.same).value] for one, row in ON_BEGIN.items()
+        [
+            f"{one}, its lease has ended" if one in HELD else str(one),
+            row.same.value,
+            row.other.value,
+            (row.unkeyed or row.same).value,
+        ]
+        for one, row in ON_BEGIN.items()
     )
     changes = (
         [code(state.value), code(after.value), right.value]

@@ -273,10 +273,8 @@ async def _told(work: Awaitable[T]) -> T:
     """
     try:
         return await work
-    except TimeoutError:
-        raise
     except Exception as error:
-        if not is_error(error) or isinstance(error, ImportError):
+        if isinstance(error, TimeoutError | ImportError) or not is_error(error):
             raise
         why = reason_of(error)
     raise _not_done(why)

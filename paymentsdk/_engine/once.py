@@ -63,7 +63,7 @@ async def call_once(
         raise RequestInvalid("once", "must name the record that not_after and defer are about")
     if not operation.writes:
         raise RequestInvalid("once", f"{operation.name} changes nothing: there is nothing to keep")
-    if call.caller_supplied_key:
+    if call.caller_supplied_key or call.settings.idempotency_key is not None:
         raise RequestInvalid("once", "excludes idempotency_key, which is derived from it")
     if journaling is None:
         raise RequestInvalid("once", "needs a journal: PaymentsClient(journal=SQLiteJournal(...))")

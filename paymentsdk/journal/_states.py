@@ -107,23 +107,6 @@ CLOSED = frozenset({_S.NOT_SENT, _S.REFUSED, _S.DONE, _S.EXPIRED, _S.ABANDONED})
 OPEN = frozenset({_S.PENDING, _S.SENT, _S.UNKNOWN, _S.DEFERRED})
 
 
-class Found(Enum):
-    """A record as a call finds it."""
-
-    NONE = "none"
-    PENDING_OWN = "pending, of this process"
-    PENDING_OTHER = "pending, of another living process"
-    PENDING_DEAD = "pending, its lease has ended"
-    SENT = "sent, its lease has ended"
-    UNKNOWN = "unknown"
-    DEFERRED = "deferred"
-    NOT_SENT = "not_sent"
-    REFUSED = "refused"
-    DONE = "done"
-    EXPIRED = "expired"
-    ABANDONED = "abandoned"
-
-
 class Action(StrEnum):
     """What a call does with the record that it found."""
 
@@ -152,20 +135,23 @@ class Row(Struct, frozen=True):
 
 _A = Action
 
+#: How a call may find a record, besides in a state without a living owner.
+NONE, OWN, OTHER = "none", "pending, of this process", "pending, of another living process"
+
 #: What a call does: by the record that it finds, and by whether its bytes are those of the record.
-ON_BEGIN: Mapping[Found, Row] = {
-    Found.NONE: Row(_A.SEND, other=_A.SEND),
-    Found.PENDING_OWN: Row(_A.WAIT),
-    Found.PENDING_OTHER: Row(_A.IN_PROGRESS),
-    Found.PENDING_DEAD: Row(_A.RESUME, unkeyed=_A.UNKNOWN),
-    Found.SENT: Row(_A.RESUME, unkeyed=_A.UNKNOWN),
-    Found.UNKNOWN: Row(_A.RESUME, unkeyed=_A.UNKNOWN),
-    Found.DEFERRED: Row(_A.RESUME),
-    Found.NOT_SENT: Row(_A.SEND_AGAIN),
-    Found.REFUSED: Row(_A.REFUSE),
-    Found.DONE: Row(_A.RETURN),
-    Found.EXPIRED: Row(_A.EXPIRED),
-    Found.ABANDONED: Row(_A.UNKNOWN),
+ON_BEGIN: Mapping[str, Row] = {
+    NONE: Row(_A.SEND, other=_A.SEND),
+    OWN: Row(_A.WAIT),
+    OTHER: Row(_A.IN_PROGRESS),
+    _S.PENDING: Row(_A.RESUME, unkeyed=_A.UNKNOWN),
+    _S.SENT: Row(_A.RESUME, unkeyed=_A.UNKNOWN),
+    _S.UNKNOWN: Row(_A.RESUME, unkeyed=_A.UNKNOWN),
+    _S.DEFERRED: Row(_A.RESUME),
+    _S.NOT_SENT: Row(_A.SEND_AGAIN),
+    _S.REFUSED: Row(_A.REFUSE),
+    _S.DONE: Row(_A.RETURN),
+    _S.EXPIRED: Row(_A.EXPIRED),
+    _S.ABANDONED: Row(_A.UNKNOWN),
 }
 
 #: Nothing was sent.
@@ -274,15 +260,11 @@ def process_of(owner: str) -> str:
     return owner.partition("/")[0]
 
 
-def find(row: Record | None, process: str, now: float) -> Found:
-    """Return how *process* finds *row* at *now*, in store time."""
-    if row is None:
-        return Found.NONE
-    if row.state not in HELD:
-        return Found(row.state.value)
-    if row.lease_until > now:
-        return Found.PENDING_OWN if process_of(row.owner) == process else Found.PENDING_OTHER
-    return Found.PENDING_DEAD if row.state is RecordState.PENDING else Found.SENT
+def find(row: Record, process: str, now: float) -> str:
+    """Return how *process* finds *row* at *now*, in store time: a line of ``ON_BEGIN``."""
+    if row.state in HELD and row.lease_until > now:
+        return OWN if process_of(row.owner) == process else OTHER
+    return row.state
 
 
 def may_replace(row: Record, state: RecordState, *, owner: str, now: float) -> bool:

@@ -11,11 +11,13 @@ from paymentsdk import RequestInvalid
 from paymentsdk.journal import Record, RecordState, Resolution, derive_key
 from paymentsdk.journal._call import PlatformClock
 from paymentsdk.journal._states import (
+    NONE,
     ON_BEGIN,
     OPEN,
+    OTHER,
+    OWN,
     TRANSITIONS,
     Action,
-    Found,
     Right,
     begin_record,
     digest,
@@ -68,7 +70,7 @@ def test_a_name_is_printable_text(name: str) -> None:
 
 def test_the_tables_are_complete() -> None:
     """Every state that can be found has a line, and every state may be followed by done alone or by more."""
-    assert set(Found) == set(ON_BEGIN)
+    assert {NONE, OWN, OTHER, *RecordState} == set(ON_BEGIN)
     assert set(RecordState) == set(TRANSITIONS)
     for state, follows in TRANSITIONS.items():
         assert (state is RecordState.DONE) == (not follows)
@@ -77,15 +79,15 @@ def test_the_tables_are_complete() -> None:
 
 def test_other_bytes_are_a_conflict_in_every_state() -> None:
     """Whatever became of a record: a request with other bytes under its name sends nothing."""
-    assert {Action.CONFLICT} == {row.other for found, row in ON_BEGIN.items() if found is not Found.NONE}
+    assert {Action.CONFLICT} == {row.other for found, row in ON_BEGIN.items() if found is not NONE}
 
 
 def test_nothing_is_sent_again_but_what_was_not_sent() -> None:
     """With the same bytes, a call sends for the first time, or resumes with the kept key: nothing else."""
     sends = {found for found, row in ON_BEGIN.items() if row.same in {Action.SEND, Action.SEND_AGAIN}}
 
-    assert {Found.NONE, Found.NOT_SENT} == sends
-    assert {Found.NONE, Found.NOT_SENT, Found.DEFERRED} == {
+    assert {NONE, RecordState.NOT_SENT} == sends
+    assert {NONE, RecordState.NOT_SENT, RecordState.DEFERRED} == {
         found
         for found, row in ON_BEGIN.items()
         if (row.unkeyed or row.same) in {Action.SEND, Action.SEND_AGAIN, Action.RESUME}
