@@ -13,25 +13,12 @@ from paymentsdk.journal import Record, RecordState, Resolution, StoredResponse
 from paymentsdk.journal._call import Journaling, WithinContract
 from paymentsdk.journal._states import NO_LIMIT, TOLERANCE
 from paymentsdk.money import ZERO
-from paymentsdk.resources.merchant_orders import MerchantOrders
-from paymentsdk.resources.orders import (
-    CANCEL,
-    CREATE,
-    REFUND,
-    Order,
-    OrderRequest,
-    Orders,
-    OrderStatus,
-    Refund,
-    RefundRequest,
-    RefundStatus,
-    Transactions,
-)
+from paymentsdk.resources import merchant_orders, orders
 
 #: Records in another state have had no effect.
 _EFFECTIVE = tuple(set(RecordState) - {RecordState.REFUSED, RecordState.NOT_SENT, RecordState.EXPIRED})
-_ORDER = msgspec.json.Decoder(OrderRequest)
-_REFUND = msgspec.json.Decoder(RefundRequest)
+_ORDER = msgspec.json.Decoder(orders.OrderRequest)
+_REFUND = msgspec.json.Decoder(orders.RefundRequest)
 
 
 class LookUp(Struct, frozen=True):
@@ -40,15 +27,15 @@ class LookUp(Struct, frozen=True):
     It says nothing where another record may have done what it sees, nor where there is more than the records explain.
     """
 
-    orders: Orders
+    orders: orders.Orders
     """Of the seller, as the next one."""
-    merchant_orders: MerchantOrders
+    merchant_orders: merchant_orders.MerchantOrders
     journaling: Journaling
     """The journal, whose other records tell what they have done, and the platform's time."""
 
     async def __call__(self, record: Record) -> Resolution | None:
         """Return what became of *record*; `None` if that does not show."""
-        ways = {CANCEL.name: self._cancel, REFUND.name: self._refund, CREATE.name: self._create}
+        ways = {orders.CANCEL.name: self._cancel, orders.REFUND.name: self._refund, orders.CREATE.name: self._create}
         try:
             return await ways[record.operation](record) if record.operation in ways else None
         except (PaymentsError, msgspec.DecodeError):
@@ -56,7 +43,7 @@ class LookUp(Struct, frozen=True):
 
     async def _cancel(self, record: Record) -> Resolution | None:
         seen = await self.orders.get(_order_id(record))
-        return _done(seen) if seen.status == OrderStatus.CANCELED else None
+        return _done(seen) if seen.status == orders.OrderStatus.CANCELED else None
 
     async def _refund(self, record: Record) -> Resolution | None:
         seen = await self.orders.get(_order_id(record))
@@ -85,7 +72,7 @@ class LookUp(Struct, frozen=True):
             certify=True,
         )
         found = await search.collect()
-        others = [row.body for row in await self._others(record) if row.operation == CREATE.name]
+        others = [row.body for row in await self._others(record) if row.operation == orders.CREATE.name]
         if any(body is None or _ORDER.decode(body).external_reference == asked.external_reference for body in others):
             return None  # It may be what that one has made.
         paid = len(found) == 1 and found[0].total_amount == asked.total_amount
@@ -100,19 +87,19 @@ class LookUp(Struct, frozen=True):
         return [row for row in rows if row.key != record.key and (row.base_url, row.seller) == mine]
 
 
-def _done(seen: Order) -> Resolution:
+def _done(seen: orders.Order) -> Resolution:
     response = StoredResponse(200, {}, msgspec.json.encode(seen))
     return Resolution(state=RecordState.DONE, reason="seen by a read", response=response)
 
 
-def _is_refunded_whole(seen: Order) -> bool:
+def _is_refunded_whole(seen: orders.Order) -> bool:
     """Whether all that was paid went back: after a part of it, too, the contract has the status `refunded`."""
     payment = seen.payment
-    if payment is None or seen.status != OrderStatus.REFUNDED:
+    if payment is None or seen.status != orders.OrderStatus.REFUNDED:
         return False
     paid, back = payment.amount if payment.paid_amount is None else payment.paid_amount, payment.refunded_amount
     if back is None:
-        back = sum((one.amount or ZERO for one in seen.refunds if one.status == RefundStatus.PROCESSED), ZERO)
+        back = sum((one.amount or ZERO for one in seen.refunds if one.status == orders.RefundStatus.PROCESSED), ZERO)
     return paid is not None and back >= paid
 
 
@@ -128,13 +115,14 @@ def _wanted(record: Record) -> tuple[object, object]:
 
 def _own_refund(record: Record) -> str | None:
     """Return the id of the refund that a record has made: the newest of its response, which comes last."""
-    refunds = () if record.response is None else REFUND.decode(record.response.body)[0].refunds
+    refunds = () if record.response is None else orders.REFUND.decode(record.response.body)[0].refunds
     if not refunds or (record.body and _wanted(record) != (refunds[-1].transaction_id, refunds[-1].amount)):
         return None
     return refunds[-1].id
 
 
-def _with_last(order: Order, refund: Refund) -> Order:
+def _with_last(order: orders.Order, refund: orders.Refund) -> orders.Order:
     """Return *order* with *refund* as the last, as the platform sends it."""
     refunds = (*(one for one in order.refunds if one is not refund), refund)
-    return structs.replace(order, transactions=structs.replace(order.transactions or Transactions(), refunds=refunds))
+    before = order.transactions or orders.Transactions()
+    return structs.replace(order, transactions=structs.replace(before, refunds=refunds))

@@ -21,14 +21,7 @@ from paymentsdk._engine.failures import History
 from paymentsdk._engine.result import Result
 from paymentsdk._operation.error_response import parse_error_response
 from paymentsdk._secrets import secrets_in
-from paymentsdk.errors import (
-    APIError,
-    Deferred,
-    NotSent,
-    OutcomeUnknown,
-    PaymentsError,
-    RequestInvalid,
-)
+from paymentsdk.errors import APIError, Deferred, NotSent, OutcomeUnknown, PaymentsError, RequestInvalid
 from paymentsdk.journal import _states as states
 from paymentsdk.journal._call import JournaledCall, Journaling, Look, MaySend, Moment, Told
 from paymentsdk.journal._journal import RecordResolved, derive_key

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from contextlib import closing
 from math import inf
 from pathlib import Path
-from typing import NamedTuple
 
 from paymentsdk._postgres import Connection, Lane, Postgres, Table, is_dsn
 from paymentsdk.errors import RequestInvalid
@@ -28,12 +27,8 @@ _CREATE = "CREATE TABLE IF NOT EXISTS slots (name TEXT PRIMARY KEY, next REAL NO
 _NEXT = "SELECT next FROM slots WHERE name = ?"
 _TAKE = "INSERT INTO slots (name, next) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET next = excluded.next"
 #: A slot is nothing that has to outlive a power cut.
-_TABLE = Table(
-    "paymentsdk_slot",
-    "paymentsdk slots 1",
-    ("CREATE TABLE paymentsdk_slot (name text PRIMARY KEY, next float8 NOT NULL)",),
-    is_durable=False,
-)
+_STATEMENT = "CREATE TABLE paymentsdk_slot (name text PRIMARY KEY, next float8 NOT NULL)"
+_TABLE = Table("paymentsdk_slot", "paymentsdk slots 1", (_STATEMENT,), is_durable=False)
 
 
 class RateShare:
@@ -79,31 +74,22 @@ class RateShare:
         if abs(now - self._away) < _AWAY:
             return 0.0
         try:
-            return await self._take(_Wish(self._name, self._rate, now, longest))
+            return await self._take(now, longest)
         except (sqlite3.Error, OSError, ImportError) as error:
             self._away = now + _AWAY
             logger.warning("%r cannot be used: %s", self, error)
             return 0.0
 
-    async def _take(self, wish: _Wish) -> float | None:
+    async def _take(self, now: float, longest: float) -> float | None:
         if isinstance(self._where, Path):
-            return await asyncio.to_thread(_take_slot, self._where, wish)
+            return await asyncio.to_thread(_take_slot, self._where, self._name, now, self._rate, longest)
         of = os.getpid(), asyncio.get_running_loop()
         if self._of != of:
             self._of, self._lane = of, Lane(self._where, _TABLE, _take_slots, ConnectionError, idle=_IDLE)
-        return await self._lane.do(wish)
+        return await self._lane.do((self._name, self._rate, longest))
 
 
-class _Wish(NamedTuple):
-    """Who wants a slot."""
-
-    name: str
-    rate: float
-    now: float
-    longest: float
-
-
-def _take_slot(path: Path, wish: _Wish) -> float | None:
+def _take_slot(path: Path, name: str, now: float, rate: float, longest: float) -> float | None:
     """Take a slot of a file."""
     # One connection for each: it must not outlive a fork, nor be left open when the client is forgotten.
     with closing(sqlite3.connect(path, timeout=_LONGEST_LOCK, isolation_level=None)) as file:
@@ -111,17 +97,17 @@ def _take_slot(path: Path, wish: _Wish) -> float | None:
         file.execute("PRAGMA synchronous = OFF")
         file.execute(_CREATE)
         file.execute("BEGIN IMMEDIATE")
-        row = file.execute(_NEXT, (wish.name,)).fetchone()
-        slot, taken = next_slot(row[0] if row else None, wish.now, wish.rate, wish.longest)
+        row = file.execute(_NEXT, (name,)).fetchone()
+        slot, taken = next_slot(row[0] if row else None, now, rate, longest)
         if slot is not None:
-            file.execute(_TAKE, (wish.name, taken))
+            file.execute(_TAKE, (name, taken))
         file.execute("COMMIT")
         return slot
 
 
-async def _take_slots(connection: Connection, wishes: Sequence[_Wish]) -> list[float | None]:
+async def _take_slots(connection: Connection, wishes: Sequence[tuple[str, float, float]]) -> list[float | None]:
     """Take slots for all who wait, in one transaction."""
-    names, taken = sorted({wish.name for wish in wishes}), list[float | None]()
+    names, taken = sorted({name for name, _, _ in wishes}), list[float | None]()
     async with connection.transaction():
         await connection.execute(
             "INSERT INTO paymentsdk_slot SELECT unnest($1::text[]), 0 ON CONFLICT (name) DO NOTHING", names
@@ -134,10 +120,10 @@ async def _take_slots(connection: Connection, wishes: Sequence[_Wish]) -> list[f
         # The clock of the server, after the wait for the rows: machines do not agree on what time it is.
         now = max(row[2] for row in rows)
         free = {row[0]: row[1] for row in rows}
-        for wish in wishes:
-            slot, after = next_slot(free[wish.name], now, wish.rate, wish.longest)
+        for name, rate, longest in wishes:
+            slot, after = next_slot(free[name], now, rate, longest)
             if slot is not None:
-                free[wish.name] = after
+                free[name] = after
             taken.append(slot)
         await connection.executemany("UPDATE paymentsdk_slot SET next = $2 WHERE name = $1", list(free.items()))
     return taken

@@ -11,22 +11,12 @@ from typing import Any, TypeVar, cast
 
 from msgspec import structs
 
-from paymentsdk._postgres import Connection, Lane, Postgres, Table, do_each
+from paymentsdk._postgres import Connection, Lane, Postgres, Table, Values, do_each
 from paymentsdk._validate import Seal
 from paymentsdk.errors import JournalUnavailable
 from paymentsdk.journal import _states as states
 from paymentsdk.journal._states import Record, RecordState
-from paymentsdk.journal._table import (
-    CODES,
-    SCHEMA,
-    TableJournal,
-    Transaction,
-    Values,
-    Work,
-    checked,
-    id_of,
-    response_column,
-)
+from paymentsdk.journal._table import CODES, SCHEMA, TableJournal, Transaction, Work, checked, id_of, response_column
 
 T = TypeVar("T")
 

@@ -22,16 +22,7 @@ from paymentsdk._validate import Seal
 from paymentsdk.errors import JournalUnavailable
 from paymentsdk.journal import _states as states
 from paymentsdk.journal._states import Record
-from paymentsdk.journal._table import (
-    CODES,
-    SCHEMA,
-    TableJournal,
-    Transaction,
-    Values,
-    Work,
-    id_of,
-    response_column,
-)
+from paymentsdk.journal._table import CODES, SCHEMA, TableJournal, Transaction, Values, Work, id_of, response_column
 
 T = TypeVar("T")
 
