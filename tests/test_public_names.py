@@ -27,7 +27,7 @@ import paymentsdk
 from paymentsdk import OPERATIONS
 from paymentsdk.resources.common import RequestStruct, ResponseStruct
 from paymentsdk.resources.orders import TransactionsRequest
-from paymentsdk.sandbox._parsing import ControlStruct
+from paymentsdk.sandbox._wire import ControlStruct
 
 #: The most public names, those of requests and responses apart.
 MOST = 170

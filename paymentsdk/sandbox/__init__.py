@@ -20,9 +20,9 @@ from paymentsdk.sandbox._platform import Platform, SandboxInfo
 from paymentsdk.sandbox._policies import Policies, Policy
 from paymentsdk.sandbox._policies import describe as describe_policies
 from paymentsdk.sandbox._records import Documents, Entry, EntryKind, Subscription, Tenant
-from paymentsdk.sandbox._responses import Rejected
 from paymentsdk.sandbox._server import Sandbox, SandboxThread
 from paymentsdk.sandbox._tenants import TenantRequest
+from paymentsdk.sandbox._wire import Rejected
 
 __all__ = [
     "Buyer",

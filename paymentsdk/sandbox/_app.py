@@ -33,11 +33,10 @@ from paymentsdk.sandbox._feed import LONGEST_SHOWN, RequestLine, redact_body, re
 from paymentsdk.sandbox._handlers import noun_of
 from paymentsdk.sandbox._openapi import document
 from paymentsdk.sandbox._pages import routes
-from paymentsdk.sandbox._parsing import MAX_BODY, TOO_LARGE, AnyOperation
 from paymentsdk.sandbox._pipeline import REPLAYED, Exchange, InFlight, Response, authenticate, execute
 from paymentsdk.sandbox._platform import Platform
-from paymentsdk.sandbox._responses import SHAPES, Rejected, cause, phrase, rejection
 from paymentsdk.sandbox._snapshots import is_full
+from paymentsdk.sandbox._wire import MAX_BODY, SHAPES, TOO_LARGE, AnyOperation, Rejected, cause, phrase, rejection
 from paymentsdk.transports.base import Request
 
 #: Takes a request as it came; returns the access token that its signature stands for, or `None` if it has none.

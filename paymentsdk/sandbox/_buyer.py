@@ -18,7 +18,7 @@ from paymentsdk.sandbox._handlers._sales import check_way
 from paymentsdk.sandbox._noun import SellerContext
 from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._records import MerchantOrderRecord, PreferenceRecord, Subscription, Table, Tenant
-from paymentsdk.sandbox._responses import Rejected
+from paymentsdk.sandbox._wire import Rejected
 
 D = TypeVar("D", bound=Struct)
 

@@ -20,11 +20,10 @@ from paymentsdk.sandbox._codes import ways
 from paymentsdk.sandbox._faults import FaultRule
 from paymentsdk.sandbox._handlers._sales import asked, currency_of
 from paymentsdk.sandbox._handlers.plans import PlanRequest
-from paymentsdk.sandbox._parsing import ControlStruct, check_amounts
 from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._records import Table
-from paymentsdk.sandbox._responses import Rejected
 from paymentsdk.sandbox._tenants import ProvisionRequest, TenantRequest
+from paymentsdk.sandbox._wire import ControlStruct, Rejected, check_amounts
 
 R = TypeVar("R")
 T = TypeVar("T")

@@ -18,9 +18,8 @@ import aiohttp
 from aiohttp import web
 
 from paymentsdk.sandbox._commands import COMMANDS, PARAMETERS, Command, ControlRequest
-from paymentsdk.sandbox._parsing import TOO_LARGE
 from paymentsdk.sandbox._platform import Platform
-from paymentsdk.sandbox._responses import SHAPES, Rejected, encode, rejection
+from paymentsdk.sandbox._wire import SHAPES, TOO_LARGE, Rejected, encode, rejection
 
 if not hasattr(web, "RequestKey"):  # The client alone may run with an older one.
     raise ImportError(f"the sandbox needs aiohttp 3.14.4 or later, and {aiohttp.__version__} is installed")

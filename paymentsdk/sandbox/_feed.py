@@ -20,7 +20,7 @@ from paymentsdk._operation.operation import MIB, Operation
 from paymentsdk._secrets import MASK
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox._records import Tenant
-from paymentsdk.sandbox._responses import read_json, structs_in, write_json
+from paymentsdk.sandbox._wire import read_json, structs_in, write_json
 
 #: Requests that are kept, and events that a watcher may be behind before it is told to look at everything anew.
 KEPT_REQUESTS = 200

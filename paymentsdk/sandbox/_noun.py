@@ -26,8 +26,8 @@ from paymentsdk.resources.oauth import DEFAULT_LIFETIME
 from paymentsdk.sandbox._clock import Ids
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import GRANTS, Condition, Documents, Entry, EntryKind, Grant, Table, Tenant
-from paymentsdk.sandbox._responses import Rejected, Shape, cause, encode
 from paymentsdk.sandbox._store import Due, Store
+from paymentsdk.sandbox._wire import Rejected, Shape, cause, encode
 
 D = TypeVar("D", bound=Struct)
 B = TypeVar("B", covariant=True)

@@ -18,9 +18,8 @@ from paymentsdk._version import __version__
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.resources.common import DAY_SCHEMA, RequestStruct
 from paymentsdk.sandbox._handlers import SCHEMAS, required
-from paymentsdk.sandbox._parsing import TOO_LARGE, AnyOperation
 from paymentsdk.sandbox._policies import Policies
-from paymentsdk.sandbox._responses import media_type, structs_in
+from paymentsdk.sandbox._wire import TOO_LARGE, AnyOperation, media_type, structs_in
 
 #: What JSON may hold. Here it is what msgspec makes and this module writes down: nobody has to look at it first.
 JSON: TypeAlias = Any

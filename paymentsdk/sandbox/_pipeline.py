@@ -27,12 +27,20 @@ from paymentsdk.resources.oauth import TokenRequest
 from paymentsdk.sandbox._faults import Hit
 from paymentsdk.sandbox._handlers.oauth import application
 from paymentsdk.sandbox._noun import Call, SellerContext, requested_error
-from paymentsdk.sandbox._parsing import AnyOperation, read_body, read_query, unstorable
 from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import GRANTS, Grant, Tenant
-from paymentsdk.sandbox._responses import Rejected, encode, media_type, read_json
 from paymentsdk.sandbox._store import SavedResponse
+from paymentsdk.sandbox._wire import (
+    AnyOperation,
+    Rejected,
+    encode,
+    media_type,
+    read_body,
+    read_json,
+    read_query,
+    unstorable,
+)
 
 #: The header of a response that was given before.
 REPLAYED = "X-Idempotency-Replayed"

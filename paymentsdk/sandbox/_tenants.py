@@ -18,9 +18,9 @@ from paymentsdk.sandbox._clock import Ids
 from paymentsdk.sandbox._handlers import orders
 from paymentsdk.sandbox._handlers.plans import PlanRequest, RecurringRequest, make
 from paymentsdk.sandbox._noun import SCOPES, Call, SellerContext, make_grant, usable
-from paymentsdk.sandbox._parsing import ControlStruct
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import CURRENCIES, ORDERS, OTHER_CURRENCY, TENANTS, Tenant
+from paymentsdk.sandbox._wire import ControlStruct
 
 _FIRST_PLAN = PlanRequest(
     reason="Monthly subscription", auto_recurring=RecurringRequest(transaction_amount=Decimal("99.90"))

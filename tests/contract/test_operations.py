@@ -11,7 +11,7 @@ import pytest
 from paymentsdk import OPERATIONS, IdempotencyConflict, NotFound, PaymentsClient
 from paymentsdk.resources import orders
 from paymentsdk.resources.orders import OrderRequest
-from paymentsdk.sandbox import Sandbox, _handlers, _responses
+from paymentsdk.sandbox import Sandbox, _handlers, _wire
 from tests.contract.calls import arguments_of, body_of
 
 
@@ -43,7 +43,7 @@ async def test_an_example_is_carried_out_and_its_response_understood(name, sandb
     assert "application/json" == result.headers["Content-Type"]
     assert () == result.anomalies
     told = result.raw.replace(b'"next_offset":null,', b"")  # What a policy sends as null, the client reads as unset.
-    assert told == _responses.encode(result.value, decimal_strings=operation.decimal_strings)
+    assert told == _wire.encode(result.value, decimal_strings=operation.decimal_strings)
     assert 1 == result.attempts
 
 

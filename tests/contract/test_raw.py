@@ -22,7 +22,7 @@ from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox import Sandbox, _commands
 from paymentsdk.sandbox._app import make_app
 from paymentsdk.sandbox._handlers import HANDLERS
-from paymentsdk.sandbox._parsing import ControlStruct
+from paymentsdk.sandbox._wire import ControlStruct
 
 #: What a response may be: data, a page and what belongs to it, a ledger, a snippet of code.
 KINDS = {

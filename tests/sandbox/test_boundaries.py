@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paymentsdk.sandbox._parsing import LARGEST_OFFSET, MAX_DEPTH
+from paymentsdk.sandbox._wire import LARGEST_OFFSET, MAX_DEPTH
 
 LARGEST = 2**63 - 1
 
@@ -20,8 +20,8 @@ async def taken(plain, metadata: str) -> bool:
     return 201 == (await plain("POST", "/v1/customers", body)).status
 
 
-@pytest.mark.control("paymentsdk.sandbox._parsing._LARGEST_INTEGER", LARGEST - 1)
-@pytest.mark.control("paymentsdk.sandbox._parsing._LARGEST_INTEGER", LARGEST + 1)
+@pytest.mark.control("paymentsdk.sandbox._wire._LARGEST_INTEGER", LARGEST - 1)
+@pytest.mark.control("paymentsdk.sandbox._wire._LARGEST_INTEGER", LARGEST + 1)
 @pytest.mark.parametrize("sign", ["", "-"])
 async def test_integers_have_64_bits(plain, sign):
     """From -(2^63 - 1) to 2^63 - 1: a database has room for no other."""
@@ -30,8 +30,8 @@ async def test_integers_have_64_bits(plain, sign):
     assert (True, False) == (within, beyond)
 
 
-@pytest.mark.control("paymentsdk.sandbox._parsing.MAX_DEPTH", MAX_DEPTH - 1)
-@pytest.mark.control("paymentsdk.sandbox._parsing.MAX_DEPTH", MAX_DEPTH + 1)
+@pytest.mark.control("paymentsdk.sandbox._wire.MAX_DEPTH", MAX_DEPTH - 1)
+@pytest.mark.control("paymentsdk.sandbox._wire.MAX_DEPTH", MAX_DEPTH + 1)
 async def test_nesting_has_a_bottom(plain):
     """The body itself is one level, and what is in it each one more."""
     within, beyond = [await taken(plain, nested(levels)) for levels in (MAX_DEPTH - 2, MAX_DEPTH - 1)]
@@ -57,8 +57,8 @@ async def test_lists_are_levels_too(plain, levels):
     assert (levels < MAX_DEPTH - 1) == await taken(plain, nest)
 
 
-@pytest.mark.control("paymentsdk.sandbox._parsing.LARGEST_OFFSET", LARGEST_OFFSET - 1)
-@pytest.mark.control("paymentsdk.sandbox._parsing.LARGEST_OFFSET", LARGEST_OFFSET + 1)
+@pytest.mark.control("paymentsdk.sandbox._wire.LARGEST_OFFSET", LARGEST_OFFSET - 1)
+@pytest.mark.control("paymentsdk.sandbox._wire.LARGEST_OFFSET", LARGEST_OFFSET + 1)
 async def test_a_position_has_an_end(plain):
     """A limit that is larger than any page is cut to one; one that no page can have is rejected."""
     search = "/preapproval_plan/search?limit="
@@ -68,7 +68,7 @@ async def test_a_position_has_an_end(plain):
     assert [200, 400] == seen
 
 
-@pytest.mark.control("paymentsdk.sandbox._parsing._LARGEST_INTEGER", LARGEST - 1)
+@pytest.mark.control("paymentsdk.sandbox._wire._LARGEST_INTEGER", LARGEST - 1)
 async def test_an_integer_may_be_written_with_a_point(plain):
     """Up to the largest one; beyond it, it is no integer of 64 bits."""
     item = '{"title":"Lamp","quantity":1,"unit_price":1}'

@@ -10,7 +10,7 @@ import pytest
 
 from paymentsdk import ErrorCode
 from paymentsdk.resources import OPERATIONS
-from paymentsdk.sandbox import FaultRule, Rejected, _app, _codes, _noun, _parsing, _pipeline, _responses
+from paymentsdk.sandbox import FaultRule, Rejected, _app, _codes, _noun, _pipeline, _wire
 from paymentsdk.sandbox._codes import CAUSES, magic_value, ways
 from paymentsdk.sandbox._handlers import HANDLERS
 from paymentsdk.sandbox._pipeline import Exchange
@@ -107,7 +107,7 @@ def test_a_token_is_rejected_with_the_code_that_the_operation_documents(sandbox)
     assert (401, "token_not_known") == (rejected.value.status, rejected.value.code)
 
 
-@pytest.mark.parametrize("file", [_responses, _app, _codes, _pipeline, _parsing, _noun])
+@pytest.mark.parametrize("file", [_wire, _app, _codes, _pipeline, _noun])
 def test_what_all_operations_share_knows_no_noun(file):
     """Which code a wrong member leads to, and in which shape, stands in the file of the noun, not in a table of all."""
     text = Path(file.__file__).read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paymentsdk.resources import OPERATIONS
-from paymentsdk.sandbox import Sandbox, _parsing, _pipeline
+from paymentsdk.sandbox import Sandbox, _pipeline, _wire
 from paymentsdk.sandbox._commands import COMMANDS
 
 scalars = (
@@ -144,7 +144,7 @@ def test_bottomless_nesting_is_rejected(served, levels, monkeypatch, caplog):
     """At a depth that is safe; without the limit (the negative control), some depth breaks the sandbox."""
     assert 400 == ask(served, "POST", "/v1/customers", deep(levels))[0]
     if levels == 900 and sys.version_info < (3, 12):  # Later ones count the stack of C apart: nothing runs out of it.
-        monkeypatch.setattr(_parsing, "MAX_DEPTH", 10**6)
+        monkeypatch.setattr(_wire, "MAX_DEPTH", 10**6)
         assert any(500 == ask(served, "POST", "/v1/customers", deep(depth))[0] for depth in range(300, 1000, 50))
         assert caplog.records
 

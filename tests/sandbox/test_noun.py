@@ -15,7 +15,7 @@ from paymentsdk._operation.operation import Operation
 from paymentsdk.sandbox._handlers import NOUNS
 from paymentsdk.sandbox._noun import Handler, MagicValue, Noun
 from paymentsdk.sandbox._policies import Policies
-from paymentsdk.sandbox._responses import structs_in
+from paymentsdk.sandbox._wire import structs_in
 
 PLANS = NOUNS["plans"]
 

@@ -315,7 +315,7 @@ async def test_scopes_limit_what_a_token_may_do(connect, sandbox, order):
     assert "forbidden" == rejected.value.code
 
 
-@pytest.mark.control("paymentsdk.sandbox._parsing._once_each", lambda members: None)
+@pytest.mark.control("paymentsdk.sandbox._wire._once_each", lambda members: None)
 async def test_a_parameter_that_is_given_twice_is_rejected(plain, sandbox):
     """Which of the two counts, nobody could say; the grant is not spent."""
     info = sandbox.describe()

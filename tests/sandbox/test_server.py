@@ -18,9 +18,9 @@ import pytest
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox import Sandbox, SandboxThread, TenantRequest
 from paymentsdk.sandbox._app import reset_connection
-from paymentsdk.sandbox._parsing import MAX_BODY
 from paymentsdk.sandbox._records import SUBSCRIPTIONS
 from paymentsdk.sandbox._tenants import TenantOptions
+from paymentsdk.sandbox._wire import MAX_BODY
 
 
 async def test_it_says_everything_that_a_program_needs(sandbox):
@@ -346,7 +346,7 @@ async def test_a_cancel_may_have_an_empty_body(plain, client, order, body):
     assert canceled.raw == (await plain("POST", f"/v1/orders/{made.id}/cancel", b"{}", key="k2")).raw
 
 
-@pytest.mark.control("paymentsdk.sandbox._parsing._check_empty", lambda body: None)
+@pytest.mark.control("paymentsdk.sandbox._wire._check_empty", lambda body: None)
 @pytest.mark.parametrize(
     ("body", "code"),
     [

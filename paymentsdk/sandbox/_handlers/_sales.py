@@ -15,7 +15,7 @@ from paymentsdk.resources.orders import OrderItem
 from paymentsdk.resources.preferences import Payer, Preference, PreferenceItem, PreferenceItemRequest
 from paymentsdk.sandbox._noun import SellerContext
 from paymentsdk.sandbox._records import TENANTS, Tenant
-from paymentsdk.sandbox._responses import Rejected, echo
+from paymentsdk.sandbox._wire import Rejected, echo
 
 #: The ``status_detail`` that goes with the status of a payment; invoices have words of their own.
 DETAILS: Mapping[str, str] = {

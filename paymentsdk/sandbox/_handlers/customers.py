@@ -14,7 +14,7 @@ from paymentsdk.resources import customers
 from paymentsdk.resources.customers import Customer, CustomerRequest
 from paymentsdk.sandbox._noun import Call, Handler, MagicValue, Noun, SellerContext
 from paymentsdk.sandbox._records import CUSTOMERS
-from paymentsdk.sandbox._responses import Rejected, cause, dates_as_sent, echo, wire_form
+from paymentsdk.sandbox._wire import Rejected, cause, dates_as_sent, echo, wire_form
 
 #: The contract has a limit of lengths (code 104) and does not show it.
 MAX_TEXT = 255

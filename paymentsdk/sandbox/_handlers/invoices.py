@@ -18,7 +18,7 @@ from paymentsdk.resources.plans import AutoRecurring, Plan, PlanStatus
 from paymentsdk.sandbox import _records
 from paymentsdk.sandbox._noun import Call, Handler, MagicValue, Noun, SellerContext, window
 from paymentsdk.sandbox._records import INVOICES, PLANS, SUBSCRIPTIONS, Condition, InvoiceRecord, Subscription
-from paymentsdk.sandbox._responses import Rejected, echo
+from paymentsdk.sandbox._wire import Rejected, echo
 
 _FILTERS = ("id", "preapproval_id", "payment_id", "payer_id")
 _NUMBERS = ("id", "payment_id", "payer_id")

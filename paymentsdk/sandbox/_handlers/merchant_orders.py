@@ -21,7 +21,7 @@ from paymentsdk.sandbox._handlers._sales import DETAILS, currency_of, shipments_
 from paymentsdk.sandbox._noun import Call, Handler, MagicValue, Noun, SellerContext, Window, window
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import MERCHANT_ORDERS, Comparison, Condition, EntryKind, MerchantOrderRecord
-from paymentsdk.sandbox._responses import Rejected, echo
+from paymentsdk.sandbox._wire import Rejected, echo
 
 #: How far back a search sees (spec: Limits).
 SEARCH_DAYS = 90

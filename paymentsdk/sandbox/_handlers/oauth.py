@@ -13,8 +13,8 @@ from paymentsdk.resources import oauth
 from paymentsdk.resources.oauth import DEFAULT_LIFETIME, GRANTED_BY, Token, TokenRequest
 from paymentsdk.sandbox._noun import Call, GrantKind, Handler, MagicValue, Noun, SellerContext, make_grant
 from paymentsdk.sandbox._records import GRANTS, TENANTS, Grant, Tenant
-from paymentsdk.sandbox._responses import Rejected
 from paymentsdk.sandbox._store import Store
+from paymentsdk.sandbox._wire import Rejected
 
 #: How the token is sent: the type of every token.
 _SCHEME = "bearer"

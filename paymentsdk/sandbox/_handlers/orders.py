@@ -22,7 +22,7 @@ from paymentsdk.sandbox._handlers import merchant_orders
 from paymentsdk.sandbox._handlers._sales import METHODS, counted_installments, find_sponsor
 from paymentsdk.sandbox._noun import Call, Handler, MagicValue, Noun, SellerContext, requested_error
 from paymentsdk.sandbox._records import CURRENCIES, ORDERS, EntryKind, OrderRecord, order_link
-from paymentsdk.sandbox._responses import Rejected, echo, errors
+from paymentsdk.sandbox._wire import Rejected, echo, errors
 
 DEFAULT_EXPIRATION = "PT15M"
 _CODES: Mapping[str, str] = {

@@ -12,9 +12,8 @@ from paymentsdk.resources import plans
 from paymentsdk.resources.common import Metadata, Paging, PositiveAmount, require
 from paymentsdk.resources.plans import AutoRecurring, Plan, PlanPage, PlanStatus
 from paymentsdk.sandbox._noun import Call, Handler, MagicValue, Noun, SellerContext, window
-from paymentsdk.sandbox._parsing import ControlStruct
 from paymentsdk.sandbox._records import AUTHORIZED, PLANS, SUBSCRIPTIONS, Condition, plan_link
-from paymentsdk.sandbox._responses import Rejected, echo, wire_form
+from paymentsdk.sandbox._wire import ControlStruct, Rejected, echo, wire_form
 
 Frequency = Annotated[int, Meta(ge=1, le=1000)]
 Unit = Literal["days", "months"]

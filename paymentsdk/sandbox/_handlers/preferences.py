@@ -19,7 +19,7 @@ from paymentsdk.sandbox._handlers import merchant_orders
 from paymentsdk.sandbox._handlers._sales import METHODS, currency_of, find_sponsor, total
 from paymentsdk.sandbox._noun import Call, Handler, MagicValue, Noun, SellerContext
 from paymentsdk.sandbox._records import PREFERENCES, MerchantOrderRecord, PreferenceRecord, preference_link
-from paymentsdk.sandbox._responses import Rejected, dates_as_sent, echo, wire_form
+from paymentsdk.sandbox._wire import Rejected, dates_as_sent, echo, wire_form
 
 #: The code for each member that has one of its own.
 _CODES: Mapping[str, str] = {

@@ -11,7 +11,7 @@ from paymentsdk.resources import wallet_payments
 from paymentsdk.resources.wallet_payments import WalletPayment, WalletPaymentRequest
 from paymentsdk.sandbox._handlers._sales import DETAILS
 from paymentsdk.sandbox._noun import Call, Handler, MagicValue, Noun, SellerContext
-from paymentsdk.sandbox._responses import Rejected, echo
+from paymentsdk.sandbox._wire import Rejected, echo
 
 
 def create(context: SellerContext, call: Call[WalletPaymentRequest]) -> WalletPayment:

@@ -21,10 +21,9 @@ from paymentsdk.sandbox._control import ALLOWED_HOSTS, PLATFORM, PREFIX, Route, 
 from paymentsdk.sandbox._pages import snippets, views
 from paymentsdk.sandbox._pages.sale import Sale, from_order, from_preference
 from paymentsdk.sandbox._pages.views import PAGES, Markup, Way
-from paymentsdk.sandbox._parsing import unstorable
 from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._records import PLANS, SUBSCRIPTIONS
-from paymentsdk.sandbox._responses import Rejected
+from paymentsdk.sandbox._wire import Rejected, unstorable
 
 #: How to get what draws the codes.
 INSTALL = install_extra("qr")

@@ -23,7 +23,7 @@ from paymentsdk._secrets import MASK
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox._feed import RequestLine
-from paymentsdk.sandbox._parsing import AnyOperation
+from paymentsdk.sandbox._wire import AnyOperation
 
 #: Columns of a line of a program.
 WIDTH = 100
