@@ -90,21 +90,17 @@ class Seller:
         if order.status == orders.OrderStatus.EXPIRED:
             self._note("order_expired", order.id)
 
-    async def refund(self, order: orders.Order) -> None:
-        """Give back all of *order*."""
-        self._refunded(order, await self._client.orders.refund(order.id))
+    async def refund(self, order: orders.Order, payment_id: str | None = None, amount: Decimal | None = None) -> None:
+        """Give back all of *order*, or a part of its payment."""
+        answer = await self._client.orders.refund(order.id, payment_id=payment_id, amount=amount)
+        for refund in answer.refunds:
+            self._note("refund", refund.id, -(refund.amount or NOTHING))
+            self._sold("refunded", order.external_reference, refund.amount)
 
     async def refund_half(self, order: orders.Order) -> None:
         """Give back a half of *order*, which is paid, rounded to a cent."""
         if payment := order.payment:
-            half = ((payment.paid_amount or NOTHING) / 2).quantize(_CENT)
-            answer = await self._client.orders.refund(order.id, payment_id=payment.id, amount=half)
-            self._refunded(order, answer)
-
-    def _refunded(self, order: orders.Order, answer: orders.Order) -> None:
-        for refund in answer.refunds:
-            self._note("refund", refund.id, -(refund.amount or NOTHING))
-            self._sold("refunded", order.external_reference, refund.amount)
+            await self.refund(order, payment.id, ((payment.paid_amount or NOTHING) / 2).quantize(_CENT))
 
     async def cancel(self, order: orders.Order) -> None:
         """Cancel *order*, which nobody has paid."""
@@ -114,9 +110,8 @@ class Seller:
     async def create_preference(self, reference: str) -> preferences.Preference:
         """Create a preference, which a buyer pays in a browser."""
         item = preferences.PreferenceItemRequest(id="book", title="A book", quantity=2, unit_price=Decimal("12.50"))
-        preference = await self._client.preferences.create(
-            preferences.PreferenceRequest(items=[item], external_reference=reference)
-        )
+        request = preferences.PreferenceRequest(items=[item], external_reference=reference)
+        preference = await self._client.preferences.create(request)
         self._note("preference_created", preference.id)
         return preference
 
@@ -155,7 +150,7 @@ def shown(found: Iterable[MerchantOrder]) -> Iterator[Entry]:
 
 # --- a till, in a process of its own ------------------------------------------------------------------------------
 
-_PROGRAM = f"from {__name__} import main; main()"
+_PROGRAM = f"import asyncio; from {__name__} import sell; asyncio.run(sell())"
 
 
 async def sell_and_die(sandbox: Sandbox, token: str, journal: Path, sales: int) -> list[bytes]:
@@ -175,14 +170,10 @@ async def sell_and_die(sandbox: Sandbox, token: str, journal: Path, sales: int) 
         await till.communicate()
 
 
-async def sell(journal: str, external_pos_id: str, sales: int) -> None:
-    """Make *sales*, and print a line for each."""
+async def sell() -> None:
+    """Sell as the arguments say (the journal, the point of sale, the number of sales), and print a line for each."""
+    journal, external_pos_id, sales = sys.argv[1:]
     async with PaymentsClient.from_env(journal=SQLiteJournal(journal)) as client:
-        sell_once, numbers = Seller(client, external_pos_id).sell_once, range(FIRST, FIRST + sales)
+        sell_once, numbers = Seller(client, external_pos_id).sell_once, range(FIRST, FIRST + int(sales))
         async for sold in client.map(sell_once, numbers, concurrency=AT_ONCE):
             print(sold.value.id, flush=True)
-
-
-def main() -> None:
-    """Sell as the arguments say: the journal, the point of sale, and the number of sales."""
-    asyncio.run(sell(sys.argv[1], sys.argv[2], int(sys.argv[3])))
