@@ -26,19 +26,9 @@ try:
 except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(f"{_error.msg}: {install_extra('otel')}", name=_error.name) from None
 
+from paymentsdk import events
 from paymentsdk._operation.rules import CANCELLED
 from paymentsdk._version import __version__
-from paymentsdk.events import (
-    AttemptEnded,
-    AttemptStarted,
-    CallEnded,
-    CallEvent,
-    CallOutcome,
-    CallStarted,
-    Event,
-    ReauthorizationDue,
-    TokenRefreshed,
-)
 from paymentsdk.journal import RecordResolved, RecordsOpen
 from paymentsdk.journal._states import OPEN
 
@@ -53,7 +43,7 @@ _Entered: TypeAlias = tuple[Span, Token[Context], _Labels]
 #: Seconds; those that the conventions advise for `http.client.request.duration`.
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 _ERROR = 400
-_NO_ERRORS = (CallOutcome.SUCCEEDED, CallOutcome.CANCELLED)
+_NO_ERRORS = (events.CallOutcome.SUCCEEDED, events.CallOutcome.CANCELLED)
 _NO_LABELS: _Labels = {}
 #: Where the host of a URL begins, or a character before that.
 _HOST = len("https://")
@@ -137,20 +127,20 @@ class OpenTelemetryObserver:
                 "http.client.open_connections", [count], "{connection}", "Connections of the pool"
             )
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: events.Event) -> None:
         """Turn *event* into spans and metrics."""
         match event:
-            case AttemptStarted():
+            case events.AttemptStarted():
                 self._attempt_started(event)
-            case AttemptEnded():
+            case events.AttemptEnded():
                 self._attempt_ended(event)
-            case CallStarted():
+            case events.CallStarted():
                 self._call_started(event)
-            case CallEnded():
+            case events.CallEnded():
                 self._call_ended(event)
-            case TokenRefreshed():
+            case events.TokenRefreshed():
                 self._refreshes.add(1, self._account(event))
-            case ReauthorizationDue():
+            case events.ReauthorizationDue():
                 self._due.add(1, self._account(event))
             case RecordResolved():
                 about = {"paymentsdk.record.state": event.state.value, "paymentsdk.recovered": event.recovered}
@@ -164,11 +154,11 @@ class OpenTelemetryObserver:
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
-    def _call_started(self, event: CallStarted) -> None:
+    def _call_started(self, event: events.CallStarted) -> None:
         span = self._tracer.start_span(event.operation, attributes=_about(event.operation, event.account))
         self._enter(event, 0, span, _NO_LABELS)
 
-    def _call_ended(self, event: CallEnded) -> None:
+    def _call_ended(self, event: events.CallEnded) -> None:
         found: _Attributes = {"paymentsdk.outcome": event.outcome.value}
         if event.error is not None:
             found["error.type"] = event.error
@@ -188,7 +178,7 @@ class OpenTelemetryObserver:
 
     # --- attempts -----------------------------------------------------------------------------------------------------
 
-    def _attempt_started(self, event: AttemptStarted) -> None:
+    def _attempt_started(self, event: events.AttemptStarted) -> None:
         url = event.url
         request = _request(event.method, event.route, url[: url.find("/", _HOST)], self._label(event))
         self._active.add(1, request)
@@ -202,7 +192,7 @@ class OpenTelemetryObserver:
         span = self._tracer.start_span(f"{event.method} {event.route}", kind=SpanKind.CLIENT, attributes=attributes)
         self._propagator.inject(event.headers, self._enter(event, event.number, span, request))
 
-    def _attempt_ended(self, event: AttemptEnded) -> None:
+    def _attempt_ended(self, event: events.AttemptEnded) -> None:
         if not event.number:
             return  # No request was made; the end of the call tells why.
         span, request = self._leave(event, event.number)
@@ -230,26 +220,26 @@ class OpenTelemetryObserver:
 
     # --- what they have in common -------------------------------------------------------------------------------------
 
-    def _enter(self, event: CallEvent, number: int, span: Span, labels: _Labels) -> Context:
+    def _enter(self, event: events.CallEvent, number: int, span: Span, labels: _Labels) -> Context:
         """Make *span* the current one until it is left."""
         entered = trace.set_span_in_context(span)
         self._entered[event.call, number] = span, context.attach(entered), labels
         return entered
 
-    def _leave(self, event: CallEvent, number: int) -> tuple[Span, _Labels]:
+    def _leave(self, event: events.CallEvent, number: int) -> tuple[Span, _Labels]:
         span, token, labels = self._entered.pop((event.call, number))
         context.detach(token)
         return span, labels
 
-    def _label(self, event: Event) -> str | None:
+    def _label(self, event: events.Event) -> str | None:
         """Return the account, if metrics have it."""
         return event.account if self._label_accounts else None
 
-    def _account(self, event: Event) -> _Attributes:
+    def _account(self, event: events.Event) -> _Attributes:
         account = self._label(event)
         return {} if account is None else {"paymentsdk.account": account}
 
-    def _operation(self, event: CallEvent | RecordResolved) -> _Labels:
+    def _operation(self, event: events.CallEvent | RecordResolved) -> _Labels:
         return _about(event.operation, self._label(event))
 
 
