@@ -28,12 +28,8 @@ def _operations() -> Mapping[str, Operation[object, object]]:
         for name, value in vars(import_module(module.name)).items()
         if isinstance(value, Operation) and not name.startswith("_")
     )
-    return MappingProxyType({operation.name: operation for operation in sorted(declared, key=_section)})
-
-
-def _section(operation: Operation[object, object]) -> tuple[int, ...]:
-    """Return where in the contract an operation stands."""
-    return tuple(map(int, operation.section.split(".")))
+    in_order = sorted(declared, key=lambda operation: [int(part) for part in operation.section.split(".")])
+    return MappingProxyType({operation.name: operation for operation in in_order})
 
 
 # Type checkers would take every name that is asked for, also one that is misspelt, for one that is here.
