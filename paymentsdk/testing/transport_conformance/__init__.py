@@ -24,11 +24,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from paymentsdk.testing.transport_conformance import (  # noqa: F401 - their rules enter CASES
-    _connections,
-    _requests,
-    _responses,
-)
+# The rules of these enter CASES.
+from paymentsdk.testing.transport_conformance import _connections, _requests, _responses  # noqa: F401 - see above
 from paymentsdk.testing.transport_conformance._case import CASES, Case, Deviation, MakeTransport
 
 __all__ = ["AIOHTTP_DEVIATIONS", "CASES", "INJECTED_SESSION_DEVIATIONS", "Case", "Deviation", "MakeTransport"]
