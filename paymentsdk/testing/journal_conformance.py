@@ -25,21 +25,7 @@ from typing import TypeAlias
 from msgspec import Struct, structs
 
 from paymentsdk.errors import JournalUnavailable
-from paymentsdk.journal import (
-    Action,
-    Journal,
-    Record,
-    RecordState,
-    Resolution,
-    StoredResponse,
-    begin_record,
-    derive_key,
-    renew_lease,
-    resolve_record,
-    take_over,
-    tombstone,
-)
-from paymentsdk.journal._states import CLOSED, NO_LIMIT, digest
+from paymentsdk.journal import Action, Journal, Record, RecordState, Resolution, StoredResponse, _states, derive_key
 from paymentsdk.testing._expectation import check_rule, expect, in_words
 
 __all__ = ["CASES", "Case", "MakeJournal"]
@@ -105,14 +91,14 @@ class Processes:
 
     async def begin(self, record: Record, expected: Action = Action.SEND, *, lease: float = _LEASE) -> Record:
         """Begin a record in the next process, which comes to the *expected* action, and return its row."""
-        _, row = begin_record(self.rows.get(record.key), record, now=self.time, lease=lease)
+        _, row = _states.begin_record(self.rows.get(record.key), record, now=self.time, lease=lease)
         action, kept = await next(self._next).begin(record, lease=lease)
         expect(action is expected, f"{record!r} is {action} in place of {expected}")
         return await self._wrote(row, kept)
 
     async def renew(self, key: str, *, owner: str, lease: float) -> Record:
         """Renew a lease in the next process, and return the row."""
-        row = renew_lease(self.rows[key], owner=owner, now=self.time, lease=lease)
+        row = _states.renew_lease(self.rows[key], owner=owner, now=self.time, lease=lease)
         return await self._wrote(row, await next(self._next).renew(key, owner=owner, lease=lease))
 
     async def resolve(
@@ -120,7 +106,7 @@ class Processes:
     ) -> Record:
         """Resolve a record in the next process, which *leaves* another state than that, or not, and return its row."""
         resolution = Resolution(state=resolution) if isinstance(resolution, RecordState) else resolution
-        row = resolve_record(self.rows[key], resolution, owner=owner, now=self.time)
+        row = _states.resolve_record(self.rows[key], resolution, owner=owner, now=self.time)
         kept = await next(self._next).resolve(key, resolution, owner=owner)
         expect(kept.state is (leaves or resolution.state), f"{resolution.state} by {owner} has left {kept!r}")
         return await self._wrote(row, kept)
@@ -132,7 +118,7 @@ class Processes:
         found = await next(self._next).claim(sellers, owner=owner, lease=_LEASE, limit=limit, keys=keys)
         for one in found:
             row = self.rows[one.key]
-            taken = take_over(row, owner=owner, now=self.time, lease=_LEASE)
+            taken = _states.take_over(row, owner=owner, now=self.time, lease=_LEASE)
             await self._wrote(row if row.owner == owner else taken, one)
         return [row.name for row in found]
 
@@ -147,7 +133,7 @@ class Processes:
         """Purge in the next process, and return how many rows it has reduced."""
         count = await next(self._next).purge(before)
         for row in self.rows.values():
-            await self._wrote(tombstone(row) if row.state in CLOSED and row.begun < before else row)
+            await self._wrote(_states.tombstone(row) if row.state in _states.CLOSED and row.begun < before else row)
         return count
 
     async def _wrote(self, row: Record, *returned: Record) -> Record:
@@ -173,7 +159,7 @@ def _record(
         path="/v1/orders",
         headers={"X-Platform-Session-Id": "device-1"},
         body=body,
-        digest=digest("POST", "/v1/orders", body or b""),
+        digest=_states.digest("POST", "/v1/orders", body or b""),
         begun=500.0,
         not_after=1_100.0,
         owner=owner,
@@ -416,8 +402,8 @@ async def _nothing_is_left_out_of_many(processes: Processes) -> None:
     await asyncio.gather(*(journal.begin(_record(f"n-{number}"), lease=_LEASE) for number in range(_MANY)))
     processes.time += _LEASE
 
-    listed = await journal.records([RecordState.PENDING], limit=NO_LIMIT)
-    claimed = await journal.claim(["77"], owner="b/1", lease=_LEASE, limit=NO_LIMIT)
+    listed = await journal.records([RecordState.PENDING], limit=_states.NO_LIMIT)
+    claimed = await journal.claim(["77"], owner="b/1", lease=_LEASE, limit=_states.NO_LIMIT)
 
     expect((len(listed), len(claimed)) == (_MANY, _MANY), f"{len(listed)} and {len(claimed)} of {_MANY}")
 
@@ -457,7 +443,7 @@ async def _retention_leaves_a_tombstone(processes: Processes) -> None:
         await processes.resolve(row.key, Resolution(state=state, reason="why"))
 
     expect(await processes.purge(500.0) == 0, "purged what is not that old")
-    expect(await processes.purge(500.1) == len(CLOSED), "not every closed record was purged")
+    expect(await processes.purge(500.1) == len(_states.CLOSED), "not every closed record was purged")
     expect(await processes.purge(500.1) == 0, "purged what it had purged before")
     await processes.begin(_record(RecordState.DONE.value, body=b"{}"), Action.CONFLICT)
 
