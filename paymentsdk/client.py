@@ -29,15 +29,7 @@ from paymentsdk._operation.operation import Limits, Operation
 from paymentsdk._secrets import masked
 from paymentsdk._validate import check_methods, check_seconds
 from paymentsdk._version import __version__
-from paymentsdk.errors import (
-    APIError,
-    ClientClosed,
-    NotSent,
-    PaymentsError,
-    ReauthorizationRequired,
-    RefreshFailed,
-    RequestInvalid,
-)
+from paymentsdk.errors import APIError, Incomplete, NoAnswer, NotSent, ReauthorizationRequired, RequestInvalid
 from paymentsdk.events import Attempt, Observer, TokenRefreshed
 from paymentsdk.transports.base import Transport
 
@@ -498,11 +490,11 @@ class PaymentsClient(Engine):
     async def _read_platform_time(self) -> None:
         try:
             await self.plans.search(page_size=1).first()
-        except (ReauthorizationRequired, RefreshFailed, RequestInvalid, ClientClosed):
+        except ReauthorizationRequired:
             raise
         except APIError:
             return  # Its response had a `Date` as well.
-        except PaymentsError as error:
+        except (Incomplete, NoAnswer, NotSent) as error:
             raise NotSent(f"the platform's time could not be read: {error}") from None
 
     async def __aenter__(self) -> Self:
