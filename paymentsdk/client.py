@@ -6,7 +6,6 @@ import copy
 import os
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
-from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Never, Self, TypedDict, TypeVar, Unpack, cast
 
 from msgspec import structs
@@ -500,9 +499,7 @@ class PaymentsClient(Engine):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.aclose()
 
     def __repr__(self) -> str:
