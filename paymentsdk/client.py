@@ -70,15 +70,6 @@ _HEADERS = {
 }
 
 _CALL_OPTIONS = frozenset(CallOptions.__annotations__)
-_KINDS = {
-    "timeout": Timeout,
-    "retry": RetryPolicy,
-    "max_order_expiration": timedelta,
-    "session_header": str,
-    "strict": bool,
-    "allow_http": bool,
-    "flow": FlowControl,
-}
 
 
 class ClientOptions(TypedDict, total=False):
@@ -205,8 +196,9 @@ class PaymentsClient(Engine):
         headers = masked_values(headers) if isinstance(headers, Mapping) else headers
         if transport is not None and session is not None:
             raise RequestInvalid("session", "cannot be combined with transport")
-        _check_kinds(timeout=timeout, retry=retry, max_order_expiration=max_order_expiration, flow=flow)
-        _check_kinds(session_header=session_header, strict=strict, allow_http=allow_http)
+        _check_kinds(timeout=(timeout, Timeout), retry=(retry, RetryPolicy), flow=(flow, FlowControl))
+        _check_kinds(max_order_expiration=(max_order_expiration, timedelta), session_header=(session_header, str))
+        _check_kinds(strict=(strict, bool), allow_http=(allow_http, bool))
         check_methods("transport", transport, "send", "aclose")
         check_methods("session", session, "request", "close")
         check_scheme("auth", auth)
@@ -291,7 +283,7 @@ class PaymentsClient(Engine):
             options["headers"] = headers = masked_values(headers)
         timeout, retry, strict = options.get("timeout"), options.get("retry"), options.get("strict")
         auth, priority, idempotency_key = options.get("auth"), options.get("priority"), options.get("idempotency_key")
-        _check_kinds(timeout=timeout, retry=retry, strict=strict)
+        _check_kinds(timeout=(timeout, Timeout), retry=(retry, RetryPolicy), strict=(strict, bool))
         check_scheme("auth", auth)
         if priority is not None:
             check_priority(priority)
@@ -611,9 +603,8 @@ def _copy_own(client: PaymentsClient, clone: PaymentsClient) -> None:
         setattr(clone, name, own)
 
 
-def _check_kinds(**settings: object) -> None:
-    for name, value in settings.items():
-        kind = _KINDS[name]
+def _check_kinds(**settings: tuple[object, type]) -> None:
+    for name, (value, kind) in settings.items():
         if value is not None and not isinstance(value, kind):
             raise RequestInvalid(name, f"must be a {kind.__name__}, not {type(value).__name__}")
 
