@@ -8,7 +8,7 @@ from base64 import b64encode
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import aiohttp
 from aiohttp.hdrs import CONTENT_ENCODING, CONTENT_LENGTH, TRANSFER_ENCODING
@@ -135,9 +135,7 @@ def read_at_once(response: aiohttp.ClientResponse, most: int) -> bytes | None:
     length = headers.get(CONTENT_LENGTH)
     is_chunked = TRANSFER_ENCODING in headers
     if is_chunked or CONTENT_ENCODING in headers or response.status not in _FINAL:
-        transfer = headers.getall(TRANSFER_ENCODING, ())
-        if unusable := _unusable(response.status, length, headers.get(CONTENT_ENCODING), transfer):
-            raise unusable
+        _check_head(response.status, length, headers.get(CONTENT_ENCODING), headers.getall(TRANSFER_ENCODING, ()))
     if content.is_eof() and (is_chunked or length is not None):
         body = content.read_nowait()
         if len(body) > most:
@@ -193,50 +191,45 @@ def _heard(closed: asyncio.Future[None]) -> None:
         closed.exception()
 
 
-def _unusable(status: int, length: str | None, coding: str | None, transfer: Sequence[str]) -> SendFailed | None:
-    """Say why a response with this head is none: what aiohttp's parser lets pass, and must not be believed."""
+def _check_head(status: int, length: str | None, coding: str | None, transfer: Sequence[str]) -> None:
+    """Reject a response with this head: what aiohttp's parser lets pass, and must not be believed."""
     if status == HTTPStatus.SWITCHING_PROTOCOLS:
-        return SendFailed("the server switched to another protocol", permanent=True)
+        raise SendFailed("the server switched to another protocol", permanent=True)
     if status not in _FINAL:
-        return SendFailed("the response is not valid HTTP")
+        raise SendFailed("the response is not valid HTTP")
     if transfer and length is not None:
-        return SendFailed("the response has both a length and chunks")
+        raise SendFailed("the response has both a length and chunks")
     if transfer and [coding.lower() for coding in transfer] != ["chunked"]:
         # aiohttp would hand the chunks out as they are, with their sizes.
-        return SendFailed("the response has a transfer coding other than chunked")
+        raise SendFailed("the response has a transfer coding other than chunked")
     if coding is not None and coding.lower() != "identity":
-        return SendFailed("the response is compressed, which was not asked for", permanent=True)
-    return None
+        raise SendFailed("the response is compressed, which was not asked for", permanent=True)
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-class _Meaning(NamedTuple):
-    kind: type[Exception]
-    reason: str
-    sent: bool = False
-    permanent: bool = False
-
-
-#: The first that fits counts. A certificate error is a connect error too: it stands before it.
-_MEANINGS = (
-    _Meaning(aiohttp.ClientConnectorCertificateError, "the server's certificate does not verify", permanent=True),
-    _Meaning(aiohttp.ServerFingerprintMismatch, "the server's certificate has another fingerprint", permanent=True),
-    _Meaning(aiohttp.ClientConnectorSSLError, "the TLS handshake failed"),
-    _Meaning(aiohttp.ClientConnectorDNSError, "the host name was not resolved"),
-    _Meaning(aiohttp.ClientProxyConnectionError, "no connection to the proxy"),
-    _Meaning(aiohttp.ClientConnectorError, "no connection to the server"),
-    _Meaning(aiohttp.ConnectionTimeoutError, "no connection in time"),
-    _Meaning(aiohttp.ClientHttpProxyError, "the proxy refused to connect"),
-    _Meaning(aiohttp.InvalidURL, "the URL, or that of the proxy, has no host", permanent=True),
-    _Meaning(aiohttp.NonHttpUrlClientError, "the URL is not an http or https URL", permanent=True),
-    _Meaning(aiohttp.ServerDisconnectedError, "the server closed the connection without a response", sent=True),
-    _Meaning(aiohttp.ClientPayloadError, "the response is cut off or malformed", sent=True),
+#: What is raised where nothing was sent: why, and whether it would be again. The first that fits counts, and a
+#: certificate error is a connect error, too.
+_NOT_SENT = (
+    (aiohttp.ClientConnectorCertificateError, "the server's certificate does not verify", True),
+    (aiohttp.ServerFingerprintMismatch, "the server's certificate has another fingerprint", True),
+    (aiohttp.ClientConnectorSSLError, "the TLS handshake failed", False),
+    (aiohttp.ClientConnectorDNSError, "the host name was not resolved", False),
+    (aiohttp.ClientProxyConnectionError, "no connection to the proxy", False),
+    (aiohttp.ClientConnectorError, "no connection to the server", False),
+    (aiohttp.ConnectionTimeoutError, "no connection in time", False),
+    (aiohttp.ClientHttpProxyError, "the proxy refused to connect", False),
+    (aiohttp.InvalidURL, "the URL, or that of the proxy, has no host", True),
+    (aiohttp.NonHttpUrlClientError, "the URL is not an http or https URL", True),
+)
+#: What may be raised later.
+_SENT = (
+    (aiohttp.ServerDisconnectedError, "the server closed the connection without a response"),
+    (aiohttp.ClientPayloadError, "the response is cut off or malformed"),
     # aiohttp gives it the status 400, but nobody has sent that.
-    _Meaning(aiohttp.ClientResponseError, "the response is not valid HTTP", sent=True),
-    _Meaning(HttpProcessingError, "the response is not valid HTTP", sent=True),
-    _Meaning(aiohttp.ClientOSError, "the connection broke", sent=True),
+    ((aiohttp.ClientResponseError, HttpProcessingError), "the response is not valid HTTP"),
+    (aiohttp.ClientOSError, "the connection broke"),
 )
 
 
@@ -244,9 +237,12 @@ def failure_of(error: Exception) -> SendFailed:
     """Say what *error* means, without a trace of it: the text of aiohttp's errors can hold the token."""
     if isinstance(error, SendFailed):
         return error.with_traceback(None)
-    for meaning in _MEANINGS:
-        if isinstance(error, meaning.kind):
-            return SendFailed(meaning.reason + _detail(error), meaning.sent, permanent=meaning.permanent)
+    for kind, reason, permanent in _NOT_SENT:
+        if isinstance(error, kind):
+            return SendFailed(reason + _detail(error), sent=False, permanent=permanent)
+    for kinds, reason in _SENT:
+        if isinstance(error, kinds):
+            return SendFailed(reason + _detail(error))
     return SendFailed(f"aiohttp raised {type(error).__name__}")
 
 
@@ -254,17 +250,11 @@ def _detail(error: Exception) -> str:
     """Return whom there was no connection to, and what the system says about it."""
     if isinstance(error, aiohttp.ClientHttpProxyError):
         return f" (status {error.status})"
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        words = words_of_system(error.certificate_error)
-    elif isinstance(error, aiohttp.ClientConnectorError):
-        words = words_of_system(error.os_error)
-    else:
-        return words_of_system(error)
-    try:
-        host = f"[{error.host}]" if ":" in error.host else error.host
-    except AttributeError:  # One that a middleware has made knows of no connection.
+    words = words_of_system(getattr(error, "certificate_error", getattr(error, "os_error", error)))
+    host = getattr(error, "host", None)  # One that a middleware has made knows of no connection.
+    if not isinstance(error, aiohttp.ClientConnectorError) or host is None:
         return words
-    return f" ({host}:{error.port}){words}"
+    return f" ({f'[{host}]' if ':' in host else host}:{error.port}){words}"
 
 
 def raised_by_session(error: Exception, *, but_not: str) -> bool:

@@ -160,18 +160,14 @@ class Connection(asyncio.BufferedProtocol):
         self.transport = cast(asyncio.Transport, transport)
         self._readable = unread_on(transport.get_extra_info("socket"))
 
-    @property
-    def closed(self) -> bool:
-        """Whether no request may go out any more."""
-        return self._closed or self._readable is None or self.transport.is_closing()
-
-    def is_usable(self) -> bool:
+    def is_usable(self, *, unread: bool = False) -> bool:
         """Whether a request may go out: nobody has closed the connection, and nothing unsolicited has arrived.
 
         What the event loop has not read yet the system knows of: it would pass for the response to the next request.
+        With *unread*, there may be something.
         """
         readable = self._readable
-        return not (self._closed or readable is None or self.transport.is_closing() or readable(0))
+        return not (self._closed or readable is None or self.transport.is_closing() or (not unread and readable(0)))
 
     def discard(self) -> None:
         """Start no further request on it. One that has started fails: the next response would be taken for its own."""

@@ -259,7 +259,7 @@ class ConnectionPool(Pool[Connection]):
                     ssl_shutdown_timeout=_SHUTDOWN if context else None,
                 )
             # A TLS connection may have a ticket to read; without TLS nothing comes before the request.
-            if connection.closed if server.secure else not connection.is_usable():
+            if not connection.is_usable(unread=server.secure):
                 failure = SendFailed("the server closed the connection, or spoke, before the request", sent=False)
         except (OSError, ValueError, RuntimeError) as error:
             failure = connect_error(error, server, in_time=not bound.expired())

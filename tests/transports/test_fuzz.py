@@ -91,7 +91,7 @@ def has_short_chunk(shape: bytes) -> bool:
     return False
 
 
-@pytest.mark.control("paymentsdk.transports._aiohttp_messages._unusable", lambda *_: None)
+@pytest.mark.control("paymentsdk.transports._aiohttp_messages._check_head", lambda *_: None)
 async def test_no_random_fault_divides_the_transports() -> None:
     """400 responses with random faults: what only one transport takes has a reason that is written down.
 
