@@ -246,7 +246,7 @@ class SessionPool(Pool[Wire]):
 
     def cancelled(self, attempt: Attempt, task: asyncio.Task[object]) -> bool:
         """Whether nobody but the transport or its session, by being closed, has cancelled *task*."""
-        if attempt.ended:
+        if attempt.ended and attempt.wire is None:
             return task.uncancel() <= attempt.cancelling
         # aiohttp cancels those who wait for a connection of a session that its owner closes.
         return self.kept.closed and not task.cancelling()

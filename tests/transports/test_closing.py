@@ -231,6 +231,26 @@ async def test_whose_cancellation_it_is(until) -> None:
     assert isinstance(sending[2].exception(), ClientClosed)
 
 
+async def test_a_cancellation_of_what_was_sent_is_not_the_transports(until) -> None:
+    """Closing a transport cancels only those who wait for a connection: who is cancelled beside that is cancelled."""
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.hung_up()
+
+    async with FaultServer(script) as server:
+        transport = AiohttpTransport(drain=0.0)
+        sending = asyncio.ensure_future(transport.send(Request("POST", server.url(), {}, b"{}")))
+        await until(lambda: server.seen)
+        [attempt] = transport._pool.attempts.values()
+        attempt.end(sending)
+        sending.cancel()
+        await asyncio.wait([sending])
+        await transport.aclose()
+
+    assert sending.cancelled()
+
+
 # The control leaves the second of its sessions open.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.control("paymentsdk.transports._aiohttp_pool.contextlib.suppress", lambda *kinds: contextlib.nullcontext())
