@@ -11,6 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from glob import escape
 from inspect import isasyncgenfunction, iscoroutinefunction
 from typing import TYPE_CHECKING, BinaryIO, ClassVar, Protocol, runtime_checkable
 
@@ -295,12 +296,11 @@ class FileTokenStore:
 
 def _clear(path: Path, until: float) -> None:
     """Remove what processes that died as they wrote have left beside *path*: there are tokens in it."""
-    with os.scandir(path.parent) as folder:
-        for file in folder:
-            # One that cannot be removed does not keep the others.
-            with suppress(OSError):
-                if _is_unfinished(file.name, path.name) and file.stat().st_mtime < until:
-                    (path.parent / file.name).unlink()
+    for file in path.parent.glob(f".{escape(path.name)}.????????"):  # As mkstemp calls them.
+        # One that cannot be removed does not keep the others.
+        with suppress(OSError):
+            if file.stat().st_mtime < until:
+                file.unlink()
 
 
 def fingerprint(pair: TokenPair) -> str:
@@ -321,11 +321,6 @@ def _force(file: BinaryIO, content: bytes) -> None:
     file.truncate()
     file.flush()
     os.fsync(file.fileno())
-
-
-def _is_unfinished(name: str, of: str) -> bool:
-    """Whether mkstemp gave a file this name, to become the file *of*."""
-    return name.startswith(f".{of}.") and len(name) == len(f".{of}.") + 8
 
 
 @asynccontextmanager

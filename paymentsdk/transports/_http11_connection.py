@@ -52,7 +52,8 @@ _FRAMING_PER_BYTE = 8
 _FINAL = 200
 _SWITCHING = 101
 _NO_CONTENT = 204
-_NOT_MODIFIED = 304
+#: Responses with these statuses have no body: that, and 304.
+_BODILESS = frozenset({_NO_CONTENT, 304})
 
 
 @lru_cache(maxsize=64)
@@ -333,7 +334,7 @@ class Connection(asyncio.BufferedProtocol):
             _refuse("its length is not a number")
         if fields.get(b"content-encoding", b"") not in {b"identity", b""}:
             raise SendFailed("the response is compressed, which was not asked for", permanent=True)
-        if self._without_body or self._status in {_NO_CONTENT, _NOT_MODIFIED}:
+        if self._without_body or self._status in _BODILESS:
             # HEAD and 304 have the length of what they are about; a 204 with one may be followed by anything.
             self._keep = self._keep and (self._status != _NO_CONTENT or (coding is None and length in {None, b"0"}))
             self._size = 0

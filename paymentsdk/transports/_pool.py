@@ -50,6 +50,7 @@ class Pool(ABC, Generic[C]):
         self.connections: set[C] = set()
         self.limit: float = limit or inf
         self.limit_per_host: float = limit_per_host or inf
+        self.counts_hosts = limit_per_host > 0
         self._taken = 0
         self._taken_of: Counter[Hashable] = Counter()
         self._waiting: OrderedDict[asyncio.Future[None], Hashable] = OrderedDict()
@@ -60,7 +61,7 @@ class Pool(ABC, Generic[C]):
         """Take a place for a request to *host*, if there is one: then nobody waits for it."""
         if self._taken >= self.limit:
             return False
-        if self.limit_per_host is not inf:
+        if self.counts_hosts:
             if self._taken_of[host] >= self.limit_per_host:
                 return False
             self._taken_of[host] += 1
@@ -95,7 +96,7 @@ class Pool(ABC, Generic[C]):
     def leave(self, host: Hashable) -> None:
         """Give a place back, to whoever has waited longest for one like it."""
         self._taken -= 1
-        if self.limit_per_host is not inf:
+        if self.counts_hosts:
             self._taken_of[host] -= 1
         if self._waiting:
             for place, asked in self._waiting.items():

@@ -191,7 +191,7 @@ class AiohttpTransport(PooledTransport[SessionPool]):
         proxy, login = proxy_for(url, self._proxy) if self._proxied else (None, None)
         if login and url.scheme == "http":
             headers |= login  # There is no tunnel: the proxy reads the request itself.
-        host = None if pool.limit_per_host is inf else (url.scheme, url.raw_host, url.port)
+        host = (url.scheme, url.raw_host, url.port) if pool.counts_hosts else None
         within = request.connect_timeout
         if not pool.enter(host):
             within = await pool.wait(host, within)

@@ -32,7 +32,7 @@ async def test_a_file_keeps_a_pair(path, issuer) -> None:
     assert [path] == list(path.parent.iterdir())
 
 
-@pytest.mark.control("paymentsdk._auth.token_store._is_unfinished", lambda name, of: False)
+@pytest.mark.control("paymentsdk._auth.token_store._clear", lambda path, until: None)
 async def test_what_a_process_left_that_died_is_removed(path, issuer) -> None:
     """Tokens that were being written when a process died do not stay in the folder; those being written now do."""
     dead, living, other = (
