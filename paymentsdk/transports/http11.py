@@ -42,7 +42,10 @@ _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _BODILESS = frozenset({"GET", "HEAD"})
 #: Where the host of a URL can begin at the latest: the path comes after.
 _SCHEME = len("https://")
+#: How a URL begins that leads to a server: its scheme, its host, and its port, if it names one.
+_ORIGIN = re.compile(r"(https?)://(\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._~-]+)?\]|[A-Za-z0-9._~-]+)(?::([0-9]{1,5}))?")
 _PORTS = {"http": 80, "https": 443}
+_PORTS_END = 2**16
 #: Seconds that a TLS connection gets to say good-bye.
 _SHUTDOWN = 1.0
 #: An idle connection is closed at the second tick of the sweeper.
@@ -336,24 +339,14 @@ def _parse(origin: str) -> Server:
     Raises:
         SendFailed: It is not the beginning of an http or https URL.
     """
-    from urllib.parse import urlsplit  # once for each server, and not for who only imports
-
-    try:
-        url = urlsplit(origin)
-        port = url.port
-    except ValueError:
-        failure = "the URL is malformed"
-    else:
-        scheme, host = url.scheme, url.hostname
-        default = _PORTS.get(scheme)
-        well_formed = origin.isascii() and origin.isprintable() and " " not in origin and "@" not in origin
-        if default is not None and host and well_formed and origin == f"{scheme}://{url.netloc}":
-            name = f"[{host}]" if ":" in host else host
-            place = f"{name}:{port or default}"
-            host_field = name if port in {None, default} else place
-            return Server(host, port or default, host_field, place, secure=scheme == "https")
-        failure = "the URL is not an http or https URL with a host name in ASCII"
-    raise SendFailed(failure, sent=False, permanent=True)
+    found = _ORIGIN.fullmatch(origin)
+    scheme, name, digits = ("http", "", "0") if found is None else found.groups()
+    default = _PORTS[scheme]
+    port = int(digits or default)
+    if not 0 < port < _PORTS_END:
+        raise SendFailed("the URL is not one of http or https with a host in ASCII", sent=False, permanent=True)
+    place = f"{name}:{port}"
+    return Server(name.strip("[]"), port, name if port == default else place, place, secure=scheme == "https")
 
 
 def connect_error(error: Exception, server: Server, *, in_time: bool = True) -> SendFailed:
