@@ -57,7 +57,11 @@ class BodyRepair:
         Raises:
             DecodingError: Nothing in it can be trusted.
         """
-        decoded = self._struct.decode([body])
+        try:
+            decoded = self._struct.decode([body])
+        except MALFORMED:
+            msgspec.json.decode(body)  # It says where, and counts from the beginning of the body.
+            raise
         if decoded is None:
             return self._struct.read([body], "$", reports.add)  # It raises, with the reason.
         relaxed, rows = decoded
