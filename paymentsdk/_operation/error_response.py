@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import TypeVar
 
 import msgspec
@@ -27,6 +27,7 @@ _MOST_ENTRIES = 100
 _LISTS = ("errors", "cause", "causes", "ErrorCause", "error")
 _MESSAGES = ("message", "error_description", "ErrorMessage", "description", "msg", "Message", "Description")
 _CODES = ("code", "ErrorCode", "Code")
+_OUTER_CODES = ("error", *_CODES)
 #: A code that stands for many: another one of the same body, such as the sub-error of a grant, says why.
 _SAYS_LITTLE = "bad_request"
 #: A refresh that ends with one of these will end so for ever.
@@ -44,9 +45,13 @@ def parse_error_response(operation: Operation[B, R], response: Response, secrets
     # A transport of one's own may return a view on what it has read, and `raw` has to pickle. What is no bytes at all
     # raises here: it is no rejection.
     parsed, body = _read(bytes(response.body), tuple(secrets))
-    details = tuple(_details(parsed, operation.meanings))
-    code = _code(parsed, details)
-    codes = tuple(dict.fromkeys(filter(None, (code, *_codes(parsed)))))
+    outer: dict[str, object] = parsed if isinstance(parsed, dict) else {"errors": parsed}
+    lists = _lists(outer)
+    details = tuple(_details(lists[0] if lists else (), operation.meanings))
+    code = next((one.code for one in details if one.code), None) or _text(outer, *_OUTER_CODES)
+    # Every code in the body: one that settles nothing may stand before one that says "in progress".
+    all_codes = (_text(entry, name) for entry in chain([outer, outer.get("details")], *lists) for name in _OUTER_CODES)
+    codes = tuple(dict.fromkeys(filter(None, (code, *all_codes))))
     if code == _SAYS_LITTLE:
         code = next((one for one in codes if one != code and one in operation.meanings), code)
     raises = (one.raises for one in declared(operation.errors, response.status, codes) if one.raises is not None)
@@ -92,8 +97,18 @@ def _read(body: bytes, secrets: Sequence[str]) -> tuple[object, bytes]:
         return None, body
 
 
-def _details(parsed: object, meanings: Mapping[str, str]) -> Iterable[ErrorDetail]:
-    for entry in _entries(parsed)[:_MOST_ENTRIES]:
+def _lists(outer: Mapping[str, object]) -> list[list[object]]:
+    """Return the lists of entries in a body, the most telling first."""
+    found: list[object] = [outer.get(name) for name in _LISTS]
+    if isinstance(fields := outer.get("details"), list):
+        # `{code, message, details: [{field, message}]}`: the entries are about fields, the code is outside.
+        found.append(fields)
+    told = [one for one in found if one and isinstance(one, list | dict)]
+    return [one[:_MOST_ENTRIES] if isinstance(one, list) else [one] for one in told]
+
+
+def _details(entries: Iterable[object], meanings: Mapping[str, str]) -> Iterable[ErrorDetail]:
+    for entry in entries:
         if isinstance(entry, dict):
             code = _text(entry, *_CODES)
             yield ErrorDetail(
@@ -104,20 +119,6 @@ def _details(parsed: object, meanings: Mapping[str, str]) -> Iterable[ErrorDetai
             )
         elif isinstance(entry, str | int | float) and not isinstance(entry, bool):
             yield ErrorDetail(message=str(entry)[:_MESSAGE_LIMIT])
-
-
-def _entries(parsed: object) -> list[object]:
-    if isinstance(parsed, list):
-        return parsed
-    if not isinstance(parsed, dict):
-        return []
-    for name in _LISTS:
-        value = parsed.get(name)
-        if value and isinstance(value, list | dict):
-            return value if isinstance(value, list) else [value]
-    details = parsed.get("details")
-    # `{code, message, details: [{field, message}]}`: the entries are about fields, the code is outside.
-    return details if isinstance(details, list) else []
 
 
 def _lines(entry: Mapping[str, object]) -> Iterable[str]:
@@ -140,27 +141,6 @@ def _plain(value: object) -> str:
         return msgspec.json.encode(value).decode()
     except RecursionError:
         return "..."
-
-
-def _code(parsed: object, details: tuple[ErrorDetail, ...]) -> str | None:
-    first = next((detail.code for detail in details if detail.code), None)
-    return first or _text(parsed, "error", *_CODES)
-
-
-def _codes(parsed: object) -> Iterable[str | None]:
-    """Yield every code in the body: a code that settles nothing may stand before one that says "in progress"."""
-    if isinstance(parsed, list):
-        lists: list[object] = [parsed]
-    elif isinstance(parsed, dict):
-        for name in ("error", *_CODES):
-            yield _text(parsed, name)
-        lists = [parsed.get(name) for name in (*_LISTS, "details")]
-    else:
-        return
-    for entries in lists:
-        for entry in (entries if isinstance(entries, list) else [entries])[:_MOST_ENTRIES]:
-            for name in ("error", *_CODES):
-                yield _text(entry, name)
 
 
 def _message(parsed: object, details: tuple[ErrorDetail, ...], body: bytes) -> str:

@@ -120,28 +120,24 @@ TABLE: Mapping[RetryClass, Row] = MappingProxyType(
 )  # fmt: skip
 
 
+#: What a status means, where not all of its hundred do.
+_MEANINGS = {
+    401: Failure.UNAUTHORIZED,
+    403: Failure.FORBIDDEN,
+    408: Failure.SERVER,
+    **dict.fromkeys((409, 423, 425), Failure.CONFLICT),
+    429: Failure.RATE_LIMITED,
+}
+
+
 def classify_status(status: int, code: str | None = None) -> Failure:
     """Return the kind of failure that a status outside 2xx is, with the platform's *code* if it gave one."""
-    match status:
-        case 401:
-            return Failure.UNAUTHORIZED
-        case 400 if code == "invalid_access_token":
-            # What preferences say of a token that all other operations respond to with a 401.
-            return Failure.UNAUTHORIZED
-        case 403:
-            return Failure.FORBIDDEN
-        case 408:
-            return Failure.SERVER
-        case 409 | 423 | 425:
-            return Failure.CONFLICT
-        case 429:
-            return Failure.RATE_LIMITED
-        case _ if _BAD_REQUEST <= status < _SERVER_ERROR:
-            return Failure.CLIENT_ERROR
-        case _ if status >= _SERVER_ERROR:
-            return Failure.SERVER
-        case _:
-            return Failure.FORBIDDEN
+    if (status, code) == (_BAD_REQUEST, "invalid_access_token"):
+        # What preferences say of a token that all other operations respond to with a 401.
+        return Failure.UNAUTHORIZED
+    if status < _BAD_REQUEST:
+        return Failure.FORBIDDEN
+    return _MEANINGS.get(status, Failure.CLIENT_ERROR if status < _SERVER_ERROR else Failure.SERVER)
 
 
 class ErrorCode(Struct, frozen=True):
