@@ -18,7 +18,7 @@ from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._codec.decode import ResponseDecoder
 from paymentsdk._codec.encode import BodyEncoder, QueryEncoder
 from paymentsdk._headers import KEY_HEADER, RESERVED, check_headers, check_name
-from paymentsdk._operation.identity import Addition, Comparison, Echo, Identity
+from paymentsdk._operation.identity import Addition, Echo, Identity
 from paymentsdk._operation.rules import ANY_CODE, ErrorCode, RetryClass
 from paymentsdk.errors import OutcomeUnknown, RequestInvalid
 
@@ -253,10 +253,6 @@ class Operation(Generic[B, R]):
     def reserved_headers(self) -> frozenset[str]:
         """The header fields, in lower case, that no call may set, since the operation does."""
         return RESERVED | {self.key_header.lower()}
-
-    def compare(self, body: object, path: Mapping[str, str], value: object) -> Comparison:
-        """Compare what the decoded response *value* repeats of *body* and of the placeholders' values in *path*."""
-        return Comparison() if self.identity is None else self.identity.compare(body, path, value)
 
     @cached_property
     def encoder(self) -> BodyEncoder[B] | None:

@@ -58,9 +58,9 @@ async def test_the_response_to_another_request_is_found_out(name, sandbox, clien
     value = (await client.call(operation, body, **arguments)).value
     other = body and other_than(body)
 
-    assert operation.compare(body, arguments, value).agreed
-    assert operation.compare(body, arguments, value).mismatch is None
-    assert operation.compare(other, dict.fromkeys(arguments, "another"), value).mismatch
+    assert operation.identity.compare(body, arguments, value).agreed
+    assert operation.identity.compare(body, arguments, value).mismatch is None
+    assert operation.identity.compare(other, dict.fromkeys(arguments, "another"), value).mismatch
 
 
 def other_than(body: object) -> object:

@@ -110,7 +110,7 @@ def test_two_lists_are_compared_entry_by_entry(lines, is_ours):
     operation = declare(Echo("lines[].sku"))
     told, _ = operation.decode(b'{"id":"1","lines":' + lines.encode() + b"}")
 
-    compared = operation.compare(Asked(lines=[Line(sku="a"), Line(sku="b")]), {"id": "1"}, told)
+    compared = operation.identity.compare(Asked(lines=[Line(sku="a"), Line(sku="b")]), {"id": "1"}, told)
 
     assert is_ours is (compared.mismatch is None)
 

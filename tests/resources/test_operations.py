@@ -333,7 +333,7 @@ def test_a_response_to_another_request_is_noticed(
     operation = OPERATIONS[name]
     request = None if body is None else convert(body, operation.body)
 
-    found = operation.compare(request, path, operation.decode(response.encode())[0])
+    found = operation.identity.compare(request, path, operation.decode(response.encode())[0])
 
     assert belongs is (found.mismatch is None)
 
