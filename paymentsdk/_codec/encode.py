@@ -38,7 +38,7 @@ class BodyEncoder(Generic[B]):
 
         self._type = body
         self._class: type = get_origin(body) or body  # A generic Struct with its parameters is no class itself.
-        self._wire_form = wire_form.compile_body(body)
+        self._on_wire = wire_form.compile_body(body)
         self._is_plain = wire_form.compile_plain(body)
         decimal_format: Literal["string", "number"] = "string" if decimal_strings else "number"
         self._encode = msgspec.json.Encoder(decimal_format=decimal_format, enc_hook=_in_clear).encode
@@ -91,9 +91,6 @@ class BodyEncoder(Generic[B]):
         except RequestInvalid as error:
             raise below("$", error) from None
         return value
-
-    def _on_wire(self, body: B) -> object:
-        return body if self._wire_form is None else self._wire_form(body)
 
 
 def _compare(given: object, read: object) -> None:
@@ -250,9 +247,12 @@ def fill_path(template: str, names: tuple[str, ...], values: Mapping[str, str]) 
     Raises:
         RequestInvalid: A value is missing, unknown, or would change the path it stands in (`..`, `/`, `?`).
     """
-    for name in names or values:  # Where there are no names, any value is one too many.
-        if name not in values or len(values) != len(names):
-            raise _wrong_argument(names, values)
+    for name in values:
+        if name not in names:  # Such as a misspelt option.
+            raise RequestInvalid(name, "is not an argument of this operation")
+    for name in names:
+        if name not in values:
+            raise RequestInvalid(f"$path.{name}", "is missing: the path has to be complete")
         value = values[name]
         if not isinstance(value, str):
             raise RequestInvalid(f"$path.{name}", f"expected an id as text, got {type(value).__name__}")
@@ -261,12 +261,3 @@ def fill_path(template: str, names: tuple[str, ...], values: Mapping[str, str]) 
             raise RequestInvalid(f"$path.{name}", "an id has only letters, digits, '-', '_', '.' and '~'")
         template = template.replace("{" + name + "}", value)
     return template
-
-
-def _wrong_argument(names: tuple[str, ...], values: Mapping[str, str]) -> RequestInvalid:
-    """Say which argument is unknown, such as a misspelt option, or which value of the path is missing."""
-    for name in values:
-        if name not in names:
-            return RequestInvalid(name, "is not an argument of this operation")
-    missing = next(name for name in names if name not in values)
-    return RequestInvalid(f"$path.{missing}", "is missing: the path has to be complete")

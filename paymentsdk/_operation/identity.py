@@ -237,13 +237,11 @@ def _check_echo(echo: Echo, body: type | None, result: type | None, placeholders
         RequestInvalid: It does.
     """
     _check_member(echo.member, result, "the result")
-    if echo.fallback or echo.always is not None:
-        return
     of = echo.of or echo.member
-    if not of.startswith("{"):
-        _check_member(of, body, "the body")
-    elif of[1:-1] not in placeholders:
+    if of.startswith("{") and of[1:-1] not in placeholders:
         raise RequestInvalid("echoes", f"{of} is not a placeholder of the path")
+    if not of.startswith("{") and not echo.fallback and echo.always is None:
+        _check_member(of, body, "the body")
 
 
 def _check_member(path: str, cls: type | None, where: str) -> None:
@@ -337,16 +335,12 @@ def agreement(echo: Echo) -> _Agrees:
         texts = (echo.always,) if isinstance(echo.always, str) else echo.always
         return lambda _, echoed: (echoed in texts) if echoed else None
     agrees = cast("_Agrees", echo.agrees)
-    if echo.whole or echo.fallback:
+    asks_list, shows_list = "[]" in (echo.of or echo.member), "[]" in echo.member
+    if echo.whole or echo.fallback or not (asks_list or shows_list):
         return agrees
-    match "[]" in (echo.of or echo.member), "[]" in echo.member:
-        case True, True:
-            return partial(_pairwise, agrees)
-        case False, True:
-            return partial(_each, agrees)
-        case True, False:
-            return partial(_any, agrees)
-    return agrees
+    if not shows_list:
+        return lambda asked, echoed: any(agrees(one, echoed) is not False for one in cast("list[object]", asked or ()))
+    return partial(_pairwise if asks_list else _each, agrees)
 
 
 @cache
@@ -386,10 +380,6 @@ def _pairwise(agrees: _Agrees, asked: object, echoed: object) -> bool | None:
 
 def _each(agrees: _Agrees, asked: object, echoed: object) -> bool | None:
     return _all(agrees, [(asked, one) for one in cast("Sequence[object]", echoed)])
-
-
-def _any(agrees: _Agrees, asked: object, echoed: object) -> bool | None:
-    return any(agrees(one, echoed) is not False for one in cast("Sequence[object]", asked or ()))
 
 
 def _all(agrees: _Agrees, pairs: Iterable[tuple[object, object]]) -> bool | None:
