@@ -7,7 +7,6 @@ a turn after each, and one malformed row costs no other.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable
 from functools import cached_property
@@ -21,7 +20,7 @@ from paymentsdk._codec.anomaly import MALFORMED, Anomaly, DecodingError, Reports
 from paymentsdk._codec.type_walk import days_without_time
 
 if TYPE_CHECKING:
-    from paymentsdk._codec.slices import BodyRepair, Steps
+    from paymentsdk._codec.slices import BodyRepair
 
 R = TypeVar("R")
 
@@ -63,35 +62,24 @@ class ResponseDecoder(Generic[R]):
         """
         if (value := self._read(body)) is not None:  # Nearly every response takes this way alone.
             return value, ()
-        steps, done = self._repair(body), None
+        if self._empty and body.strip() in _EMPTY:
+            found = Anomaly("$", "", "the body is empty; every field is unset")
+            return self._type(), () if self._documented and not body else (found,)
+        reports = Reports(self._essential)
         try:
-            while True:
-                work = steps.send(done)
-                done = work() if work else None
-        except StopIteration as end:
-            return cast("tuple[R, tuple[Anomaly, ...]]", end.value)
+            return cast(R, self._body.read(body, reports)), reports.all()
         except MALFORMED as error:
             raise DecodingError(f"the body is not JSON: {error}") from None
 
     async def decode_in_turns(self, body: bytes) -> tuple[R, tuple[Anomaly, ...]]:
-        """Do what `decode` does; others go on between the slices of a large page, and while a huge row is repaired."""
-        steps, done = self.steps(body), None
-        try:
-            while True:
-                if work := steps.send(done):
-                    done = await asyncio.to_thread(work)
-                else:
-                    done = await asyncio.sleep(0, None)
-        except StopIteration as end:
-            return cast("tuple[R, tuple[Anomaly, ...]]", end.value)
-        except MALFORMED as error:
-            raise DecodingError(f"the body is not JSON: {error}") from None
-
-    def steps(self, body: bytes) -> Steps[tuple[R, tuple[Anomaly, ...]]]:
-        """Do what `decode` does, a large page of rows in slices of some milliseconds, with a pause after each."""
+        """Do what `decode` does with a large body; others go on between the slices of a page."""
         if (len(body) < HUGE or self._type is bytes) and (value := self._read(body)) is not None:
             return value, ()
-        return (yield from self._repair(body))
+        reports = Reports(self._essential)
+        try:
+            return cast(R, await self._body.read_in_turns(body, reports)), reports.all()
+        except MALFORMED as error:
+            raise DecodingError(f"the body is not JSON: {error}") from None
 
     def _read(self, body: bytes) -> R | None:
         """Return the value in *body*; `None` if something in it has to be repaired."""
@@ -104,15 +92,6 @@ class ResponseDecoder(Generic[R]):
             dated, count = self._days.subn(rb'\1T00:00:00Z"', body)
             return self._read(dated) if count else None
         return value if self._unusable(value) is None else None
-
-    def _repair(self, body: bytes) -> Steps[tuple[R, tuple[Anomaly, ...]]]:
-        """Return what can be read of *body*, and report the rest."""
-        if self._empty and body.strip() in _EMPTY:
-            found = Anomaly("$", "", "the body is empty; every field is unset")
-            return self._type(), () if self._documented and not body else (found,)
-        reports = Reports(self._essential)
-        value = yield from self._body.read(body, reports)
-        return cast(R, value), reports.all()
 
     @cached_property
     def _days(self) -> re.Pattern[bytes] | None:

@@ -122,8 +122,6 @@ class StructRepair:
     def _read_other(self, raw: bytes | Raw, place: Place, report: Report) -> list[object]:
         """Read what should be an object, and is none."""
         value = _read(raw)
-        if place == "$":
-            raise DecodingError(f"the body holds {kind_of(value)}, not an object")
         if isinstance(place[-1], int) and (value is None or value in ("", [])):
             report(place, value, "is no entry; dropped", dropped=True)
         else:

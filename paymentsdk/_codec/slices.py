@@ -6,17 +6,18 @@ malformed row costs no other.
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from itertools import chain, islice
-from typing import TypeAlias, TypeVar, cast
+from typing import cast
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, structs
 
-from paymentsdk._codec.anomaly import MALFORMED, DecodingError, Reports
-from paymentsdk._codec.repair import StructRepair, begins, struct_repair
+from paymentsdk._codec.anomaly import MALFORMED, DecodingError, Reports, kind_of
+from paymentsdk._codec.repair import Relaxed, StructRepair, begins, struct_repair
 from paymentsdk._codec.type_walk import rows_of
 
 #: Bytes of rows that are decoded in one piece: a few hundred microseconds, and a few milliseconds if all are malformed.
@@ -31,13 +32,7 @@ _BETWEEN_ROWS, _COMMA = re.compile(rb"(?<=\})\s*,(?=\s*\{)"), re.compile(rb",")
 #: Commas that are looked at for one between two entries.
 _MOST_CUTS = 8
 
-T = TypeVar("T")
-
 _entries = msgspec.json.Decoder(list[Raw]).decode
-
-#: Steps of some milliseconds. What one yields is a longer one: it is called, in a thread where others wait, and what it
-#: returns is sent back.
-Steps: TypeAlias = Generator[Callable[[], Sequence[object]] | None, Sequence[object] | None, T]
 
 
 class BodyRepair:
@@ -51,47 +46,53 @@ class BodyRepair:
         self._rows = rows_of(kind)
         self._struct = StructRepair(kind, frozenset(self._rows[1:2]) if self._rows else frozenset())
 
-    def read(self, body: bytes, reports: Reports) -> Steps[object]:
-        """Read *body*: its rows in slices, if it has rows, and before them all else.
+    def read(self, body: bytes, reports: Reports) -> object:
+        """Read *body*.
 
         Raises:
             DecodingError: Nothing in it can be trusted.
         """
-        try:
-            decoded = self._struct.decode([body])
-        except MALFORMED:
-            msgspec.json.decode(body)  # It says where, and counts from the beginning of the body.
-            raise
-        if decoded is None:
-            return self._struct.read([body], "$", reports.add)  # It raises, with the reason.
-        relaxed, rows = decoded
-        if len(rows) != 1:
-            raise DecodingError(f"the body is not JSON: it holds {len(rows)} values")
-        [found] = rows
+        relaxed, found = self._decode(body)
+        return relaxed.restore([found], ["$"], reports.add)[0]
+
+    async def read_in_turns(self, body: bytes, reports: Reports) -> object:
+        """Do what `read` does, the rows in slices of some milliseconds, between which other tasks have turns."""
+        relaxed, found = self._decode(body)
         listed = getattr(found, self._rows[0]) if self._rows else UNSET
         if self._rows is None or listed is UNSET or not begins(listed, b"["):
             return relaxed.restore([found], ["$"], reports.add)[0]
         name, on_wire, row = self._rows
         structs.force_setattr(found, name, Raw(b"[]"))
         [value] = relaxed.restore([found], ["$"], reports.add)
-        yield None
-        entries = yield from read_rows(struct_repair(row), bytes(listed), f"$.{on_wire}", reports)
-        return structs.replace(cast(Struct, value), **{name: type(getattr(value, name))(entries)})
+        rows = await _read_rows(struct_repair(row), bytes(listed), f"$.{on_wire}", reports)
+        return structs.replace(cast(Struct, value), **{name: type(getattr(value, name))(rows)})
+
+    def _decode(self, body: bytes) -> tuple[Relaxed, Struct]:
+        try:
+            decoded = self._struct.decode([body])
+        except MALFORMED:
+            msgspec.json.decode(body)  # It says where, and counts from the beginning of the body.
+            raise
+        if decoded is None:
+            raise DecodingError(f"the body holds {kind_of(msgspec.json.decode(body))}, not an object")
+        relaxed, rows = decoded
+        if len(rows) != 1:
+            raise DecodingError(f"the body is not JSON: it holds {len(rows)} values")
+        return relaxed, rows[0]
 
 
-def read_rows(repair: StructRepair, listed: bytes, place: str, reports: Reports) -> Steps[list[object]]:
-    """Read the rows of the list at *place*, a slice in each step."""
+async def _read_rows(repair: StructRepair, listed: bytes, place: str, reports: Reports) -> list[object]:
+    """Read the rows of the list at *place*; others go on between the slices, and while a huge row is read."""
     rows: list[object] = []
     first = 0
     for entries in _parts(listed):
-        yield None
+        await asyncio.sleep(0)
         for piece in _pieces(entries):
-            work = partial(repair.read, piece, place, reports.add, first)
+            read = partial(repair.read, piece, place, reports.add, first)
             # A piece ends with what makes it large.
-            found = (yield work) if len(memoryview(piece[-1])) > HUGE_ROW else work()
-            rows.extend(found or ())
+            rows += await asyncio.to_thread(read) if len(memoryview(piece[-1])) > HUGE_ROW else read()
             first += len(piece)
-            yield None
+            await asyncio.sleep(0)
     return rows
 
 

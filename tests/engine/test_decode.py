@@ -7,6 +7,7 @@ import logging
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Generic, TypeVar
 
 import msgspec
@@ -327,7 +328,8 @@ def test_a_page_of_days_without_a_time_is_not_repaired(monkeypatch: pytest.Monke
     rows = [{"id": i, "debit_date": "2026-02-01", "reason": 'the "debit_date":"2026-02-01"'} for i in range(3)]
     body, decoder = json.dumps({"results": rows}).encode(), decoder_of("invoices.search")
     repaired = decoder.decode(body[:-1] + b',"paging":{"total":"3"}}')
-    monkeypatch.setattr(decoder.decoder, "_repair", lambda body: pytest.fail("it was repaired"))
+    unused = SimpleNamespace(read=lambda body, reports: pytest.fail("it was repaired"))
+    monkeypatch.setattr(decoder.decoder, "_body", unused)
 
     page, anomalies = decoder.decode(body)
     assert repaired[0].results == page.results
