@@ -38,7 +38,6 @@ _INTEGER = re.compile(r"[-+]?[0-9]{1,30}\Z")
 _read = msgspec.json.Decoder(float_hook=amounts.read_number).decode
 _entries = msgspec.json.Decoder(list[Raw]).decode
 
-
 #: Takes an anomaly, as `Reports.add` does.
 Report: TypeAlias = Callable[..., None]
 #: Takes the bytes of a value, its place and what to report to; returns it typed, or `None` if it is null or dropped.
@@ -83,16 +82,14 @@ class StructRepair:
             raws: Their bytes.
             place: Where they stand.
             report: Takes what was wrong.
-            first: The number of the first entry.
+            first: The number of the first entry; `None` for a Struct by itself.
         """
         if (found := self.decode(raws)) is not None:
             relaxed, rows = found
             return relaxed.restore(rows, [place] if first is None else zip(repeat(place), count(first)), report)
-        if first is None:
-            return self._read_other(raws[0], place, report)
-        if len(raws) == 1:
-            return self._read_other(raws[0], (place, first), report)
-        return [row for number, raw in enumerate(raws, first) for row in self.read([raw], place, report, number)]
+        if first is not None and len(raws) > 1:
+            return [row for number, raw in enumerate(raws, first) for row in self.read([raw], place, report, number)]
+        return self._read_other(raws[0], place if first is None else (place, first), report)
 
     def decode(self, raws: Sequence[bytes | Raw]) -> tuple[Relaxed, list[Struct]] | None:
         """Decode *raws* but for the members that are malformed; `None` if one is no object."""
@@ -133,12 +130,14 @@ class StructRepair:
         """What reads each member, by its name in JSON: see `_member`."""
         secrets: frozenset[str] = getattr(self._cls, "__secrets__", frozenset())
         infos = cast("inspect.StructType", inspect.type_info(self._cls)).fields
-        kinds = structs.fields(self._cls)
-        repairs = [_repair_of(info.type, field.type) for info, field in zip(infos, kinds, strict=True)]
-        return {
-            info.encode_name: _member(info, _masked(repair) if info.name in secrets else repair)
-            for info, repair in zip(infos, repairs, strict=True)
-        }
+        members = {}
+        for info, field in zip(infos, structs.fields(self._cls), strict=True):
+            try:
+                repair = repair_for(info.type)
+            except TypeError:  # Only an operation of somebody else's has such a member.
+                repair = _whole(field.type)
+            members[info.encode_name] = _member(info, _masked(repair) if info.name in secrets else repair)
+        return members
 
     def _without(self, apart: frozenset[str]) -> Relaxed:
         """Return how Structs are read of which the members *apart* may be anything; from some number on, all may."""
@@ -237,14 +236,6 @@ def _masked(inner: Repair) -> Repair:
         return inner(raw, place, masked)
 
     return run
-
-
-def _repair_of(info: inspect.Type, kind: object) -> Repair:
-    """Compile the repair for a member; one of a type that only an operation of somebody else's has is taken whole."""
-    try:
-        return repair_for(info)
-    except TypeError:
-        return _whole(kind)
 
 
 def repair_for(info: inspect.Type) -> Repair:
