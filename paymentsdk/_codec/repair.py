@@ -22,7 +22,7 @@ from msgspec import NODEFAULT, UNSET, Raw, Struct, ValidationError, inspect, str
 
 from paymentsdk._codec import amounts
 from paymentsdk._codec.anomaly import DecodingError, Place, kind_of
-from paymentsdk._codec.timestamps import DATE, in_utc, read_day, read_loosely, read_timestamp
+from paymentsdk._codec.timestamps import DATE, in_utc, read_day, read_epoch, read_loosely, read_timestamp
 from paymentsdk._codec.type_walk import alternatives, compile_function
 from paymentsdk._secrets import MASK
 
@@ -119,6 +119,9 @@ class StructRepair:
     def _read_other(self, raw: bytes | Raw, place: Place, report: Report) -> list[object]:
         """Read what should be an object, and is none."""
         value = _read(raw)
+        if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
+            report(place, value, "a list of one stands for its object")
+            return self.read(_entries(raw), place, report)
         if isinstance(place[-1], int) and (value is None or value in ("", [])):
             report(place, value, "is no entry; dropped", dropped=True)
         else:
@@ -275,21 +278,24 @@ def _defer(told: list[Callable[[], None]], report: Report, *given: object, dropp
 
 def _list(item: Repair, make: type[list[object] | tuple[object, ...]]) -> Repair:
     def run(raw: Raw, place: Place, report: Report) -> object:
-        if not begins(raw, b"["):
-            if not begins(raw, b"n"):
-                reason = "expected a list, got {}; dropped"
-                _report_mismatch(place, _read(raw), report, reason, "stands for an empty list")
+        if begins(raw, b"["):
+            entries = _entries(raw)
+        elif isinstance(item, StructRepair) and begins(raw, b"{") and (value := _read(raw)):
+            report(place, value, "an object stands for a list of one")
+            entries = [raw]
+        else:
+            if (value := _read(raw)) is not None:
+                _report_mismatch(place, value, report, "expected a list, got {}; dropped", "stands for an empty list")
             return None
         if isinstance(item, StructRepair):
-            return make(item.read(_entries(raw), place, report, 0))
-        rows = (entry(one, (place, i), report) for i, one in enumerate(_entries(raw)))
+            return make(item.read(entries, place, report, 0))
+        rows = (item(one, (place, i), report) for i, one in enumerate(entries) if not is_null(one, (place, i), report))
         return make(row for row in rows if row is not None)
 
-    def entry(raw: Raw, place: Place, report: Report) -> object:
-        if not begins(raw, b"n"):
-            return item(raw, place, report)
-        report(place, None, "is no entry; dropped", dropped=True)
-        return None
+    def is_null(raw: Raw, place: Place, report: Report) -> bool:
+        if begins(raw, b"n"):
+            report(place, None, "is no entry; dropped", dropped=True)
+        return begins(raw, b"n")
 
     return run
 
@@ -316,6 +322,7 @@ def _whole(kind: object) -> Repair:
 
 #: Reads a value; it returns `None` or raises if it cannot.
 Read: TypeAlias = Callable[[Any], object]
+_UNREADABLE = (ValueError, KeyError, ArithmeticError, OSError)  # OSError: beyond all calendars.
 
 
 def _leaf(wanted: type, nearly: Mapping[type, Read], exact: Mapping[type, Read] | None = None) -> Repair:
@@ -338,7 +345,7 @@ def _leaf(wanted: type, nearly: Mapping[type, Read], exact: Mapping[type, Read] 
         for read, reason in reads.get(kind, ()) if value or kind is not str else ():
             try:
                 found = read(value)
-            except (ValueError, KeyError, ArithmeticError):
+            except _UNREADABLE:
                 continue
             if found is not None:
                 if reason is not None:
@@ -397,7 +404,7 @@ def _decimal(value: object) -> Decimal | None:
 
 def _day(info: inspect.Type) -> Repair:
     kind = date if isinstance(info, inspect.CustomType) else datetime
-    return _leaf(kind, {str: read_loosely}, {str: read_day if kind is date else _first_moment})
+    return _leaf(kind, _NEARLY_MOMENTS, {str: read_day if kind is date else _first_moment})
 
 
 def _first_moment(text: str) -> datetime | None:
@@ -414,6 +421,7 @@ def _free_form(info: inspect.DictType) -> Repair:
 
 
 _NEARLY_STRINGS: dict[type, Read] = {int: str, Decimal: str, bool: lambda value: str(value).lower()}
+_NEARLY_MOMENTS: dict[type, Read] = {str: read_loosely, int: read_epoch}
 _NEARLY_BOOLEANS: dict[type, Read] = {
     str: {"true": True, "false": False}.__getitem__,
     int: {0: False, 1: True}.__getitem__,
@@ -430,5 +438,5 @@ _REPAIRS: dict[type, Callable[[Any], Repair]] = {
     inspect.BoolType: lambda _: _leaf(bool, _NEARLY_BOOLEANS),
     inspect.FloatType: lambda _: _leaf(float, {str: _float}, {int: _float, Decimal: _float}),
     inspect.DecimalType: lambda _: _leaf(Decimal, {}, dict.fromkeys((int, Decimal, str), _decimal)),
-    inspect.DateTimeType: lambda _: _leaf(datetime, {str: read_loosely}, {str: _moment}),
+    inspect.DateTimeType: lambda _: _leaf(datetime, _NEARLY_MOMENTS, {str: _moment}),
 }
