@@ -92,6 +92,34 @@ async def test_closing_waits_for_every_response(kind: Kind, until) -> None:
         await server.all_hung_up()
 
 
+@both
+async def test_closing_waits_for_the_queue(kind: Kind, until) -> None:
+    """Requests that wait for a place have the time of those in flight; who gets none in it was not sent."""
+    go_on = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        async for seen in peer.requests():
+            await (peer.hung_up() if seen.target == "/hang" else go_on.wait())
+            await peer.write(http(201))
+
+    async with FaultServer(script) as server:
+        transport = kind(limit=1, drain=0.5)
+        targets = ("/first", "/second", "/hang", "/late")
+        flying = [asyncio.ensure_future(transport.send(Request("POST", server.url(target)))) for target in targets]
+        await until(lambda: server.seen)
+        closing = asyncio.ensure_future(transport.aclose())
+        await asyncio.sleep(0)
+        go_on.set()
+        *sent, hanging, late = await asyncio.gather(*flying, return_exceptions=True)
+        await closing
+
+    assert [201, 201] == [response.status for response in sent]
+    assert isinstance(hanging, SendFailed)
+    assert hanging.sent
+    assert isinstance(late, ClientClosed)
+    assert ["/first", "/second", "/hang"] == [seen.target for seen in server.seen]
+
+
 async def test_closing_waits_for_what_is_in_flight_on_a_session() -> None:
     """An injected session is its owner's, who closes it next: what is in flight gets its time before that."""
     asked, go_on = asyncio.Event(), asyncio.Event()

@@ -214,15 +214,19 @@ async def test_a_host_that_is_full_does_not_hold_up_another() -> None:
         assert (1, 1) == (full.opened, free.opened)
 
 
-@pytest.mark.parametrize("fresh", [False, True])
-async def test_an_idle_connection_makes_room(fresh: bool) -> None:
+@pytest.mark.parametrize(
+    ("options", "fresh"), [({"limit": 1}, False), ({"limit": 1}, True), ({"limit_per_host": 1}, True)]
+)
+async def test_an_idle_connection_makes_room(options: dict[str, int], fresh: bool) -> None:
     """In a full pool an idle connection to another host is closed for a new one, and so is one for a fresh one."""
-    async with FaultServer(always(http())) as one, FaultServer(always(http())) as other, opened(limit=1) as transport:
+    async with FaultServer(always(http())) as one, FaultServer(always(http())) as other, opened(**options) as transport:
         await transport.send(Request("GET", one.url()))
         async with asyncio.timeout(PATIENCE):
             await transport.send(Request("GET", (one if fresh else other).url(), fresh=fresh))
+        await one.all_hung_up()
 
         assert 2 == one.opened + other.opened
+        assert transport.open_connections == (not fresh)
 
 
 @contextlib.asynccontextmanager
