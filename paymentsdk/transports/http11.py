@@ -246,11 +246,9 @@ class ConnectionPool(Pool[Connection]):
         self.connections.add(connection)
         server.open += 1
         bound = asyncio.timeout(within)
-        context: tls.SSLContext | None = None
-        if server.secure:
-            context = _context(verify=self._ssl) if isinstance(self._ssl, bool) else self._ssl
         failure: SendFailed | ClientClosed | None = None
         try:
+            context = _context(verify=self._ssl) if isinstance(self._ssl, bool) and server.secure else self._ssl
             async with bound:
                 self._bounds.add(bound)
                 await self.loop.create_connection(
@@ -258,8 +256,8 @@ class ConnectionPool(Pool[Connection]):
                     server.host,
                     server.port,
                     family=self._family,
-                    ssl=context,
-                    ssl_shutdown_timeout=_SHUTDOWN if context else None,
+                    ssl=context if server.secure else None,
+                    ssl_shutdown_timeout=_SHUTDOWN if server.secure else None,
                 )
             # A TLS connection may have a ticket to read; without TLS nothing comes before the request.
             if not connection.is_usable(unread=server.secure):
