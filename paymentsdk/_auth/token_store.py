@@ -339,42 +339,31 @@ async def file_lock(path: str) -> AsyncIterator[None]:
         yield
     finally:
         if os.getpid() == owner:
-            _unlock(handle)
+            _lock(handle, release=True)
         os.close(handle)
 
 
-def _lock(handle: int) -> bool:
-    """Lock an open file; return whether nobody else has locked it."""
+def _lock(handle: int, *, release: bool = False) -> bool:
+    """Lock an open file; return whether nobody else has locked it. With *release*, unlock it.
+
+    Closing it is not enough: a child that was forked meanwhile has it open as well.
+    """
     try:
         if sys.platform == "win32":
             import msvcrt  # not every system has it
 
             # The first byte of the file, which has none: Windows locks what is not there, too.
-            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+            msvcrt.locking(handle, msvcrt.LK_UNLCK if release else msvcrt.LK_NBLCK, 1)
         else:
             import fcntl  # as above
 
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, fcntl.LOCK_UN if release else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        # Windows says EACCES or EDEADLOCK, other systems EWOULDBLOCK.
+        # Windows says EACCES or EDEADLOCK, also of one to unlock that is not locked; other systems EWOULDBLOCK.
         if error.errno not in _HELD:
             raise
         return False
     return True
-
-
-def _unlock(handle: int) -> None:
-    """Unlock an open file. Closing it is not enough: a child that was forked meanwhile has it open as well."""
-    if sys.platform == "win32":
-        import msvcrt  # as above
-
-        # One that was not locked cannot be unlocked there.
-        with suppress(OSError):
-            msvcrt.locking(handle, msvcrt.LK_UNLCK, 1)
-    else:
-        import fcntl  # as above
-
-        fcntl.flock(handle, fcntl.LOCK_UN)
 
 
 def _force_names(folder: Path) -> None:

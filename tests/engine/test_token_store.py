@@ -6,7 +6,7 @@ import asyncio
 import os
 import stat
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -155,7 +155,9 @@ async def test_nothing_in_the_store(signed_in, issuer) -> None:
 
 
 @pytest.mark.control(
-    "paymentsdk._auth.token_store._lock", lambda handle: True, raises=(AssertionError, ReauthorizationRequired)
+    "paymentsdk._auth.token_store._lock",
+    lambda handle, *, release=False: True,
+    raises=(AssertionError, ReauthorizationRequired),
 )
 async def test_processes_that_share_a_file_renew_one_after_the_other(
     make_client, issuer, path, monkeypatch, until
@@ -350,7 +352,12 @@ def is_free(path) -> bool:
         os.close(other)
 
 
-@pytest.mark.control("paymentsdk._auth.token_store._unlock", lambda handle: None)
+def kept(lock: Callable[..., bool]) -> Callable[..., bool]:
+    """Leave it to the end of the process to unlock a file."""
+    return lambda handle, *, release=False: release or lock(handle)
+
+
+@pytest.mark.control("paymentsdk._auth.token_store._lock", around=kept)
 async def test_a_child_does_not_keep_the_lock(path, forked) -> None:
     """One that was forked in the middle of a refresh, and lives on, holds up nobody when that has ended."""
     await wait_for(FileTokenStore(path))
