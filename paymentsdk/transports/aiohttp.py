@@ -224,8 +224,6 @@ class AiohttpTransport(PooledTransport[SessionPool]):
 
 
 def _failure_of(error: Exception, attempt: Attempt, pool: SessionPool) -> SendFailed | ClientClosed:
-    if isinstance(error, ClientClosed):
-        return error.with_traceback(None)
     if pool.kept.closed and isinstance(error, RuntimeError):
         return ClientClosed("the session is closed")
     if isinstance(error, ValueError) and raised_by_session(error, but_not=__name__):

@@ -176,6 +176,22 @@ async def test_a_refresh_that_ends_with_nobody_waiting(issuer, until, caplog, en
     assert [] == caplog.records
 
 
+async def test_a_refresh_that_is_cancelled_before_it_begins_is_begun_anew(issuer) -> None:
+    """Whoever cancels every task of a program that goes on leaves no token that cannot be refreshed any more."""
+    auth = RefreshingToken(issuer.pair(expires_at=0.0))
+
+    async def exchange(refresh_token: str) -> TokenPair:
+        return issuer.pair(2)
+
+    first = asyncio.create_task(auth.renew(None, exchange, START))
+    await asyncio.sleep(0)
+    auth._flight.cancel()
+    await asyncio.wait([first])
+
+    assert first.cancelled()
+    assert "APP_USR-access-2" == await auth.renew(None, exchange, START)
+
+
 async def test_a_refresh_that_nobody_waits_for_is_kept(signed_in, issuer, until) -> None:
     """When all who waited are cancelled, the new pair is not lost, and nobody complains about the task."""
     store = MemoryTokenStore()
