@@ -254,6 +254,10 @@ class SessionPool(Pool[Wire]):
     async def abort(self) -> None:
         """See `Pool.abort`. What is in flight on a session of the caller's goes on."""
         await super().abort()
+        if self.loop.is_closed():
+            # Nothing ends there any more, so whoever has the transport must not keep it.
+            self.attempts.clear()
+            self.connections.clear()
         if self.owned:
             for task, attempt in tuple(self.attempts.items()):
                 attempt.end(task)

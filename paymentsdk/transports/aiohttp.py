@@ -165,7 +165,7 @@ class AiohttpTransport(PooledTransport[SessionPool]):
         except BaseException as error:  # noqa: BLE001 - as above: it ends the program
             raise error.with_traceback(None) from None
         finally:
-            del pool.attempts[task]
+            pool.attempts.pop(task, None)  # It is gone if the loop was closed under the task.
         # Outside the handlers: the repr of aiohttp's errors holds the token, so they must not become its context.
         raise failure
 

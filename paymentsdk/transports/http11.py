@@ -319,13 +319,12 @@ class ConnectionPool(Pool[Connection]):
     async def abort(self) -> None:
         """See `Pool.abort`."""
         await super().abort()
-        # RuntimeError: nothing can be done on an event loop that is closed.
-        with suppress(RuntimeError):
-            if self._sweeper is not None:
-                self._sweeper.cancel()
-            for bound in self._bounds:
-                bound.reschedule(self.loop.time())  # Their tasks are not to be cancelled: nobody has done so.
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for bound in () if self.loop.is_closed() else self._bounds:
+            bound.reschedule(self.loop.time())  # Their tasks are not to be cancelled: nobody has done so.
         for connection in tuple(self.connections):
+            # RuntimeError: nothing can be done on an event loop that is closed.
             with suppress(RuntimeError):
                 connection.abort(SendFailed("the transport was closed"))
         await asyncio.sleep(0)  # Sockets are closed in the next turn of the event loop.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 
 from paymentsdk import Request
 from paymentsdk.errors import ClientClosed, RequestInvalid
-from paymentsdk.testing._fault_server import FaultServer, Peer, always, http
+from paymentsdk.testing._fault_server import FaultServer, Peer, always, http, unanswered_port
 from paymentsdk.transports.aiohttp import AiohttpTransport
 from paymentsdk.transports.http11 import Http11Transport
 from tests.transports.sending import TOKEN, failed
@@ -257,3 +258,33 @@ async def test_a_proxy_elsewhere_reads_nothing_that_stays_here(kind, given: bool
     reason = "plain http would show the token to a proxy on another machine: use https, or PAYMENTSDK_ALLOW_HTTP=1"
     assert (False, True, reason) == rejected
     assert (False, False) == (sent, permanent)  # There is no such proxy.
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # Without its loop nobody can close what it has left.
+@both
+def test_who_waits_for_a_connection_on_a_closed_loop_is_left_behind(kind) -> None:
+    """A loop that was closed while a connection was opened, and another request waited, is in nobody's way."""
+
+    async def begin(port: int) -> list[asyncio.Task[object]]:
+        request = Request("GET", f"http://127.0.0.1:{port}/")
+        waiting = [asyncio.ensure_future(transport.send(request)) for _ in range(2)]
+        for _ in range(10):
+            await asyncio.sleep(0)
+        return waiting
+
+    async def send() -> int:
+        async with FaultServer(always(http())) as server:
+            return (await transport.send(Request("GET", server.url()))).status
+
+    transport, first = kind(limit=1), asyncio.new_event_loop()
+    with unanswered_port() as port:
+        left = first.run_until_complete(begin(port))
+        first.close()
+        assert 200 == asyncio.run(send())
+    asyncio.run(transport.aclose())
+
+    assert not any(task.done() for task in left)
+    for task in left:
+        task._log_destroy_pending = False
+    del task, left
+    gc.collect()

@@ -307,7 +307,6 @@ async def closed(transport: AiohttpTransport) -> str | None:
 
 # Without its loop nobody can close what it has left.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.control("paymentsdk.transports._aiohttp_pool.contextlib.suppress", lambda *kinds: contextlib.nullcontext())
 def test_closing_after_a_loop_that_ended_amid_a_request() -> None:
     """Whoever closes a transport on a second loop, since its own is over, need not know what was in flight there."""
 
