@@ -98,14 +98,12 @@ def _not_after(call: Call[B, R], begun: float, given: datetime | timedelta | Non
     window = given if given is not None else call.operation.resend_window
     if callable(window):
         window = window(call.body)
-    if isinstance(window, timedelta) and (seconds := window.total_seconds()) > 0:
-        return states.not_after(begun, seconds)
-    if isinstance(window, datetime):
-        if window.utcoffset() is None:
-            raise RequestInvalid("not_after", "must be a timedelta, or a datetime with its offset")
-        return min(window.timestamp(), states.not_after(begun, states.LONGEST_RESEND))
     if window is None:
         return states.not_after(begun, call.settings.timeout.total or states.LONGEST_RESEND)
+    if isinstance(window, timedelta) and (seconds := window.total_seconds()) > 0:
+        return states.not_after(begun, seconds)
+    if isinstance(window, datetime) and window.utcoffset() is not None:
+        return min(window.timestamp(), states.not_after(begun, states.LONGEST_RESEND))
     raise RequestInvalid("not_after", "must be a timedelta above 0, or a datetime with its offset")
 
 

@@ -160,11 +160,10 @@ class PostgresJournal(TableJournal):
     async def _insert_all(
         self, connection: Connection, new: Sequence[tuple[Values, Record, float]]
     ) -> list[Record | None]:
-        kept: dict[object, float] = dict(
-            await connection.fetch(INSERT, self._time(), in_order([values for values, _, _ in new]))
-        )
+        written = in_order([values for values, _, _ in new])
+        kept: dict[object, float] = dict(await connection.fetch(INSERT, self._time(), written))
         # Of two with one key the first was kept.
-        times = [kept.pop(values[0], None) for values, _, _ in new]
+        times = (kept.pop(values[0], None) for values, _, _ in new)
         return [
             None if now is None else states.begin_record(None, row, now=now, lease=lease)[1]
             for (_, row, lease), now in zip(new, times, strict=True)
@@ -177,14 +176,12 @@ class PostgresJournal(TableJournal):
         lazy = all(row.state is RecordState.DONE and row.keyed for _, row, _ in those)
         found = await connection.fetch(SETTLE, self._time(), lazy, *zip(*rows, strict=True))
         times = {(number, owner): now for number, owner, now in found}
-        written = [times.get((values[0], values[1])) for values, _, _ in those]
-        return [
-            await self._settle_again(connection, otherwise) if now is None else structs.replace(row, updated=now)
-            for (_, row, otherwise), now in zip(those, written, strict=True)
-        ]
-
-    async def _settle_again(self, connection: Connection, work: Work[Record]) -> Record | Exception:
-        try:
-            return await self._transacted(work, connection)
-        except (LookupError, JournalUnavailable) as error:
-            return error  # Of this row alone.
+        results: list[Record | Exception] = []
+        for (number, owner, *_), row, otherwise in those:
+            now = times.get((number, owner))
+            try:
+                again = self._transacted(otherwise, connection) if now is None else None
+                results.append(structs.replace(row, updated=now) if again is None else await again)
+            except (LookupError, JournalUnavailable) as error:
+                results.append(error)  # Of this row alone.
+        return results

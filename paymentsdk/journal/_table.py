@@ -15,7 +15,6 @@ from operator import attrgetter
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
-from msgspec import structs
 
 from paymentsdk._validate import Seal, check_seals
 from paymentsdk.errors import JournalUnavailable, describe
@@ -50,24 +49,11 @@ CODES = {state: code for code, state in enumerate(RecordState)}
 _STATES = dict(enumerate(RecordState))
 #: Rows that a process holds at most in memory: more of them are settled with a read.
 _MOST_HELD = 10_000
-
-
-class _Fixed(msgspec.Struct, array_like=True):
-    """What never changes of a record, in one column."""
-
-    name: str
-    operation: str
-    base_url: str
-    account: str | None
-    path: str
-    sensitive: bool
-    keyed: bool
-    not_after: float
-
-
-_fixed_of = attrgetter(*_Fixed.__struct_fields__)
+#: What never changes of a record stands in one column, in this order.
+_FIXED_NAMES = ("name", "operation", "base_url", "account", "path", "sensitive", "keyed", "not_after")
+_fixed_of = attrgetter(*_FIXED_NAMES)
 _ENCODER = msgspec.msgpack.Encoder()
-_FIXED = msgspec.msgpack.Decoder(_Fixed)
+_FIXED = msgspec.msgpack.Decoder(tuple[str, str, str, str | None, str, bool, bool, float])
 _HEADERS = msgspec.msgpack.Decoder(dict[str, str])
 _RESPONSE = msgspec.msgpack.Decoder(StoredResponse)
 
@@ -113,7 +99,7 @@ class Codec:
 
     def record(self, columns: Mapping[str, Any]) -> Record:
         """Return the record that a row keeps."""
-        row = {**columns, **structs.asdict(_FIXED.decode(columns["fixed"]))}
+        row = {**columns, **dict(zip(_FIXED_NAMES, _FIXED.decode(columns["fixed"]), strict=True))}
         if row["sealed"] and row["body"] is not None:
             row["body"] = self._unsealed(row["body"], row["name"])
         row["state"] = _STATES[row["state"]]
