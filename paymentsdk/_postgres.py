@@ -174,84 +174,72 @@ class _Job(Struct, Generic[A, B], eq=False):
     """Until when, by the clock of the loop: however long others had the connection before."""
 
 
-class Lane(Generic[A, B]):
-    """A connection, and what waits for it: it is done together. It is made when it is needed, and anew after a loss.
+class Lane(Struct, Generic[A, B], eq=False):
+    """A connection, and what waits for it: it is done together. It is made when it is needed, and anew after a loss."""
 
-    Args:
-        server: Where to connect to.
-        table: What is used there.
-        run: Does a number of items at once, and returns one result for each, or its own error. After a connection was
-            lost it is called again, with what it may have done already.
-        unavailable: Makes the error of work that the database could not do.
-        most: Items that are done together at most.
-        idle: Seconds without work after which the connection is closed.
-    """
-
-    def __init__(
-        self,
-        server: Postgres,
-        table: Table,
-        run: Callable[[Connection, Sequence[A]], Awaitable[Sequence[B | Exception]]],
-        unavailable: Callable[[str], Exception],
-        *,
-        most: int = 1000,
-        idle: float | None = None,
-    ) -> None:
-        self._server = server
-        self._table = table
-        self._run = run
-        self._unavailable = unavailable
-        self._most = most
-        self._idle = idle
-        self._connection: Connection | None = None
-        self._waiting: list[_Job[A, B]] = []
-        self._failed: Exception | None = None
-        """Why the work before could not be done: in the end only the time runs out; what came first says why."""
-        self._task: asyncio.Task[None] | None = None
-        self._rest: asyncio.TimerHandle | None = None
+    server: Postgres
+    """Where to connect to."""
+    table: Table
+    """What is used there."""
+    run: Callable[[Connection, Sequence[A]], Awaitable[Sequence[B | Exception]]]
+    """Does a number of items at once, and returns one result for each, or its own error. After a connection was lost it
+    is called again, with what it may have done already."""
+    unavailable: Callable[[str], Exception]
+    """Makes the error of work that the database could not do."""
+    most: int = 1000
+    """Items that are done together at most."""
+    idle: float | None = None
+    """Seconds without work after which the connection is closed."""
+    connection: Connection | None = None
+    waiting: list[_Job[A, B]] = []
+    failed: Exception | None = None
+    """Why the work before could not be done: in the end only the time runs out; what came first says why."""
+    task: asyncio.Task[None] | None = None
+    rest: asyncio.TimerHandle | None = None
+    """Closes the connection when it has been idle."""
 
     def do(self, item: A) -> asyncio.Future[B]:
         """Return what gets the result of *item*, which is done also if nobody waits for it any more."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[B] = loop.create_future()
-        self._waiting.append(_Job(item, future, loop.time() + self._server.timeout))
-        if self._task is None:
+        self.waiting.append(_Job(item, future, loop.time() + self.server.timeout))
+        if self.task is None:
             self._stir()
-            self._task = asyncio.create_task(self._work())
+            self.task = asyncio.create_task(self._work())
         return future
 
     async def aclose(self) -> None:
         """Wait for what is to be done, and close the connection."""
-        if self._task is not None:
-            await asyncio.wait((self._task,))
+        if self.task is not None:
+            await asyncio.wait((self.task,))
         self._stir()
-        connection, self._connection = self._connection, None
+        connection, self.connection = self.connection, None
         if connection is not None:
             with suppress(Exception):  # It is closed all the same: at once, where the server does not say goodbye.
-                async with asyncio.timeout(self._server.timeout):
+                async with asyncio.timeout(self.server.timeout):
                     await connection.close()
 
     def _stir(self) -> None:
         """Keep the connection, however long it has been idle."""
-        if self._rest is not None:
-            self._rest.cancel()
-            self._rest = None
+        if self.rest is not None:
+            self.rest.cancel()
+            self.rest = None
 
     def _drop(self) -> None:
         """Close the connection at once."""
-        connection, self._connection = self._connection, None
+        connection, self.connection = self.connection, None
         if connection is not None:
             connection.terminate()
 
     async def _work(self) -> None:
         try:
-            while self._waiting:
-                jobs, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
+            while self.waiting:
+                jobs, self.waiting = self.waiting[: self.most], self.waiting[self.most :]
                 await self._together(jobs)
         finally:
-            self._task = None
-            if self._idle is not None:
-                self._rest = asyncio.get_running_loop().call_later(self._idle, self._drop)
+            self.task = None
+            if self.idle is not None:
+                self.rest = asyncio.get_running_loop().call_later(self.idle, self._drop)
 
     async def _together(self, jobs: Sequence[_Job[A, B]]) -> None:
         """Do *jobs*; those that may succeed on a new connection, and have time left, wait for their turn once more."""
@@ -261,15 +249,15 @@ class Lane(Generic[A, B]):
         except Exception as error:  # noqa: BLE001 - it belongs to those who wait
             failure = error
         else:
-            self._failed = None
+            self.failed = None
             for job, result in zip(jobs, results, strict=True):
                 _tell(job, result)
             return
         if is_passing(failure):
-            failure = self._failed = (self._failed if isinstance(failure, TimeoutError) else None) or failure
+            failure = self.failed = (self.failed if isinstance(failure, TimeoutError) else None) or failure
             soon = asyncio.get_running_loop().time() + _PAUSE
             again, jobs = [job for job in jobs if job.end > soon], [job for job in jobs if job.end <= soon]
-            self._waiting[:0] = again
+            self.waiting[:0] = again
         elif is_of_values(failure) and len(jobs) > 1:
             # Of one of them: the others have not failed.
             for job in jobs:
@@ -277,7 +265,7 @@ class Lane(Generic[A, B]):
             return
         for job in jobs:
             # Each its own, outside of the handler: the library's error has values in its frames.
-            _tell(job, self._unavailable(reason_of(failure)) if is_error(failure) else failure)
+            _tell(job, self.unavailable(reason_of(failure)) if is_error(failure) else failure)
         if again:
             await asyncio.sleep(_PAUSE)
 
@@ -287,9 +275,9 @@ class Lane(Generic[A, B]):
             raise TimeoutError  # The connection, which others may have been using all the time, is left alone.
         try:
             async with asyncio.timeout_at(end):
-                if self._connection is None:
-                    self._connection = await self._server.connect(self._table)
-                return await self._run(self._connection, items)
+                if self.connection is None:
+                    self.connection = await self.server.connect(self.table)
+                return await self.run(self.connection, items)
         except BaseException as error:
             if not isinstance(error, Exception) or is_error(error):
                 self._drop()

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from paymentsdk._engine import events
 from paymentsdk._engine.once import LEASE, Attempts
@@ -33,6 +32,8 @@ logger = logging.getLogger("paymentsdk")
 
 #: Records that are carried out at once: as many requests are in flight.
 BATCH = 16
+#: Seconds between two tries at a record that may be sent, at most, and at one that can only be looked up.
+_LONGEST, _LONGEST_AFTER = 60.0, 3600.0
 
 
 class Sender(Struct, frozen=True):
@@ -46,60 +47,49 @@ class Sender(Struct, frozen=True):
     """Finds out by reading what became of a record that may not be sent any more."""
 
 
-class Backoff:
+class Backoff(Struct, eq=False):
     """When background recovery tries a record again that stayed open: each time twice as long after the last.
 
     At first at the next turn; at most a minute apart while it may be sent, and an hour once it can only be looked up.
     """
 
-    LONGEST, LONGEST_AFTER = 60.0, 3600.0
-
-    def __init__(self, now: Callable[[], float], every: float) -> None:
-        self._now = now
-        self._every = every
-        #: By key: from when on, and how long the pause before that was.
-        self._pauses: dict[str, tuple[float, float]] = {}
+    now: Callable[[], float]
+    every: float
+    pauses: dict[str, tuple[float, float]] = {}
+    """By key: from when on, and how long the pause before that was."""
 
     def due(self, rows: Sequence[Record]) -> list[Record]:
         """Return those *rows* that are to be tried now; forget the records that are closed."""
         open_ = {row.key for row in rows}
-        self._pauses = {key: pause for key, pause in self._pauses.items() if key in open_}
-        return [row for row in rows if self._pauses.get(row.key, (0.0, 0.0))[0] <= self._now()]
+        self.pauses = {key: pause for key, pause in self.pauses.items() if key in open_}
+        return [row for row in rows if self.pauses.get(row.key, (0.0, 0.0))[0] <= self.now()]
 
     def stayed_open(self, record: Record, platform_time: float | None) -> None:
         """Note that *record* was tried, and is still open."""
         is_over = timing(record, platform_time) is Timing.TOO_LATE
-        _, before = self._pauses.get(record.key, (0.0, self._every / 2))
-        pause = min(2 * before, self.LONGEST_AFTER if is_over else self.LONGEST)
-        self._pauses[record.key] = self._now() + pause, pause
+        _, before = self.pauses.get(record.key, (0.0, self.every / 2))
+        pause = min(2 * before, _LONGEST_AFTER if is_over else _LONGEST)
+        self.pauses[record.key] = self.now() + pause, pause
 
 
-class Recovery:
-    """Takes over open records and carries them out.
+class Recovery(Struct, eq=False):
+    """Takes over open records and carries them out."""
 
-    Args:
-        journaling: What the journaled calls of the client share.
-        sender_of: Returns what sends for an account, by its name; `None` for the client itself.
-        observers: Who is told what stays open.
-        backoff: Which of the records are tried; all of them by default.
-    """
-
-    def __init__(
-        self,
-        journaling: Journaling,
-        sender_of: Callable[[str | None], Sender],
-        observers: tuple[Observer, ...],
-        backoff: Backoff | None = None,
-    ) -> None:
-        self._journaling = journaling
-        self._backoff = backoff or Backoff(time.monotonic, every=1.0)
-        self._observers = observers
-        self._sender_of = sender_of
-        self._senders: dict[str, Sender] = {}
-        self._told: set[str] = set()
-        self._resolved: Counter[RecordState] = Counter()
-        self._problems: list[str] = []
-        self._looking = asyncio.Lock()
+    journaling: Journaling
+    """What the journaled calls of the client share."""
+    sender_of: Callable[[str | None], Sender]
+    """Returns what sends for an account, by its name; `None` for the client itself."""
+    observers: tuple[Observer, ...]
+    """Who is told what stays open."""
+    backoff: Backoff | None = None
+    """Which of the records are tried; all of them by default."""
+    senders: dict[str, Sender] = {}
+    """By the user id on the platform."""
+    told: set[str] = set()
+    """The keys of the records that were carried out."""
+    resolved: dict[RecordState, int] = field(default_factory=Counter)
+    problems: list[str] = []
+    looking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def run(self, progress: Callable[[RecoverySummary], None] | None = None) -> RecoverySummary:
         """Carry out what is open, batch by batch, and return what has become of it.
@@ -108,7 +98,7 @@ class Recovery:
             JournalUnavailable: The journal does not respond.
         """
         known = await self._open()
-        rows = self._backoff.due(known)
+        rows = known if self.backoff is None else self.backoff.due(known)
         await self._find_sellers(rows)
         taken, since = await self._claim(rows, known)
         for batch in (taken[start : start + BATCH] for start in range(0, len(taken), BATCH)):
@@ -117,26 +107,26 @@ class Recovery:
                 progress(self._summary())
         still_open = await self._open()
         self._notify_open(still_open)
-        summary = self._summary(tuple(row for row in still_open if row.key not in self._told))
+        summary = self._summary(tuple(row for row in still_open if row.key not in self.told))
         if progress is not None:
             progress(summary)
         return summary
 
     def _summary(self, left: tuple[Record, ...] = ()) -> RecoverySummary:
-        return RecoverySummary(resolved=dict(self._resolved), left=left, problems=tuple(self._problems))
+        return RecoverySummary(resolved=dict(self.resolved), left=left, problems=tuple(self.problems))
 
     async def _find_sellers(self, rows: Iterable[Record]) -> None:
         """Learn the user ids of the accounts that *rows* belong to."""
         for name in sorted({row.account for row in rows}, key=str):
             try:
-                sender = self._sender_of(name)
-                self._senders[await sender.seller()] = sender
+                sender = self.sender_of(name)
+                self.senders[await sender.seller()] = sender
             except PaymentsError as error:
                 self._add_problem(f"{name or 'the client'}: {describe(error)}")
 
     def _can_send(self, record: Record) -> bool:
         """Whether this client can make the request of *record*: what it cannot is left to another, and not held."""
-        sender = self._senders.get(record.seller)
+        sender = self.senders.get(record.seller)
         if sender is not None and record.recoverable:
             try:
                 sender.prepare(record)
@@ -150,14 +140,15 @@ class Recovery:
 
     def _put_off(self, record: Record) -> None:
         """Note that *record* was tried, and is still open."""
-        self._backoff.stayed_open(record, self._journaling.platform_clock.now())
+        if self.backoff is not None:
+            self.backoff.stayed_open(record, self.journaling.platform_clock.now())
 
     def _knows_time(self, rows: Iterable[Record], known: Iterable[Record]) -> bool:
         """Whether the time of the platform of *rows* is behind none of its records, of any seller, that are *known*.
 
         Else nobody knows how old *rows* are.
         """
-        now, platforms = self._journaling.platform_clock.now(), {row.base_url for row in rows}
+        now, platforms = self.journaling.platform_clock.now(), {row.base_url for row in rows}
         behind = any(timing(row, now) is Timing.CLOCK_BEHIND for row in known if row.base_url in platforms)
         if behind:
             self._add_problem(f"nothing was sent: {Timing.CLOCK_BEHIND.value}")
@@ -165,54 +156,54 @@ class Recovery:
 
     async def _claim(self, rows: Sequence[Record], known: Sequence[Record]) -> tuple[list[Record], Moment]:
         """Take over what has no living owner: all of it at once, or the oldest that stay open would hide the others."""
-        since, owner = self._journaling.platform_clock.moment(), self._journaling.owner()
+        since, owner = self.journaling.platform_clock.moment(), self.journaling.owner()
         if not rows or not self._knows_time(rows, known):
             return [], since
-        keys, sellers = set[str](), tuple(self._senders)
+        keys, sellers = set[str](), tuple(self.senders)
         for i, row in enumerate(rows):
             if i % BATCH == 0:
                 await asyncio.sleep(0)  # There may be thousands.
             if self._can_send(row):
                 keys.add(row.key)
         with WithinContract():
-            rows = await self._journaling.journal.claim(sellers, owner=owner, lease=LEASE, limit=NO_LIMIT, keys=keys)
+            rows = await self.journaling.journal.claim(sellers, owner=owner, lease=LEASE, limit=NO_LIMIT, keys=keys)
         return rows, since
 
     async def _open(self) -> list[Record]:
         with WithinContract():
-            return await self._journaling.journal.records(OPEN, limit=NO_LIMIT)
+            return await self.journaling.journal.records(OPEN, limit=NO_LIMIT)
 
     def _notify_open(self, rows: Sequence[Record]) -> None:
         """Tell the observers what is open."""
-        now = self._journaling.platform_clock.now()
+        now = self.journaling.platform_clock.now()
         oldest = max(0.0, now - min(row.begun for row in rows)) if rows and now is not None else None
         events.notify(
-            RecordsOpen(account=None, count=Counter(row.state for row in rows), oldest=oldest), self._observers
+            RecordsOpen(account=None, count=Counter(row.state for row in rows), oldest=oldest), self.observers
         )
 
     async def _finish(self, record: Record, since: Moment) -> None:
-        sender = self._senders[record.seller]
+        sender = self.senders[record.seller]
         try:
-            attempts = Attempts(sender.prepare(record), self._journaling)
+            attempts = Attempts(sender.prepare(record), self.journaling)
             # What could not be sent this time is sent by the next recovery.
             told = await attempts.make(record, defer=True, since=since, look=partial(self._look, sender))
         except (InProgress, JournalUnavailable, RequestInvalid) as error:
             self._add_problem(f"{record.name}: {describe(error)}")
             return
-        self._told.add(record.key)
+        self.told.add(record.key)
         if told.state in OPEN:
             self._put_off(record)
         logger.info("recovery: %s %s is %s", record.operation, record.name, told.state.value)
-        self._resolved[told.state] += 1
+        self.resolved[told.state] += 1
 
     async def _look(self, sender: Sender, record: Record) -> Resolution | None:
         """Look up one record at a time: that may take the whole journal into memory."""
-        async with self._looking:
+        async with self.looking:
             return await sender.look(record)
 
     def _add_problem(self, problem: str) -> None:
         logger.warning("recovery: %s", problem)
-        self._problems.append(problem)
+        self.problems.append(problem)
 
 
 @asynccontextmanager

@@ -15,6 +15,7 @@ from operator import attrgetter
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from paymentsdk._validate import Seal, check_seals
 from paymentsdk.errors import JournalUnavailable, describe
@@ -141,25 +142,20 @@ class Database(Protocol):
         ...
 
 
-class Transaction:
-    """Reads and writes rows that nobody else changes meanwhile.
+class Transaction(Struct, eq=False):
+    """Reads and writes rows that nobody else changes meanwhile."""
 
-    Args:
-        database: It is in a transaction.
-        codec: Turns rows into records.
-        now: Returns the store time.
-    """
-
-    def __init__(self, database: Database, codec: Codec, now: Callable[[], Awaitable[float]]) -> None:
-        self._codec = codec
-        self.database: Database = database
-        self.now: Callable[[], Awaitable[float]] = now
-        self.wiped: bool = False
-        """Whether bytes were wiped that a log of the database may still hold."""
+    database: Database
+    """It is in a transaction."""
+    codec: Codec
+    now: Callable[[], Awaitable[float]]
+    """Returns the store time."""
+    wiped: bool = False
+    """Whether bytes were wiped that a log of the database may still hold."""
 
     async def records(self, statement: str, *values: object) -> list[Record]:
         """Return the rows of a statement that reads them."""
-        return [self._codec.record(row) for row in await self.database.fetch(statement, *values)]
+        return [self.codec.record(row) for row in await self.database.fetch(statement, *values)]
 
     async def load(self, key: str) -> Record | None:
         """Return the row of *key*."""
@@ -205,7 +201,7 @@ class Transaction:
 
     async def _replace(self, rows: Sequence[Record]) -> None:
         await self.database.executemany(
-            _REPLACE, [(*row[3:8], *row[9:], row[0]) for row in map(self._codec.values, rows)]
+            _REPLACE, [(*row[3:8], *row[9:], row[0]) for row in map(self.codec.values, rows)]
         )
         self.wiped = self.wiped or any(row.sensitive and row.body is None for row in rows)
 

@@ -187,8 +187,8 @@ async def test_a_connection_without_work_is_closed(dsn: str, monkeypatch: pytest
     await share.reserve(NOW, 60.0)
     lane = share._lane
 
-    assert lane._connection is not None
-    await until(lambda: lane._connection is None)
+    assert lane.connection is not None
+    await until(lambda: lane.connection is None)
 
 
 async def sessions(dsn: str) -> set[int]:
