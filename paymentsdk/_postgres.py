@@ -43,19 +43,23 @@ _PAUSE = 0.05
 _GRACE = 1.0
 
 
-class Connection(Protocol):
-    """What this package uses of `asyncpg.Connection`."""
+class Database(Protocol):
+    """Runs statements; also a transaction of a journal that is kept elsewhere does."""
 
-    async def execute(self, query: str, *args: object) -> str:
-        """Run statements, and return what the server says of the last."""
+    async def fetch(self, query: str, *args: object) -> list[Any]:
+        """Run a statement, and return its rows."""
         ...
 
     async def executemany(self, command: str, args: Iterable[Values]) -> None:
         """Run one statement for each of *args*, all or none."""
         ...
 
-    async def fetch(self, query: str, *args: object) -> list[Any]:
-        """Run a statement, and return its rows."""
+
+class Connection(Database, Protocol):
+    """What this package uses of `asyncpg.Connection`."""
+
+    async def execute(self, query: str, *args: object) -> str:
+        """Run statements, and return what the server says of the last."""
         ...
 
     async def fetchval(self, query: str, *args: object) -> object:

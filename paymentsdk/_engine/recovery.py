@@ -60,9 +60,9 @@ class Backoff(Struct, eq=False):
 
     def due(self, rows: Sequence[Record]) -> list[Record]:
         """Return those *rows* that are to be tried now; forget the records that are closed."""
-        open_ = {row.key for row in rows}
+        now, open_ = self.now(), {row.key for row in rows}
         self.pauses = {key: pause for key, pause in self.pauses.items() if key in open_}
-        return [row for row in rows if self.pauses.get(row.key, (0.0, 0.0))[0] <= self.now()]
+        return [row for row in rows if self.pauses.get(row.key, (0.0, 0.0))[0] <= now]
 
     def stayed_open(self, record: Record, platform_time: float | None) -> None:
         """Note that *record* was tried, and is still open."""

@@ -8,7 +8,7 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import groupby
@@ -62,11 +62,11 @@ class _File:
     connection: sqlite3.Connection
     opened: os.stat_result
 
-    async def fetch(self, query: str, *args: object) -> Sequence[Mapping[str, Any]]:
+    async def fetch(self, query: str, *args: object) -> list[Any]:
         """See `Database`."""
         return self.connection.execute(_in_sqlite(query), _numbered(args)).fetchall()
 
-    async def executemany(self, command: str, args: Sequence[Values]) -> None:
+    async def executemany(self, command: str, args: Iterable[Sequence[object]]) -> None:
         """See `Database`."""
         self.connection.executemany(_in_sqlite(command), map(_numbered, args))
 

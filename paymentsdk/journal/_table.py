@@ -12,11 +12,12 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import lru_cache, partial
 from hashlib import sha256
 from operator import attrgetter
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
 
+from paymentsdk._postgres import Database
 from paymentsdk._validate import Seal, check_seals
 from paymentsdk.errors import JournalUnavailable, describe
 from paymentsdk.journal import _states as states
@@ -128,18 +129,6 @@ def response_column(response: StoredResponse | None) -> bytes | None:
 def id_of(key: str) -> int:
     """Return the number by which the row of *key* is found: its index is a third of one over the keys."""
     return int.from_bytes(sha256(key.encode()).digest()[:8], "big") >> 1
-
-
-class Database(Protocol):
-    """Runs statements in a transaction."""
-
-    async def fetch(self, query: str, *args: object) -> Sequence[Mapping[str, Any]]:
-        """Run a statement, and return its rows, by the names of the columns."""
-        ...
-
-    async def executemany(self, command: str, args: Sequence[Values]) -> None:
-        """Run a statement for each of *args*."""
-        ...
 
 
 class Transaction(Struct, eq=False):
