@@ -214,7 +214,8 @@ class _Reconciliation(Walk):
         """Take every step, and write what was found."""
         directory = self.ledger.parts.parent
         walked = await self.walk()
-        changes = await self._changes(directory / "changes")
+        changes = Changes(self)
+        await changes.run()
         # Before the first call of this run nobody knew more than the book.
         begun = self.search.begun or self.created.end
         missing = await asyncio.to_thread(
@@ -248,16 +249,6 @@ class _Reconciliation(Walk):
             not_whole=(*walked.not_whole, *changes.not_whole),
             open_records=tuple(self.open_records),
         )
-
-    async def _changes(self, directory: Path) -> Changes:
-        shutil.rmtree(directory, ignore_errors=True)
-        await asyncio.to_thread(directory.mkdir)
-        changes = Changes(self, directory)
-        since = self.ledger.sums().since
-        if since is not None:
-            # What changed shortly before may have been shown only since.
-            await changes.run(since - self.rules.lag)
-        return changes
 
 
 @asynccontextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -39,8 +40,6 @@ class Changes:
     """
 
     walk: Walk
-    directory: Path
-    """Where files go."""
 
     files: list[Path] = field(default_factory=list)
     not_whole: list[NotWhole] = field(default_factory=list)
@@ -48,8 +47,18 @@ class Changes:
     """Until when, in milliseconds since 1970; `None` if no such moment is known."""
     _rows: list[Rows] = field(default_factory=list)
 
-    async def run(self, since: int) -> None:
-        """Write the rows that have changed from *since* on, in milliseconds since 1970."""
+    def __post_init__(self) -> None:
+        self._directory = self.walk.ledger.parts.parent / "changes"
+
+    async def run(self) -> None:
+        """Write the rows that have changed since the first window was walked."""
+        shutil.rmtree(self._directory, ignore_errors=True)
+        since = self.walk.ledger.sums().since
+        if since is None:
+            return
+        # What changed shortly before may have been shown only since.
+        since -= self.walk.rules.lag
+        await asyncio.to_thread(self._directory.mkdir)
         try:
             grain = await self.walk.search.prove(Window(since, since + 1), "last_updated")
         except NotWhole:
@@ -111,7 +120,7 @@ class Changes:
     async def _flush(self) -> None:
         rows, self._rows = self._rows, []
         if any(rows):
-            path = self.directory / f"{len(self.files):06}.parquet"
+            path = self._directory / f"{len(self.files):06}.parquet"
             self.files.append(path)
             await asyncio.to_thread(write, rows, path)
 

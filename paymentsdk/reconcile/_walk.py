@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from paymentsdk.client import PaymentsClient
 
 P = ParamSpec("P")
-T = TypeVar("T")
 R = TypeVar("R")
+T = TypeVar("T")
 Phase = Literal["walk", "changes", "look-ups", "comparison"]
 
 #: Calls in flight, of all accounts together.
@@ -185,11 +185,11 @@ class Walk:
 
         async def take(done: JobDone) -> None:
             self.search.calls += done.calls
-            await in_thread(self.ledger.commit, done.entries, done.files)
+            await _in_thread(self.ledger.commit, done.entries, done.files)
             self.tell()
             jobs.extend(replace(done.job, window=window) for window in done.postponed)
 
-        await _work_off(jobs, executor.run, take, lambda: executor.slots)
+        await _work_off(jobs, executor.run, take, executor.slots)
 
     def tell(self, phase: Phase = "walk", share: float | None = None) -> None:
         """Report the progress; without a *share*, that of the walk."""
@@ -277,7 +277,7 @@ class Walker:
                 self.postponed += _merged(verdict.pieces, self.most_pieces)
 
         async with at_once:
-            await _work_off(windows, walk, take, lambda: self.in_flight)
+            await _work_off(windows, walk, take, self.in_flight)
 
     async def _finish(self, window: Window, verdict: Verdict, seen: Rows) -> None:
         """Keep the rows of *window*, and commit if that is due."""
@@ -298,7 +298,7 @@ class Walker:
         async with self._turn:
             pending, self._pending = self._pending, []
             if pending:
-                await in_thread(self._save, pending)
+                await _in_thread(self._save, pending)
                 self._committed_at = asyncio.get_running_loop().time()
                 self.told()
 
@@ -369,17 +369,17 @@ async def _work_off(
     todo: list[T],
     do: Callable[[T], Coroutine[None, None, R]],
     take: Callable[[R], Coroutine[None, None, None]],
-    at_once: Callable[[], int],
+    at_once: int,
 ) -> None:
     """Do what is *todo*, the last first and so many at a time; *take* each result. The first error ends the rest.
 
-    What *take* adds to *todo* is done, too.
+    What *take* adds to *todo* is done, too. As long as it takes one, nothing else is begun: results wait in memory.
     """
     running: set[asyncio.Task[R]] = set()
     done: set[asyncio.Task[R]] = set()
     try:
         while todo or running:
-            while todo and len(running) < at_once():
+            while todo and len(running) < at_once:
                 running.add(asyncio.create_task(do(todo.pop())))
             done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -388,7 +388,7 @@ async def _work_off(
         await cancel(running | done)
 
 
-async def in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+async def _in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
     """Call *function* in a thread; a cancellation waits for it: nothing ends a thread.
 
     The ledger is not to be closed under it.

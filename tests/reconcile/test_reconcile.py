@@ -130,7 +130,7 @@ async def test_without_the_second_phase_late_refunds_are_wrong(tmp_path: Path, m
     assert world.expected != found(await reconciled(world, tmp_path))
 
 
-async def nothing_changed(self: _follow_up.Changes, since: int) -> None:
+async def nothing_changed(self: _follow_up.Changes) -> None:
     """A walk that looks for no changes."""
 
 
