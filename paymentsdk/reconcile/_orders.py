@@ -147,7 +147,8 @@ class Rows(Struct):
         first = len(self)
         self.id += [one or "" for one in ids]
         for name, read in _COPIED.items():
-            getattr(self, name).extend(map(read, orders))
+            # Extended by an iterator, a list would keep room for more.
+            getattr(self, name).extend(list(map(read, orders)))
         self.created += [None if (moment := one.created) is None else moment - EPOCH for one in orders]
         self.updated += [None if (moment := one.updated) is None else moment - EPOCH for one in orders]
         self.read_at += [now] * len(orders)
