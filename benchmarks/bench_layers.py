@@ -53,7 +53,7 @@ def _decoder(operation: Operation[Any, Any], *, checks: bool) -> Callable[[bytes
 
     def read(content: bytes) -> object:
         value, _ = operation.decoder.decode(content)
-        if why := operation.compare(body, {"order_id": value.id}, value).mismatch:
+        if why := operation.identity.compare(body, {"order_id": value.id}, value).mismatch:
             raise RuntimeError(why)
         return value
 

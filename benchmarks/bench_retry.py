@@ -108,7 +108,7 @@ def checked(subject: Subject) -> Call:
     """Return the call with the SDK's own checks of the body, the path, the response and its identity, and no more."""
     operation, body, path = subject.operation, subject.body, subject.path
     encode = operation.encoder.encode if operation.encoder else None
-    decode, compare, safe = operation.decoder.decode, operation.compare, _SAFE.match
+    decode, compare, safe = operation.decoder.decode, operation.identity.compare, _SAFE.match
     send, method, url = subject.transport.send, operation.method, BASE_URL + "/v1/orders"
 
     async def call() -> object:
