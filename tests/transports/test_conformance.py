@@ -32,6 +32,7 @@ from paymentsdk.testing.transport_conformance import (
     MakeTransport,
     _case,
     _connections,
+    _responses,
 )
 from paymentsdk.transports import _aiohttp_messages, _aiohttp_pool
 from paymentsdk.transports import aiohttp as default
@@ -527,6 +528,8 @@ CONTROLS: list[tuple[str, type[AiohttpTransport] | Spoil]] = [
     ("waiting_requests_are_served_in_turn", has(Pool, wait=wait_for_a_turn)),
     ("ten_thousand_at_once", Unlimited),
     ("cancelled_at_any_moment", Swallowing),
+    ("closing_ends_the_wait_for_a_connection", has(_aiohttp_pool.Attempt, end=lambda attempt, task: None)),
+    *((f"{name}_is_no_response", Trusting) for name in _responses.MALFORMED),
     ("a_handshake_that_hangs", has(_connecting_within=lambda seconds: aiohttp.ClientTimeout(total=None))),
 ]
 #: Rules that a transport breaks by not working at all.
