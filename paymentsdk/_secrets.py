@@ -1,4 +1,16 @@
-"""Keeping credentials out of everything that a person or a log may see."""
+"""Keeping credentials out of everything that a person or a log may see.
+
+where it could show           what keeps it out
+repr of a variable            `Secret`, into which `client.py` puts what it is given
+repr of a Struct              `MaskedRepr` for the members in `__secrets__`; `HiddenRepr`, which shows the class alone
+header fields                 `_headers.py`: a `Headers` shows the values of known fields only
+the platform's error message  `scrub`, in `_operation/error_response.py`
+the platform's request id     `Credential.mask_request_id`, in `_engine/credential.py`
+tracebacks                    errors are raised outside of handlers, without those of the frames below:
+                              `Call.run`, `final_error` in `_engine/failures.py`, `send` of both transports
+the log                       `_engine/events.py`: no value of a response, nor a header
+pickles                       `__reduce__` of whatever holds one raises `TypeError`
+"""
 
 from __future__ import annotations
 
