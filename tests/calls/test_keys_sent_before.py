@@ -62,6 +62,7 @@ async def test_what_settles_nothing_leaves_a_key_that_was_sent_before_in_doubt(n
 
     assert OutcomeUnknown is type(error)
     assert ("k-1", AN_HOUR_AGO) == (error.idempotency_key, error.first_sent_at)
+    assert "it was sent before this call" == error.first_reason
 
 
 @pytest.mark.parametrize("name", FAILURES)
