@@ -18,13 +18,15 @@ from uuid import uuid4
 
 from paymentsdk._validate import check_within
 from paymentsdk.errors import RequestInvalid
-from paymentsdk.reconcile._walk import MOST_PER_WORKER, Job, JobDone, do
+from paymentsdk.reconcile._walk import Job, JobDone, do
 
 if TYPE_CHECKING:
     from paymentsdk.client import PaymentsClient
 
 #: Jobs that a process has at a time: while one waits for its last page, the others keep the calls in flight.
 JOBS_PER_WORKER = 4
+#: Calls in flight of a worker process, at most.
+_MOST_IN_FLIGHT = 1_000
 #: Workers that a job may outlive.
 _MOST_DEATHS = 5
 #: Seconds without a job after which a worker closes its client: the driver may have been killed.
@@ -51,7 +53,7 @@ class ProcessExecutor:
     def __init__(self, connect: Callable[[], PaymentsClient], *, processes: int, in_flight: int = 16) -> None:
         self._connect = connect
         self._processes = check_within("processes", processes, 1, 256)
-        self._in_flight = check_within("in_flight", in_flight, 1, MOST_PER_WORKER)
+        self._in_flight = check_within("in_flight", in_flight, 1, _MOST_IN_FLIGHT)
 
     @property
     def slots(self) -> int:
@@ -142,7 +144,7 @@ class DaskExecutor:
     def __init__(self, connect: Callable[[], PaymentsClient], address: str, *, in_flight: int = 16) -> None:
         self._connect = connect
         self._address = address
-        self._in_flight = check_within("in_flight", in_flight, 1, MOST_PER_WORKER)
+        self._in_flight = check_within("in_flight", in_flight, 1, _MOST_IN_FLIGHT)
         self._run = uuid4().hex
         self._cluster: Any = None
         self._threads = 0

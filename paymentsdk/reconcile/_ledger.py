@@ -86,6 +86,8 @@ class Ledger:
             raise RequestInvalid("out", f"{directory} has `parts` or `changes` of no run: use another directory")
         # The flushes of the driver come from threads, one after the other.
         self._file = sqlite3.connect(path, timeout=0, check_same_thread=False)
+        #: Of the date filter, once it is proved.
+        self.grain: int | None = None
         try:
             self._open(question)
         except BaseException:
@@ -100,11 +102,12 @@ class Ledger:
             self._file.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} COMMIT;")
         except sqlite3.DatabaseError as error:
             raise RequestInvalid("out", f"cannot be used: {error}") from None
-        known = self._file.execute("SELECT question FROM run").fetchone()
-        if known is not None and known[0] != question:
-            raise RequestInvalid("out", f"holds a run with other arguments; take another directory: {known[0]}")
+        begun = self._file.execute("SELECT question, grain FROM run").fetchone()
+        known, self.grain = begun or (question, None)
+        if known != question:
+            raise RequestInvalid("out", f"holds a run with other arguments; take another directory: {known}")
         with self._transaction():
-            if known is None:
+            if begun is None:
                 self._file.execute("INSERT INTO run VALUES (?, NULL)", (question,))
             self._file.execute("DELETE FROM windows WHERE NOT kept")
             self._file.execute("DELETE FROM parts WHERE NOT kept")
@@ -125,16 +128,11 @@ class Ledger:
             if path.name not in known:
                 path.unlink()
 
-    @property
-    def grain(self) -> int | None:
-        """The grain of the date filter, once it is proved."""
-        grain: int | None = self._file.execute("SELECT grain FROM run").fetchone()[0]
-        return grain
-
-    @grain.setter
-    def grain(self, grain: int) -> None:
+    def keep_grain(self, grain: int) -> None:
+        """Keep the grain of the date filter, which is proved."""
         with self._transaction():
             self._file.execute("UPDATE run SET grain = ?", (grain,))
+        self.grain = grain
 
     def commit(self, entries: Iterable[Entry], parts: Sequence[tuple[str, bool]]) -> None:
         """Add windows, and the files with their rows, which are there already."""

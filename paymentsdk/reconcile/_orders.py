@@ -256,19 +256,14 @@ class Search:
     Args:
         accounts: The client of each seller, by name.
         limit: Rows to ask for per page.
-        in_flight: Calls in flight per account.
-        budget: Bounds the calls in flight instead, of all accounts together.
+        budgets: Bound the calls in flight of each.
     """
 
     def __init__(
-        self,
-        accounts: Mapping[str, PaymentsClient],
-        limit: int,
-        in_flight: int,
-        budget: asyncio.Semaphore | None = None,
+        self, accounts: Mapping[str, PaymentsClient], limit: int, budgets: Mapping[str, asyncio.Semaphore]
     ) -> None:
         self.accounts = accounts
-        self._budgets = {name: budget or asyncio.Semaphore(in_flight) for name in accounts}
+        self._budgets = budgets
         self.calls = 0
         #: The platform's time at the first response, in milliseconds since 1970.
         self.begun: int | None = None

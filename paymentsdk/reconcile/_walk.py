@@ -47,8 +47,6 @@ COMMIT_EVERY = 0.25
 MOST_PENDING = 20_000
 #: Windows that a job walks; of those of more, the rest goes to other workers.
 MOST_PIECES = 8
-#: Calls in flight of a worker process, at most.
-MOST_PER_WORKER = 1_000
 
 
 class Progress(Struct, frozen=True, kw_only=True):
@@ -146,12 +144,13 @@ class Walk:
     """Who walks the windows; this event loop without one."""
 
     def __post_init__(self) -> None:
-        self.search = Search(self.accounts, self.rules.max_window, self.in_flight)
+        budgets = {name: asyncio.Semaphore(self.in_flight) for name in self.accounts}
+        self.search = Search(self.accounts, self.rules.max_window, budgets)
 
     async def walk(self) -> WalkReport:
         """Walk whatever is left."""
         if self.ledger.grain is None:
-            self.ledger.grain = await self.search.prove(self.created)
+            self.ledger.keep_grain(await self.search.prove(self.created))
         rules = replace(self.rules, grain=self.ledger.grain)
         todo = {name: remaining(self.created, self.ledger.done(name)) for name in self.accounts}
         if self.executor is None:
@@ -212,7 +211,7 @@ def question(created: Window, accounts: Iterable[str], rules: Rules) -> str:
 async def do(job: Job, client: PaymentsClient, in_flight: int, budget: asyncio.Semaphore) -> JobDone:
     """Walk the window of *job* on this event loop, up to *in_flight* windows at a time; *budget* bounds the calls."""
     seller = client.account(job.account) if job.account else client
-    search = Search({job.account: seller}, job.rules.max_window, in_flight, budget)
+    search = Search({job.account: seller}, job.rules.max_window, {job.account: budget})
     entries: list[Entry] = []
     files: list[tuple[str, bool]] = []
 
