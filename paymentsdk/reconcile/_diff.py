@@ -107,11 +107,17 @@ class Diff:
 
     def add_looked_up(self, found: Iterable[tuple[Absent, Iterable[LookedUp]]]) -> None:
         """Add what look-ups have found."""
+        pa, known = (
+            arrow(),
+            {**kinds(), "n": arrow().int64(), **dict.fromkeys(("by_id", "is_doubtful"), arrow().bool_())},
+        )
+        names = ["n", "account", "reference", *LookedUp.__struct_fields__]
         left = ((one.n, one.account, one.reference, *astuple(row)) for one, rows in found for row in rows)
         while batch := list(islice(left, _BATCH)):
-            columns = [arrow().array(values) for values in zip(*batch, strict=True)]
-            table = arrow().Table.from_arrays(columns, names=[f"c{i}" for i in range(len(columns))])
-            self.database.from_arrow(table).insert_into("looked_up")
+            columns = [
+                pa.array(column, known[name]) for name, column in zip(names, zip(*batch, strict=True), strict=True)
+            ]
+            self.database.from_arrow(pa.Table.from_arrays(columns, names=names)).insert_into("looked_up")
 
     def finish(self, path: Path) -> Counter[Outcome]:
         """Decide about all that was not found, write all differences to *path*, and return how many there are."""

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from paymentsdk.errors import BadRequest, NotFound, NotWhole, RequestInvalid
 from paymentsdk.reconcile._certificate import EPOCH, Rules, Window, moment_of
-from paymentsdk.reconcile._orders import Rows, keepable, not_whole, together, write
+from paymentsdk.reconcile._orders import Rows, is_kept, keepable, not_whole, together, write
 from paymentsdk.reconcile._walk import COMMIT_EVERY, MOST_IN_FLIGHT, MOST_PENDING, Walk, examined
 from paymentsdk.resources.orders import GET, Order, RefundStatus
 
@@ -231,10 +231,12 @@ class LookUps:
         except (NotFound, BadRequest, RequestInvalid):
             # An id that cannot be one is that of no order, too.
             return nothing
-        if any(anomaly.dropped and "amount" in anomaly.path for anomaly in result.anomalies):
+        seen = _of_order(result.value, at)
+        is_unread = any(anomaly.dropped and "amount" in anomaly.path for anomaly in result.anomalies)
+        if is_unread or not all(map(is_kept, (seen.total, seen.paid, seen.refunded))):
             return replace(nothing, is_doubtful=True)
         # The id of another order says nothing about this one.
-        return _of_order(result.value, at) if result.value.external_reference in (None, one.reference) else nothing
+        return seen if result.value.external_reference in (None, one.reference) else nothing
 
 
 def _seen(rows: Rows, i: int, at: datetime) -> LookedUp:

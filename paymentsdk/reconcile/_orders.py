@@ -179,14 +179,14 @@ def keepable(rows: Rows) -> tuple[Rows, str | None]:
     for name in AMOUNTS:
         amounts = list(getattr(rows, name))
         for i, amount in enumerate(amounts):
-            if not _is_kept(amount):
+            if not is_kept(amount):
                 reasons.append(f"{name}_amount of {rows.id[i]} is no amount that can be kept: {amount}")
                 amounts[i] = None
         setattr(kept, name, amounts)
     return kept, "; ".join(reasons[:3]) or None
 
 
-def _is_kept(amount: Decimal | None) -> bool:
+def is_kept(amount: Decimal | None) -> bool:
     """Whether the files can keep *amount*."""
     try:
         return amount is None or amount.quantize(_SMALLEST, context=_EXACTLY).is_finite()

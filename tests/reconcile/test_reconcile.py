@@ -184,16 +184,17 @@ async def test_a_search_that_finds_more_than_it_was_asked_for(tmp_path: Path) ->
 async def test_a_look_up_with_an_unreadable_amount_claims_nothing(tmp_path: Path) -> None:
     """Neither in the search nor in the order itself: it would count as nothing."""
     world = World(0)
-    for reference in ("a", "b"):
+    for reference in ("a", "b", "c"):
         world.plant_other_date("shop-0", reference, BEGIN + 9)
     world.sellers["shop-0"].shown[0].refunded = "much"
-    del world.sellers["shop-0"].shown[1]
+    del world.sellers["shop-0"].shown[1:]
     world.book[1]["order_id"] = world._order("shop-0", "b", "processed", "some")
+    world.book[2]["order_id"] = world._order("shop-0", "c", "processed", Decimal("1e-30"))
     world.freeze()
 
     report = await reconciled(world, tmp_path)
 
-    assert {("shop-0", "a"): Outcome.NOT_WHOLE, ("shop-0", "b"): Outcome.NOT_WHOLE} == found(report)
+    assert {("shop-0", reference): Outcome.NOT_WHOLE for reference in "abc"} == found(report)
 
 
 async def test_changes_without_an_end_leave_each_row_at_its_own_time(tmp_path: Path) -> None:
