@@ -107,17 +107,15 @@ class Diff:
 
     def add_looked_up(self, found: Iterable[tuple[Absent, Iterable[LookedUp]]]) -> None:
         """Add what look-ups have found."""
-        pa, known = (
-            arrow(),
-            {**kinds(), "n": arrow().int64(), **dict.fromkeys(("by_id", "is_doubtful"), arrow().bool_())},
-        )
-        names = ["n", "account", "reference", *LookedUp.__struct_fields__]
+        pa = arrow()
+        known = {**kinds(), "n": pa.int64(), "by_id": pa.bool_(), "is_doubtful": pa.bool_()}
+        schema = pa.schema([(name, known[name]) for name in ("n", "account", "reference", *LookedUp.__struct_fields__)])
         left = ((one.n, one.account, one.reference, *astuple(row)) for one, rows in found for row in rows)
         while batch := list(islice(left, _BATCH)):
-            columns = [
-                pa.array(column, known[name]) for name, column in zip(names, zip(*batch, strict=True), strict=True)
-            ]
-            self.database.from_arrow(pa.Table.from_arrays(columns, names=names)).insert_into("looked_up")
+            columns = zip(schema.names, map(list, zip(*batch, strict=True)), strict=True)
+            self.database.register("batch", pa.Table.from_pydict(dict(columns), schema))
+            self._run("INSERT INTO looked_up FROM batch")
+            self.database.unregister("batch")
 
     def finish(self, path: Path) -> Counter[Outcome]:
         """Decide about all that was not found, write all differences to *path*, and return how many there are."""
