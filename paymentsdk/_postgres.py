@@ -255,7 +255,10 @@ class Lane(Struct, Generic[A, B], eq=False):
         else:
             self.failed = None
             for job, result in zip(jobs, results, strict=True):
-                _tell(job, result)
+                if isinstance(result, Exception):
+                    _fail(job, result)
+                elif not job.future.done():
+                    job.future.set_result(result)
             return
         if is_passing(failure):
             failure = self.failed = (self.failed if isinstance(failure, TimeoutError) else None) or failure
@@ -269,7 +272,7 @@ class Lane(Struct, Generic[A, B], eq=False):
             return
         for job in jobs:
             # Each its own, outside of the handler: the library's error has values in its frames.
-            _tell(job, self.unavailable(reason_of(failure)) if is_error(failure) else failure)
+            _fail(job, self.unavailable(reason_of(failure)) if is_error(failure) else failure)
         if again:
             await asyncio.sleep(_PAUSE)
 
@@ -288,13 +291,9 @@ class Lane(Struct, Generic[A, B], eq=False):
             raise
 
 
-def _tell(job: _Job[A, B], result: B | Exception) -> None:
-    if job.future.done():
-        return
-    if isinstance(result, Exception):
-        job.future.set_exception(result)
-    else:
-        job.future.set_result(result)
+def _fail(job: _Job[A, B], error: Exception) -> None:
+    if not job.future.done():
+        job.future.set_exception(error)
 
 
 async def do_each(connection: Connection, works: Sequence[Callable[[Connection], Awaitable[T]]]) -> list[T]:
