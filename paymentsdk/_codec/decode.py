@@ -7,20 +7,22 @@ a turn after each, and one malformed row costs no other.
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Callable
-from functools import cached_property
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct, structs
 
 from paymentsdk._codec import amounts
-from paymentsdk._codec.anomaly import MALFORMED, Anomaly, DecodingError, Reports
-from paymentsdk._codec.type_walk import days_without_time
+from paymentsdk._codec.anomaly import MALFORMED, Anomaly, DecodingError, Reports, kind_of
+from paymentsdk._codec.type_walk import days_without_time, rows_of
 
 if TYPE_CHECKING:
-    from paymentsdk._codec.slices import BodyRepair
+    from paymentsdk._codec.repair import Relaxed, StructRepair
 
 R = TypeVar("R")
 
@@ -29,10 +31,24 @@ R = TypeVar("R")
 LARGE = 65_536
 #: Bytes from which on any response is decoded in slices.
 HUGE = 1_048_576
+#: Bytes of rows that are decoded in one piece: a few hundred microseconds, and a few milliseconds if all are malformed.
+SLICE = 32_768
+#: Entries of which a piece has no more, however short they are: what is no row is still told.
+MOST_ENTRIES = 1_000
+#: Bytes from which on a row is huge: to repair what is in it takes seconds, if it has 10 MB.
+HUGE_ROW = 262_144
+#: Bytes of the list in which entries are looked for at once, and behind them those in which rows are told apart.
+_PART, _NEAR = 262_144, 65_536
+_BETWEEN_ROWS = rb"(?<=\})\s*,(?=\s*\{)"
+#: Commas that are looked at for one between two entries.
+_MOST_CUTS = 8
 #: What the decoder says of a day without a time.
 _NO_TIMESTAMP = "RFC3339"
 #: What a response without members looks like.
 _EMPTY = frozenset({b"", b"null", b"[]", b'""'})
+
+
+_entries = msgspec.json.Decoder(list[Raw]).decode
 
 
 class ResponseDecoder(Generic[R]):
@@ -67,7 +83,7 @@ class ResponseDecoder(Generic[R]):
             return self._type(), () if self._documented and not body else (found,)
         reports = Reports(self._essential)
         try:
-            return cast(R, self._body.read(body, reports)), reports.all()
+            return cast(R, self._repair(body, reports)), reports.all()
         except MALFORMED as error:
             raise DecodingError(f"the body is not JSON: {error}") from None
 
@@ -77,7 +93,7 @@ class ResponseDecoder(Generic[R]):
             return value, ()
         reports = Reports(self._essential)
         try:
-            return cast(R, await self._body.read_in_turns(body, reports)), reports.all()
+            return cast(R, await self._repair_in_turns(body, reports)), reports.all()
         except MALFORMED as error:
             raise DecodingError(f"the body is not JSON: {error}") from None
 
@@ -97,8 +113,94 @@ class ResponseDecoder(Generic[R]):
     def _days(self) -> re.Pattern[bytes] | None:
         return days_without_time(self._type)
 
-    @cached_property
-    def _body(self) -> BodyRepair:
-        from paymentsdk._codec.slices import BodyRepair  # only a malformed response needs it
+    def _repair(self, body: bytes, reports: Reports) -> object:
+        relaxed, found = self._decode(body)
+        return relaxed.restore([found], ["$"], reports.add)[0]
 
-        return BodyRepair(cast("type[Struct]", self._type))
+    async def _repair_in_turns(self, body: bytes, reports: Reports) -> object:
+        """Do what `_repair` does, the rows in slices of some milliseconds, between which other tasks have turns."""
+        relaxed, found = self._decode(body)
+        name, on_wire, _ = self._rows or ("", "", None)
+        listed = bytes(getattr(found, name, None) or b"")
+        if listed[:1] == b"[":
+            structs.force_setattr(found, name, Raw(b"[]"))
+        [value] = relaxed.restore([found], ["$"], reports.add)
+        if listed[:1] != b"[":
+            return value
+        rows = await _read_rows(self._repairs[1], listed, f"$.{on_wire}", reports)
+        return structs.replace(cast(Struct, value), **{name: type(getattr(value, name))(rows)})
+
+    def _decode(self, body: bytes) -> tuple[Relaxed, Struct]:
+        """Decode *body* but for its rows, and what is malformed."""
+        try:
+            decoded = self._repairs[0].decode([body])
+        except MALFORMED:
+            msgspec.json.decode(body)  # It says where, and counts from the beginning of the body.
+            raise
+        if decoded is None:
+            raise DecodingError(f"the body holds {kind_of(msgspec.json.decode(body))}, not an object")
+        relaxed, found = decoded
+        if len(found) != 1:
+            raise DecodingError(f"the body is not JSON: it holds {len(found)} values")
+        return relaxed, found[0]
+
+    @cached_property
+    def _rows(self) -> tuple[str, str, type[Struct]] | None:
+        return rows_of(self._type)
+
+    @cached_property
+    def _repairs(self) -> tuple[StructRepair, StructRepair]:
+        """The repair of a body, and that of its rows."""
+        from paymentsdk._codec.repair import StructRepair, struct_repair  # only a malformed response needs it
+
+        kind = cast("type[Struct]", self._type)
+        apart = frozenset(self._rows[1:2] if self._rows else ())
+        return StructRepair(kind, apart), struct_repair(self._rows[2] if self._rows else kind)
+
+
+async def _read_rows(repair: StructRepair, listed: bytes, place: str, reports: Reports) -> list[object]:
+    """Read the rows of the list at *place*; others go on between the slices, and while a huge row is read."""
+    rows: list[object] = []
+    first = 0
+    for entries in _parts(listed):
+        await asyncio.sleep(0)
+        for piece in _pieces(entries):
+            read = partial(repair.read, piece, place, reports.add, first)
+            # A piece ends with what makes it large.
+            rows += await asyncio.to_thread(read) if len(memoryview(piece[-1])) > HUGE_ROW else read()
+            first += len(piece)
+            await asyncio.sleep(0)
+    return rows
+
+
+def _parts(listed: bytes) -> Iterator[list[Raw]]:
+    """Yield the entries of a list, some hundred kilobytes of them at a time.
+
+    A part of the list is cut off at a comma. If it is a list by itself, that comma is between two entries.
+    """
+    begin = 1
+    while len(listed) - begin > _PART:
+        near = begin + _PART
+        between_rows, comma_anywhere = re.compile(_BETWEEN_ROWS), re.compile(b",")
+        commas = chain(between_rows.finditer(listed, near, near + _NEAR), comma_anywhere.finditer(listed, near))
+        for comma in islice(commas, _MOST_CUTS):
+            try:
+                entries = _entries(b"[" + listed[begin : comma.start()] + b"]")
+            except MALFORMED:
+                continue
+            begin = comma.end()
+            yield entries
+            break
+        else:
+            break
+    yield _entries(b"[" + listed[begin:])
+
+
+def _pieces(entries: list[Raw]) -> Iterator[list[Raw]]:
+    """Yield *entries* in pieces of some `SLICE` bytes or fewer."""
+    first = size = 0
+    for i, entry in enumerate(entries, 1):
+        size += len(memoryview(entry))
+        if size >= SLICE or i - first == MOST_ENTRIES or i == len(entries):
+            yield entries[first:i]
+            first, size = i, 0

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paymentsdk import OPERATIONS, Anomaly, PaymentsClient, Response, Timeout
-from paymentsdk._codec import repair, slices
+from paymentsdk._codec import decode, repair
 from paymentsdk.testing import FakeClock, MemoryTransport
 
 SEARCH = OPERATIONS["merchant_orders.search"]
@@ -72,7 +72,7 @@ def number_of(anomalies: tuple[Anomaly, ...]) -> int:
 
 
 @pytest.mark.control(
-    "paymentsdk._codec.slices.partial",
+    "paymentsdk._codec.decode.partial",
     lambda read, piece, place, report, first: lambda: read(piece, place, report, first)[1:],
 )
 @given(rows=ROWS)
@@ -289,7 +289,7 @@ async def test_a_cancelled_decoding_ends() -> None:
         await call
 
 
-@pytest.mark.control("paymentsdk._codec.slices.HUGE_ROW", 10**9)
+@pytest.mark.control("paymentsdk._codec.decode.HUGE_ROW", 10**9)
 async def test_the_loop_goes_on_while_a_huge_row_is_repaired(monkeypatch) -> None:
     """One row cannot be decoded in slices: what is wrong in it is repaired in a thread."""
     threads = set()
@@ -317,14 +317,14 @@ NESTED = [
 ]
 
 
-@pytest.mark.control("paymentsdk._codec.slices._PART", 10**9)
+@pytest.mark.control("paymentsdk._codec.decode._PART", 10**9)
 @pytest.mark.parametrize("separators", [(",", ":"), (", ", ": "), (" ,\n", " : ")], ids=repr)
 @pytest.mark.parametrize("rows", [NESTED, [{"id": 8}] * 9], ids=["nested", "short"])
 def test_the_rows_of_a_large_page_are_found_in_parts(rows, separators, monkeypatch) -> None:
     """Wherever a part ends, each row is there once and as it came; to find all at once takes 0.4 s in 10 MB."""
     sizes = []
-    entries = slices._entries
-    monkeypatch.setattr(slices, "_entries", lambda part: [sizes.append(len(part)), entries(part)][1])
+    entries = decode._entries
+    monkeypatch.setattr(decode, "_entries", lambda part: [sizes.append(len(part)), entries(part)][1])
     times = 2_000_000 // len(json.dumps(rows))
     body = json.dumps({"elements": [{"id": 0, "site_id": 5}, *rows * times], "total": 5}, separators=separators)
 
@@ -350,6 +350,6 @@ def test_a_large_body_that_is_cut_off_is_read_once(monkeypatch) -> None:
     """It is not JSON, and nothing that would repair it is tried."""
     monkeypatch.setattr(repair, "_read", lambda body: pytest.fail("it was read again"))
 
-    for decode in SEARCH.decode, in_turns:
+    for read in SEARCH.decode, in_turns:
         with pytest.raises(ValueError, match="the body is not JSON"):
-            decode(large([{"id": 1}], 2_000_000)[:-9])
+            read(large([{"id": 1}], 2_000_000)[:-9])

@@ -7,7 +7,6 @@ import logging
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from types import SimpleNamespace
 from typing import Generic, TypeVar
 
 import msgspec
@@ -331,8 +330,7 @@ def test_a_page_of_days_without_a_time_is_not_repaired(monkeypatch: pytest.Monke
     rows = [{"id": i, "debit_date": "2026-02-01", "reason": 'the "debit_date":"2026-02-01"'} for i in range(3)]
     body, decoder = json.dumps({"results": rows}).encode(), decoder_of("invoices.search")
     repaired = decoder.decode(body[:-1] + b',"paging":{"total":"3"}}')
-    unused = SimpleNamespace(read=lambda body, reports: pytest.fail("it was repaired"))
-    monkeypatch.setattr(decoder.decoder, "_body", unused)
+    monkeypatch.setattr(decoder.decoder, "_repair", lambda body, reports: pytest.fail("it was repaired"))
 
     page, anomalies = decoder.decode(body)
     assert repaired[0].results == page.results
@@ -481,7 +479,7 @@ def test_a_clean_response_pays_for_no_repair(name: str, response: bytes) -> None
     decoder = decoder_of(name)
 
     assert () == decoder.decode(response)[1]
-    assert "_body" not in vars(decoder.decoder)
+    assert "_repairs" not in vars(decoder.decoder)
     assert decoder.decode(response.replace(b'"id":', b'"x":5,"description":5,"id":')) is not None
 
 
