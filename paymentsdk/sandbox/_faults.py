@@ -9,6 +9,7 @@ import fnmatch
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import Annotated, Literal, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -133,26 +134,26 @@ class FaultRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if where not in {"*", self.operation}:
             raise ValueError(f"{self.effect} can only happen to {where}: say operation={where}")
         details = EFFECTS[self.effect].members
-        for field in fields(self):
-            idle = field.name in _DETAILS and field.name not in details
-            if idle and getattr(self, field.name) != field.default:
+        for one in fields(self):
+            idle = one.name in _DETAILS and one.name not in details
+            if idle and getattr(self, one.name) != one.default:
                 takes = ", ".join(details) or "none"
-                raise ValueError(f"{self.effect} does not take {field.name}; of the details it takes {takes}")
+                raise ValueError(f"{self.effect} does not take {one.name}; of the details it takes {takes}")
 
 
+@dataclass(eq=False)
 class AddedFault(AbstractContextManager["AddedFault"]):
     """A rule in force, until it is removed: the context manager that `Faults.add` returns."""
 
-    def __init__(self, number: int, rule: FaultRule, remove: Callable[[int], None]) -> None:
-        self.id = number
-        """Its number."""
-        self.rule = rule
-        """The rule."""
-        self.seen: int = 0
-        """How many requests matched."""
-        self.hits: int = 0
-        """How many were hit."""
-        self._remove = remove
+    id: int
+    """Its number."""
+    rule: FaultRule
+    """The rule."""
+    _remove: Callable[[int], None] = field(repr=False)
+    seen: int = 0
+    """How many requests matched."""
+    hits: int = 0
+    """How many were hit."""
 
     def remove(self) -> None:
         """Take the rule out of force. Removing it twice does no harm."""

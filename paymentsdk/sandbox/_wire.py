@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
@@ -280,32 +281,21 @@ def _check_moment(raw: str, path: str) -> None:
 # --- responses ---------------------------------------------------------------------------------------------------
 
 
+@dataclass(eq=False)
 class Rejected(Exception):  # noqa: N818 - it says what happened
-    """The platform says no.
+    """The platform says no."""
 
-    Args:
-        status: The HTTP status.
-        code: The platform's code.
-        message: What a person is told; by default what the contract says about *code*.
-        details: The places in the request that break the rule.
-        retry_after: Seconds to wait.
-    """
-
-    def __init__(
-        self,
-        status: int,
-        code: str,
-        message: str = "",
-        *,
-        details: tuple[str, ...] = (),
-        retry_after: int | None = None,
-    ) -> None:
-        super().__init__(status, code, message)
-        self.status = status
-        self.code = code
-        self.message = message
-        self.details = details
-        self.retry_after = retry_after
+    status: int
+    """The HTTP status."""
+    code: str
+    """The platform's code."""
+    message: str = ""
+    """What a person is told; by default what the contract says about *code*."""
+    _: KW_ONLY
+    details: tuple[str, ...] = ()
+    """The places in the request that break the rule."""
+    retry_after: int | None = None
+    """Seconds to wait."""
 
     def __str__(self) -> str:
         return " ".join(map(str, filter(None, (self.status, self.code, self.message, *self.details))))
