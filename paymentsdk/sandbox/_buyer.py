@@ -17,7 +17,7 @@ from paymentsdk.sandbox._handlers import invoices, merchant_orders, orders, pref
 from paymentsdk.sandbox._handlers._sales import check_way
 from paymentsdk.sandbox._noun import SellerContext
 from paymentsdk.sandbox._platform import Platform
-from paymentsdk.sandbox._records import MerchantOrderRecord, PreferenceRecord, Subscription, Table, Tenant
+from paymentsdk.sandbox._records import MerchantOrderRecord, PreferenceRecord, Subscription, Table
 from paymentsdk.sandbox._wire import Rejected
 
 D = TypeVar("D", bound=Struct)
@@ -63,7 +63,7 @@ class Buyer:
         record = self._platform.store.get(_records.ORDERS, name)
         if record is not None:
             return record.order
-        seller = self._seller(self.tenant if tenant is None else tenant)
+        seller = self._platform.find_tenant(self.tenant if tenant is None else tenant)
         if seller is not None and name in seller.external_pos_ids:
             waiting = self._platform.context(seller).find(
                 _records.ORDERS,
@@ -179,7 +179,7 @@ class Buyer:
             rejections: How many attempts to collect are rejected before one is approved; -1 for all.
         """
         if plan is None:
-            seller = self._seller(self.tenant)
+            seller = self._platform.find_tenant(self.tenant)
             plan = seller.plan_id if seller else ""
         with self._platform.store.transaction():
             return invoices.subscribe(
@@ -203,17 +203,15 @@ class Buyer:
         with self._platform.store.transaction():
             return invoices.change_payment(*self._found(_records.INVOICES, str(invoice)), status)
 
-    def _seller(self, user_id: int | None) -> Tenant | None:
-        return self._platform.default_tenant() if user_id is None else self._platform.tenant(user_id)
-
     def _found(self, table: Table[D], name: str) -> tuple[SellerContext, D]:
         """Return the thing *name*, as it is once all that is due is done, and before it the context that it is in."""
         now = self._platform.clock.now()
         self._platform.run_due(now)
-        owner = self._platform.find_owner(table, name)
-        if owner is None:
+        owner = self._platform.store.owner(table, name)
+        seller = None if owner is None else self._platform.find_tenant(owner)
+        if seller is None:
             raise Rejected(404, "not_found", f"there is no {name!r}")
-        context = self._platform.context(owner, now=now)
+        context = self._platform.context(seller, now=now)
         return context, context.require(table, name)
 
 

@@ -23,6 +23,7 @@ from paymentsdk.sandbox._handlers.plans import PlanRequest
 from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._records import Table
 from paymentsdk.sandbox._tenants import ProvisionRequest, TenantRequest
+from paymentsdk.sandbox._tenants import provision as make_orders
 from paymentsdk.sandbox._wire import ControlStruct, Rejected, check_amounts
 
 R = TypeVar("R")
@@ -136,8 +137,7 @@ def pay_order(platform: Platform, request: ControlRequest) -> object:
 async def provision(platform: Platform, request: ControlRequest) -> object:
     """Make many paid orders of the past at once, each with its merchant order and its lines of the ledger."""
     asked = request.read(ProvisionRequest)
-    _tenant(platform, asked.tenant)
-    for _ in platform.provision(asked):
+    for _ in make_orders(platform.context(_tenant(platform, asked.tenant)), asked):
         await asyncio.sleep(0)
     return {"orders": asked.orders}
 
@@ -205,13 +205,14 @@ def refund_merchant_order(platform: Platform, request: ControlRequest) -> object
 @command("GET", "tenants")
 def tenants(platform: Platform, request: ControlRequest) -> object:
     """List the sellers, with credentials that can be used."""
-    return [_shown_tenant(platform, platform.with_valid_grants(tenant)) for tenant in platform.tenants()]
+    found = platform.store.find(_records.TENANTS, None)
+    return [_shown_tenant(platform, platform.with_valid_grants(tenant)) for tenant in found]
 
 
 @command("POST", "tenants")
 def create_tenant(platform: Platform, request: ControlRequest) -> object:
     """Make a seller."""
-    return _shown_tenant(platform, platform.create_tenant(request.read(TenantRequest)))
+    return _shown_tenant(platform, platform.create_tenant(**msgspec.structs.asdict(request.read(TenantRequest))))
 
 
 def _shown_tenant(platform: Platform, tenant: _records.Tenant) -> object:
@@ -235,13 +236,13 @@ class DiscountRequest(ControlStruct):
 def promise_discount(platform: Platform, request: ControlRequest) -> object:
     """Promise a discount of a seller, so that wallet payments may use its code."""
     tenant = _tenant(platform, request.path["id"])
-    promised = platform.promise_discount(tenant, request.read(DiscountRequest).code)
+    promised = platform.promise_discount(request.read(DiscountRequest).code, tenant)
     return {"discount_promises": promised.discount_promises}
 
 
 def _tenant(platform: Platform, user_id: int | str | None) -> _records.Tenant:
     """Return a seller, the first one by default."""
-    tenant = platform.default_tenant() if user_id is None else platform.store.get(_records.TENANTS, str(user_id))
+    tenant = platform.find_tenant(user_id)
     if tenant is None:
         raise Rejected(404, "not_found", "there is no such seller")
     return tenant
@@ -271,7 +272,7 @@ class NewPlanRequest(PlanRequest):
 def create_plan(platform: Platform, request: ControlRequest) -> object:
     """Make a plan."""
     asked = request.read(NewPlanRequest)
-    return platform.create_plan(_tenant(platform, asked.tenant), asked)
+    return platform.create_plan(asked, _tenant(platform, asked.tenant))
 
 
 class SubscribeRequest(ControlStruct):

@@ -126,7 +126,7 @@ def authenticate(platform: Platform, exchange: Exchange, *, live_tokens: bool) -
             raise _unauthorized(platform.policies, operation, message, "invalid_credentials")
         token = "TEST" + token.removeprefix("APP_USR")
     grant = None if unstorable(token) else platform.store.get(GRANTS, token)
-    tenant = platform.tenant(grant.user_id) if grant and grant.kind == "access" else None
+    tenant = platform.find_tenant(grant.user_id) if grant and grant.kind == "access" else None
     if grant is None or tenant is None:
         raise _unauthorized(platform.policies, operation, "the access token is not known")
     exchange.tenant, exchange.grant = tenant, grant

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, ClassVar, Literal, Never, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, Never, TypeAlias, Unpack
 
 import msgspec
 from msgspec import Struct
@@ -24,10 +24,11 @@ from paymentsdk.sandbox._handlers import HANDLERS, JOBS, plans
 from paymentsdk.sandbox._handlers.plans import PlanRequest
 from paymentsdk.sandbox._noun import Call, Handler, SellerContext, make_grant
 from paymentsdk.sandbox._policies import Policies
-from paymentsdk.sandbox._records import GRANTS, TABLES, TENANTS, Entry, Table, Tenant
+from paymentsdk.sandbox._records import GRANTS, TABLES, TENANTS, Entry, Tenant
 from paymentsdk.sandbox._store import Store
 from paymentsdk.sandbox._tenants import (
     ProvisionRequest,
+    TenantOptions,
     TenantRequest,
     new_tenant,
     provision,
@@ -35,12 +36,13 @@ from paymentsdk.sandbox._tenants import (
     with_valid_grants,
 )
 
-D = TypeVar("D", bound=Struct)
 #: What happens to the thing of an id when its moment has come; says what it did, or `None` for nothing.
 Job: TypeAlias = Callable[[SellerContext, str], str | None]
 #: Operations of another program, and what handles each.
 OwnHandlers: TypeAlias = Mapping[Operation[Never, object], Callable[[SellerContext, Call[Never]], object]]
 
+#: What is said to a program that asks for what only a start decides.
+NOT_STARTED = "the sandbox has not been started: use `async with Sandbox() as sandbox`"
 #: What a dashboard may see; the other documents are credentials.
 _SHOWN = frozenset({"orders", "preferences", "plans", "subscriptions", "invoices", "merchant_orders", "customers"})
 
@@ -124,10 +126,9 @@ class Platform:
         self.jobs: Mapping[str, Job] = {**JOBS, **(jobs or {})}
         self.operations: Mapping[str, Operation[Any, Any]] = _operations_of(self.handlers.values())
         asked = Policies().merged(policies or {})
-        self.base_url: str = ""
-        #: Where links lead, if not there.
-        self.public_url: str | None = None
+        self._base_url = ""
         self.feed: Feed = Feed()
+        #: The faults in force.
         self.faults: Faults = Faults(self.operations, changed=lambda: self._publish_change("faults"))
         self.store: Store = Store(TABLES, db)  # type: ignore[arg-type]  # each table is read with its own Struct
         with self.store.opening():
@@ -143,10 +144,17 @@ class Platform:
         """Let go of the file."""
         self.store.close()
 
-    def bind(self, base_url: str) -> None:
-        """Use *base_url* in links, also in those that were kept from an earlier start."""
-        self.base_url = base_url
-        self.store.links = self.public_url or base_url
+    def bind(self, base_url: str, public_url: str | None = None) -> None:
+        """Be at *base_url*; links lead there or to *public_url*, also those that were kept from an earlier start."""
+        self._base_url = base_url
+        self.store.links = public_url or base_url
+
+    @property
+    def base_url(self) -> str:
+        """The address that it listens on."""
+        if not self._base_url:
+            raise RuntimeError(NOT_STARTED)
+        return self._base_url
 
     def _seed(self, seed: int | None) -> str:
         """Return a new seed for every start: identifiers must not come again in a file that lives on."""
@@ -168,7 +176,7 @@ class Platform:
             now=now or self.clock.now(),
             policies=self.policies_of(tenant),
             ids=self.ids,
-            base_url=self.public_url or self.base_url,
+            base_url=self.store.links,
             store=self.store,
             publish=self._publish,
             jobs=self.jobs.keys(),
@@ -220,26 +228,27 @@ class Platform:
                     happened.append(ClockEvent(at=due.at, kind=kind, tenant=due.tenant, id=due.id))
         return True
 
-    def create_tenant(self, request: TenantRequest | None = None) -> Tenant:
-        """Make a new seller with an application, tokens, points of sale and a plan.
+    def create_tenant(self, **options: Unpack[TenantOptions]) -> Tenant:
+        """Make another seller, with an application, tokens, points of sale and a plan.
+
+        Args:
+            **options: The fields of `TenantRequest`: ``country``, ``external_pos_ids``, ``marketplace``,
+                ``scope``, ``redirect_uri``, ``compliant``, ``cash_withdrawals``, ``discount_promises``, ``policies``,
+                ``client_id``.
 
         Raises:
-            ValueError: A policy is unknown or has a value that it may not have; no seller has the application that is
-                to be shared.
+            ValueError: An option, a policy or an application is unknown, or has a value that it may not have.
         """
-        request = request or TenantRequest()
+        request = msgspec.convert(options, TenantRequest)
         with self.store.transaction():
             user_id = self.store.unused(TENANTS, lambda: self.ids.number(9))
-            shared = None if request.client_id is None else self._seller_with(request.client_id)
+            shared = self.store.find(TENANTS, None, [("client_id", "=", request.client_id)], limit=1)
+            if request.client_id is not None and not shared:
+                raise ValueError(f"no seller has the application {request.client_id}")
             return with_first_plan(self.context(new_tenant(self.ids, user_id, request, shared)))
 
-    def _seller_with(self, client_id: str) -> Tenant:
-        for tenant in self.store.find(TENANTS, None, [("client_id", "=", client_id)], limit=1):
-            return tenant
-        raise ValueError(f"no seller has the application {client_id}")
-
-    def create_plan(self, tenant: Tenant, request: PlanRequest) -> Plan:
-        """Make a plan of *tenant*.
+    def create_plan(self, request: PlanRequest, tenant: Tenant | None = None) -> Plan:
+        """Make a plan of *tenant* (the first seller by default): the platform has no operation that does.
 
         Raises:
             ValueError: A field of *request* has a value that it may not have.
@@ -247,18 +256,25 @@ class Platform:
         # Structs check nothing when Python makes them, and nobody could subscribe to a plan with a billing day of 99.
         msgspec.convert(msgspec.to_builtins(request, builtin_types=(Decimal,)), type(request))
         with self.store.transaction():
-            return plans.make(self.context(tenant), request)
+            return plans.make(self.context(tenant or self.default_tenant()), request)
 
-    def provision(self, request: ProvisionRequest) -> Iterator[int]:
-        """Make paid orders of the past, some at each step, which yields how many there are by then.
+    def provision(self, *, orders: int, days: int = 30, tenant: Tenant | None = None) -> None:
+        """Make many paid orders at once, for searches, walks and reconciliation to find: 100,000 in ten seconds.
+
+        Each is created and paid as by the API, with its merchant order and its lines of the ledger; the first *days*
+        ago, the others evenly since, with references from `provisioned-1` on and amounts from 1.00 to 999.99.
+
+        Args:
+            orders: How many, up to 1,000,000.
+            days: How far back they reach, up to 3650; a search sees 90.
+            tenant: Whose they are; the first seller's by default.
 
         Raises:
-            LookupError: There is no such seller.
+            ValueError: A number is out of its bounds.
         """
-        tenant = self.default_tenant() if request.tenant is None else self.tenant(request.tenant)
-        if tenant is None:
-            raise LookupError(f"there is no seller {request.tenant}")
-        return provision(self.context(tenant), request)
+        asked = msgspec.convert({"orders": orders, "days": days}, ProvisionRequest)
+        for _ in provision(self.context(tenant or self.default_tenant()), asked):
+            pass
 
     def default_tenant(self) -> Tenant:
         """Return the first seller, with grants that can be used; a new one in an empty store."""
@@ -269,35 +285,36 @@ class Platform:
     def with_valid_grants(self, tenant: Tenant) -> Tenant:
         """Return *tenant* as they are now, with grants that can be used."""
         with self.store.transaction():
-            return with_valid_grants(self.context(self.tenant(tenant.user_id) or tenant))
+            return with_valid_grants(self.context(self.find_tenant(tenant.user_id) or tenant))
 
-    def tenants(self) -> list[Tenant]:
-        """Return every seller, oldest first."""
-        return self.store.find(TENANTS, None)
-
-    def tenant(self, user_id: int) -> Tenant | None:
-        """Return the seller *user_id*."""
-        return self.store.get(TENANTS, str(user_id))
+    def find_tenant(self, user_id: int | str | None) -> Tenant | None:
+        """Return the seller *user_id*; the first one by default."""
+        return self.default_tenant() if user_id is None else self.store.get(TENANTS, str(user_id))
 
     def describe(self, tenant: Tenant | None = None) -> SandboxInfo:
-        """Return what a program needs to know to act for *tenant*; for the first seller by default."""
-        tenant = tenant or self.default_tenant()
-        return msgspec.convert({**asdict(tenant), "base_url": self.base_url}, SandboxInfo)
+        """Return what a program needs to know to act for *tenant*; for the first seller by default.
 
-    def authorize(self, tenant: Tenant) -> str:
-        """Have the seller consent once more: a new authorization code, valid for 10 minutes."""
-        with self.store.transaction():
-            return make_grant(self.context(tenant), "code", tenant.scope).secret
+        Credentials that are spent, were revoked or have expired are replaced by new ones.
+        """
+        able = self.with_valid_grants(tenant) if tenant else self.default_tenant()
+        return msgspec.convert({**asdict(able), "base_url": self.base_url}, SandboxInfo)
 
-    def promise_discount(self, tenant: Tenant, code: str) -> Tenant:
-        """Promise a discount: from now on wallet payments of *tenant* may use its *code*."""
+    def authorize(self, tenant: Tenant | None = None) -> str:
+        """Have *tenant* (the first seller by default) consent once more: a new code, valid for 10 minutes."""
         with self.store.transaction():
-            current = self.tenant(tenant.user_id) or tenant
-            promises = tuple(dict.fromkeys((*current.discount_promises, code)))
-            return self.context(current).put(TENANTS, replace(current, discount_promises=promises))
+            seller = tenant or self.default_tenant()
+            return make_grant(self.context(seller), "code", seller.scope).secret
+
+    def promise_discount(self, code: str, tenant: Tenant | None = None) -> Tenant:
+        """Promise a discount: wallet payments of *tenant* (the first seller by default) may use *code* from now on."""
+        with self.store.transaction():
+            seller = tenant or self.default_tenant()
+            seller = self.find_tenant(seller.user_id) or seller
+            promises = tuple(dict.fromkeys((*seller.discount_promises, code)))
+            return self.context(seller).put(TENANTS, replace(seller, discount_promises=promises))
 
     def revoke(self, token: str) -> bool:
-        """End a token, refresh token or code at once; say whether there was one."""
+        """End a token, a refresh token or a code at once; say whether there was one."""
         with self.store.transaction():
             grant = self.store.get(GRANTS, token)
             if grant is not None:
@@ -318,7 +335,7 @@ class Platform:
             return self.policies
 
     def ledger(self, tenant: int | None = None) -> list[Entry]:
-        """Return every effect so far, oldest first."""
+        """Return every effect so far, oldest first: of all sellers, or of the one with the user id *tenant*."""
         self.run_due()
         return [msgspec.json.decode(line, type=Entry) for line in self.store.ledger(tenant)]
 
@@ -353,8 +370,3 @@ class Platform:
             self.policies = standing.policies
             self.faults.restore(standing.faults)
             self._publish_change("everything")
-
-    def find_owner(self, table: Table[D], key: str) -> Tenant | None:
-        """Return whose document *key* is: buyers know things by their ids alone."""
-        owner = self.store.owner(table, key)
-        return None if owner is None else self.tenant(owner)

@@ -9,25 +9,18 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from ipaddress import ip_address
-from typing import Self, Unpack
+from typing import Self
 
-import msgspec
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 from yarl import URL
 
 from paymentsdk._validate import is_http, is_loopback
-from paymentsdk.resources.plans import Plan
 from paymentsdk.sandbox._app import Authenticate, make_app
 from paymentsdk.sandbox._buyer import Buyer
-from paymentsdk.sandbox._clock import Clock
 from paymentsdk.sandbox._control import STOPPING
-from paymentsdk.sandbox._faults import Faults
-from paymentsdk.sandbox._handlers.plans import PlanRequest
-from paymentsdk.sandbox._platform import Job, OwnHandlers, Platform, SandboxInfo
-from paymentsdk.sandbox._policies import Policies
-from paymentsdk.sandbox._records import Entry, Tenant
-from paymentsdk.sandbox._tenants import ProvisionRequest, TenantOptions, TenantRequest
+from paymentsdk.sandbox._platform import NOT_STARTED, Job, OwnHandlers, Platform
+from paymentsdk.sandbox._records import Tenant
 
 #: Seconds that requests have to end when the server stops; hangs and drips are told to end before.
 _GRACE = 0.5
@@ -49,7 +42,7 @@ def _without_content(record: logging.LogRecord) -> bool:
 _log.addFilter(_without_content)
 
 
-class Sandbox:
+class Sandbox(Platform):
     """The platform on localhost, with a seller to begin with.
 
     ::
@@ -119,14 +112,14 @@ class Sandbox:
             raise ValueError(f"{host} can be reached by other machines: set `public` to allow that")
         self._host, self._port = host, port
         names = frozenset({host} if public_url is None else {host, _public_host(public_url)})
-        self.platform: Platform = Platform(db=db, seed=seed, policies=policies, handlers=handlers, jobs=jobs)
-        self.platform.public_url = public_url and public_url.rstrip("/")
+        self._public_url = public_url and public_url.rstrip("/")
+        super().__init__(db=db, seed=seed, policies=policies, handlers=handlers, jobs=jobs)
         if frozen or frozen_at is not None:
-            with self.platform.store.opening():  # If it fails nobody will have it: its file must not stay locked.
-                self.platform.clock.freeze(frozen_at)
-        self._app = make_app(self.platform, live_tokens=live_tokens, allowed_hosts=names, authenticate=authenticate)
+            with self.store.opening():  # If it fails nobody will have it: its file must not stay locked.
+                self.clock.freeze(frozen_at)
+        self._app = make_app(self, live_tokens=live_tokens, allowed_hosts=names, authenticate=authenticate)
         self._runner: web.AppRunner | None = None
-        self.buyer: Buyer = Buyer(self.platform)
+        self.buyer: Buyer = Buyer(self)
         self._tenant: Tenant | None = None
 
     async def start(self) -> Self:
@@ -142,9 +135,9 @@ class Sandbox:
         try:
             await runner.setup()
             await web.TCPSite(runner, self._host, self._port).start()
-            self.platform.bind(f"http://{_in_url(self._host)}:{runner.addresses[0][1]}")
-            with self.platform.store.opening():
-                self._tenant = self.platform.default_tenant()
+            self.bind(f"http://{_in_url(self._host)}:{runner.addresses[0][1]}", self._public_url)
+            with self.store.opening():
+                self._tenant = super().default_tenant()
         except BaseException:
             await self._close(runner)
             raise
@@ -153,14 +146,14 @@ class Sandbox:
 
     async def _close(self, runner: web.AppRunner) -> None:
         await runner.cleanup()
-        self.platform.close()
+        self.close()
 
     async def stop(self) -> None:
         """Stop listening, end hanging requests, and close the file. Stopping twice does no harm."""
         runner, self._runner = self._runner, None
         if runner is not None:
             self._app[STOPPING].set()
-            self.platform.feed.publish(None)
+            self.feed.publish(None)
             await self._close(runner)
 
     async def __aenter__(self) -> Self:
@@ -177,19 +170,13 @@ class Sandbox:
     def tenant(self) -> Tenant:
         """The first seller."""
         if self._tenant is None:
-            raise RuntimeError("the sandbox has not been started: use `async with Sandbox() as sandbox`")
+            raise RuntimeError(NOT_STARTED)
         return self._tenant
-
-    @property
-    def base_url(self) -> str:
-        """The address that it listens on."""
-        _ = self.tenant  # Before it was started, nobody knows the port.
-        return self.platform.base_url
 
     @property
     def access_token(self) -> str:
         """A token of the first seller, made without OAuth; a new one if the last was revoked or has expired."""
-        return self._able().access_token
+        return self.default_tenant().access_token
 
     @property
     def client_id(self) -> str:
@@ -222,88 +209,17 @@ class Sandbox:
         return self.tenant.plan_id
 
     @property
-    def clock(self) -> Clock:
-        """The clock that every rule goes by."""
-        return self.platform.clock
+    def platform(self) -> Platform:
+        """Itself, as what it is besides a server."""
+        return self
 
-    @property
-    def faults(self) -> Faults:
-        """The faults in force."""
-        return self.platform.faults
+    def default_tenant(self) -> Tenant:
+        """Return the first seller, with grants that can be used; once it has stopped, as they were at the start."""
+        return self.tenant if self._runner is None else super().default_tenant()
 
-    @property
-    def policies(self) -> Policies:
-        """The policies in force for every seller who has none of their own."""
-        return self.platform.policies
-
-    def create_tenant(self, **options: Unpack[TenantOptions]) -> Tenant:
-        """Make another seller, with credentials and a context of their own.
-
-        Args:
-            **options: The fields of `TenantRequest`: ``country``, ``external_pos_ids``, ``marketplace``,
-                ``scope``, ``redirect_uri``, ``compliant``, ``cash_withdrawals``, ``discount_promises``, ``policies``,
-                ``client_id``.
-
-        Raises:
-            ValueError: An option, a policy or an application is unknown, or has a value that it may not have.
-        """
-        return self.platform.create_tenant(msgspec.convert(options, TenantRequest))
-
-    def create_plan(self, request: PlanRequest, tenant: Tenant | None = None) -> Plan:
-        """Make a plan of *tenant* (the first seller by default): the platform has no operation that does.
-
-        Raises:
-            ValueError: A field of *request* has a value that it may not have.
-        """
-        return self.platform.create_plan(tenant or self.tenant, request)
-
-    def provision(self, *, orders: int, days: int = 30, tenant: Tenant | None = None) -> None:
-        """Make many paid orders at once, for searches, walks and reconciliation to find: 100,000 in ten seconds.
-
-        Each is created and paid as by the API, with its merchant order and its lines of the ledger; the first *days*
-        ago, the others evenly since, with references from `provisioned-1` on and amounts from 1.00 to 999.99.
-
-        Args:
-            orders: How many, up to 1,000,000.
-            days: How far back they reach, up to 3650; a search sees 90.
-            tenant: Whose they are; the first seller's by default.
-
-        Raises:
-            ValueError: A number is out of its bounds.
-        """
-        seller = tenant or self.tenant
-        asked = {"orders": orders, "days": days, "tenant": seller.user_id}
-        for _ in self.platform.provision(msgspec.convert(asked, ProvisionRequest)):
-            pass
-
-    def authorize(self, tenant: Tenant | None = None) -> str:
-        """Have *tenant* (the first seller by default) consent once more: a new authorization code."""
-        return self.platform.authorize(tenant or self.tenant)
-
-    def promise_discount(self, code: str, tenant: Tenant | None = None) -> None:
-        """Promise a discount: wallet payments of *tenant* (the first seller by default) may use *code* from now on."""
-        self.platform.promise_discount(tenant or self.tenant, code)
-
-    def revoke(self, token: str) -> bool:
-        """End a token, a refresh token or a code at once; say whether there was one."""
-        return self.platform.revoke(token)
-
-    def ledger(self, tenant: int | None = None) -> list[Entry]:
-        """Return every effect so far, oldest first: of all sellers, or of the one with the user id *tenant*."""
-        return self.platform.ledger(tenant)
-
-    def describe(self, tenant: Tenant | None = None) -> SandboxInfo:
-        """Return what a program needs to know to act for *tenant*; for the first seller by default.
-
-        Credentials that are spent, were revoked or have expired are replaced by new ones.
-        """
-        return self.platform.describe(self._able(tenant))
-
-    def _able(self, tenant: Tenant | None = None) -> Tenant:
-        """Return *tenant*, or the first seller, with grants that can be used; once it has stopped, as they were."""
-        if self._runner is None:
-            return tenant or self.tenant
-        return self.platform.default_tenant() if tenant is None else self.platform.with_valid_grants(tenant)
+    def with_valid_grants(self, tenant: Tenant) -> Tenant:
+        """Return *tenant* as they are now, with grants that can be used; once it has stopped, as they were."""
+        return tenant if self._runner is None else super().with_valid_grants(tenant)
 
 
 class SandboxThread:

@@ -74,16 +74,16 @@ class TenantOptions(TypedDict, total=False):
     client_id: str | None
 
 
-def new_tenant(ids: Ids, user_id: int, request: TenantRequest, shared: Tenant | None) -> Tenant:
-    """Return the new seller *user_id*, without grants yet: with the application of *shared*, or one of their own.
+def new_tenant(ids: Ids, user_id: int, request: TenantRequest, shared: Sequence[Tenant]) -> Tenant:
+    """Return the new seller *user_id*, without grants yet: with the application in *shared*, or one of their own.
 
     Raises:
         ValueError: A policy is unknown or has a value that it may not have.
     """
     Policies().merged(request.policies)
     members = asdict(request)
-    members["client_id"] = shared.client_id if shared else str(ids.number(16))
-    members["client_secret"] = shared.client_secret if shared else ids.token()
+    members["client_id"] = shared[0].client_id if shared else str(ids.number(16))
+    members["client_secret"] = shared[0].client_secret if shared else ids.token()
     return Tenant(
         **members,
         user_id=user_id,

@@ -624,7 +624,7 @@ def test_a_plan_that_breaks_a_rule_is_not_made(wrong):
 
     def make() -> None:
         recurring = RecurringRequest(**{"transaction_amount": Decimal(7), **wrong})
-        platform.create_plan(seller, PlanRequest(reason="Gym", auto_recurring=recurring))
+        platform.create_plan(PlanRequest(reason="Gym", auto_recurring=recurring), seller)
 
     with pytest.raises(ValueError, match=r"Decimal|Expected `int`"):
         make()
