@@ -22,7 +22,6 @@ from docs.records import records
 from docs.upgrade import upgrade
 from paymentsdk import (
     OPERATIONS,
-    ErrorCode,
     Operation,
     PaymentsClient,
     errors,
@@ -30,7 +29,7 @@ from paymentsdk import (
 from paymentsdk._operation.error_response import TERMINAL
 from paymentsdk._operation.rules import KEY_ALREADY_USED, MAX_UNSETTLED, TABLE, Failure, RetryClass, Verdict
 from paymentsdk.errors import error_class
-from paymentsdk.sandbox import FaultRule, _codes, _commands, _handlers, describe_policies
+from paymentsdk.sandbox import FaultRule, _commands, _handlers, describe_policies
 from paymentsdk.sandbox._control import PREFIX
 from paymentsdk.sandbox._faults import EFFECTS
 from paymentsdk.testing.transport_conformance import CASES
@@ -316,22 +315,18 @@ def rejections() -> str:
     """Write how to be rejected with every code."""
     parts = ["# Rejections and magic values", ABOUT_REJECTIONS]
     for operation in OPERATIONS.values():
-        where = _handlers.HANDLERS[operation.name].magic
+        noun, handler = _handlers.noun_of(operation), _handlers.HANDLERS[operation.name]
+        where = handler.magic
         parts.append(f"## Errors of {operation.name}")
         when = " of the order when it is created" if where and where.later else ""
         parts.append(f"Magic values go into {code(where.member)}{when}." if where else "It takes no magic value.")
         rows = (
-            [str(e.status), code(e.code), _codes.cause_of(operation, e) or "", magically(operation, e)]
+            [str(e.status), code(e.code), noun.cause_of(e.code) or "", code(value) if value else ""]
             for e in operation.errors
+            for value in (handler.magic_value(e),)
         )
         parts.append(table(["Status", "Code", "By itself", "Magic value"], rows))
     return "\n\n".join(parts)
-
-
-def magically(operation: Operation[object, object], error: ErrorCode) -> str:
-    """Return the magic value that leads to a rejection."""
-    value = _codes.magic_value(operation, error)
-    return code(value) if value else ""
 
 
 def transports() -> str:

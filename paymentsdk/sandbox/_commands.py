@@ -16,8 +16,8 @@ from paymentsdk.resources import OPERATIONS
 from paymentsdk.resources.preferences import Installments, Preference
 from paymentsdk.sandbox import _policies, _records
 from paymentsdk.sandbox._buyer import DEFAULT_PAYER, Buyer, Outcome, PaymentMethod
-from paymentsdk.sandbox._codes import ways
 from paymentsdk.sandbox._faults import FaultRule
+from paymentsdk.sandbox._handlers import ways
 from paymentsdk.sandbox._handlers._sales import asked, currency_of
 from paymentsdk.sandbox._handlers.plans import PlanRequest
 from paymentsdk.sandbox._platform import Platform

@@ -37,6 +37,15 @@ GrantKind: TypeAlias = Literal["access", "refresh", "code"]
 
 _SERVER_ERRORS = 500
 _DEMAND = re.compile(r"refuse-(?P<slug>[A-Za-z0-9_-]+?)(?:@.*)?\Z", re.DOTALL)
+#: What leads to a code by itself, whatever the operation.
+CAUSES: Mapping[str, str] = {
+    "unauthorized": "no bearer token, or one that is unknown, revoked or has expired",
+    "invalid_token": "no bearer token, or one that is unknown, revoked or has expired",
+    "empty_required_header": "no X-Idempotency-Key",
+    "invalid_idempotency_key_length": "an X-Idempotency-Key of more characters than `max_key_length`",
+    "idempotency_key_already_used": "a key of the last 24 hours with another request",
+    "resource_locked": "the policy concurrent_twin=locked, and a key that is in flight",
+}
 SCOPES = "offline_access read write"
 #: The contract gives refresh tokens no end; this is longer than any test will wait.
 _LIFETIMES: dict[GrantKind, timedelta] = {
@@ -278,10 +287,6 @@ class MagicValue(Struct, frozen=True):
     ending: str = ""
     """What the value ends with, to be one of the member."""
 
-    def value_for(self, operation: Operation[T, object], error: ErrorCode) -> str:
-        """Return the magic value that leads to *error*."""
-        return f"refuse-{_prefix(operation) if self.later else ''}{_slug(error)}{self.ending}"
-
 
 def requested_error(operation: Operation[T, object], text: object, *, later: bool = False) -> Rejected | None:
     """Return the rejection that *text* asks for: the magic member of a request, or of its thing if it is *later*."""
@@ -321,8 +326,12 @@ class Handler(Generic[T, R]):
     """Returns the body of the response: a Struct, or plain data where a Struct cannot say it. Raises ``Rejected``."""
     magic: MagicValue | None = None
     """Where a magic value is looked for; ``None`` where no member of the request could hold one."""
-    causes: Mapping[str, str] = field(default_factory=dict)
-    """What leads to a documented code by itself."""
+
+    def magic_value(self, error: ErrorCode) -> str | None:
+        """Return the magic value that leads to *error*; ``None`` where the operation has no member to hold it."""
+        if self.magic is None:
+            return None
+        return f"refuse-{_prefix(self.operation) if self.magic.later else ''}{_slug(error)}{self.magic.ending}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -347,6 +356,10 @@ class Noun:
     def name(self) -> str:
         """What the names of its operations begin with."""
         return self.handlers[0].operation.name.partition(".")[0]
+
+    def cause_of(self, code: str) -> str | None:
+        """Return what leads to *code* by itself; ``None`` where nothing that a sandbox could know does."""
+        return {**CAUSES, **self.causes}.get(code)
 
     def reject(self, operation: Operation[object, object], error: RequestInvalid) -> Rejected:
         """Return the documented error of *operation* for a broken rule, naming the place."""

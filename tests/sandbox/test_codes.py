@@ -10,9 +10,9 @@ import pytest
 
 from paymentsdk import ErrorCode
 from paymentsdk.resources import OPERATIONS
-from paymentsdk.sandbox import FaultRule, Rejected, _app, _codes, _noun, _pipeline, _wire
-from paymentsdk.sandbox._codes import CAUSES, magic_value, ways
-from paymentsdk.sandbox._handlers import HANDLERS
+from paymentsdk.sandbox import FaultRule, Rejected, _app, _noun, _pipeline, _wire
+from paymentsdk.sandbox._handlers import HANDLERS, ways
+from paymentsdk.sandbox._noun import CAUSES
 from paymentsdk.sandbox._pipeline import Exchange
 
 CODES = [(operation, error) for operation in OPERATIONS.values() for error in operation.errors]
@@ -59,7 +59,8 @@ async def test_a_rule_produces_every_code(plain, sandbox, operation):
 )
 async def test_a_magic_value_produces_every_code_of_its_operation(plain, client, sandbox, order, operation, error):  # noqa: PLR0917 - fixtures
     """In the member that the table names; operations on an order read the order's own reference."""
-    where, value = HANDLERS[operation.name].magic, magic_value(operation, error)
+    handler = HANDLERS[operation.name]
+    where, value = handler.magic, handler.magic_value(error)
     member = where.member
     if where.later:
         made = await client.orders.create(order(external_reference=value))
@@ -87,7 +88,8 @@ def test_every_code_has_a_way_to_be_produced():
     """The table that people read has a line for each code; without a way, this fails. A way names its member."""
     for operation, error in CODES:
         assert ways(operation, error), (operation.name, error.code)
-        assert (magic_value(operation, error) is None) == (HANDLERS[operation.name].magic is None)
+        handler = HANDLERS[operation.name]
+        assert (handler.magic_value(error) is None) == (handler.magic is None)
 
 
 def test_the_causes_of_all_operations_are_of_documented_codes():
@@ -107,7 +109,7 @@ def test_a_token_is_rejected_with_the_code_that_the_operation_documents(sandbox)
     assert (401, "token_not_known") == (rejected.value.status, rejected.value.code)
 
 
-@pytest.mark.parametrize("file", [_wire, _app, _codes, _pipeline, _noun])
+@pytest.mark.parametrize("file", [_wire, _app, _pipeline, _noun])
 def test_what_all_operations_share_knows_no_noun(file):
     """Which code a wrong member leads to, and in which shape, stands in the file of the noun, not in a table of all."""
     text = Path(file.__file__).read_text(encoding="utf-8")

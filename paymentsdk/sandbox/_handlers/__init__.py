@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paymentsdk._operation.operation import Operation
+from paymentsdk._operation.rules import ErrorCode
 from paymentsdk.sandbox._handlers import (
     customers,
     invoices,
@@ -32,6 +33,14 @@ SCHEMAS = {place: schema for noun in NOUNS.values() for place, schema in noun.sc
 def noun_of(operation: Operation[Any, Any]) -> Noun:
     """Return the noun that *operation* belongs to, which may be one of another program."""
     return NOUNS.get(operation.name.partition(".")[0], OWN)
+
+
+def ways(operation: Operation[Any, Any], error: ErrorCode) -> tuple[str, ...]:
+    """Return every way to be rejected with *error*: by itself, by a magic value, by a fault."""
+    handler = HANDLERS[operation.name]
+    magically = f"{handler.magic.member}: {handler.magic_value(error)}" if handler.magic else None
+    rule = f'FaultRule(operation="{operation.name}", effect="refuse", status={error.status}, code="{error.code}")'
+    return tuple(filter(None, (noun_of(operation).cause_of(error.code), magically, rule)))
 
 
 def required(policies: Policies) -> Mapping[str, Sequence[str]]:
