@@ -16,8 +16,7 @@ from paymentsdk._operation.operation import Operation
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import orders
 from paymentsdk.resources.common import parse_duration
-from paymentsdk.resources.orders import Order, OrderPayment, OrderRequest, OrderStatus, OrderStatusDetail, PaymentStatus
-from paymentsdk.resources.orders import PaymentStatusDetail as PaymentDetail
+from paymentsdk.resources.orders import Order, OrderPayment, OrderRequest, OrderStatus, PaymentStatusDetail
 from paymentsdk.sandbox._handlers import merchant_orders
 from paymentsdk.sandbox._handlers._sales import METHODS, counted_installments, find_sponsor
 from paymentsdk.sandbox._noun import Call, Handler, MagicValue, Noun, SellerContext, requested_error
@@ -36,11 +35,11 @@ _CODES: Mapping[str, str] = {
     "sum": "invalid_total_amount",
 }
 #: The details of an order, and of its payment, in each state that they come to together.
-_DETAILS: Mapping[OrderStatus, tuple[OrderStatusDetail, PaymentDetail]] = {
-    OrderStatus.PROCESSED: (OrderStatusDetail.ACCREDITED, PaymentDetail.ACCREDITED),
-    OrderStatus.CANCELED: (OrderStatusDetail.CANCELED, PaymentDetail.CANCELED_BY_API),
-    OrderStatus.EXPIRED: (OrderStatusDetail.EXPIRED, PaymentDetail.EXPIRED),
-    OrderStatus.REFUNDED: (OrderStatusDetail.REFUNDED, PaymentDetail.REFUNDED),
+_DETAILS: Mapping[OrderStatus, tuple[orders.OrderStatusDetail, PaymentStatusDetail]] = {
+    OrderStatus.PROCESSED: (orders.OrderStatusDetail.ACCREDITED, PaymentStatusDetail.ACCREDITED),
+    OrderStatus.CANCELED: (orders.OrderStatusDetail.CANCELED, PaymentStatusDetail.CANCELED_BY_API),
+    OrderStatus.EXPIRED: (orders.OrderStatusDetail.EXPIRED, PaymentStatusDetail.EXPIRED),
+    OrderStatus.REFUNDED: (orders.OrderStatusDetail.REFUNDED, PaymentStatusDetail.REFUNDED),
 }
 ORDER_ID = re.compile(r"\AORD[0-9A-Za-z]{26}\Z")
 B = TypeVar("B")
@@ -57,8 +56,8 @@ def create(context: SellerContext, call: Call[OrderRequest]) -> Order:
     payment = OrderPayment(
         id=context.ids.sortable("PAY", context.now),
         amount=body.transactions.payments[0].amount,
-        status=PaymentStatus.CREATED,
-        status_detail=PaymentDetail.READY_TO_PROCESS,
+        status=orders.PaymentStatus.CREATED,
+        status_detail=PaymentStatusDetail.READY_TO_PROCESS,
     )
     cash = body.transactions.cash_withdrawal
     link = None if mode == orders.QRMode.STATIC else orders.TypeResponse(qr_data=order_link(context.base_url, order_id))
@@ -70,7 +69,7 @@ def create(context: SellerContext, call: Call[OrderRequest]) -> Order:
         expiration_time=body.expiration_time or DEFAULT_EXPIRATION,
         processing_mode="automatic",
         status=OrderStatus.CREATED,
-        status_detail=OrderStatusDetail.CREATED,
+        status_detail=orders.OrderStatusDetail.CREATED,
         currency=context.tenant.currency,
         country_code=context.tenant.country,
         created_date=context.now,
@@ -175,10 +174,10 @@ def pay(
     if order.status != OrderStatus.CREATED:
         raise Rejected(409, "cannot_pay_order", f"the order is {order.status}")
     # A rejection leaves no trace, unless it ends a review.
-    if outcome == "rejected" and payment.status_detail != PaymentDetail.IN_REVIEW:
+    if outcome == "rejected" and payment.status_detail != PaymentStatusDetail.IN_REVIEW:
         return order
     if outcome != "approved":
-        detail = PaymentDetail.READY_TO_PROCESS if outcome == "rejected" else PaymentDetail.IN_REVIEW
+        detail = PaymentStatusDetail.READY_TO_PROCESS if outcome == "rejected" else PaymentStatusDetail.IN_REVIEW
         return _moved(context, record, status_detail=detail)
     discounted, cash = discounted_total(order, method), withdrawn(order)
     paid = payment.amount if discounted is None else money.total([(1, discounted), (-1, cash)])
@@ -275,7 +274,7 @@ def _settle(context: SellerContext, record: OrderRecord) -> Order:
     refunded = (payment.refunded_amount or money.ZERO) + amount
     if refundable(replace(payment, refunded_amount=refunded)):
         status, detail = context.policies.partial_refund_status, context.policies.partial_refund_detail
-        order = replace(order, status=OrderStatus(status), status_detail=OrderStatusDetail(detail))
+        order = replace(order, status=OrderStatus(status), status_detail=orders.OrderStatusDetail(detail))
         order = _moved(context, replace(record, order=order), refunded_amount=refunded)
     else:
         order = _moved(context, record, OrderStatus.REFUNDED, refunded_amount=refunded)
@@ -310,7 +309,7 @@ def _moved(context: SellerContext, record: OrderRecord, status: OrderStatus | No
     if status:
         detail, payment_detail = _DETAILS[status]
         order = replace(order, status=status, status_detail=detail)
-        changes |= {"status": PaymentStatus(status.value), "status_detail": payment_detail}
+        changes |= {"status": orders.PaymentStatus(status.value), "status_detail": payment_detail}
     payments = (replace(payment_of(order), **changes),)
     transactions = replace(order.transactions or orders.Transactions(), payments=payments)
     order = replace(order, last_updated_date=context.now, transactions=transactions)
