@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Collection, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable
+from contextlib import aclosing
 from copy import copy
 from inspect import isawaitable
 from typing import Generic, TypeVar, cast
@@ -62,145 +62,74 @@ async def concurrent_map(
     function: Callable[[T], Awaitable[R]], items: Iterable[T] | AsyncIterable[T], *, concurrency: int, ordered: bool
 ) -> AsyncGenerator[MapOutcome[T, R], None]:
     """See `PaymentsClient.map`."""
-    changed = asyncio.Event()
-    calls = _Calls(function, changed, ordered=ordered)
-    source: _Items[T] | _AsyncItems[T] = (
-        _AsyncItems(items, changed) if isinstance(items, AsyncIterable) else _Items(items)
-    )
+    #: The calls that are under way, or have ended and were not yielded yet: a slow consumer holds everything up.
+    calls: dict[asyncio.Task[R], T] = {}
+    places = asyncio.Semaphore(concurrency)
+    #: The next call to yield, by the order of the items, or of the ends; `None` when no more of them begin.
+    line: asyncio.Queue[asyncio.Task[R] | None] = asyncio.Queue()
+    closed: ClientClosed | None = None
+
+    async def begin_calls() -> None:
+        async with aclosing(_one_by_one(items)) as source:
+            await places.acquire()
+            async for item in source:
+                call = asyncio.ensure_future(_call(function, item))
+                calls[call] = item
+                if ordered:
+                    line.put_nowait(call)
+                else:
+                    call.add_done_callback(line.put_nowait)
+                await places.acquire()
+
+    reader = asyncio.ensure_future(begin_calls())
+    reader.add_done_callback(lambda _: line.put_nowait(None))
     try:
-        while True:
-            changed.clear()
-            outcome = calls.take()
-            # What has ended and was not yielded yet counts as well, so that a slow consumer holds everything up.
-            while calls.closed is None and len(calls) < concurrency and (item := source.take()) is not UNSET:
-                calls.start(item)
-            if outcome is not None:
-                yield outcome
-            elif len(calls) or (source.error is None and calls.closed is None):
-                await changed.wait()
-            else:
-                break
+        while calls or not reader.done():
+            if (call := await line.get()) is None:
+                continue
+            if not call.done():
+                await asyncio.wait((call,))
+            outcome = _outcome(calls.pop(call), call)
+            if isinstance(outcome.error, ClientClosed):
+                closed = copy(outcome.error)
+                reader.cancel()  # Every further call would fail, of endless items without an end.
+            places.release()
+            yield outcome
     finally:
-        await calls.end()
-        await source.aclose()
+        for under_way in (reader, *calls):
+            under_way.cancel()
+        await asyncio.gather(reader, *calls, return_exceptions=True)
     # Only now, since what was under way may have moved money.
-    failure = calls.closed or source.error
-    if failure is not None and not isinstance(failure, StopIteration | StopAsyncIteration):
-        raise failure
+    if closed is not None:
+        raise closed
+    reader.result()
 
 
-class _Calls(Generic[T, R]):
-    """The calls that are under way, or have ended and were not taken yet."""
-
-    def __init__(self, function: Callable[[T], Awaitable[R]], changed: asyncio.Event, *, ordered: bool) -> None:
-        self._function = function
-        self._changed = changed
-        self._tasks: dict[asyncio.Task[R], T] = {}
-        #: The next one to take is the first: by the order of the items, or of the ends.
-        self._line: deque[asyncio.Task[R]] = deque()
-        self._ordered = ordered
-        self.closed: ClientClosed | None = None
-        """That the client is closed: every further call would fail, of endless items without an end."""
-
-    def __len__(self) -> int:
-        return len(self._tasks)
-
-    def start(self, item: T) -> None:
-        """Begin the call for *item*."""
-        task = asyncio.ensure_future(self._call(item))
-        self._tasks[task] = item
-        if self._ordered:
-            self._line.append(task)
-        task.add_done_callback(self._ended)
-
-    async def _call(self, item: T) -> R:
-        made = self._function(item)
-        if not isawaitable(made):
-            raise TypeError(f"the function of a map must be async, but returned {type(made).__name__}")
-        return await made
-
-    def _ended(self, task: asyncio.Task[R]) -> None:
-        if not self._ordered:
-            self._line.append(task)
-        self._changed.set()
-
-    def take(self) -> MapOutcome[T, R] | None:
-        """Return what came of the next call, if that has ended.
-
-        Raises:
-            Exception: It raised something else than a `PaymentsError`.
-        """
-        if not self._line or not self._line[0].done():
-            return None
-        task = self._line.popleft()
-        item = self._tasks.pop(task)
-        try:
-            return MapOutcome(item, _value=task.result())
-        except PaymentsError as error:
-            if isinstance(error, ClientClosed):
-                self.closed = copy(error)
-            return MapOutcome(item, error)
-
-    async def end(self) -> None:
-        """Cancel the calls that are under way, and wait until they have ended."""
-        await _cancelled(self._tasks)
+async def _one_by_one(items: Iterable[T] | AsyncIterable[T]) -> AsyncGenerator[T, None]:
+    """Yield *items*, and close their iterator in the end: nobody asks it for more."""
+    if not isinstance(items, AsyncIterable):
+        for item in items:
+            yield item
+        return
+    source = aiter(items)
+    try:
+        async for item in source:
+            yield item
+    finally:
+        if isinstance(source, AsyncGenerator):
+            await source.aclose()
 
 
-class _Items(Generic[T]):
-    """Items to take one by one."""
-
-    def __init__(self, items: Iterable[T]) -> None:
-        self._items = iter(items)
-        self.error: Exception | None = None
-        """Why there are no more."""
-
-    def take(self) -> T | UnsetType:
-        """Return the next item; `UNSET` if there is none."""
-        if self.error is None:
-            try:
-                return next(self._items)
-            except Exception as error:  # noqa: BLE001 - of the caller's: raised when all calls have ended
-                self.error = error
-        return UNSET
-
-    async def aclose(self) -> None:
-        """Do nothing."""
+async def _call(function: Callable[[T], Awaitable[R]], item: T) -> R:
+    made = function(item)
+    if not isawaitable(made):
+        raise TypeError(f"the function of a map must be async, but returned {type(made).__name__}")
+    return await made
 
 
-class _AsyncItems(Generic[T]):
-    """The same, from an async iterable. One item is asked for at a time, and only when there is a place for it."""
-
-    def __init__(self, items: AsyncIterable[T], changed: asyncio.Event) -> None:
-        self._items = aiter(items)
-        self._changed = changed
-        self._next: asyncio.Future[T] | None = None
-        self.error: Exception | None = None
-
-    def take(self) -> T | UnsetType:
-        """Return the next item; `UNSET` if it is not there yet, or there is none."""
-        if self.error is not None:
-            return UNSET
-        if self._next is None:
-            self._next = asyncio.ensure_future(anext(self._items))
-            self._next.add_done_callback(lambda _: self._changed.set())
-        if not self._next.done():
-            return UNSET
-        asked, self._next = self._next, None
-        try:
-            return asked.result()
-        except Exception as error:  # noqa: BLE001 - as above
-            self.error = error
-            return UNSET
-
-    async def aclose(self) -> None:
-        """Close the iterator: nobody asks it for more."""
-        if self._next is not None:
-            await _cancelled([self._next])
-        if isinstance(self._items, AsyncGenerator):
-            await self._items.aclose()
-
-
-async def _cancelled(futures: Collection[asyncio.Future[T]]) -> None:
-    for future in futures:
-        future.cancel()
-    await asyncio.gather(*futures, return_exceptions=True)
+def _outcome(item: T, call: asyncio.Task[R]) -> MapOutcome[T, R]:
+    """Return what came of the *call* for *item*; what is no `PaymentsError` is raised."""
+    try:
+        return MapOutcome(item, _value=call.result())
+    except PaymentsError as error:
+        return MapOutcome(item, error)
