@@ -159,14 +159,15 @@ class Flow:
             clone._limiters[seller] = limiter.moved()
             # What becomes of them is up to the garbage collector: nothing can be cancelled on a closed loop.
             limiter.interactive, limiter.batch = OrderedDict(), OrderedDict()
-            limiter.wake_task = limiter.expiry = None
+            limiter.wake_task = None
         return clone
 
     def close(self) -> None:
         """Turn away everybody who waits, now and later."""
         self._closed = True
         for limiter in self._limiters.values():
-            limiter.expire(inf)
+            for waiter in (*limiter.interactive, *limiter.batch):
+                _turn_away(waiter)
             self._stop(limiter)
 
     # --- getting in ---------------------------------------------------------------------------------------------------
@@ -202,21 +203,26 @@ class Flow:
     async def _wait(self, seller: Hashable, priority: Priority) -> Permit | None:
         limiter, now = self._limiter(seller), self._now()
         waiter: Waiter = asyncio.get_running_loop().create_future()
-        queue = limiter.queue(priority)
-        queue[waiter] = (now + self._control.max_wait, now)
+        queue = limiter.batch if priority == "batch" else limiter.interactive
+        queue[waiter] = now
+        expiry = self._clock.call_at(now + self._control.max_wait, lambda: _turn_away(waiter))
         if self._closed:
-            limiter.expire(inf)
+            _turn_away(waiter)
         self._dispatch(limiter, now)
         try:
-            return await waiter
+            permit = await waiter
         except asyncio.CancelledError:
             if not waiter.cancelled() and (permit := waiter.result()) is not None:
                 self.release(permit)  # It was its turn at the very moment that it was cancelled.
             raise
         finally:
+            expiry.cancel()
             queue.pop(waiter, None)
             if not limiter.interactive and not limiter.batch:
                 self._stop(limiter)
+        if permit is None:
+            self._dispatch(limiter, self._now())  # Perhaps batch calls alone are left: they have their turn elsewhere.
+        return permit
 
     async def _reserve(self, permit: Permit, share: SharedRate) -> Permit | None:
         """Wait for the slot of *permit* in the rate that processes share."""
@@ -246,8 +252,6 @@ class Flow:
         for turns in (self._turns, self._batch_turns):
             while turns and self._in_flight < self._capacity:
                 self._serve(turns.popitem(last=False)[0], now)
-        if (expiry := limiter.next_expiry()) < limiter.expiry_at:
-            self._schedule_expiry(limiter, expiry)
 
     def _queue(self, limiter: Limiter) -> None:
         """Give *limiter* a turn, at the end of all, unless it has one or nobody waits."""
@@ -260,14 +264,14 @@ class Flow:
 
     def _serve(self, limiter: Limiter, now: float) -> None:
         """Let one call of *limiter* go, if one waits and may; there is a place for it."""
-        queue = limiter.first_queue()
-        if queue is None:
+        queue = limiter.interactive or limiter.batch
+        if not queue:
             return
         if (ready_at := limiter.ready_at(now)) > now:
             if ready_at < limiter.wake_at:
                 self._schedule_wake(limiter, ready_at, now)
             return
-        waiter, (_, since) = queue.popitem(last=False)
+        waiter, since = queue.popitem(last=False)
         if not waiter.done():  # Else it was cancelled, and is about to leave.
             self._in_flight += 1
             waiter.set_result(limiter.grant(now, since))
@@ -275,8 +279,7 @@ class Flow:
 
     def _schedule_wake(self, limiter: Limiter, when: float, now: float) -> None:
         """Have the next one go at *when*: by sleeping, so that a clock on which nothing sleeps has nobody wait."""
-        if limiter.wake_task is not None:
-            limiter.wake_task.cancel()
+        self._stop(limiter)
         limiter.wake_at = when
         limiter.wake_task = asyncio.get_running_loop().create_task(self._wake(limiter, when - now))
 
@@ -285,24 +288,13 @@ class Flow:
         limiter.wake_task, limiter.wake_at = None, inf
         self._dispatch(limiter, self._now())
 
-    def _schedule_expiry(self, limiter: Limiter, when: float) -> None:
-        """Turn away, at *when*, who has waited too long; too early does no harm."""
-        if limiter.expiry is not None:
-            limiter.expiry.cancel()
-        limiter.expiry_at = when
-        limiter.expiry = self._clock.call_at(when, lambda: self._expire(limiter))
-
-    def _expire(self, limiter: Limiter) -> None:
-        limiter.expiry, limiter.expiry_at = None, inf
-        now = self._now()
-        limiter.expire(now)
-        self._dispatch(limiter, now)
-
     def _stop(self, limiter: Limiter) -> None:
-        """Leave nothing behind: nobody waits for *limiter* any more."""
+        """Have nobody go at the moment that was set for *limiter*."""
         if limiter.wake_task is not None:
             limiter.wake_task.cancel()
-        if limiter.expiry is not None:
-            limiter.expiry.cancel()
         limiter.wake_task, limiter.wake_at = None, inf
-        limiter.expiry, limiter.expiry_at = None, inf
+
+
+def _turn_away(waiter: Waiter) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -10,14 +10,11 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Hashable
 from math import inf
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 from msgspec import Struct, field
 
 from paymentsdk.errors import RequestInvalid
-
-if TYPE_CHECKING:
-    from paymentsdk._clock import Alarm
 
 #: `"interactive"`: somebody waits for it. `"batch"`: sent only while no interactive call of the client waits.
 Priority: TypeAlias = Literal["interactive", "batch"]
@@ -219,8 +216,8 @@ NO_PERMIT = Permit(None, 0.0)
 
 #: Resolved with the permit, or with `None` when the wait was too long.
 Waiter: TypeAlias = asyncio.Future[Permit | None]
-#: Who waits, in order: until when, and since when.
-Queue: TypeAlias = OrderedDict[Waiter, tuple[float, float]]
+#: Who waits, in order, and since when.
+Queue: TypeAlias = OrderedDict[Waiter, float]
 
 
 class Limiter(Struct, eq=False):
@@ -245,9 +242,6 @@ class Limiter(Struct, eq=False):
     wake_task: asyncio.Task[None] | None = None
     """What lets the next one go when its time has come."""
     wake_at: float = inf
-    expiry: Alarm | None = None
-    """What turns away who has waited too long."""
-    expiry_at: float = inf
 
     def moved(self) -> Limiter:
         """Return the same knowledge, with nobody who waits and nothing in flight."""
@@ -265,14 +259,6 @@ class Limiter(Struct, eq=False):
     def is_idle(self) -> bool:
         """Whether it can be forgotten, with no more loss than what it has learned."""
         return self.in_flight == 0 and not self.interactive and not self.batch
-
-    def queue(self, priority: Priority) -> Queue:
-        """Return those who wait with *priority*."""
-        return self.batch if priority == "batch" else self.interactive
-
-    def first_queue(self) -> Queue | None:
-        """Return the queue whose turn it is; `None` if nobody waits."""
-        return self.interactive or self.batch or None
 
     def ready_at(self, now: float) -> float:
         """Return when the next request may go: *now* or before for at once, infinity for after a response."""
@@ -329,18 +315,3 @@ class Limiter(Struct, eq=False):
             self.estimate = estimate_rate(self.served, self.meter, now)
             self.next_at = next_slot(self.estimate, now, now)
             self.concurrency = lower_concurrency(self.concurrency)
-
-    def expire(self, now: float) -> None:
-        """Turn away who has waited too long. Within a priority, who came first has to go first."""
-        for queue in (self.interactive, self.batch):
-            while queue:
-                waiter, (until, _) = next(iter(queue.items()))
-                if until > now:
-                    break
-                del queue[waiter]
-                if not waiter.done():
-                    waiter.set_result(None)
-
-    def next_expiry(self) -> float:
-        """Return when the first of those who wait has waited too long."""
-        return min((next(iter(queue.values()))[0] for queue in (self.interactive, self.batch) if queue), default=inf)

@@ -296,7 +296,7 @@ async def test_who_is_cancelled_leaves_the_queue(clock, flow, waiters):
 async def leak(self, seller, priority):
     """Wait without giving back what was granted at the moment of the cancellation."""
     limiter, turn = self._limiter(seller), asyncio.get_running_loop().create_future()
-    limiter.queue(priority)[turn] = (1e9, self._now())
+    (limiter.batch if priority == "batch" else limiter.interactive)[turn] = self._now()
     self._dispatch(limiter, self._now())
     return await turn
 
