@@ -162,8 +162,6 @@ class PooledTransport(Generic[P]):
             pool.usable_on = None
             raise ClientClosed("the connections belong to another event loop: close the transport there")
         else:
-            if pool.loop.is_closed():
-                self._pool = None  # Nothing closes its sockets there, but the garbage collector.
             await pool.abort()
 
     async def _bind(self) -> P:
