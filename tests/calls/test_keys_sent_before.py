@@ -17,6 +17,7 @@ from paymentsdk import (
     Response,
     RetryPolicy,
     SendFailed,
+    Timeout,
 )
 from paymentsdk.testing import FakeClock, MemoryTransport
 
@@ -96,6 +97,33 @@ async def test_the_23_hours_count_from_the_first_time(age: timedelta, requests: 
     error, transport = await cancel(SendFailed("reset", sent=True), since=NOW - age)
 
     assert (OutcomeUnknown, requests) == (type(error), len(transport.requests))
+
+
+async def test_they_count_on_though_the_clock_of_the_machine_is_set_back() -> None:
+    """The age of the key grows by the monotonic clock: time that the wall clock takes back makes no key younger."""
+    clock, requests, since = FakeClock(), 0, NOW - timedelta(hours=22, minutes=45)
+
+    def platform(request: object) -> Response:
+        nonlocal requests
+        requests += 1
+        clock.advance(20 * 60)
+        clock._now -= 3600
+        raise SendFailed("reset", sent=True)
+
+    async with PaymentsClient(
+        "TEST-token",
+        base_url="https://platform.test",
+        transport=MemoryTransport(platform),
+        clock=clock,
+        timeout=Timeout(total=None, attempt=None),
+        retry=RetryPolicy(base_delay=0),
+    ) as client:
+        with pytest.raises(OutcomeUnknown):
+            await client.orders.cancel(
+                "ORD1", idempotency_key="k-1", first_sent_at=NOW - timedelta(hours=22, minutes=45)
+            )
+
+    assert 1 == requests
 
 
 @pytest.mark.parametrize(
