@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeGuard, TypeVar
 
 from msgspec import Struct, structs
 
-from paymentsdk._secrets import masked
+from paymentsdk._secrets import HiddenRepr, masked
 from paymentsdk._validate import check_seconds
 from paymentsdk.errors import RequestInvalid, install_extra, tellable, visible
 
@@ -169,7 +169,7 @@ class Postgres(Struct, frozen=True):
         return connection
 
 
-class _Job(Struct, Generic[A, B], eq=False):
+class _Job(HiddenRepr, Struct, Generic[A, B], eq=False):
     """A piece of work that waits."""
 
     item: A
@@ -178,7 +178,7 @@ class _Job(Struct, Generic[A, B], eq=False):
     """Until when, by the clock of the loop: however long others had the connection before."""
 
 
-class Lane(Struct, Generic[A, B], eq=False):
+class Lane(HiddenRepr, Struct, Generic[A, B], eq=False):
     """A connection, and what waits for it: it is done together. It is made when it is needed, and anew after a loss."""
 
     server: Postgres

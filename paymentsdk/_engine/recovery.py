@@ -15,6 +15,7 @@ from msgspec import Struct, field
 
 from paymentsdk._engine import events
 from paymentsdk._engine.once import LEASE, Attempts
+from paymentsdk._secrets import HiddenRepr
 from paymentsdk.errors import InProgress, JournalUnavailable, PaymentsError, RequestInvalid, describe
 from paymentsdk.journal._call import Journaling, Moment, WithinContract
 from paymentsdk.journal._journal import RecordsOpen, RecoverySummary
@@ -72,7 +73,7 @@ class Backoff(Struct, eq=False):
         self.pauses[record.key] = self.now() + pause, pause
 
 
-class Recovery(Struct, eq=False):
+class Recovery(HiddenRepr, Struct, eq=False):
     """Takes over open records and carries them out."""
 
     journaling: Journaling

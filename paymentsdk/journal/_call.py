@@ -117,8 +117,8 @@ class Journaling:
     async def take_turn(self, key: str) -> None:
         """Wait for the calls of this process that work on the record *key*: they know best what becomes of it.
 
-        A turn is over when the last write for `later` has been made, so that whoever comes next finds the record
-        closed.
+        A turn is over when the last write of `write_later` has been made, so that whoever comes next finds the
+        record closed.
         """
         while key in self._running:
             if key not in self._over:

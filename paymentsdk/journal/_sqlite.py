@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from msgspec import Struct, structs
 
 from paymentsdk._private_file import make_private
+from paymentsdk._secrets import HiddenRepr
 from paymentsdk._validate import Seal
 from paymentsdk.errors import JournalUnavailable
 from paymentsdk.journal import _states as states
@@ -45,7 +46,7 @@ SETTLE = (
 )
 
 
-class Job(Struct, eq=False):
+class Job(HiddenRepr, Struct, eq=False):
     """What waits for the writing thread: one row that a statement writes, or else work on any rows."""
 
     future: asyncio.Future[Any]

@@ -283,6 +283,22 @@ async def test_without_a_server_nothing_is_sent(record: Callable[..., Record]) -
     assert rejected.value.__context__ is None
 
 
+async def test_what_waits_is_not_shown(record: Callable[..., Record]) -> None:
+    """A request may hold a token of its payer: no `repr` shows what is to be written."""
+    journal = PostgresJournal(f"postgresql://127.0.0.1:{free_port()}/db", timeout=0.2)
+    waiting = asyncio.ensure_future(journal.begin(record(body=TOKEN), lease=60))
+    await asyncio.sleep(0)
+
+    shown = [repr(lane.waiting) for lane in (journal._inserts, journal._settles, journal._works)]
+    shown.append(repr(vars(journal)))
+    with pytest.raises(JournalUnavailable):
+        await waiting
+    await journal.aclose()
+
+    assert ["[<_Job>]", "[]", "[]"] == shown[:3]
+    assert TOKEN.decode() not in shown[3]
+
+
 async def test_who_waits_behind_others_waits_no_longer(record: Callable[..., Record]) -> None:
     """The timeout counts from the call: where nobody listens, the last of many hears so when the first does."""
     journal = PostgresJournal(f"postgresql://127.0.0.1:{free_port()}/db", timeout=0.4)
