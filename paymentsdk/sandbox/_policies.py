@@ -12,8 +12,9 @@ from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, inspect
 
+from paymentsdk._codec.type_walk import alternatives
 from paymentsdk._texts import texts
 from paymentsdk.resources.common import parse_duration
 
@@ -89,7 +90,7 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     is truncated, so that rows in the last grain can be lost."""
     invoice_filters: Literal["optional", "one_required"] = "optional"
     """Whether an invoice search without any of its four identifiers is rejected."""
-    invoice_retries: Annotated[str, Meta(pattern="\\A(P[0-9DTHMS]+(,P[0-9DTHMS]+)*)?\\Z")] = "P1D,P3D,P5D"
+    invoice_retries: str = "P1D,P3D,P5D"
     """Waits between attempts to collect, from days to seconds; if empty, there is one attempt."""
     invoice_after_last_retry: Literal["processed", "canceled"] = "processed"
     """Status of an invoice that no attempt could collect."""
@@ -194,10 +195,19 @@ def describe_mismatch(
             return f"there is no {one} {_shown(name)}; the {many} are {', '.join(names)}"
         try:
             msgspec.convert(value, hints[name], strict=False)
-        except msgspec.ValidationError as error:
-            wanted = " or ".join(map(str, _allowed(hints[name]))) or str(error)
-            return f"{name}: {wanted}, not {_shown(value)}"
+        except msgspec.ValidationError:
+            return f"{name} must be {_wanted(hints[name])}, not {_shown(value)}"
     return None
+
+
+def _wanted(hint: object) -> str:
+    """Return in words which values *hint* takes; none that are left out, which nobody can give."""
+    kind = next(one.type for one in alternatives(inspect.type_info(hint)) if not isinstance(one.type, inspect.NoneType))
+    if not isinstance(kind, inspect.IntType | inspect.FloatType):
+        return " or ".join(map(str, _allowed(hint))) or "a string"
+    number = "a whole number" if isinstance(kind, inspect.IntType) else "a number"
+    most = "up" if kind.le is None else f"to {kind.le:,}"
+    return number if kind.ge is None else f"{number} from {kind.ge:,} {most}"
 
 
 def _shown(value: object) -> str:

@@ -218,7 +218,7 @@ def test_the_default_port_is_asked(capsys, sandbox, monkeypatch):
 def test_a_policy_that_makes_no_sense(capsys, sandbox):
     """A value that a policy may not have is rejected, and changes nothing."""
     said = complain(capsys, "policies", "cancel_from=never")
-    assert "400 bad_request: cancel_from: created or any, not never" == said
+    assert "400 bad_request: cancel_from must be created or any, not never" == said
     assert "created" == sandbox.policies.cancel_from
 
 
@@ -243,8 +243,8 @@ def test_faults(capsys, sandbox):
         (["explode"], "argument EFFECT: invalid choice: 'explode' (choose from 'lose_response_after_commit', "),
         (["hang", "colour=red"], "there is no detail colour; the details are operation, "),
         (["hang", "effect=reset"], "there is no detail effect; the details are operation, "),
-        (["hang", "times=0"], "times: Expected `int` >= 1, not 0"),
-        (["hang", "probability=2"], "probability: Expected `float` <= 1.0, not 2"),
+        (["hang", "times=0"], "times must be a whole number from 1 up, not 0"),
+        (["hang", "probability=2"], "probability must be a number from 0 to 1, not 2"),
         (["reset", "status=500"], "reset does not take status; of the details it takes none"),
         (["hang", "times=1", "times=2"], "times is given twice"),
         ([], "the following arguments are required: EFFECT"),

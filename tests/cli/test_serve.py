@@ -178,9 +178,9 @@ def test_a_port_in_use_is_one_line(capsys):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--policy", "cancel_from=never"], "cancel_from: created or any, not never"),
+        (["--policy", "cancel_from=never"], "cancel_from must be created or any, not never"),
         (["--policy", "no_such=1"], "there is no policy no_such; the policies are cancel_from, "),
-        (["--policy", "page_size=0"], "page_size: Expected `int` >= 1, not 0"),
+        (["--policy", "page_size=0"], "page_size must be a whole number from 1 to 1,000,000, not 0"),
         (["--host", "0.0.0.0"], "0.0.0.0 can be reached by other machines: set `public` to allow that"),
         (["--host", "", "--public"], "the host is '', which is not an address"),
         (["--public-url", "shop"], "public_url is an address such as https://"),
