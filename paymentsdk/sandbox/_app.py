@@ -36,7 +36,7 @@ from paymentsdk.sandbox._pages import routes
 from paymentsdk.sandbox._pipeline import REPLAYED, Exchange, InFlight, Response, authenticate, execute
 from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._snapshots import is_full
-from paymentsdk.sandbox._wire import MAX_BODY, SHAPES, TOO_LARGE, AnyOperation, Rejected, cause, phrase, rejection
+from paymentsdk.sandbox._wire import MAX_BODY, SHAPES, AnyOperation, Rejected, cause, phrase, rejection
 from paymentsdk.transports.base import Request
 
 #: Takes a request as it came; returns the access token that its signature stands for, or `None` if it has none.
@@ -92,10 +92,6 @@ async def _openapi(request: web.Request) -> web.StreamResponse:
     return web.Response(body=body, content_type="application/json")
 
 
-class _ConnectionLostError(Exception):
-    """The connection breaks before anything is done: a fault has it so, or the client has gone."""
-
-
 class Endpoints:
     """Responds to the operations of the contract, and wherever nothing else does."""
 
@@ -119,7 +115,7 @@ class Endpoints:
                 response = self._error_response(exchange, noun_of(operation).reject(operation, error))
             except Rejected as rejected:
                 response = self._error_response(exchange, rejected)
-            except _ConnectionLostError:
+            except CLIENT_GONE:
                 self._log_request(request, None)
                 return reset_connection(request)
             sent = _with_faults(response, exchange.hit)
@@ -143,12 +139,7 @@ class Endpoints:
     async def _read(self, request: web.Request, exchange: Exchange) -> None:
         """Read a request whole, with the token that its signature stands for, if it has one that is known here."""
         operation, headers = exchange.operation, request.headers
-        try:
-            exchange.body = await read(request)
-        except web.HTTPRequestEntityTooLarge:
-            raise Rejected(413, "request_too_large", TOO_LARGE) from None
-        except CLIENT_GONE:
-            raise _ConnectionLostError from None
+        exchange.body = await read(request)
         exchange.path, exchange.query = dict(request.match_info), dict(request.query)
         exchange.authorization = headers.get("Authorization", "")
         exchange.content_type = headers.get("Content-Type", "").partition(";")[0].strip()
@@ -166,10 +157,10 @@ class Endpoints:
                 case "delay_before_commit":
                     await pause(rule.seconds, self.stopping)
                 case "reset":
-                    raise _ConnectionLostError
+                    raise ConnectionResetError
                 case "hang":
                     await hang(request, self.stopping)
-                    raise _ConnectionLostError
+                    raise ConnectionResetError
                 case "fail_before_commit":
                     raise _injected_error(exchange.operation, rule, 500)
                 case "refuse":

@@ -61,8 +61,6 @@ def guarded(handler: Route) -> Route:
             rejected = error
         except ValueError as error:
             rejected = Rejected(400, "bad_request", str(error))
-        except web.HTTPRequestEntityTooLarge:
-            rejected = Rejected(413, "request_too_large", TOO_LARGE)
         body = rejection(rejected, None, SHAPES["flat"])
         return web.Response(status=rejected.status, body=body, content_type="application/json")
 
@@ -87,10 +85,14 @@ async def read(request: web.Request) -> bytes:
     """Return the body of *request*.
 
     Raises:
+        Rejected: It is too large.
         TimeoutError: It did not come whole in time: nobody waits for ever for a client that has stopped sending.
     """
-    async with asyncio.timeout(READ_TIMEOUT):
-        return await request.read()
+    try:
+        async with asyncio.timeout(READ_TIMEOUT):
+            return await request.read()
+    except web.HTTPRequestEntityTooLarge:
+        raise Rejected(413, "request_too_large", TOO_LARGE) from None
 
 
 def _query(request: web.Request, parameters: tuple[str, ...]) -> Mapping[str, str]:

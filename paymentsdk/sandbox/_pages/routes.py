@@ -238,8 +238,6 @@ async def _form(request: web.Request) -> PaymentForm:
     try:
         await read(request)  # In time; aiohttp keeps it.
         form = msgspec.convert(dict(await request.post()), PaymentForm, strict=False)
-    except web.HTTPRequestEntityTooLarge:
-        raise Rejected(413, "request_too_large", "The form is too large.") from None
     except (ValueError, LookupError):  # Half a character, an unknown charset, a value of its own.
         raise Rejected(400, "bad_request", "The form has a value that the page does not offer.") from None
     if not hmac.compare_digest(form_token(request).encode(), form.form_token.encode(errors="replace")):
