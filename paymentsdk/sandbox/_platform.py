@@ -27,12 +27,12 @@ from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import GRANTS, TABLES, TENANTS, Entry, Tenant
 from paymentsdk.sandbox._store import Store
 from paymentsdk.sandbox._tenants import (
+    FIRST_PLAN,
     ProvisionRequest,
     TenantOptions,
     TenantRequest,
     new_tenant,
     provision,
-    with_first_plan,
     with_valid_grants,
 )
 
@@ -125,16 +125,15 @@ class Platform:
         self.handlers: Mapping[str, Handler[Any, Any]] = {**HANDLERS, **own}
         self.jobs: Mapping[str, Job] = {**JOBS, **(jobs or {})}
         self.operations: Mapping[str, Operation[Any, Any]] = _operations_of(self.handlers.values())
-        asked = Policies().merged(policies or {})
         self._base_url = ""
         self.feed: Feed = Feed()
         #: The faults in force.
         self.faults: Faults = Faults(self.operations, changed=lambda: self._publish_change("faults"))
         self.store: Store = Store(TABLES, db)  # type: ignore[arg-type]  # each table is read with its own Struct
         with self.store.opening():
-            # What is asked for at a start wins over what was changed before it.
             kept: dict[str, object] = self.store.setting("policies", {})
-            self.policies: Policies = asked.merged({**kept, **(policies or {})})
+            # What is asked for at a start wins over what was changed before it.
+            self.policies: Policies = Policies().merged({**kept, **(policies or {})})
             self.ids: Ids = Ids(self._seed(seed))
             state = self.store.setting("clock", ClockState())
         self.clock: Clock = Clock(state, changed=self._clock_moved, run_due=self.run_due, locked=self.store.locked)
@@ -245,7 +244,9 @@ class Platform:
             shared = self.store.find(TENANTS, None, [("client_id", "=", request.client_id)], limit=1)
             if request.client_id is not None and not shared:
                 raise ValueError(f"no seller has the application {request.client_id}")
-            return with_first_plan(self.context(new_tenant(self.ids, user_id, request, shared)))
+            context = self.context(new_tenant(self.ids, user_id, request, shared))
+            plans.make(context, FIRST_PLAN, context.tenant.plan_id)
+            return with_valid_grants(context)
 
     def create_plan(self, request: PlanRequest, tenant: Tenant | None = None) -> Plan:
         """Make a plan of *tenant* (the first seller by default): the platform has no operation that does.

@@ -427,15 +427,4 @@ MERCHANT_ORDERS = Table(
 CUSTOMERS = Table("customers", Customer, key=lambda c: c.id, columns={"email": lambda c: (c.email or "").lower()})
 REPORTS = Table("reports", ReleaseReport, key=lambda r: str(r.user_id), columns={})
 
-TABLES = (
-    TENANTS,
-    GRANTS,
-    ORDERS,
-    PREFERENCES,
-    PLANS,
-    SUBSCRIPTIONS,
-    INVOICES,
-    MERCHANT_ORDERS,
-    CUSTOMERS,
-    REPORTS,
-)
+TABLES = (TENANTS, GRANTS, ORDERS, PREFERENCES, PLANS, SUBSCRIPTIONS, INVOICES, MERCHANT_ORDERS, CUSTOMERS, REPORTS)

@@ -16,13 +16,14 @@ from msgspec.structs import asdict, replace
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.sandbox._clock import Ids
 from paymentsdk.sandbox._handlers import orders
-from paymentsdk.sandbox._handlers.plans import PlanRequest, RecurringRequest, make
+from paymentsdk.sandbox._handlers.plans import PlanRequest, RecurringRequest
 from paymentsdk.sandbox._noun import SCOPES, Call, SellerContext, make_grant, usable
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import CURRENCIES, ORDERS, OTHER_CURRENCY, TENANTS, Tenant
 from paymentsdk.sandbox._wire import ControlStruct
 
-_FIRST_PLAN = PlanRequest(
+#: The plan that each seller begins with.
+FIRST_PLAN = PlanRequest(
     reason="Monthly subscription", auto_recurring=RecurringRequest(transaction_amount=Decimal("99.90"))
 )
 _MILLISECOND = timedelta(milliseconds=1)
@@ -95,12 +96,6 @@ def new_tenant(ids: Ids, user_id: int, request: TenantRequest, shared: Sequence[
         external_pos_id=request.external_pos_ids[0],
         plan_id=ids.token(),
     )
-
-
-def with_first_plan(context: SellerContext) -> Tenant:
-    """Give the new seller of *context* their first plan and their grants, and keep them."""
-    make(context, _FIRST_PLAN, context.tenant.plan_id)
-    return with_valid_grants(context)
 
 
 def with_valid_grants(context: SellerContext) -> Tenant:
