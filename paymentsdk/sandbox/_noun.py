@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypedDict, TypeVar, Unpack
 
 from msgspec import Struct
 
@@ -75,6 +75,22 @@ class Call(Generic[B]):
     """The faults that hit the request: some happen to rows before they are read."""
 
 
+class Sorting(TypedDict, total=False):
+    """In which order documents come; see `Store.find`."""
+
+    order: str
+    descending: bool
+    shuffle: int | None
+
+
+class FindOptions(Sorting, total=False):
+    """Which of the documents come, and in which order; see `Store.find`."""
+
+    limit: int
+    offset: int
+    total: int | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class SellerContext:
     """One seller's part of the sandbox, at one moment: what a handler does to it is committed as a whole."""
@@ -120,30 +136,16 @@ class SellerContext:
         self.store.prepare(table)
         return self.store.remove(table, key, self.tenant.user_id)
 
-    def find(
-        self,
-        table: Table[D],
-        conditions: Sequence[Condition] = (),
-        *,
-        order: str = "seq",
-        descending: bool = False,
-        limit: int = -1,
-        offset: int = 0,
-        total: int | None = None,
-        shuffle: int | None = None,
-    ) -> list[D]:
-        """Return the seller's documents that meet all *conditions*; see `Store.find`."""
-        return self.store.find(
-            self.store.prepare(table),
-            self.tenant.user_id,
-            conditions,
-            order=order,
-            descending=descending,
-            limit=limit,
-            offset=offset,
-            total=total,
-            shuffle=shuffle,
-        )
+    def find(self, table: Table[D], conditions: Sequence[Condition] = (), **options: Unpack[FindOptions]) -> list[D]:
+        """Return the seller's documents that meet all *conditions*.
+
+        Args:
+            table: What is searched.
+            conditions: Columns, how they are compared, and with what.
+            **options: ``order``, a column (that of their making by default); ``descending``; ``limit`` and ``offset``;
+                ``total``, how many there are, if that is known; ``shuffle``, a number that decides how equal ones come.
+        """
+        return self.store.find(self.store.prepare(table), self.tenant.user_id, conditions, **options)
 
     def number(self, table: Table[D], digits: int) -> int:
         """Return a number of *digits* digits for a new document of *table*."""
@@ -244,9 +246,24 @@ def page_of(context: SellerContext, documents: Documents[D], call: Call[None], *
         call: The search.
         **equal: Columns of *documents*, and what they must be equal to; `None` for a filter that was not given.
     """
-    conditions: list[Condition] = [(name, "=", value) for name, value in equal.items() if value is not None]
-    part = window(context.policies, call, context.count(documents, conditions))
-    rows = context.find(documents, conditions, limit=part.limit, offset=part.start)
+    return find_page(
+        context, documents, call, [(name, "=", value) for name, value in equal.items() if value is not None]
+    )
+
+
+def find_page(
+    context: SellerContext,
+    table: Table[D],
+    call: Call[None],
+    conditions: Sequence[Condition],
+    *,
+    since: Condition | None = None,
+    **sorting: Unpack[Sorting],
+) -> Rows[D]:
+    """Return the page that *call* asks for, of what meets all *conditions* and *since*, in the order of *sorting*."""
+    part = window(context.policies, call, total := context.count(table, conditions, since=since))
+    every = conditions if since is None else [*conditions, since]
+    rows = context.find(table, every, limit=part.limit, offset=part.start, total=total, **sorting)
     return Rows(rows, part.total, part.offset, part.limit)
 
 

@@ -16,9 +16,9 @@ from paymentsdk.resources.common import Paging
 from paymentsdk.resources.invoices import Invoice, InvoicePaymentStatus, InvoiceStatus, InvoiceSummary
 from paymentsdk.resources.plans import AutoRecurring, Plan, PlanStatus
 from paymentsdk.sandbox import _records
-from paymentsdk.sandbox._noun import Call, Handler, MagicValue, Noun, SellerContext, window
+from paymentsdk.sandbox._noun import Call, Handler, MagicValue, Noun, SellerContext, find_page
 from paymentsdk.sandbox._records import INVOICES, PLANS, SUBSCRIPTIONS, Condition, InvoiceRecord, Subscription
-from paymentsdk.sandbox._wire import Rejected, echo
+from paymentsdk.sandbox._wire import Rejected
 
 _FILTERS = ("id", "preapproval_id", "payment_id", "payer_id")
 _NUMBERS = ("id", "payment_id", "payer_id")
@@ -56,10 +56,10 @@ def search(context: SellerContext, call: Call[None]) -> invoices.InvoicePage:
         if name in _NUMBERS and not ((text := str(call.query[name])).isascii() and text.isdecimal()):
             raise RequestInvalid(f"$.{name}", "is not a number")
     conditions: list[Condition] = [(name, "=", call.query[name]) for name in given]
-    part = window(context.policies, call, context.count(INVOICES, conditions))
     newest = context.policies.search_order == "newest"
-    rows = context.find(INVOICES, conditions, descending=newest, limit=part.limit, offset=part.start)
-    return invoices.InvoicePage(paging=echo(part, Paging), results=tuple(row.invoice for row in rows))
+    rows, total, offset, limit = find_page(context, INVOICES, call, conditions, descending=newest)
+    paging = Paging(total=total, offset=offset, limit=limit)
+    return invoices.InvoicePage(paging=paging, results=tuple(row.invoice for row in rows))
 
 
 def subscribe(

@@ -18,7 +18,7 @@ from paymentsdk.resources.orders import Order, OrderPayment
 from paymentsdk.resources.preferences import Preference
 from paymentsdk.sandbox._clock import EARLIEST
 from paymentsdk.sandbox._handlers._sales import DETAILS, currency_of, shipments_of, shipping_cost, total
-from paymentsdk.sandbox._noun import Call, Handler, MagicValue, Noun, SellerContext, Window, window
+from paymentsdk.sandbox._noun import Call, Handler, MagicValue, Noun, SellerContext, find_page
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import MERCHANT_ORDERS, Comparison, Condition, EntryKind, MerchantOrderRecord
 from paymentsdk.sandbox._wire import Rejected, echo
@@ -38,7 +38,7 @@ _EDGES: Mapping[str, tuple[Comparison, Comparison]] = {
 class _Page(Struct, frozen=True, kw_only=True):
     """A page of the search. It has no defaults: what is ``None`` is sent as null."""
 
-    elements: tuple[MerchantOrder, ...] | None
+    elements: list[MerchantOrder] | None
     next_offset: int | None
     total: int
 
@@ -50,24 +50,20 @@ def search(context: SellerContext, call: Call[None]) -> _Page:
     # A row without a date was deleted, and is older than all that a search sees.
     edge, days = _EDGES[context.policies.window_edge][0], timedelta(days=SEARCH_DAYS)
     since: Condition = ("date_created", edge, context.now - days)
-    conditions = _conditions(context, call.query)
-    part = window(context.policies, call, total := context.count(MERCHANT_ORDERS, conditions, since=since))
-    rows = context.find(
+    rows, total, offset, _ = find_page(
+        context,
         MERCHANT_ORDERS,
-        [*conditions, since],
+        call,
+        _conditions(context, call.query),
+        since=since,
         order=context.policies.search_sort,
         descending=context.policies.search_order == "newest",
-        limit=part.limit,
-        offset=part.start,
-        total=total,
         shuffle=context.ids.number() if context.policies.equal_moments == "shuffled" else None,
     )
-    elements = tuple(row.merchant_order for row in rows)
-    return _Page(
-        elements=None if not elements and context.policies.empty_elements == "null" else elements,
-        next_offset=_next_offset(context, part, len(elements)),
-        total=part.total,
-    )
+    elements = None if not rows and context.policies.empty_elements == "null" else [row.merchant_order for row in rows]
+    following = offset + len(rows)
+    last = {"total": total, "zero": 0, "null": None}[context.policies.last_next_offset]
+    return _Page(elements=elements, next_offset=following if rows and following < total else last, total=total)
 
 
 def _drift(context: SellerContext, effect: str) -> None:
@@ -116,13 +112,6 @@ def _range(policies: Policies, column: str, *ends: object) -> Iterator[Condition
 
 def _floor(moment: datetime, grain: timedelta | None) -> datetime:
     return moment if grain is None else moment - (moment - datetime(1970, 1, 1, tzinfo=UTC)) % grain
-
-
-def _next_offset(context: SellerContext, part: Window, rows: int) -> int | None:
-    following = part.offset + rows
-    if rows and following < part.total:
-        return following
-    return {"total": part.total, "zero": 0, "null": None}[context.policies.last_next_offset]
 
 
 def from_order(context: SellerContext, order: Order, payer_id: int) -> None:
