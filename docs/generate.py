@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import StructMeta
 
 from docs import api
 from docs.contract import contract
@@ -264,33 +264,20 @@ def control() -> str:
     """Write what the control API of a sandbox takes."""
     rows, bodies = [], {}
     for (method, path), command in _commands.COMMANDS.items():
-        body = taken(command)
-        link = ""
+        body, link = command.body, ""
         if body is FaultRule:
             link = f"[{code(FaultRule.__name__)}](faults.md)"
-        elif body is not None:
+        elif isinstance(body, StructMeta):
             bodies[body.__name__] = body
             link = f"[{code(body.__name__)}](#{body.__name__.lower()})"
-        what = opening(command.__doc__) or f"List the {path.replace('_', ' ')}, newest first."
-        rows.append([asked(method, path), what, link])
-    rows.append([asked("GET", "ledger"), "Export the ledger as JSON lines: every effect, oldest first.", ""])
-    rows.append([asked("GET", "events"), EVENTS, ""])
+        what = opening(command.run.__doc__) or f"List the {path.replace('_', ' ')}, newest first."
+        parameters = "&".join(f"{name}=" for name in command.parameters)
+        rows.append([code(f"{method} {path}" + (f"?{parameters}" if parameters else "")), what, link])
+    rows.append([code("GET events"), EVENTS, ""])
     parts = ["# Control API of the sandbox", ABOUT_CONTROL, table(["Request", "What it does", "Body"], rows)]
     for name, body in bodies.items():
         parts += [f"## {name}", opening(body.__doc__), table(["Field", "Type", "Required", "Meaning"], members(body))]
     return "\n\n".join(parts)
-
-
-def asked(method: _commands.Method, path: str) -> str:
-    """Return a request, with the parameters that it can have."""
-    parameters = "&".join(f"{name}=" for name in _commands.PARAMETERS.get((method, path), ()))
-    return code(f"{method} {path}" + (f"?{parameters}" if parameters else ""))
-
-
-def taken(command: _commands.Command) -> type[Struct] | None:
-    """Return the Struct that a command reads its body as: the one that it names."""
-    named = (getattr(_commands, name, None) for name in command.__code__.co_names)
-    return next((one for one in named if isinstance(one, type) and issubclass(one, Struct)), None)
 
 
 def policies() -> str:

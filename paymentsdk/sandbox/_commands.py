@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Literal, TypeAlias, TypeVar
+from types import NoneType
+from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar, get_args, get_type_hints
 
 import msgspec
 from msgspec import Struct
@@ -26,31 +27,19 @@ from paymentsdk.sandbox._tenants import ProvisionRequest, TenantRequest
 from paymentsdk.sandbox._tenants import provision as make_orders
 from paymentsdk.sandbox._wire import ControlStruct, Rejected, check_amounts
 
+B = TypeVar("B", covariant=True)
 R = TypeVar("R")
-T = TypeVar("T")
 _MOST_DIGITS = 15
 #: Rows that a list holds unless `limit` asks for others, newest first.
 _LISTED = 100
 
 
-class ControlRequest(Struct, frozen=True, kw_only=True):
+class ControlRequest(Struct, Generic[B], frozen=True, kw_only=True):
     """A request to the control API: the values in the path, the parameters, and the body."""
 
     path: Mapping[str, str]
     query: Mapping[str, str]
-    body: bytes
-
-    def read(self, form: type[T]) -> T:
-        """Return the body as *form*, or raise a ``ValueError``; no body is an empty object."""
-        body = self.body.strip() or b"{}"
-        try:
-            if issubclass(form, Struct):
-                check_amounts(form, body)
-            return msgspec.json.decode(body, type=form)
-        except msgspec.ValidationError as error:
-            raise request_invalid(error) from None
-        except (ArithmeticError, RecursionError):
-            raise ValueError("the body is not JSON") from None
+    body: B
 
     def number(self, name: str) -> int | None:
         """Return the parameter *name*, or raise a ``ValueError`` if it has more digits than any id, or is no number."""
@@ -61,21 +50,45 @@ class ControlRequest(Struct, frozen=True, kw_only=True):
 
 
 Method: TypeAlias = Literal["GET", "POST", "PATCH", "DELETE"]
-#: Returns plain data or Structs.
-Command: TypeAlias = Callable[[Platform, ControlRequest], object]
-C = TypeVar("C", bound=Command)
+#: Returns plain data or Structs; bytes are JSON lines.
+Run: TypeAlias = Callable[[Platform, ControlRequest[Any]], object]
+C = TypeVar("C", bound=Run)
+
+
+class Command(NamedTuple):
+    """Something that the control API can do."""
+
+    run: Run
+    """Does it."""
+    body: type[Any]
+    """What it takes; that of `None` if it looks at no body."""
+    parameters: tuple[str, ...]
+    """What can be asked behind a question mark. Nothing else is taken: a misspelt ``tenant`` would stand for all."""
+
+    def read(self, content: bytes) -> object:
+        """Return the body in *content*, or raise a ``ValueError``; no content is an empty object."""
+        if self.body is NoneType:
+            return None
+        content = content.strip() or b"{}"
+        try:
+            if isinstance(self.body, type) and issubclass(self.body, Struct):
+                check_amounts(self.body, content)
+            return msgspec.json.decode(content, type=self.body)
+        except msgspec.ValidationError as error:
+            raise request_invalid(error) from None
+        except (ArithmeticError, RecursionError):
+            raise ValueError("the body is not JSON") from None
+
 
 COMMANDS: dict[tuple[Method, str], Command] = {}
-#: What can be asked behind a question mark. Nothing else is taken there: a misspelt ``tenant`` would stand for all.
-PARAMETERS: dict[tuple[Method, str], tuple[str, ...]] = {("GET", "ledger"): ("tenant",)}
 
 
 def command(method: Method, path: str, *parameters: str) -> Callable[[C], C]:
-    """Return what makes a function the command at *path*, with those *parameters*."""
+    """Return what makes a function the command at *path*, with those *parameters* and the body of its request."""
 
     def add(function: C) -> C:
-        COMMANDS[method, path] = function
-        PARAMETERS[method, path] = parameters
+        [body] = get_args(get_type_hints(function)["request"])
+        COMMANDS[method, path] = Command(function, body, parameters)
         return function
 
     return add
@@ -85,11 +98,10 @@ def _add_listing(table: Table[Any]) -> None:
     """Add the command that lists the newest documents of *table*, of one tenant or of all."""
 
     @command("GET", table.name, "tenant", "limit")
-    def documents(platform: Platform, request: ControlRequest) -> object:
+    def documents(platform: Platform, request: ControlRequest[None]) -> object:
         limit = request.number("limit")
-        return platform.store.find(
-            table, request.number("tenant"), descending=True, limit=_LISTED if limit is None else limit
-        )
+        most = _LISTED if limit is None else limit
+        return platform.store.find(table, request.number("tenant"), descending=True, limit=most)
 
 
 for _table in (_records.ORDERS, _records.MERCHANT_ORDERS, _records.PLANS, _records.SUBSCRIPTIONS, _records.INVOICES):
@@ -97,11 +109,11 @@ for _table in (_records.ORDERS, _records.MERCHANT_ORDERS, _records.PLANS, _recor
 
 
 @command("GET", "state")
-def state(platform: Platform, request: ControlRequest) -> object:
+def state(platform: Platform, request: ControlRequest[None]) -> object:
     """Say where it is, who sells, what time it is and which policies hold."""
     return {
         "sandbox": platform.describe(),
-        "clock": clock(platform, request),
+        "clock": _shown_clock(platform),
         "policies": msgspec.structs.asdict(platform.policies),
         "orders": platform.store.count(_records.ORDERS, None),
         "faults": len(platform.faults.list()),
@@ -128,15 +140,15 @@ def pay(platform: Platform, how: PayRequest, pay_by: Callable[..., R], name: str
 
 
 @command("POST", "orders/{id}/pay")
-def pay_order(platform: Platform, request: ControlRequest) -> object:
+def pay_order(platform: Platform, request: ControlRequest[PayRequest]) -> object:
     """Have the buyer pay an order."""
-    return pay(platform, request.read(PayRequest), Buyer.pay, request.path["id"])
+    return pay(platform, request.body, Buyer.pay, request.path["id"])
 
 
 @command("POST", "provision")
-async def provision(platform: Platform, request: ControlRequest) -> object:
+async def provision(platform: Platform, request: ControlRequest[ProvisionRequest]) -> object:
     """Make many paid orders of the past at once, each with its merchant order and its lines of the ledger."""
-    asked = request.read(ProvisionRequest)
+    asked = request.body
     for _ in make_orders(platform.context(_tenant(platform, asked.tenant)), asked):
         await asyncio.sleep(0)
     return {"orders": asked.orders}
@@ -152,26 +164,26 @@ class ScanRequest(ControlStruct):
 
 
 @command("POST", "scan")
-def scan(platform: Platform, request: ControlRequest) -> object:
+def scan(platform: Platform, request: ControlRequest[ScanRequest]) -> object:
     """Return the order behind a code."""
-    asked = request.read(ScanRequest)
+    asked = request.body
     return Buyer(platform).scan(asked.code, tenant=asked.tenant)
 
 
 @command("POST", "preferences/{id}/open")
-def open_checkout(platform: Platform, request: ControlRequest) -> object:
+def open_checkout(platform: Platform, request: ControlRequest[None]) -> object:
     """Open the checkout of a preference."""
     return Buyer(platform).open_checkout(request.path["id"])[1].merchant_order
 
 
 @command("POST", "preferences/{id}/pay")
-def pay_preference(platform: Platform, request: ControlRequest) -> object:
+def pay_preference(platform: Platform, request: ControlRequest[PayRequest]) -> object:
     """Have the buyer pay a preference."""
-    return pay(platform, request.read(PayRequest), Buyer.pay_preference, request.path["id"])
+    return pay(platform, request.body, Buyer.pay_preference, request.path["id"])
 
 
 @command("GET", "preferences")
-def preferences(platform: Platform, request: ControlRequest) -> object:
+def preferences(platform: Platform, request: ControlRequest[None]) -> object:
     """List the 20 newest preferences, each with what it asks for and has come to."""
     newest = platform.store.find(_records.PREFERENCES, None, descending=True, limit=20)
     return [_shown_preference(platform, record.preference) for record in newest]
@@ -197,22 +209,22 @@ class RefundRequest(ControlStruct):
 
 
 @command("POST", "merchant_orders/{id}/refund")
-def refund_merchant_order(platform: Platform, request: ControlRequest) -> object:
+def refund_merchant_order(platform: Platform, request: ControlRequest[RefundRequest]) -> object:
     """Refund what a preference was paid."""
-    return Buyer(platform).refund_merchant_order(request.path["id"], request.read(RefundRequest).amount)
+    return Buyer(platform).refund_merchant_order(request.path["id"], request.body.amount)
 
 
 @command("GET", "tenants")
-def tenants(platform: Platform, request: ControlRequest) -> object:
+def tenants(platform: Platform, request: ControlRequest[None]) -> object:
     """List the sellers, with credentials that can be used."""
     found = platform.store.find(_records.TENANTS, None)
     return [_shown_tenant(platform, platform.with_valid_grants(tenant)) for tenant in found]
 
 
 @command("POST", "tenants")
-def create_tenant(platform: Platform, request: ControlRequest) -> object:
+def create_tenant(platform: Platform, request: ControlRequest[TenantRequest]) -> object:
     """Make a seller."""
-    return _shown_tenant(platform, platform.create_tenant(**msgspec.structs.asdict(request.read(TenantRequest))))
+    return _shown_tenant(platform, platform.create_tenant(**msgspec.structs.asdict(request.body)))
 
 
 def _shown_tenant(platform: Platform, tenant: _records.Tenant) -> object:
@@ -220,7 +232,7 @@ def _shown_tenant(platform: Platform, tenant: _records.Tenant) -> object:
 
 
 @command("POST", "tenants/{id}/authorize")
-def authorize(platform: Platform, request: ControlRequest) -> object:
+def authorize(platform: Platform, request: ControlRequest[None]) -> object:
     """Have a seller consent, and return the new authorization code."""
     return {"code": platform.authorize(_tenant(platform, request.path["id"]))}
 
@@ -233,10 +245,10 @@ class DiscountRequest(ControlStruct):
 
 
 @command("POST", "tenants/{id}/discounts")
-def promise_discount(platform: Platform, request: ControlRequest) -> object:
+def promise_discount(platform: Platform, request: ControlRequest[DiscountRequest]) -> object:
     """Promise a discount of a seller, so that wallet payments may use its code."""
     tenant = _tenant(platform, request.path["id"])
-    promised = platform.promise_discount(request.read(DiscountRequest).code, tenant)
+    promised = platform.promise_discount(request.body.code, tenant)
     return {"discount_promises": promised.discount_promises}
 
 
@@ -256,9 +268,9 @@ class RevokeRequest(ControlStruct):
 
 
 @command("POST", "tokens/revoke")
-def revoke(platform: Platform, request: ControlRequest) -> object:
+def revoke(platform: Platform, request: ControlRequest[RevokeRequest]) -> object:
     """End a token at once."""
-    return {"revoked": platform.revoke(request.read(RevokeRequest).token)}
+    return {"revoked": platform.revoke(request.body.token)}
 
 
 class NewPlanRequest(PlanRequest):
@@ -269,9 +281,9 @@ class NewPlanRequest(PlanRequest):
 
 
 @command("POST", "plans")
-def create_plan(platform: Platform, request: ControlRequest) -> object:
+def create_plan(platform: Platform, request: ControlRequest[NewPlanRequest]) -> object:
     """Make a plan."""
-    asked = request.read(NewPlanRequest)
+    asked = request.body
     return platform.create_plan(asked, _tenant(platform, asked.tenant))
 
 
@@ -289,16 +301,16 @@ class SubscribeRequest(ControlStruct):
 
 
 @command("POST", "subscriptions")
-def subscribe(platform: Platform, request: ControlRequest) -> object:
+def subscribe(platform: Platform, request: ControlRequest[SubscribeRequest]) -> object:
     """Subscribe a buyer to a plan."""
-    asked = request.read(SubscribeRequest)
+    asked = request.body
     return Buyer(platform, asked.payer_id).subscribe(
         asked.plan_id, external_reference=asked.external_reference, rejections=asked.rejections
     )
 
 
 @command("POST", "subscriptions/{id}/cancel")
-def unsubscribe(platform: Platform, request: ControlRequest) -> object:
+def unsubscribe(platform: Platform, request: ControlRequest[None]) -> object:
     """End a subscription."""
     return Buyer(platform).unsubscribe(request.path["id"])
 
@@ -311,14 +323,18 @@ class StatusRequest(ControlStruct):
 
 
 @command("POST", "invoices/{id}/payment")
-def change_invoice_payment(platform: Platform, request: ControlRequest) -> object:
+def change_invoice_payment(platform: Platform, request: ControlRequest[StatusRequest]) -> object:
     """Bring the payment of an invoice into a state."""
-    return Buyer(platform).change_invoice_payment(request.path["id"], request.read(StatusRequest).status)
+    return Buyer(platform).change_invoice_payment(request.path["id"], request.body.status)
 
 
 @command("GET", "clock")
-def clock(platform: Platform, request: ControlRequest) -> dict[str, object]:
+def clock(platform: Platform, request: ControlRequest[None]) -> object:
     """Say what time it is."""
+    return _shown_clock(platform)
+
+
+def _shown_clock(platform: Platform) -> dict[str, object]:
     return {"now": platform.clock.now(), "frozen": platform.clock.frozen}
 
 
@@ -330,17 +346,17 @@ class FreezeRequest(ControlStruct):
 
 
 @command("POST", "clock/freeze")
-async def freeze(platform: Platform, request: ControlRequest) -> object:
+async def freeze(platform: Platform, request: ControlRequest[FreezeRequest]) -> object:
     """Stop the clock, and say what fell due up to then."""
-    platform.clock.set(platform.clock.state_frozen(request.read(FreezeRequest).at))
-    return await _moved(platform, request)
+    platform.clock.set(platform.clock.state_frozen(request.body.at))
+    return await _moved(platform)
 
 
 @command("POST", "clock/resume")
-def resume(platform: Platform, request: ControlRequest) -> object:
+def resume(platform: Platform, request: ControlRequest[None]) -> object:
     """Let the clock go on."""
     platform.clock.resume()
-    return clock(platform, request)
+    return _shown_clock(platform)
 
 
 class AdvanceRequest(ControlStruct):
@@ -351,38 +367,38 @@ class AdvanceRequest(ControlStruct):
 
 
 @command("POST", "clock/advance")
-async def advance(platform: Platform, request: ControlRequest) -> object:
+async def advance(platform: Platform, request: ControlRequest[AdvanceRequest]) -> object:
     """Move the clock, and say what happened meanwhile."""
-    platform.clock.set(platform.clock.state_advanced(request.read(AdvanceRequest).duration))
-    return await _moved(platform, request)
+    platform.clock.set(platform.clock.state_advanced(request.body.duration))
+    return await _moved(platform)
 
 
-async def _moved(platform: Platform, request: ControlRequest) -> object:
+async def _moved(platform: Platform) -> object:
     happened = await platform.catch_up()
-    return {**clock(platform, request), "happened": happened}
+    return {**_shown_clock(platform), "happened": happened}
 
 
 @command("GET", "faults")
-def faults(platform: Platform, request: ControlRequest) -> object:
+def faults(platform: Platform, request: ControlRequest[None]) -> object:
     """List the rules in force."""
     return platform.faults.standing()
 
 
 @command("POST", "faults")
-def add_fault(platform: Platform, request: ControlRequest) -> object:
+def add_fault(platform: Platform, request: ControlRequest[FaultRule]) -> object:
     """Put a rule in force."""
-    return platform.faults.add(request.read(FaultRule)).state
+    return platform.faults.add(request.body).state
 
 
 @command("DELETE", "faults", "tenant")
-def clear_faults(platform: Platform, request: ControlRequest) -> object:
+def clear_faults(platform: Platform, request: ControlRequest[None]) -> object:
     """Take out every rule, of one tenant or of all."""
     platform.faults.clear(request.number("tenant"))
     return []
 
 
 @command("DELETE", "faults/{id}")
-def remove_fault(platform: Platform, request: ControlRequest) -> object:
+def remove_fault(platform: Platform, request: ControlRequest[None]) -> object:
     """Take one rule out."""
     for added in platform.faults.list():
         if str(added.id) == request.path["id"]:
@@ -392,7 +408,7 @@ def remove_fault(platform: Platform, request: ControlRequest) -> object:
 
 
 @command("GET", "policies")
-def list_policies(platform: Platform, request: ControlRequest) -> object:
+def list_policies(platform: Platform, request: ControlRequest[None]) -> object:
     """List the policies: what each may be, and what it is."""
     values = msgspec.structs.asdict(platform.policies)
     return [
@@ -401,9 +417,9 @@ def list_policies(platform: Platform, request: ControlRequest) -> object:
 
 
 @command("PATCH", "policies")
-def change_policies(platform: Platform, request: ControlRequest) -> object:
+def change_policies(platform: Platform, request: ControlRequest[dict[str, object]]) -> object:
     """Set policies: the body is an object of names and values."""
-    return msgspec.structs.asdict(platform.change_policies(request.read(dict)))
+    return msgspec.structs.asdict(platform.change_policies(request.body))
 
 
 class SnapshotRequest(ControlStruct):
@@ -414,37 +430,43 @@ class SnapshotRequest(ControlStruct):
 
 
 @command("POST", "snapshot")
-async def snapshot(platform: Platform, request: ControlRequest) -> object:
+async def snapshot(platform: Platform, request: ControlRequest[SnapshotRequest]) -> object:
     """Remember everything as it is: documents, ledger, keys, clock, policies and faults."""
-    name = request.read(SnapshotRequest).name
+    name = request.body.name
     await asyncio.to_thread(platform.snapshot, name)
     return {"name": name}
 
 
 @command("POST", "restore")
-async def restore(platform: Platform, request: ControlRequest) -> object:
+async def restore(platform: Platform, request: ControlRequest[SnapshotRequest]) -> object:
     """Make everything as it was at a snapshot; faults that were cleared since are in force again."""
-    name = request.read(SnapshotRequest).name
+    name = request.body.name
     try:
         await asyncio.to_thread(platform.restore, name)
     except KeyError:
         raise Rejected(404, "not_found", "there is no such snapshot") from None
     except OSError as error:
         raise Rejected(409, "snapshot_unusable", str(error)) from None
-    return {"name": name, **clock(platform, request)}
+    return {"name": name, **_shown_clock(platform)}
 
 
 @command("GET", "requests")
-def requests(platform: Platform, request: ControlRequest) -> object:
+def requests(platform: Platform, request: ControlRequest[None]) -> object:
     """List the last requests, newest first, without credentials."""
     return list(reversed(platform.feed.requests))
 
 
 @command("GET", "codes")
-def codes(platform: Platform, request: ControlRequest) -> object:
+def codes(platform: Platform, request: ControlRequest[None]) -> object:
     """List every documented code, and the ways to be rejected with it."""
     return [
         {"operation": operation.name, "status": error.status, "code": error.code, "ways": ways(operation, error)}
         for operation in OPERATIONS.values()
         for error in operation.errors
     ]
+
+
+@command("GET", "ledger", "tenant")
+def ledger(platform: Platform, request: ControlRequest[None]) -> object:
+    """Export the ledger as JSON lines: every effect, oldest first."""
+    return b"".join(line + b"\n" for line in platform.store.ledger(request.number("tenant")))

@@ -17,7 +17,7 @@ from urllib.parse import SplitResult, urlsplit
 import aiohttp
 from aiohttp import web
 
-from paymentsdk.sandbox._commands import COMMANDS, PARAMETERS, Command, ControlRequest
+from paymentsdk.sandbox._commands import COMMANDS, Command, ControlRequest
 from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._wire import SHAPES, TOO_LARGE, Rejected, encode, rejection
 
@@ -44,8 +44,7 @@ _TICK = 1.0
 def add_routes(app: web.Application) -> None:
     """Add the control API to *app*."""
     for (method, path), command in COMMANDS.items():
-        app.router.add_route(method, PREFIX + path, guarded(_handler(command, PARAMETERS[method, path])))
-    app.router.add_get(PREFIX + "ledger", guarded(_ledger))
+        app.router.add_route(method, PREFIX + path, guarded(_handler(command)))
     # A HEAD would wait for the end of what has none.
     app.router.add_get(PREFIX + "events", guarded(_events), allow_head=False)
 
@@ -67,14 +66,15 @@ def guarded(handler: Route) -> Route:
     return handle
 
 
-def _handler(command: Command, parameters: tuple[str, ...]) -> Route:
+def _handler(command: Command) -> Route:
     async def handle(request: web.Request) -> web.StreamResponse:
-        query = _query(request, parameters)
-        asked = ControlRequest(path=request.match_info, query=query, body=await read(request))
+        query, body = _query(request, command.parameters), command.read(await read(request))
         await request.app[PLATFORM].catch_up()
-        done = command(request.app[PLATFORM], asked)
+        done = command.run(request.app[PLATFORM], ControlRequest(path=request.match_info, query=query, body=body))
         if isinstance(done, Awaitable):
             done = await done
+        if isinstance(done, bytes):
+            return web.Response(body=done, content_type="application/x-ndjson")
         # Amounts are text, since a script reads numbers inexactly.
         return web.Response(body=encode(done, decimal_strings=True), content_type="application/json")
 
@@ -108,14 +108,6 @@ def _query(request: web.Request, parameters: tuple[str, ...]) -> Mapping[str, st
         if len(request.query.getall(name)) > 1:
             raise Rejected(400, "bad_request", f"{name} is given more than once")
     return dict(request.query)
-
-
-async def _ledger(request: web.Request) -> web.StreamResponse:
-    """Export the ledger as JSON lines: of one tenant, or of all."""
-    asked = ControlRequest(path={}, query=_query(request, PARAMETERS["GET", "ledger"]), body=b"")
-    await request.app[PLATFORM].catch_up()
-    lines = request.app[PLATFORM].store.ledger(asked.number("tenant"))
-    return web.Response(body=b"".join(line + b"\n" for line in lines), content_type="application/x-ndjson")
 
 
 async def _events(request: web.Request) -> web.StreamResponse:
