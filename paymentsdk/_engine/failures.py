@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from copy import copy
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
@@ -41,42 +42,29 @@ _BAD_REQUEST = 400
 OWN_ERRORS = (RequestInvalid, ReauthorizationRequired, RefreshFailed, ClientClosed)
 
 
+@dataclass(eq=False, repr=False)
 class AttemptFailed(Exception):  # noqa: N818 - it never leaves the engine
     """One attempt failed. What that means for the call is decided from here."""
 
-    def __init__(
-        self,
-        kind: Failure,
-        reason: str,
-        *,
-        error: APIError | None = None,
-        cause: PaymentsError | None = None,
-        response: Response | None = None,
-        timed_out: bool = False,
-        permanent: bool = False,
-        attempted: bool = True,
-        settled: bool = False,
-        in_progress: bool = False,
-    ) -> None:
-        super().__init__(reason)
-        self.kind = kind
-        self.reason = reason
-        """In words, without credentials."""
-        self.error = error
-        """The platform's error response, if it was one."""
-        self.cause = cause
-        """What kept the attempt from being made, if it was an error of its own."""
-        self.response = response
-        self.timed_out = timed_out
-        """Our own deadline ended it."""
-        self.permanent = permanent
-        """Another attempt would fail the same way."""
-        self.attempted = attempted
-        """There was a request, and observers were told of it; without a token, or on a closed client, none is made."""
-        self.settled = settled
-        """The platform says that no attempt has taken effect, whatever is in doubt."""
-        self.in_progress = in_progress
-        """The platform says, of a keyed write, that something is under way under the key or on the thing."""
+    kind: Failure
+    reason: str
+    """In words, without credentials."""
+    _: KW_ONLY
+    error: APIError | None = None
+    """The platform's error response, if it was one."""
+    cause: PaymentsError | None = None
+    """What kept the attempt from being made, if it was an error of its own."""
+    response: Response | None = None
+    timed_out: bool = False
+    """Our own deadline ended it."""
+    permanent: bool = False
+    """Another attempt would fail the same way."""
+    attempted: bool = True
+    """There was a request, and observers were told of it; without a token, or on a closed client, none is made."""
+    settled: bool = False
+    """The platform says that no attempt has taken effect, whatever is in doubt."""
+    in_progress: bool = False
+    """The platform says, of a keyed write, that something is under way under the key or on the thing."""
 
     @property
     def retry_after(self) -> float:
