@@ -418,11 +418,10 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
 
     async def _retry(self, first: AttemptFailed) -> Result[R]:
         """Go on after the *first* failure, until an attempt succeeds or no further one is allowed."""
-        rule, policy, state = self.operation.retry, self.settings.retry, self.state
-        retries = Retries(
-            rule, policy, state.budgets, self.seller, self._ensure_history(), state.clock, self.deadline.total
-        )
-        return await retries.run(self._attempt_again, first, state.pause)
+        state, history, deadline = self.state, self._ensure_history(), self.deadline.total
+        rule, policy = self.operation.retry, self.settings.retry
+        retries = Retries(rule, policy, state.budgets, self.seller, history, state.clock, deadline, first)
+        return await retries.run(self._attempt_again, state.pause)
 
     async def _log_cancelled(self, cancelled: asyncio.CancelledError) -> None:
         """Tell of a cancelled write that is in doubt, with its key. A cancel scope of anyio may cancel once more."""

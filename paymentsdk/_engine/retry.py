@@ -169,15 +169,15 @@ class Retries(Struct, eq=False):
     history: History
     clock: Clock
     deadline: float
+    failure: AttemptFailed
+    """The latest one."""
     paid: int = 0
     """What the latest retry has cost."""
 
-    async def run(
-        self, attempt: Callable[[], Awaitable[R]], first: AttemptFailed, sleep: Callable[[float], Awaitable[None]]
-    ) -> R:
-        """Go on after the *first* failure, until an *attempt* succeeds or no further one is allowed.
+    async def run(self, attempt: Callable[[], Awaitable[R]], sleep: Callable[[float], Awaitable[None]]) -> R:
+        """Go on after the first failure, until an *attempt* succeeds or no further one is allowed.
 
-        tenacity comes in only now, since most calls succeed at once: it is given the *first* failure as the outcome of
+        tenacity comes in only now, since most calls succeed at once: it is given the first failure as the outcome of
         its first attempt. Each call has a retryer of its own: one that is shared between tasks mixes up their states.
 
         Raises:
@@ -187,8 +187,8 @@ class Retries(Struct, eq=False):
             from tenacity import AsyncRetrying, retry_if_exception  # only after a failure
         except (ImportError, OSError):
             # Perhaps no file can be opened any more. In place of what came of the call, that would be all it says.
-            raise first from None
-        pending = [first]
+            raise self.failure from None
+        pending = [self.failure]
 
         async def go_on() -> R:
             if pending:
@@ -202,29 +202,23 @@ class Retries(Struct, eq=False):
         return result
 
     def _should_retry(self, error: BaseException) -> bool:
-        return isinstance(error, AttemptFailed) and should_retry(self.rule, error, self.history, self.policy)
+        if not isinstance(error, AttemptFailed):
+            return False  # A defect comes out as it is.
+        self.failure = error
+        return should_retry(self.rule, error, self.history, self.policy)
 
     def _delay(self, state: RetryCallState) -> float:
-        return delay(self.policy, state.attempt_number, _failure(state), self.clock.random())
+        return delay(self.policy, state.attempt_number, self.failure, self.clock.random())
 
     def _should_stop(self, state: RetryCallState) -> bool:
-        # In this order: the budget pays only for a retry that nothing else forbids.
         rest = state.upcoming_sleep
-        return (
+        if (
             state.attempt_number >= self.policy.attempts
             or self.clock.monotonic() + rest >= self.deadline
             or key_expired(self.history, self.clock, rest)
-            or not self._pay(_failure(state))
-        )
-
-    def _pay(self, failure: AttemptFailed) -> bool:
-        cost = self.budgets.withdraw(self.seller, self.rule, failure)
+        ):
+            return True
+        # Last: the budget pays only for a retry that nothing else forbids.
+        cost = self.budgets.withdraw(self.seller, self.rule, self.failure)
         self.paid = cost or 0
-        return cost is not None
-
-
-def _failure(state: RetryCallState) -> AttemptFailed:
-    error = state.outcome and state.outcome.exception()
-    if not isinstance(error, AttemptFailed):
-        raise TypeError("only a failed attempt is retried")
-    return error
+        return cost is None

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from paymentsdk import (
     RetryPolicy,
 )
-from paymentsdk._engine import retry
 from paymentsdk._engine.failures import AttemptFailed, History
 from paymentsdk._engine.retry import Failure, RetryBudgets, delay
 from paymentsdk._operation.error_response import retry_after
@@ -104,17 +103,6 @@ def test_a_timeout_costs_twice() -> None:
     assert budgets.withdraw("shop-1", read, late) is None
     assert 5 / 500 == budgets.left("shop-1", read)
     assert 1.0 == budgets.left("shop-2", read) == budgets.left("shop-1", RetryClass.KEYED)
-
-
-def test_a_foreign_exception_is_not_retried() -> None:
-    """The predicate is positive: what is not a failed attempt is a defect, and comes out as it is."""
-    from tenacity import Future, RetryCallState
-
-    state = RetryCallState(None, None, (), {})
-    state.outcome = Future.construct(1, ValueError(), has_exception=True)
-
-    with pytest.raises(TypeError, match="only a failed attempt"):
-        retry._failure(state)
 
 
 def test_every_failure_has_a_verdict() -> None:
