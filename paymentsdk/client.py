@@ -487,10 +487,7 @@ class PaymentsClient(Engine):
         if operation is None or record.base_url != self._settings.base_url:
             raise RequestInvalid("record", f"{record.operation} of {record.base_url} is not of this client")
         body = operation.encoder.decode(record.body) if operation.encoder is not None and record.body else None
-        path = path_values(operation, record.path)
-        call = self._prepare(
-            operation, body, path=path, query=None, idempotency_key=None, first_sent_at=None, headers=record.headers
-        )
+        call = self._prepare(operation, body, path_values(operation, record.path), record.headers)
         self._state.deadlines.remove(call.deadline)  # Its attempts have deadlines of their own.
         return call
 

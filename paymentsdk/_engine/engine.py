@@ -147,14 +147,7 @@ class Engine(ABC):
         headers = masked_values(headers) if headers and isinstance(headers, Mapping) else headers
         try:
             call = self._prepare(
-                operation,
-                body,
-                path=path,
-                query=query,
-                idempotency_key=idempotency_key,
-                first_sent_at=first_sent_at,
-                headers=headers,
-                journaled=once is not None,
+                operation, body, path, headers, query, key=idempotency_key, first_sent_at=first_sent_at, once=once
             )
             if once is not None or not_after is not None or defer:
                 from paymentsdk._engine.once import call_once  # only who has a journal needs it
@@ -216,13 +209,13 @@ class Engine(ABC):
         self,
         operation: Operation[B, R],
         body: B | None,
-        *,
         path: Mapping[str, str],
-        query: Mapping[str, object] | None,
-        idempotency_key: str | None,
-        first_sent_at: datetime | None,
         headers: Mapping[str, str] | None,
-        journaled: bool = False,
+        query: Mapping[str, object] | None = None,
+        *,
+        key: str | None = None,
+        first_sent_at: datetime | None = None,
+        once: str | None = None,
     ) -> Call[B, R]:
         """Check everything that can be checked here, and fix what all attempts have in common."""
         state, settings = self._state, self._settings
@@ -235,9 +228,9 @@ class Engine(ABC):
             url = settings.base_url + fill_path(operation.path, operation.path_names, path)
         if query and (filters := operation.query_encoder.encode(query)):
             url += f"?{filters}"
-        key, caller_supplied_key = None, False
-        if operation.keyed or idempotency_key is not None:
-            key, caller_supplied_key = self._key(operation, idempotency_key, derived=journaled)
+        caller_supplied_key = False
+        if operation.keyed or key is not None:
+            key, caller_supplied_key = self._key(operation, key, derived=once is not None)
         history = None
         if first_sent_at is not None:
             if not caller_supplied_key:
