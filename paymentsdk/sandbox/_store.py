@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from decimal import localcontext
-from functools import lru_cache
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, NoReturn, TypeAlias, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -24,6 +23,8 @@ from paymentsdk.sandbox._snapshots import SCHEMA, Snapshots, check_file, naming,
 
 D = TypeVar("D", bound=Struct)
 T = TypeVar("T")
+#: What was counted: the table, the seller and the conditions.
+_Asked: TypeAlias = tuple[str, int | None, tuple[Condition, ...]]
 
 _TABLES = """
 CREATE TABLE ledger (seq INTEGER PRIMARY KEY AUTOINCREMENT, tenant INTEGER, entry BLOB);
@@ -40,8 +41,8 @@ CREATE TABLE settings (name TEXT PRIMARY KEY, value BLOB);
 
 #: Before every moment: what has none is found by no search.
 _FIRST = -(2**63)
-#: Counts that are remembered until something is written: a walk asks at every page.
-_MOST_COUNTS = 50
+#: Counts that are remembered, and documents that are written before they are forgotten, if nobody asks for any.
+_MOST_COUNTS, _MOST_WRITTEN = 50, 50
 
 
 class SavedResponse(Struct, frozen=True, kw_only=True):
@@ -92,7 +93,9 @@ class Store:
         """Held before the other one, by who takes a snapshot: nobody else waits while it is written through."""
         self._inside = False
         self._after: list[Callable[[], None]] = []
-        self._counted = lru_cache(_MOST_COUNTS)(self._number)
+        self._counts: dict[_Asked, int] = {}
+        self._written = 0
+        """How many documents were written since somebody asked for a count."""
         self._own: set[str] = set()
         """The tables of `Documents` that are there for sure."""
         self._path = path
@@ -162,7 +165,7 @@ class Store:
                 with localcontext(money.EXACTLY):
                     yield
             except BaseException:
-                self._counted.cache_clear()
+                self._counts.clear()
                 self._own.clear()
                 with suppress(sqlite3.OperationalError):  # On a full disk SQLite has rolled back by itself.
                     self._connection.execute("ROLLBACK")
@@ -202,8 +205,7 @@ class Store:
     def put(self, table: Table[D], tenant: int, document: D) -> None:
         """Keep *document*, in place of an older one with its key."""
         key = table.stored_key(table.key(document), tenant)
-        with self._lock:
-            self._counted.cache_clear()
+        with self._counting(table, tenant, key):
             self._rows(table.put, (tenant, key, *table.values(document), msgspec.json.encode(document)))
 
     def prepare(self, table: Table[D]) -> Table[D]:
@@ -218,9 +220,21 @@ class Store:
     def remove(self, table: Documents[D], key: str, tenant: int) -> bool:
         """Forget the document *key*, and say whether there was one."""
         stored = table.stored_key(key, tenant)
-        with self._lock:
-            self._counted.cache_clear()
+        with self._counting(table, tenant, stored):
             return bool(self._rows(f"DELETE FROM {table.name} WHERE key = ? RETURNING key", (stored,)))
+
+    @contextmanager
+    def _counting(self, table: Table[D], tenant: int, key: str) -> Iterator[None]:
+        """Have the counts that are remembered follow what becomes of the document *key* inside."""
+        with self._lock:
+            self._written += 1
+            if self._written > _MOST_WRITTEN:
+                self._counts.clear()
+            asked = [one for one in self._counts if one[0] == table.name and one[1] in (None, tenant)]
+            before = [self._number(table, whose, conditions, key) for _, whose, conditions in asked]
+            yield
+            for one, number in zip(asked, before, strict=True):
+                self._counts[one] += self._number(table, one[1], one[2], key) - number
 
     def find(
         self,
@@ -266,21 +280,34 @@ class Store:
         since: Condition | None = None,
     ) -> int:
         """Return how many documents meet all *conditions*, and *since*, a lower bound that moves with the clock."""
-        bound, known = as_columns([since] if since else []), tuple(as_columns(conditions))
+        bound, conditions = as_columns([since] if since else []), as_columns(conditions)
         with self._lock:
             if not bound:
-                return self._counted(table, tenant, known)
+                return self._remembered(table, tenant, conditions)
             # What the clock has moved out is counted anew. As long as it is little, that costs nothing.
             [(date, how, begin)] = bound
             # After a plus SQLite looks at no index: it is to go by the date.
-            others: list[Condition] = [(f"+{name}", comparison, value) for name, comparison, value in known]
+            others: list[Condition] = [(f"+{name}", comparison, value) for name, comparison, value in conditions]
             gone = self._number(table, tenant, [(date, "<" if how == ">=" else "<=", begin), *others])
-            return self._counted(table, tenant, (*known, (date, ">=", _FIRST))) - gone
+            return self._remembered(table, tenant, [*conditions, (date, ">=", _FIRST)]) - gone
 
-    def _number(self, table: Table[Any], tenant: int | None, conditions: Sequence[Condition]) -> int:
-        """Count the documents that meet *conditions*, whose values are as columns have them."""
+    def _remembered(self, table: Table[D], tenant: int | None, conditions: Sequence[Condition]) -> int:
+        """Count the documents that meet *conditions*, once for a walk, which asks at every page."""
+        self._written = 0
+        asked = (table.name, tenant, tuple(conditions))
+        if asked not in self._counts:
+            if len(self._counts) >= _MOST_COUNTS:
+                self._counts.clear()
+            self._counts[asked] = self._number(table, tenant, conditions)
+        return self._counts[asked]
+
+    def _number(
+        self, table: Table[D], tenant: int | None, conditions: Sequence[Condition], key: str | None = None
+    ) -> int:
+        """Count the documents that meet *conditions*, whose values are as columns have them, or only *key*."""
         where, values = table.where(tenant, conditions)
-        [(number,)] = self._rows(f"SELECT COUNT(*) FROM {table.name}{where}", values)
+        rows = table.name if key is None else f"(SELECT * FROM {table.name} WHERE key = ?)"
+        [(number,)] = self._rows(f"SELECT COUNT(*) FROM {rows}{where}", values if key is None else (key, *values))
         return int(number)
 
     def append(self, tenant: int, line: bytes) -> None:
@@ -363,7 +390,7 @@ class Store:
             if not check_file(copy):
                 raise sqlite3.DatabaseError("it is empty")
             copy.backup(self._connection)
-            self._counted.cache_clear()
+            self._counts.clear()
             self._own.clear()
 
     def _rows(self, statement: str, values: Sequence[object]) -> list[Any]:

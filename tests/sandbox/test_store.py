@@ -8,7 +8,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from itertools import count, product
 from random import Random
 
@@ -117,21 +116,6 @@ def test_a_search_by_dates_reads_documents_of_its_page_only(dates):
     assert [] == [step for step in found if "SCAN" in step and "LIST" not in step]
 
 
-def never_cleared(maxsize: int = 128, typed: bool = False) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Remember what was counted, and forget nothing of it."""
-
-    def remembering(count: Callable[..., int]) -> Callable[..., int]:
-        kept = lru_cache(maxsize, typed)(count)
-
-        def counted(*asked: object) -> int:
-            return kept(*asked)
-
-        counted.cache_clear = lambda: None
-        return counted
-
-    return remembering
-
-
 def test_a_count_is_of_what_there_is():
     """Also what a transaction wrote that is rolled back, and what a snapshot brings back."""
     store = Store([THINGS])
@@ -153,10 +137,9 @@ def test_a_count_is_of_what_there_is():
     assert [0, 1, 1, 2, 1, 2, 1] == counts
 
 
-@pytest.mark.control("paymentsdk.sandbox._store.lru_cache", never_cleared)
-def test_a_count_follows_what_is_removed():
+@pytest.mark.control("paymentsdk.sandbox._store.Store._counting", lambda self, table, tenant, key: nullcontext())
+def test_a_count_follows_what_is_removed(store):
     """Of that seller alone, and of all; what was not there is not counted."""
-    store = Store([])
     tills = store.prepare(Documents("tills", Thing, key=lambda one: one.name))
     store.put(tills, 1, Thing("a"))
     store.put(tills, 2, Thing("a"))
@@ -166,7 +149,6 @@ def test_a_count_follows_what_is_removed():
     assert [1, 1, 2] == before
     assert [True, False] == removed
     assert [0, 1, 1] == [store.count(tills, tenant) for tenant in (1, 2, None)]
-    store.close()
 
 
 CONDITIONS = (
@@ -179,7 +161,7 @@ CONDITIONS = (
 )
 
 
-@pytest.mark.control("paymentsdk.sandbox._store.lru_cache", never_cleared)
+@pytest.mark.control("paymentsdk.sandbox._store.Store._counting", lambda self, table, tenant, key: nullcontext())
 @pytest.mark.parametrize("edge", [">", ">="])
 def test_a_count_is_that_of_what_is_found(edge):
     """Whatever is put, changed or left without a date, of any seller, and as the lower bound moves."""
@@ -250,7 +232,7 @@ def written(chance: Random, store: Store, table: Table[Dated], rows: int) -> Non
             store.restore("earlier")
 
 
-@pytest.mark.control("paymentsdk.sandbox._store.Store._number", lambda self, table, tenant, conditions: 5)
+@pytest.mark.control("paymentsdk.sandbox._store.Store._remembered", lambda self, table, tenant, conditions: 5)
 def test_a_search_by_dates_counts_and_finds_what_is_there():
     """Each search by dates, of a seller or of all, has the rows and the number that a look at each row gives."""
     table, chance, wrong, numbers = dates_table(), Random(9), [], set()
@@ -272,9 +254,9 @@ def test_a_search_by_dates_counts_and_finds_what_is_there():
     assert len(numbers) > 10
 
 
-@pytest.mark.control("paymentsdk.sandbox._store._MOST_COUNTS", 0)
-def test_a_walk_is_counted_once():
-    """Not at each of its pages, as the clock goes on: only what the clock has moved out is."""
+@pytest.mark.control("paymentsdk.sandbox._store._MOST_WRITTEN", 0)
+def test_a_walk_is_counted_once(store):
+    """Not at each of its pages, as the clock goes on and something is written: only what the clock has moved out is."""
     dated, steps, asked = dates_table(), [], []
     store = Store([dated])
     with closing(store):
@@ -282,10 +264,11 @@ def test_a_walk_is_counted_once():
             for number in range(1_000):
                 store.put(dated, 1, Dated(str(number), "red", NOW + timedelta(minutes=number), None))
         store._connection.set_progress_handler(lambda: steps.append(1), 1)
-        for minutes in (0, 0, 1, 300):
+        for page, minutes in enumerate((0, 0, 1, 300)):
+            store.put(dated, 1, Dated(f"new {page}", "red", NOW + timedelta(minutes=999), None))
             begun = len(steps)
             count = store.count(dated, 1, [("colour", "=", "red")], since=("at", ">", NOW + timedelta(minutes=minutes)))
-            assert 999 - minutes == count
+            assert 1_000 - minutes + page == count
             asked.append(len(steps) - begun)
 
     assert asked[0] > 4 * asked[1]
@@ -293,17 +276,29 @@ def test_a_walk_is_counted_once():
     assert asked[3] > 4 * asked[2]
 
 
+@pytest.mark.control("paymentsdk.sandbox._store._MOST_WRITTEN", 1_000)
+def test_counts_that_nobody_asks_for_are_forgotten(store):
+    """Each costs something at every write; whoever asks again has it counted anew."""
+    found = [store.count(THINGS, 1)]
+    kept = []
+    for number in range(60):
+        store.put(THINGS, 1, Thing(str(number)))
+        kept.append(len(store._counts))
+    found.append(store.count(THINGS, 1))
+
+    assert [1] * 50 + [0] * 10 == kept
+    assert [0, 60] == found
+
+
 @pytest.mark.control("paymentsdk.sandbox._store._MOST_COUNTS", 1_000)
-def test_no_more_than_fifty_counts_are_remembered():
+def test_no_more_than_fifty_counts_are_remembered(store):
     """Whoever asks for one after the other is no reason to remember them all."""
-    store = Store([THINGS])
     store.put(THINGS, 1, Thing("a", "colour 7"))
     found, kept = [], []
     for number in range(260):
         found.append(store.count(THINGS, 1, [("colour", "=", f"colour {number % 130}")]))
-        kept.append(store._counted.cache_info().currsize)
+        kept.append(len(store._counts))
 
-    store.close()
     assert [7, 137] == [number for number, one in enumerate(found) if one]
     assert 50 == max(kept)
 
