@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from math import inf
@@ -192,14 +193,11 @@ class Engine(ABC):
     def _token(self) -> str | None:
         """Return the token of the seller, masked; `None` if one has to be waited for.
 
-        Raises:
-            RefreshFailed: Its source has raised something.
+        Or if its source has raised something: the read that is made for a token says what.
         """
-        try:
+        with suppress(AttemptFailed):
             return masked(self._bearer.token(self._state.clock.now()))
-        except AttemptFailed as failed:
-            error = failed.cause or failed
-        raise error
+        return None
 
     @abstractmethod
     async def _read_platform_time(self) -> None:
