@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from paymentsdk._codec.anomaly import DecodingError
 from paymentsdk._operation.error_response import parse_error_response
-from paymentsdk._operation.rules import CANCELLED, Failure, failure_of, is_in_progress, settles
+from paymentsdk._operation.rules import CANCELLED, Failure, classify_response, is_in_progress, settles
 from paymentsdk.errors import (
     APIError,
     ClientClosed,
@@ -183,7 +183,7 @@ def error_response(
         error = parse_error_response(operation, response, secrets)
     except Exception as cause:  # noqa: BLE001 - a transport of one's own may return a body that is no bytes
         return not_decoded(response, cause)
-    kind = failure_of(operation.errors, response.status, error.code, error.codes)
+    kind = classify_response(operation.errors, response.status, error.code, error.codes)
     settled = operation.writes and settles(operation.errors, response.status, error.codes, random_key=random_key)
     in_progress = operation.keyed and not settled and is_in_progress(kind, error.codes)
     return AttemptFailed(kind, str(error), error=error, response=response, settled=settled, in_progress=in_progress)

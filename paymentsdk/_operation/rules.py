@@ -205,7 +205,7 @@ def declared(errors: Iterable[ErrorCode], status: int, codes: Sequence[str]) -> 
     return [error for code in (*codes, ANY_CODE) for error in of_status if error.code == code]
 
 
-def failure_of(errors: Iterable[ErrorCode], status: int, code: str | None, codes: Sequence[str]) -> Failure:
+def classify_response(errors: Iterable[ErrorCode], status: int, code: str | None, codes: Sequence[str]) -> Failure:
     """Return the kind of failure that a response outside 2xx is: as declared, or else what its status means."""
     kinds = (error.kind for error in declared(errors, status, codes) if error.kind is not None)
     return next(kinds, None) or classify_status(status, code)

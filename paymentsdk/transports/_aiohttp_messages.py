@@ -233,7 +233,7 @@ _SENT = (
 )
 
 
-def failure_of(error: Exception) -> SendFailed:
+def send_failed(error: Exception) -> SendFailed:
     """Say what *error* means, without a trace of it: the text of aiohttp's errors can hold the token."""
     if isinstance(error, SendFailed):
         return error.with_traceback(None)

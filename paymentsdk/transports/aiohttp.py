@@ -9,7 +9,7 @@ itself:
 - What could be read in two ways is not sent (`_aiohttp_messages.checked_url`), and not believed (`read_at_once`).
 - A response that is cut off fails, however its connection ended (`read`), and none is larger than was asked for.
 - Every failure says whether a byte of the request can have left this machine, and holds no credential
-  (`failure_of`): the text of aiohttp's errors can show the token.
+  (`send_failed`): the text of aiohttp's errors can show the token.
 
 What a service needs that lives longer than a request:
 
@@ -34,11 +34,11 @@ from paymentsdk._validate import check_proxy
 from paymentsdk.errors import ClientClosed, RequestInvalid
 from paymentsdk.transports._aiohttp_messages import (
     checked_url,
-    failure_of,
     proxy_for,
     raised_by_session,
     read,
     read_at_once,
+    send_failed,
 )
 from paymentsdk.transports._aiohttp_pool import Attempt, ConnectorOptions, SessionPool, Wire
 from paymentsdk.transports._pool import POOL_SIZE, PooledTransport, check_numbers, closed_while_waiting
@@ -161,7 +161,7 @@ class AiohttpTransport(PooledTransport[SessionPool]):
                 raise error.with_traceback(None) from None
             failure = closed_while_waiting()
         except Exception as error:  # noqa: BLE001 - nothing else may come out of here
-            failure = _failure_of(error, attempt, pool)
+            failure = _send_failed(error, attempt, pool)
         except BaseException as error:  # noqa: BLE001 - as above: it ends the program
             raise error.with_traceback(None) from None
         finally:
@@ -223,14 +223,14 @@ class AiohttpTransport(PooledTransport[SessionPool]):
         return _Answer(response.status, response.headers, content, attempt.reused, attempt.wire)
 
 
-def _failure_of(error: Exception, attempt: Attempt, pool: SessionPool) -> SendFailed | ClientClosed:
+def _send_failed(error: Exception, attempt: Attempt, pool: SessionPool) -> SendFailed | ClientClosed:
     if pool.kept.closed and isinstance(error, RuntimeError):
         return ClientClosed("the session is closed")
     if isinstance(error, ValueError) and raised_by_session(error, but_not=__name__):
         # Once it has a connection, it raises none itself: its user has credentials in `.netrc`, or in the URL.
         reason = "next to a token, a session or a URL can have no credentials of its own"
         return SendFailed(reason, sent=False, permanent=True)
-    failure = failure_of(error)
+    failure = send_failed(error)
     # Over sessions of ours: there was a connection, or there never was, whatever nobody expects.
     sent = attempt.wire is not None if pool.owned else failure.sent
     return SendFailed(failure.reason, sent, permanent=failure.permanent)
