@@ -1,8 +1,9 @@
 """A request's body, query and path as bytes and text, checked before anything is sent.
 
-A body is encoded once, so that every attempt sends the same bytes, and decoded again with its own type: this runs all
-constraints of all members in C, and gives the place of the first one that is broken. The platform's own decoder in
-the sandbox is the same one, so both sides reject the same things with the same words.
+A body is encoded once, so that every attempt sends the same bytes. A plain one, of which a compiled function knows that
+it breaks no constraint, goes as it is; each other one is decoded again with its own type: this runs all constraints of
+all members in C, and gives the place of the first one that is broken. The platform's own decoder in the sandbox is the
+same one, so both sides reject the same things with the same words.
 """
 
 from __future__ import annotations

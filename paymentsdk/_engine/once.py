@@ -1,4 +1,6 @@
-"""Journaled writes (`once=`): the record is durable before the first byte, and what came of it before the caller knows.
+"""Journaled writes (`once=`): the record is durable before the first byte, and closed by what came of it.
+
+That a write is done is recorded after the caller knows: to lose it costs one replay. All else is recorded before.
 
 `journal/_call.py` decides, without HTTP; here a `Call` makes its attempts, and what the record says becomes a result or
 an error.

@@ -1,6 +1,8 @@
 """Faults as data: which requests they hit, and what happens to those.
 
-``EFFECTS`` lists the details of each effect; all effects pick their requests in the same way.
+``EFFECTS`` lists the details of each effect; all effects pick their requests in the same way. What happens before the
+commit is done by `_inject_faults` in `_app.py`, what happens after it by `_with_faults` and `_send` there; `page_drift`
+by the handlers of searches.
 """
 
 from __future__ import annotations

@@ -243,7 +243,7 @@ def forgotten(context: SellerContext) -> datetime:
 
 
 def execute(platform: Platform, exchange: Exchange, tenant: Tenant) -> Response:
-    """Handle a request once per idempotency key: claim, effect, ledger and saved response in one transaction.
+    """Handle a request once per idempotency key: replay, or effect, ledger and saved response in one transaction.
 
     Raises:
         Rejected: Nothing was done.
