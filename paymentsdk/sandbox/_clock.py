@@ -63,7 +63,7 @@ class Clock:
         changed: Callable[[ClockState], None],
         run_due: Callable[[datetime], Sequence[ClockEvent]],
         wall: Callable[[], float] = time.time,
-        locked: Callable[[], AbstractContextManager[None]] = nullcontext,
+        locked: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self.state: ClockState = state
         self._changed = changed

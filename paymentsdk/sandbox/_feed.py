@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import threading
 from collections import deque
 from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -87,7 +86,6 @@ class Feed:
     def __init__(self) -> None:
         self.requests: deque[RequestLine] = deque(maxlen=KEPT_REQUESTS)
         self._long_bodies: dict[str, str] = {}
-        self._lock = threading.Lock()
         self._watchers: dict[Queue, asyncio.AbstractEventLoop] = {}
 
     def log(self, line: RequestLine) -> None:
@@ -108,24 +106,19 @@ class Feed:
 
     def publish(self, event: Event | None) -> None:
         """Hand *event* to every watcher; `None` says that there will be no more."""
-        if not self._watchers:
-            return
-        with self._lock:
-            watchers = list(self._watchers.items())
-        for queue, loop in watchers:
+        # A copy, which is made at once: a watcher may come or go meanwhile.
+        for queue, loop in list(self._watchers.items()):
             loop.call_soon_threadsafe(_put, queue, event)
 
     @contextmanager
     def watch(self) -> Iterator[Queue]:
         """Give a queue of every event from now on."""
         queue: Queue = asyncio.Queue(MOST_BEHIND)
-        with self._lock:
-            self._watchers[queue] = asyncio.get_running_loop()
+        self._watchers[queue] = asyncio.get_running_loop()
         try:
             yield queue
         finally:
-            with self._lock:
-                del self._watchers[queue]
+            del self._watchers[queue]
 
 
 def _beginning(text: str) -> str:

@@ -257,14 +257,14 @@ def execute(platform: Platform, exchange: Exchange, tenant: Tenant) -> Response:
         platform.run_due(now)
         context = platform.context(tenant, now=now, key=key)
         fingerprint = _fingerprint(exchange) if key else ""
-        if key and (saved := replay(context, key, place, fingerprint)):
-            return _response(operation, saved.status, saved.body, replayed=True)
+        earlier = replay(context, key, place, fingerprint) if key else None
         # After the key: what went with it once is another request, whatever it says.
-        body = _handle(platform, exchange, context)
-        if key:
-            saved = SavedResponse(place=place, fingerprint=fingerprint, status=operation.status, body=body, at=now)
+        body = earlier.body if earlier else _handle(platform, exchange, context)
+        status, headers = (earlier.status, {REPLAYED: "true"}) if earlier else (operation.status, {})
+        if key and not earlier:
+            saved = SavedResponse(place=place, fingerprint=fingerprint, status=status, body=body, at=now)
             platform.store.save_response(tenant.user_id, key, saved, forgotten=forgotten(context))
-    return _response(operation, operation.status, body)
+    return Response(status=status, body=body, headers=headers, content_type=media_type(operation))
 
 
 def _handle(platform: Platform, exchange: Exchange, context: SellerContext) -> bytes:
@@ -309,8 +309,3 @@ def _member(call: Call[object], path: str) -> object:
     for name in path.split("."):
         value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
     return value
-
-
-def _response(operation: AnyOperation, status: int, body: bytes, *, replayed: bool = False) -> Response:
-    headers = {REPLAYED: "true"} if replayed else {}
-    return Response(status=status, body=body, headers=headers, content_type=media_type(operation))

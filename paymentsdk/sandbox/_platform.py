@@ -134,7 +134,10 @@ class Platform:
             kept: dict[str, object] = self.store.setting("policies", {})
             # What is asked for at a start wins over what was changed before it.
             self.policies: Policies = Policies().merged({**kept, **(policies or {})})
-            self.ids: Ids = Ids(self._seed(seed))
+            starts = self.store.setting("starts", 0) + 1
+            self.store.keep_setting("starts", starts)
+            # Another seed for every start: identifiers must not come again in a file that lives on.
+            self.ids: Ids = Ids(f"{os.urandom(16).hex() if seed is None else seed}/{starts}")
             state = self.store.setting("clock", ClockState())
         self.clock: Clock = Clock(state, changed=self._clock_moved, run_due=self.run_due, locked=self.store.locked)
         self._catching_up = asyncio.Lock()
@@ -154,12 +157,6 @@ class Platform:
         if not self._base_url:
             raise RuntimeError(NOT_STARTED)
         return self._base_url
-
-    def _seed(self, seed: int | None) -> str:
-        """Return a new seed for every start: identifiers must not come again in a file that lives on."""
-        starts = self.store.setting("starts", 0) + 1
-        self.store.keep_setting("starts", starts)
-        return f"{os.urandom(16).hex() if seed is None else seed}/{starts}"
 
     def _clock_moved(self, state: ClockState) -> None:
         self.store.keep_setting("clock", state)

@@ -9,7 +9,7 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime
 from decimal import localcontext
 from typing import Any, NoReturn, TypeAlias, TypeVar, cast
@@ -141,11 +141,9 @@ class Store:
             self.close()
             raise
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[object]:
         """Keep every other thread out, also between two transactions."""
-        with self._lock:
-            yield
+        return self._lock
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -374,10 +372,8 @@ class Store:
             OSError: The file cannot be written.
         """
         with self._copying, self._snapshots.new(name) as copy, self.locked():
+            self.keep_setting("snapshot", standing())
             self._connection.backup(copy)
-            with copy:
-                kept = msgspec.json.encode(standing())
-                copy.execute("INSERT OR REPLACE INTO settings VALUES ('snapshot', ?)", (kept,))
 
     def restore(self, name: str) -> None:
         """Make everything as it was when the snapshot *name* was taken.
