@@ -127,19 +127,21 @@ class Platform:
         self.operations: Mapping[str, Operation[Any, Any]] = _operations_of(self.handlers.values())
         self._base_url = ""
         self.feed: Feed = Feed()
-        #: The faults in force.
         self.faults: Faults = Faults(self.operations, changed=lambda: self._publish_change("faults"))
+        """The faults in force."""
         self.store: Store = Store(TABLES, db)  # type: ignore[arg-type]  # each table is read with its own Struct
         with self.store.opening():
             kept: dict[str, object] = self.store.setting("policies", {})
             # What is asked for at a start wins over what was changed before it.
             self.policies: Policies = Policies().merged({**kept, **(policies or {})})
+            """The policies in force for every seller who has none of their own."""
             starts = self.store.setting("starts", 0) + 1
             self.store.keep_setting("starts", starts)
             # Another seed for every start: identifiers must not come again in a file that lives on.
             self.ids: Ids = Ids(f"{os.urandom(16).hex() if seed is None else seed}/{starts}")
             state = self.store.setting("clock", ClockState())
         self.clock: Clock = Clock(state, changed=self._clock_moved, run_due=self.run_due, locked=self.store.locked)
+        """The clock that every rule goes by."""
         self._catching_up = asyncio.Lock()
 
     def close(self) -> None:

@@ -52,7 +52,8 @@ class Sandbox(Platform):
                 order = await client.orders.create(...)
                 sandbox.buyer.pay(order)
 
-    Everything but ``start`` and ``stop`` may be used from any thread. A stopped sandbox cannot be started again, and
+    It is a `Platform`: more sellers, plans, the ledger, policies and snapshots are there. Everything but ``start`` and
+    ``stop`` may be used from any thread. A stopped sandbox cannot be started again, and
     any use that needs its books raises ``RuntimeError``.
 
     Args:

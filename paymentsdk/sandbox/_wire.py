@@ -50,6 +50,7 @@ _AMOUNT = re.compile(r"-?[0-9]{1,18}(\.[0-9]{2})?\Z")
 #: The notations of an amount in JSON, and with them that of a decimal string.
 _NUMBER = (int, Decimal)
 _EITHER = (str, *_NUMBER)
+_type_info = cache(inspect.type_info)
 #: Days of which a part, at some offset, is no moment in UTC.
 _ENDS_OF_TIME = ("0001-01-01", "9999-12-31")
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -199,11 +200,6 @@ def _check_plain(raw: object, depth: int, place: str = "$") -> None:
                 pass
     except RequestInvalid as error:
         raise RequestInvalid(place + error.path, error.reason, error.rule) from None
-
-
-@cache
-def _type_info(kind: type[Struct]) -> inspect.Type:
-    return inspect.type_info(kind)
 
 
 def _wanted(operation: AnyOperation, policies: Policies) -> tuple[type, ...]:
