@@ -176,7 +176,7 @@ class Identity:
             if (echoed := reader(echo.member)(value)) is not None and agreement(echo)(None, echoed) is False:
                 why = f"nothing in the response repeats the request, and {echo.member} contradicts it"
                 return Comparison(mismatch=why)
-        if (member := next(_undeclared(raw, value, "$"), None)) is not None:
+        if (member := next(undeclared(raw, value, "$"), None)) is not None:
             return Comparison(
                 mismatch=f"nothing in the response repeats the request, and {member} is not one of its fields"
             )
@@ -412,15 +412,15 @@ def _is_error(raw: dict[str, object], declared: Collection[str]) -> bool:
     return any(raw.get(name) not in _UNSET and name not in declared for name in _OF_ERRORS)
 
 
-def _undeclared(raw: object, value: object, place: str) -> Iterator[str]:
+def undeclared(raw: object, value: object, place: str) -> Iterator[str]:
     """Yield where *raw* has a member that the Struct read from it, *value*, does not declare."""
     if isinstance(raw, list) and isinstance(value, list | tuple):
         for i, (one, other) in enumerate(zip(raw, value, strict=False)):
-            yield from _undeclared(one, other, f"{place}[{i}]")
+            yield from undeclared(one, other, f"{place}[{i}]")
     elif isinstance(raw, dict) and isinstance(value, Struct):
         members = dict(zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True))
         for name, member in raw.items():
             if name not in members:
                 yield f"{place}.{name}"
             else:
-                yield from _undeclared(member, getattr(value, members[name]), f"{place}.{name}")
+                yield from undeclared(member, getattr(value, members[name]), f"{place}.{name}")

@@ -152,16 +152,12 @@ def _columns_of(kind: object) -> Iterable[str]:
     return dict.fromkeys(leaf.path[1:] for leaf in leaves if not {"[", "{"} & {*leaf.path})
 
 
-def members_of(value: Struct) -> dict[str, object]:
-    """Return what *value* holds, by the names that the platform has for it."""
-    return dict(zip(value.__struct_encode_fields__, msgspec.structs.astuple(value), strict=True))
-
-
 def _sent(value: object) -> object:
     """Return *value* as plain data, without the members that the platform did not send."""
     match value:
         case Struct():
-            return {name: _sent(member) for name, member in members_of(value).items() if member is not None}
+            members = zip(value.__struct_encode_fields__, msgspec.structs.astuple(value), strict=True)
+            return {name: _sent(member) for name, member in members if member is not None}
         case list() | tuple():
             return [_sent(entry) for entry in value]
         case _:

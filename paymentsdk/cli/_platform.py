@@ -21,8 +21,9 @@ import msgspec
 from msgspec import Struct, structs
 
 from paymentsdk._codec.type_walk import rows_of
+from paymentsdk._operation.identity import undeclared
 from paymentsdk._texts import texts
-from paymentsdk.cli._output import Rows, discard_stdout, in_terminal, members_of, progress
+from paymentsdk.cli._output import Rows, discard_stdout, in_terminal, progress
 from paymentsdk.cli._parsing import DONE, FAILED, IN_DOUBT, MISUSED, Commands, Parser, add_parser, count
 from paymentsdk.errors import OutcomeUnknown, PaymentsError, RequestInvalid, visible
 
@@ -258,7 +259,9 @@ def _body(operation: AnyOperation, options: Namespace) -> object:
         raise RequestInvalid("$", str(error), "syntax") from None
     if operation.body is not bytes:
         # Numbers as text: they have been read, and a very long one would be an error here.
-        _check_members(json.loads(content, object_pairs_hook=_object, parse_int=str, parse_float=str), body, "$")
+        given = json.loads(content, object_pairs_hook=_object, parse_int=str, parse_float=str)
+        if (place := next(undeclared(given, body, "$"), None)) is not None:
+            raise RequestInvalid(place, "is not a field of the contract", "unknown")
     return body
 
 
@@ -267,19 +270,6 @@ def _object(members: list[tuple[str, object]]) -> dict[str, object]:
         if times > 1:  # One would be dropped, and nobody knows which was meant.
             raise RequestInvalid("$", f"{name} is given {times} times in an object", "twice")
     return dict(members)
-
-
-def _check_members(given: object, read: object, place: str) -> None:
-    """Reject a member that the Struct *read* does not have."""
-    if isinstance(given, dict) and isinstance(read, Struct):
-        known = members_of(read)
-        for name, value in given.items():
-            if name not in known:
-                raise RequestInvalid(f"{place}.{name}", f"is not a field of {type(read).__name__}", "unknown")
-            _check_members(value, known[name], f"{place}.{name}")
-    elif isinstance(given, list) and isinstance(read, list | tuple):
-        for number, pair in enumerate(zip(given, read, strict=True)):
-            _check_members(*pair, f"{place}[{number}]")
 
 
 # --- what comes back ----------------------------------------------------------------------------------------------

@@ -114,7 +114,7 @@ def test_a_member_that_nobody_knows_is_not_left_out(run, sandbox):
     code, _, err = run("wallet-payments", "create", "--body", "pay.json", "--idempotency-key", "k")
 
     assert 2 == code
-    assert err.startswith("paymentsdk: pay.json: $.wallet_payment.descripton: is not a field of WalletChargeRequest")
+    assert err.startswith("paymentsdk: pay.json: $.wallet_payment.descripton: is not a field of the contract")
 
 
 @pytest.mark.parametrize("name", ["total_amount", "title"])

@@ -104,7 +104,7 @@ async def test_a_real_response_is_accepted_as_identified(client_over, name, body
     assert not [anomaly for anomaly in result.anomalies if "unidentified" in anomaly.reason]
 
 
-@pytest.mark.control("paymentsdk._operation.identity._undeclared", lambda raw, value, place: iter(()))
+@pytest.mark.control("paymentsdk._operation.identity.undeclared", lambda raw, value, place: iter(()))
 @pytest.mark.parametrize("name", ["orders.create", "wallet_payments.create", "preferences.create", "customers.create"])
 async def test_a_response_that_nothing_identifies_is_accepted_with_an_anomaly_or_not_at_all(client_over, name):
     """A minimal response is believed, and says so; a member that its type does not have belongs to something else."""
