@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 from msgspec import Struct
@@ -20,7 +20,7 @@ from paymentsdk.sandbox._clock import EARLIEST
 from paymentsdk.sandbox._handlers._sales import DETAILS, currency_of, shipments_of, shipping_cost, total
 from paymentsdk.sandbox._noun import Call, Handler, MagicValue, Noun, SellerContext, find_page
 from paymentsdk.sandbox._policies import Policies
-from paymentsdk.sandbox._records import MERCHANT_ORDERS, Comparison, Condition, EntryKind, MerchantOrderRecord
+from paymentsdk.sandbox._records import EPOCH, MERCHANT_ORDERS, Comparison, Condition, EntryKind, MerchantOrderRecord
 from paymentsdk.sandbox._wire import Rejected, echo
 
 #: How far back a search sees (spec: Limits).
@@ -102,16 +102,12 @@ def _range(policies: Policies, column: str, *ends: object) -> Iterator[Condition
     for end, edge in zip(ends, _EDGES[policies.window_edge], strict=True):
         if not isinstance(end, datetime):
             continue
-        bound = _floor(end, grain)
+        bound = end - (end - EPOCH) % grain if grain else end
         if grain and policies.date_filter_compares == "grains" and edge in {">", "<="}:
             # Beyond the whole of the grain that the bound is in.
             yield column, ">=" if edge == ">" else "<", bound + grain
         else:
             yield column, edge, bound
-
-
-def _floor(moment: datetime, grain: timedelta | None) -> datetime:
-    return moment if grain is None else moment - (moment - datetime(1970, 1, 1, tzinfo=UTC)) % grain
 
 
 def from_order(context: SellerContext, order: Order, payer_id: int) -> None:
