@@ -238,11 +238,10 @@ class Grant(MaskedRepr, Struct, frozen=True, kw_only=True):
 
 
 class OrderRecord(Struct, frozen=True, kw_only=True):
-    """An order, when it expires, who paid it, and the idempotency key of the refund that is processing."""
+    """An order, when it expires, and the idempotency key of the refund that is processing."""
 
     order: Order
     expires_at: datetime
-    payer_id: int | None = None
     refund_key: str | None = None
 
 

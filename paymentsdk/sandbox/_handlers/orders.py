@@ -184,7 +184,7 @@ def pay(
     parts = counted_installments(method, installments)
     order = _moved(
         context,
-        replace(record, payer_id=payer_id),
+        record,
         OrderStatus.PROCESSED,
         paid_amount=paid,
         reference_id=str(context.ids.number(12)),
