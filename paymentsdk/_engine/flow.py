@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Hashable
 from math import inf
 from typing import TYPE_CHECKING, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from paymentsdk._engine.limiter import FIRST_CONCURRENCY, NO_PERMIT, Limiter, Meter, Permit, Priority, Waiter
 from paymentsdk._validate import check_bool, check_methods, check_seconds, check_within
@@ -90,13 +90,11 @@ class Flow:
 
     MAX_LIMITERS = 4096
 
-    def __init__(
-        self, control: FlowControl, clock: Clock, sleep: Callable[[float], Awaitable[None]] | None = None
-    ) -> None:
+    def __init__(self, control: FlowControl, clock: Clock) -> None:
+        self.max_wait = control.max_wait
         self._control = control
         self._clock = clock
         self._now = clock.monotonic
-        self._sleep = sleep or clock.sleep
         self._unlimited = not control.adaptive and control.share is None
         self._capacity: float = control.max_in_flight if control.adaptive else inf
         self._in_flight = 0
@@ -107,11 +105,6 @@ class Flow:
         #: One call after the other, so that slots are taken in the order of the turns.
         self._reserve_lock = asyncio.Lock()
         self._closed = False
-
-    @property
-    def max_wait(self) -> float:
-        """See `FlowControl`."""
-        return self._control.max_wait
 
     def try_acquire(self, seller: Hashable) -> Permit | None:
         """Return a permit if there is one at once; `None` if the call has to `acquire` one."""
@@ -154,12 +147,14 @@ class Flow:
 
         Whoever waited will never wake up, and what was in flight is given back to the old flow, if at all.
         """
-        clone = Flow(self._control, self._clock, self._sleep)
+        clone = Flow(self._control, self._clock)
         for seller, limiter in self._limiters.items():
-            clone._limiters[seller] = limiter.moved()
-            # What becomes of them is up to the garbage collector: nothing can be cancelled on a closed loop.
+            # What becomes of those who wait is up to the garbage collector: nothing can be cancelled on a closed loop.
             limiter.interactive, limiter.batch = OrderedDict(), OrderedDict()
-            limiter.wake_task = None
+            limiter.wake_task, limiter.wake_at = None, inf
+            clone._limiters[seller] = structs.replace(
+                limiter, in_flight=0, probe=None, interactive=OrderedDict(), batch=OrderedDict()
+            )
         return clone
 
     def close(self) -> None:
@@ -187,25 +182,20 @@ class Flow:
         limiter = self._limiters.get(seller)
         if limiter is None:
             if len(self._limiters) >= self.MAX_LIMITERS:
-                self._remove_idle()
+                idle = next((one for one, known in self._limiters.items() if known.is_idle), None)
+                self._limiters.pop(idle, None)
             now = self._now()
             adaptive = self._control.adaptive
             limiter = Limiter(seller, now, Meter(now, now), FIRST_CONCURRENCY) if adaptive else Limiter(seller, now)
             self._limiters[seller] = limiter
         return limiter
 
-    def _remove_idle(self) -> None:
-        for seller, limiter in self._limiters.items():
-            if limiter.is_idle:
-                del self._limiters[seller]
-                return
-
     async def _wait(self, seller: Hashable, priority: Priority) -> Permit | None:
         limiter, now = self._limiter(seller), self._now()
         waiter: Waiter = asyncio.get_running_loop().create_future()
         queue = limiter.batch if priority == "batch" else limiter.interactive
         queue[waiter] = now
-        expiry = self._clock.call_at(now + self._control.max_wait, lambda: _turn_away(waiter))
+        expiry = self._clock.call_at(now + self.max_wait, lambda: _turn_away(waiter))
         if self._closed:
             _turn_away(waiter)
         self._dispatch(limiter, now)
@@ -228,9 +218,9 @@ class Flow:
         """Wait for the slot of *permit* in the rate that processes share."""
         try:
             async with self._reserve_lock:
-                delay = await share.reserve(self._clock.now(), self._control.max_wait - permit.waited)
+                delay = await share.reserve(self._clock.now(), self.max_wait - permit.waited)
             if delay:
-                await self._sleep(delay)
+                await self._clock.sleep(delay)
         except BaseException:
             self.release(permit)
             raise
@@ -284,7 +274,7 @@ class Flow:
         limiter.wake_task = asyncio.get_running_loop().create_task(self._wake(limiter, when - now))
 
     async def _wake(self, limiter: Limiter, seconds: float) -> None:
-        await self._sleep(seconds)
+        await self._clock.sleep(seconds)
         limiter.wake_task, limiter.wake_at = None, inf
         self._dispatch(limiter, self._now())
 

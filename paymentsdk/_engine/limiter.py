@@ -140,10 +140,6 @@ class Meter(Struct, eq=False):
         # Nothing is known from less than a few responses' time.
         return (self.before * (1.0 - age / WINDOW) + self.count) / min(WINDOW, max(now - self.since, MAX_DELAY))
 
-    def is_ready(self, now: float) -> bool:
-        """Whether the seller has been busy for long enough to know the rate."""
-        return now - self.since >= WINDOW
-
     def _turn(self, now: float, age: float) -> None:
         if age < 2 * WINDOW:
             self.before, self.window = self.count, self.window + WINDOW
@@ -154,8 +150,8 @@ class Meter(Struct, eq=False):
 
 def rate_at_limit(meter: Meter, estimate: RateEstimate | None, now: float) -> float:
     """Return the requests per second that the platform served until it said 429; 0 if that cannot be said yet."""
-    if not meter.is_ready(now):
-        return 0.0
+    if now - meter.since < WINDOW:
+        return 0.0  # The seller has not been busy for long enough.
     if estimate is None:
         return meter.rate(now)
     rate = rate_at(estimate, now)
@@ -242,18 +238,6 @@ class Limiter(Struct, eq=False):
     wake_task: asyncio.Task[None] | None = None
     """What lets the next one go when its time has come."""
     wake_at: float = inf
-
-    def moved(self) -> Limiter:
-        """Return the same knowledge, with nobody who waits and nothing in flight."""
-        return Limiter(
-            self.seller,
-            self.next_at,
-            self.meter,
-            self.concurrency,
-            gate=self.gate,
-            estimate=self.estimate,
-            served=self.served,
-        )
 
     @property
     def is_idle(self) -> bool:
