@@ -47,6 +47,13 @@ logger = logging.getLogger("paymentsdk")
 #: Lines of the log that the anomalies of one response may take: all that are reported, and what counts the rest.
 MOST_LINES = MOST_REPORTS + 1
 _NUMBERS = count(1)
+#: What the error of a call means for whoever counts: the first that it is one of, else that nothing was sent.
+_OUTCOMES: tuple[tuple[type[BaseException], CallOutcome], ...] = (
+    (OutcomeUnknown, CallOutcome.UNKNOWN),
+    (NoAnswer, CallOutcome.NO_ANSWER),
+    (APIError, CallOutcome.REFUSED),
+    (asyncio.CancelledError, CallOutcome.CANCELLED),
+)
 
 
 def check_observers(
@@ -148,24 +155,10 @@ async def observed(call: ObservedCall, made: Coroutine[object, object, T]) -> T:
     return result
 
 
-def _outcome_of(error: BaseException | None) -> CallOutcome:
-    """Say what the *error* of a call means for whoever counts; `None` for a success."""
-    match error:
-        case None:
-            return CallOutcome.SUCCEEDED
-        case OutcomeUnknown():
-            return CallOutcome.UNKNOWN
-        case NoAnswer():
-            return CallOutcome.NO_ANSWER
-        case APIError():
-            return CallOutcome.REFUSED
-        case asyncio.CancelledError():
-            return CallOutcome.CANCELLED
-        case _:
-            return CallOutcome.NOT_SENT
-
-
 def _notify_end(call: ObservedCall, error: BaseException | None, status: int | None = None) -> None:
+    outcome = CallOutcome.SUCCEEDED
+    if error is not None:
+        outcome = next((means for kind, means in _OUTCOMES if isinstance(error, kind)), CallOutcome.NOT_SENT)
     ended = CallEnded(
         account=call.settings.account,
         call=call.number,
@@ -173,7 +166,7 @@ def _notify_end(call: ObservedCall, error: BaseException | None, status: int | N
         method=call.operation.method,
         route=call.operation.path,
         idempotency_key=call.key,
-        outcome=_outcome_of(error),
+        outcome=outcome,
         error=None if error is None else type(error).__name__,
         status=error.status if isinstance(error, APIError) else status,
         attempts=call.attempts,
@@ -186,12 +179,11 @@ def _notify_end(call: ObservedCall, error: BaseException | None, status: int | N
 
 def report(call: ObservedCall, response: Response | None, failure: AttemptFailed | None = None) -> None:
     """Tell the observers and the log that an attempt brought *response*, or what its *failure* was."""
-    number = call.attempts if failure is None or failure.attempted else 0
     reason = None if failure is None else failure.reason
-    attempt = _attempt_ended(call, response, failure, number=number, reason=reason, since=call.sending)
+    attempt = _attempt_ended(call, response, failure, reason, call.sending)
     level = logging.DEBUG if reason is None else logging.INFO
     if logger.isEnabledFor(level):
-        what = f"attempt {number}" if number else "no request"
+        what = f"attempt {attempt.number}" if attempt.number else "no request"
         _log(level, f"{what}: {reason or 'success'}", attempt)
     notify(attempt, call.settings.observers)
 
@@ -203,19 +195,14 @@ def warn_outcome_unknown(call: ObservedCall, reason: str) -> None:
     """
     if call.key is not None:
         reason = f"{reason} (idempotency_key={call.key!r})"
-    attempt = _attempt_ended(call, None, None, number=call.attempts, reason=reason, since=call.started)
+    attempt = _attempt_ended(call, None, None, reason, call.started)
     _log(logging.WARNING, f"the outcome is unknown: {reason}", attempt)
 
 
 def _attempt_ended(
-    call: ObservedCall,
-    response: Response | None,
-    failure: AttemptFailed | None,
-    *,
-    number: int,
-    reason: str | None,
-    since: float,
+    call: ObservedCall, response: Response | None, failure: AttemptFailed | None, reason: str | None, since: float
 ) -> AttemptEnded:
+    number = call.attempts if failure is None or failure.attempted else 0
     return AttemptEnded(
         account=call.settings.account,
         call=call.number,
