@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from enum import Enum, auto
-from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
@@ -90,24 +88,15 @@ def delay(policy: RetryPolicy, number: int, failure: AttemptFailed, jitter: floa
     return failure.retry_after + jitter * min(policy.max_delay, policy.base_delay * 2.0 ** (number - 1))
 
 
-class RetryGroup(Enum):
-    """Operations that spend one retry budget."""
-
-    READS = auto()
-    WRITES = auto()
-    TOKENS = auto()
-
-
-GROUP: Mapping[RetryClass, RetryGroup] = MappingProxyType(
-    {
-        RetryClass.READ: RetryGroup.READS,
-        RetryClass.KEYED: RetryGroup.WRITES,
-        RetryClass.REPEATABLE: RetryGroup.WRITES,
-        RetryClass.UNKEYED: RetryGroup.WRITES,
-        RetryClass.TOKEN_CODE: RetryGroup.TOKENS,
-        RetryClass.TOKEN_REFRESH: RetryGroup.TOKENS,
-    }
-)
+#: Which operations spend one retry budget.
+GROUP: Mapping[RetryClass, str] = {
+    RetryClass.READ: "reads",
+    RetryClass.KEYED: "writes",
+    RetryClass.REPEATABLE: "writes",
+    RetryClass.UNKEYED: "writes",
+    RetryClass.TOKEN_CODE: "tokens",
+    RetryClass.TOKEN_REFRESH: "tokens",
+}
 
 
 class RetryBudgets:
@@ -128,7 +117,7 @@ class RetryBudgets:
 
     def __init__(self) -> None:
         #: The tokens that are left of each budget that is not full.
-        self.remaining: dict[tuple[object, RetryGroup], int] = {}
+        self.remaining: dict[tuple[object, str], int] = {}
 
     def withdraw(self, seller: object, rule: RetryClass, failure: AttemptFailed) -> int | None:
         """Pay for a retry after *failure*, and return its cost; `None` if the budget is used up."""
