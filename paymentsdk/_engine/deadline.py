@@ -45,14 +45,6 @@ class RefreshTimeout(Timeout, frozen=True):
     """That of a token refresh, which the caller knows as `refresh_timeout`: `total`, and half of it an attempt."""
 
 
-def bound_of(timeout: Timeout, *, attempt: bool) -> str:
-    """Say which bound ran out, as the caller has set it: that of an *attempt*, or that of the whole call."""
-    if isinstance(timeout, RefreshTimeout):
-        return f"{'half of ' * attempt}refresh_timeout={timeout.total:g} s"
-    name = "attempt" if attempt else "total"
-    return f"timeout.{name}={getattr(timeout, name):g} s"
-
-
 def end_of_attempt(timeout: Timeout, now: float, deadline: float) -> float:
     """Return when an attempt that begins *now* has to end: the call ends at the *deadline*."""
     limit = timeout.attempt
@@ -87,8 +79,12 @@ class Deadline(Struct, eq=False):
 
     @property
     def ran_out(self) -> str:
-        """Say which bound it is that ends the wait."""
-        return f"the time ran out ({bound_of(self.timeout, attempt=self.when < self.total)})"
+        """Say which bound it is that ends the wait, as the caller has set it."""
+        timeout, attempt = self.timeout, self.when < self.total
+        if isinstance(timeout, RefreshTimeout):
+            return f"the time ran out ({'half of ' * attempt}refresh_timeout={timeout.total:g} s)"
+        name = "attempt" if attempt else "total"
+        return f"the time ran out (timeout.{name}={getattr(timeout, name):g} s)"
 
     def uncancel(self) -> bool:
         """Take back the cancellation under way, if it is this deadline's; return whether it was.
