@@ -60,9 +60,6 @@ def connect_timeout(timeout: Timeout, left: float) -> float:
     return 0.9 * left if connect is None or connect >= left else connect
 
 
-NO_TIMEOUT = Timeout(None, None, None)
-
-
 class Deadline(Struct, eq=False):
     """The deadline of one task: of a call, and of the attempt under way."""
 
@@ -70,9 +67,9 @@ class Deadline(Struct, eq=False):
     when: float
     cancelling: int
     """How many cancellations were under way when it was set."""
-    total: float = inf
+    total: float
     """When the call has to end, however many attempts it makes."""
-    timeout: Timeout = NO_TIMEOUT
+    timeout: Timeout
     """Where the deadlines come from."""
     expired: bool = False
     """The task was cancelled by its deadline, and by nobody else."""
@@ -112,17 +109,13 @@ class Deadlines:
         self._next = inf
         self._timer: Alarm | None = None
 
-    def add(
-        self,
-        when: float,
-        total: float = inf,
-        timeout: Timeout = NO_TIMEOUT,
-        loop: asyncio.AbstractEventLoop | None = None,
-    ) -> Deadline:
-        """Cancel the current task (of *loop*, if given) when the clock reaches *when*, unless it is released before."""
+    def add(self, timeout: Timeout, now: float, loop: asyncio.AbstractEventLoop | None = None) -> Deadline:
+        """Cancel the current task (of *loop*, if given) when *timeout* runs out from *now*, unless it is removed."""
         task = asyncio.current_task(loop)
         if task is None:
             raise RuntimeError("a call has to run inside a task")
+        total = inf if timeout.total is None else now + timeout.total
+        when = end_of_attempt(timeout, now, total)
         deadline = Deadline(task, when, task.cancelling(), total, timeout)
         self._live.add(deadline)
         if when < self._next:

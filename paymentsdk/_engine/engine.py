@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from datetime import datetime, timedelta
-from math import inf
 from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar, Unpack, cast
 
 from msgspec import structs
@@ -18,7 +17,6 @@ from paymentsdk._codec.encode import fill_path
 from paymentsdk._engine.call import Call
 from paymentsdk._engine.client_state import ClientState
 from paymentsdk._engine.credential import Bearer, Credential, user_id
-from paymentsdk._engine.deadline import end_of_attempt
 from paymentsdk._engine.events import observed
 from paymentsdk._engine.failures import AttemptFailed, History
 from paymentsdk._engine.result import Result
@@ -236,13 +234,11 @@ class Engine(ABC):
             history = History()
             history.sent_before(check_first_sent_at(first_sent_at, state.clock.now()), state.clock)
         started = state.clock.monotonic()
-        timeout = settings.timeout
-        total = inf if timeout.total is None else started + timeout.total
         content = _encode(operation, body, settings.limits)
         checked = check_headers(headers, reserved=operation.reserved_headers) if headers else None
         return Call(  # By position: to look names up takes msgspec as long as all checks of a call.
             # Last of all, when nothing can be rejected any more: it has to be removed.
-            state.deadlines.add(end_of_attempt(timeout, started, total), total, timeout, loop),
+            state.deadlines.add(settings.timeout, started, loop),
             started,
             started,
             state,

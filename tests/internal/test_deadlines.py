@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from paymentsdk import PaymentsClient, Response
+from paymentsdk import PaymentsClient, Response, Timeout
 from paymentsdk._clock import SystemClock
 from paymentsdk._engine.deadline import Deadlines
 from paymentsdk.testing import FakeClock, MemoryTransport
@@ -34,7 +34,7 @@ async def test_each_call_has_its_own_deadline(clock) -> None:
     deadlines, ended = Deadlines(clock), []
 
     async def work(seconds: float) -> None:
-        watch = deadlines.add(seconds)
+        watch = deadlines.add(Timeout(seconds, attempt=None), 0.0)
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -59,7 +59,7 @@ async def test_deadlines_close_together_ring_together() -> None:
     deadlines, ended = Deadlines(clock), []
 
     async def work(number: int) -> None:
-        watch = deadlines.add(30 + number / 100_000)
+        watch = deadlines.add(Timeout(30 + number / 100_000, attempt=None), 0.0)
         with suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
         ended.append(watch.uncancel())
@@ -76,7 +76,7 @@ async def test_deadlines_close_together_ring_together() -> None:
 async def test_a_watch_can_be_moved_both_ways(clock) -> None:
     """A deadline that is put off does not ring at its old time; one that is brought forward rings at the new."""
     deadlines = Deadlines(clock)
-    watch = deadlines.add(5)
+    watch = deadlines.add(Timeout(5, attempt=None), 0.0)
 
     deadlines.reset(watch, 10)
     clock.advance(6)
@@ -95,7 +95,7 @@ async def test_a_deadline_that_is_put_off_holds_up_no_other(clock) -> None:
     deadlines, watches = Deadlines(clock), []
 
     async def work(seconds: float) -> None:
-        watches.append(deadlines.add(seconds))
+        watches.append(deadlines.add(Timeout(seconds, attempt=None), 0.0))
         with suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
 
@@ -112,7 +112,7 @@ async def test_a_deadline_that_is_put_off_holds_up_no_other(clock) -> None:
 async def test_a_nearer_deadline_takes_over_the_alarm(clock) -> None:
     """There is one alarm at a time: the one for a deadline behind is taken back."""
     deadlines = Deadlines(clock)
-    watches = [deadlines.add(seconds) for seconds in (9, 7, 5)]
+    watches = [deadlines.add(Timeout(seconds, attempt=None), 0.0) for seconds in (9, 7, 5)]
 
     assert [5] == [when for when, _, alarm in clock._alarms if alarm._callback is not None]
 
@@ -126,7 +126,7 @@ async def test_the_last_deadline_sets_no_alarm() -> None:
     clock = CountingClock()
     deadlines = Deadlines(clock)
 
-    watch = deadlines.add(5)
+    watch = deadlines.add(Timeout(5, attempt=None), 0.0)
     clock.advance(5)
 
     assert watch.uncancel()
@@ -138,7 +138,7 @@ async def test_the_last_deadline_sets_no_alarm() -> None:
 async def test_a_released_watch_does_not_ring(clock) -> None:
     """A call that is over is not cancelled, and neither is what its task does next."""
     deadlines = Deadlines(clock)
-    watch = deadlines.add(5)
+    watch = deadlines.add(Timeout(5, attempt=None), 0.0)
     deadlines.remove(watch)
 
     clock.advance(10)
@@ -159,7 +159,7 @@ async def outside_a_task() -> None:
 
     def callback() -> None:
         try:
-            Deadlines(FakeClock()).add(1)
+            Deadlines(FakeClock()).add(Timeout(1), 0.0)
         except RuntimeError as error:
             done.set_exception(error)
 
