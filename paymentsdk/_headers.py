@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from functools import lru_cache
+from typing import TypeVar, cast
 
 from paymentsdk._codec.timestamps import in_utc
 from paymentsdk._secrets import masked
 from paymentsdk.errors import RequestInvalid
+
+T = TypeVar("T")
 
 #: The header of an idempotency key, unless an operation names another.
 KEY_HEADER = "X-Idempotency-Key"
@@ -53,9 +56,11 @@ def merged(fields: Mapping[str, str], more: Mapping[str, str]) -> Headers:
     return both
 
 
-def masked_values(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return a copy of *headers* whose values no traceback shows: one of them may be a credential."""
-    return {name: masked(value) for name, value in headers.items()}
+def masked_values(headers: T) -> T:
+    """Return a copy of *headers* whose values no traceback shows: one may be a credential. No mapping stays itself."""
+    if not isinstance(headers, Mapping):
+        return headers
+    return cast("T", {name: masked(value) for name, value in headers.items()})
 
 
 @lru_cache(maxsize=8)  # Many responses come within a second.
@@ -70,6 +75,7 @@ def http_date(text: str | None) -> datetime | None:
     return in_utc(moment)
 
 
+@lru_cache(maxsize=256)  # Programs have few, and an observer may add one to each request.
 def check_name(name: str, path: str) -> None:
     """Reject what is not the name of a header.
 
@@ -95,8 +101,7 @@ def check_headers(
         raise RequestInvalid(path, f"must be a mapping of names to values, not {type(headers).__name__}")
     fields = headers if type(headers) is dict else dict(headers)
     for name, value in fields.items():
-        if type(name) is not str or not _is_name(name):
-            check_name(name, path)
+        check_name(name, path)
         if name.lower() in reserved:
             raise RequestInvalid(f"{path}.{name}", "is set by the client itself")
         if not isinstance(value, str) or not _VALUE.match(value):
@@ -104,9 +109,3 @@ def check_headers(
     # As in `check_key`: the text that was checked goes out, and not what a subclass of str formats itself as. Only once
     # all are checked: a traceback shows what is local, and only the values as they were given are masked.
     return Headers({str.__str__(name): str.__str__(value) for name, value in fields.items()})
-
-
-@lru_cache(maxsize=256)
-def _is_name(name: str) -> bool:
-    """Whether *name* is that of a header; programs have few, and an observer may add one to each request."""
-    return _NAME.match(name) is not None

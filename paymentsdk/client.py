@@ -209,7 +209,7 @@ class PaymentsClient(Engine):
     ) -> None:
         # An address that is rejected may have a password in it.
         base_url, access_token, client_secret = masked(base_url), masked(access_token), masked(client_secret)
-        headers = masked_values(headers) if isinstance(headers, Mapping) else headers
+        headers = masked_values(headers)
         if transport is not None and session is not None:
             raise RequestInvalid("session", "cannot be combined with transport")
         _check_kinds(timeout=(timeout, Timeout), retry=(retry, RetryPolicy), flow=(flow, FlowControl))
@@ -292,11 +292,8 @@ class PaymentsClient(Engine):
         if not options.keys() <= _CALL_OPTIONS:
             raise TypeError(f"with_options() has no option {', '.join(sorted(options.keys() - _CALL_OPTIONS))}")
         # In here, so that no traceback shows what was given: a header may be a credential.
-        access_token, headers = masked(options.get("access_token")), options.get("headers")
-        if access_token is not None:
-            options["access_token"] = access_token
-        if headers is not None and isinstance(headers, Mapping):
-            options["headers"] = headers = masked_values(headers)
+        options["access_token"] = access_token = masked(options.get("access_token"))
+        options["headers"] = headers = masked_values(options.get("headers"))
         timeout, retry, strict = options.get("timeout"), options.get("retry"), options.get("strict")
         auth, priority, idempotency_key = options.get("auth"), options.get("priority"), options.get("idempotency_key")
         _check_kinds(timeout=(timeout, Timeout), retry=(retry, RetryPolicy), strict=(strict, bool))

@@ -143,7 +143,7 @@ class Engine(ABC):
             Deferred: Recovery will finish the record; with *defer*.
             JournalUnavailable: The record cannot be kept; nothing was sent.
         """
-        headers = masked_values(headers) if headers and isinstance(headers, Mapping) else headers
+        headers = masked_values(headers) if headers else headers
         try:
             call = self._prepare(
                 operation, body, path, headers, query, key=idempotency_key, first_sent_at=first_sent_at, once=once
