@@ -249,6 +249,8 @@ class Endpoints:
         """Respond, whatever happens; what went wrong inside is for the log."""
         try:
             return await handler(request)
+        except Rejected as rejected:  # By a command or a page.
+            return self._said(request, rejected)
         except web.HTTPNotFound:
             response = self._said(request, Rejected(404, "not_found", _NOTHING_HERE))
         except web.HTTPMethodNotAllowed as error:
@@ -281,7 +283,7 @@ class Endpoints:
     def _said(self, request: web.Request, rejected: Rejected) -> web.Response:
         """Return what is said where no operation, command or page responds: to a program JSON, to a browser a page."""
         if "text/html" in request.headers.get("Accept", ""):
-            return routes.rejection_page(rejected)
+            return routes.rejection_page(request, rejected)
         # It may look like a part of an operation, where none has it itself.
         operations, path = self._platform.operations.values(), request.path + "/"
         operation = next((one for one in operations if path.startswith(one.path.partition("/{")[0] + "/")), None)

@@ -19,7 +19,7 @@ from aiohttp import web
 
 from paymentsdk.sandbox._commands import COMMANDS, Command, ControlRequest
 from paymentsdk.sandbox._platform import Platform
-from paymentsdk.sandbox._wire import SHAPES, TOO_LARGE, Rejected, encode, rejection
+from paymentsdk.sandbox._wire import TOO_LARGE, Rejected, encode
 
 if not hasattr(web, "RequestKey"):  # The client alone may run with an older one.
     raise ImportError(f"the sandbox needs aiohttp 3.14.4 or later, and {aiohttp.__version__} is installed")
@@ -50,18 +50,14 @@ def add_routes(app: web.Application) -> None:
 
 
 def guarded(handler: Route) -> Route:
-    """Return *handler* behind the guard against pages from elsewhere, its errors in the shape of the control API."""
+    """Return *handler* behind the guard against pages from elsewhere; what it cannot read is rejected."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
+        check_origin(request.headers, request.app[ALLOWED_HOSTS])
         try:
-            check_origin(request.headers, request.app[ALLOWED_HOSTS])
             return await handler(request)
-        except Rejected as error:
-            rejected = error
         except ValueError as error:
-            rejected = Rejected(400, "bad_request", str(error))
-        body = rejection(rejected, None, SHAPES["flat"])
-        return web.Response(status=rejected.status, body=body, content_type="application/json")
+            raise Rejected(400, "bad_request", str(error)) from None
 
     return handle
 

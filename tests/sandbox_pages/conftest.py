@@ -286,7 +286,7 @@ class Visitor:
 @pytest.fixture
 async def visitor(sandbox) -> AsyncIterator[Visitor]:
     """Someone who pays without a script."""
-    async with aiohttp.ClientSession() as session:
+    async with aiohttp.ClientSession(headers={"Accept": "text/html"}) as session:
         yield Visitor(session, sandbox.base_url)
 
 

@@ -435,3 +435,12 @@ async def test_what_does_not_exist_is_a_page(visitor, path: str) -> None:
 
     assert 404 == visitor.status
     assert "Nothing here" in visitor.page
+
+
+@pytest.mark.parametrize("path", ["/qr/nothing", "/checkout/1-2", "/subscriptions/nothing", "/nothing"])
+async def test_a_program_is_told_in_json(visitor, path: str) -> None:
+    """Whoever takes no HTML gets no page where nothing is."""
+    body = await visitor.get(path, Accept="*/*")
+
+    assert (404, "application/json") == (visitor.status, visitor.headers["Content-Type"].partition(";")[0])
+    assert "not_found" in body

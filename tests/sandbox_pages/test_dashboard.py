@@ -171,7 +171,7 @@ async def test_without_segno_the_response_says_how_to_get_it(shop, visitor, monk
     monkeypatch.setitem(sys.modules, "segno", None)
     order = await shop.order()
 
-    assert "install the extra `qr`: " in await visitor.get(f"/_sandbox/orders/{order.id}/code.svg")
+    assert "install the extra `qr`: " in await visitor.get(f"/_sandbox/orders/{order.id}/code.svg", Accept="image/*")
     assert 501 == visitor.status
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from io import BytesIO
 from typing import TypeAlias
@@ -246,24 +246,21 @@ async def _form(request: web.Request) -> PaymentForm:
 
 
 def _page(handler: Route) -> Route:
-    """Return *handler* for browsers only under the sandbox's own name, its rejections as pages."""
+    """Return *handler* for browsers only under the sandbox's own name."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
-        try:
-            # A shop may lead here: for reading, it does not matter where the browser comes from.
-            headers = {name: request.headers[name] for name in _HOST_CHECKED if name in request.headers}
-            check_origin(headers, request.app[ALLOWED_HOSTS])
-            await request.app[PLATFORM].catch_up()
-            return await handler(request)
-        except Rejected as rejected:
-            again: list[Way] = [(request.path, "Open the page again")] if request.method == "POST" else []
-            return rejection_page(rejected, again)
+        # A shop may lead here: for reading, it does not matter where the browser comes from.
+        headers = {name: request.headers[name] for name in _HOST_CHECKED if name in request.headers}
+        check_origin(headers, request.app[ALLOWED_HOSTS])
+        await request.app[PLATFORM].catch_up()
+        return await handler(request)
 
     return handle
 
 
-def rejection_page(rejected: Rejected, ways: Sequence[Way] = ()) -> web.Response:
-    """Return *rejected* as a page for people, with the *ways* on from there."""
+def rejection_page(request: web.Request, rejected: Rejected) -> web.Response:
+    """Return *rejected* as a page for people, with a way back to the form that was sent."""
+    ways: list[Way] = [(request.path, "Open the page again")] if request.method == "POST" else []
     title = _TITLES.get(rejected.status, "This did not work")
     return _html(views.message(title, _sentence(rejected.message), ways), rejected.status)
 
