@@ -12,6 +12,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar, get_ar
 import msgspec
 from msgspec import Struct
 
+from paymentsdk import money
 from paymentsdk._codec.encode import request_invalid
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.resources.preferences import Installments, Preference
@@ -19,7 +20,7 @@ from paymentsdk.sandbox import _policies, _records
 from paymentsdk.sandbox._buyer import DEFAULT_PAYER, Buyer, Outcome, PaymentMethod
 from paymentsdk.sandbox._faults import FaultRule
 from paymentsdk.sandbox._handlers import ways
-from paymentsdk.sandbox._handlers._sales import asked, currency_of
+from paymentsdk.sandbox._handlers._sales import currency_of, shipping_cost, total
 from paymentsdk.sandbox._handlers.plans import PlanRequest
 from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._records import Table
@@ -148,10 +149,9 @@ def pay_order(platform: Platform, request: ControlRequest[PayRequest]) -> object
 @command("POST", "provision")
 async def provision(platform: Platform, request: ControlRequest[ProvisionRequest]) -> object:
     """Make many paid orders of the past at once, each with its merchant order and its lines of the ledger."""
-    asked = request.body
-    for _ in make_orders(platform.context(_tenant(platform, asked.tenant)), asked):
+    for _ in make_orders(platform.context(_tenant(platform, request.body.tenant)), request.body):
         await asyncio.sleep(0)
-    return {"orders": asked.orders}
+    return {"orders": request.body.orders}
 
 
 class ScanRequest(ControlStruct):
@@ -166,8 +166,7 @@ class ScanRequest(ControlStruct):
 @command("POST", "scan")
 def scan(platform: Platform, request: ControlRequest[ScanRequest]) -> object:
     """Return the order behind a code."""
-    asked = request.body
-    return Buyer(platform).scan(asked.code, tenant=asked.tenant)
+    return Buyer(platform).scan(request.body.code, tenant=request.body.tenant)
 
 
 @command("POST", "preferences/{id}/open")
@@ -195,7 +194,7 @@ def _shown_preference(platform: Platform, preference: Preference) -> Mapping[str
     come_to = opened[0].merchant_order.order_status if opened else None
     return {
         "preference": preference,
-        "amount": asked(preference),
+        "amount": money.total([(1, total(preference.items or ())), (1, shipping_cost(preference))]),
         "currency": currency_of(preference.items or (), seller.currency),
         "status": come_to if come_to in {"paid", "reverted"} else "opened",
     }
@@ -283,8 +282,7 @@ class NewPlanRequest(PlanRequest):
 @command("POST", "plans")
 def create_plan(platform: Platform, request: ControlRequest[NewPlanRequest]) -> object:
     """Make a plan."""
-    asked = request.body
-    return platform.create_plan(asked, _tenant(platform, asked.tenant))
+    return platform.create_plan(request.body, _tenant(platform, request.body.tenant))
 
 
 class SubscribeRequest(ControlStruct):
@@ -303,9 +301,9 @@ class SubscribeRequest(ControlStruct):
 @command("POST", "subscriptions")
 def subscribe(platform: Platform, request: ControlRequest[SubscribeRequest]) -> object:
     """Subscribe a buyer to a plan."""
-    asked = request.body
-    return Buyer(platform, asked.payer_id).subscribe(
-        asked.plan_id, external_reference=asked.external_reference, rejections=asked.rejections
+    how = request.body
+    return Buyer(platform, how.payer_id).subscribe(
+        how.plan_id, external_reference=how.external_reference, rejections=how.rejections
     )
 
 
@@ -432,22 +430,20 @@ class SnapshotRequest(ControlStruct):
 @command("POST", "snapshot")
 async def snapshot(platform: Platform, request: ControlRequest[SnapshotRequest]) -> object:
     """Remember everything as it is: documents, ledger, keys, clock, policies and faults."""
-    name = request.body.name
-    await asyncio.to_thread(platform.snapshot, name)
-    return {"name": name}
+    await asyncio.to_thread(platform.snapshot, request.body.name)
+    return {"name": request.body.name}
 
 
 @command("POST", "restore")
 async def restore(platform: Platform, request: ControlRequest[SnapshotRequest]) -> object:
     """Make everything as it was at a snapshot; faults that were cleared since are in force again."""
-    name = request.body.name
     try:
-        await asyncio.to_thread(platform.restore, name)
+        await asyncio.to_thread(platform.restore, request.body.name)
     except KeyError:
         raise Rejected(404, "not_found", "there is no such snapshot") from None
     except OSError as error:
         raise Rejected(409, "snapshot_unusable", str(error)) from None
-    return {"name": name, **_shown_clock(platform)}
+    return {"name": request.body.name, **_shown_clock(platform)}
 
 
 @command("GET", "requests")

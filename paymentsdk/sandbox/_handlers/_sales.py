@@ -47,11 +47,6 @@ def shipping_cost(preference: Preference) -> Decimal:
     return shipments.cost or money.ZERO
 
 
-def asked(preference: Preference) -> Decimal:
-    """Return what the buyer of *preference* is asked for."""
-    return money.total([(1, total(preference.items or ())), (1, shipping_cost(preference))])
-
-
 def currency_of(items: Iterable[Valued], otherwise: str) -> str:
     """Return the currency of a sale: the one that an item names, or else *otherwise*."""
     return next((item.currency_id for item in items if item.currency_id), otherwise)
