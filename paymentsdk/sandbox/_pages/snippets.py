@@ -13,6 +13,7 @@ from contextlib import suppress
 from datetime import date
 from decimal import Decimal
 from secrets import token_hex
+from typing import TypeAlias
 from urllib.parse import unquote
 
 import msgspec
@@ -31,6 +32,8 @@ WIDTH = 100
 _OTHER_ARGUMENTS = frozenset({"oauth.token", "orders.refund"})
 #: What the methods call the position of a page.
 _POSITION = {"limit": "page_size", "offset": "start"}
+#: The names that a program imports, by their module.
+_Imports: TypeAlias = defaultdict[str, set[str]]
 
 
 def curl(line: RequestLine, base_url: str) -> str:
@@ -81,89 +84,75 @@ def python(line: RequestLine, base_url: str) -> str:
     except (ValueError, RecursionError) as error:
         reason = error if isinstance(error, RequestInvalid) else "It is not JSON."
         return f"# The SDK rejects this body before it is sent.\n# {reason}\n"
-    return _Program(base_url, operation).write(body, line.path)
+    imports: _Imports = defaultdict(set, {"paymentsdk": {"PaymentsClient"}})
+    method = "call" if operation.name in _OTHER_ARGUMENTS else operation.name
+    call = _laid_out(f"client.{method}(", [*_arguments(operation, body, line.path, imports)], ")", 8)
+    token = 'os.environ["PAYMENTSDK_ACCESS_TOKEN"], ' if operation.authenticated else ""
+    steps = [f"print(await {call})"] if operation.page is None else [f"async for row in {call}:", "    print(row)"]
+    lines = [
+        "import asyncio",
+        *(["import os"] if operation.authenticated else []),
+        *_import_lines(imports),
+        "",
+        "",
+        "async def main() -> None:",
+        f"    async with PaymentsClient({token}base_url={_quoted(base_url)}) as client:",
+        *(f"        {step}" for step in steps),
+        "",
+        "",
+        "asyncio.run(main())",
+    ]
+    return "\n".join(lines) + "\n"
 
 
-class _Program:
-    """Writes a program that calls an operation, with what it has to import."""
+def _arguments(operation: AnyOperation, body: object, path: str, imports: _Imports) -> Iterator[str]:
+    """Yield what the call is given, and add what that needs to *imports*."""
+    if named := operation.name in _OTHER_ARGUMENTS:
+        imports["paymentsdk"].add("OPERATIONS")
+        yield f'OPERATIONS["{operation.name}"]'
+    if body is not None:
+        yield _expression(body, 12, imports)
+    ids = re.match(re.sub(r"{(\w+)}", r"(?P<\1>[^/?]+)", operation.path), path)
+    for name, value in ids.groupdict().items() if ids else ():
+        # A method takes its one id first; `client.call` wants its name.
+        yield f"{name}={_quoted(unquote(value))}" if named else _quoted(unquote(value))
+    if operation.query is None:
+        return
+    known = operation.query.__annotations__
+    query: dict[str, object] = {name: text for name, text in URL(path).query.items() if name in known and text}
+    with suppress(msgspec.ValidationError):
+        query = msgspec.convert(query, operation.query, strict=False)
+    for name, value in query.items():
+        yield f"{_POSITION.get(name, name)}={_expression(value, 12, imports)}"
 
-    def __init__(self, base_url: str, operation: AnyOperation) -> None:
-        self._base_url = base_url
-        self._operation = operation
-        self._imports: defaultdict[str, set[str]] = defaultdict(set)
 
-    def write(self, body: object, path: str) -> str:
-        """Return the program that sends *body* to *path*."""
-        operation = self._operation
-        self._imports["paymentsdk"].add("PaymentsClient")
-        method = "call" if operation.name in _OTHER_ARGUMENTS else operation.name
-        call = _laid_out(f"client.{method}(", [*self._arguments(body, path)], ")", 8)
-        token = 'os.environ["PAYMENTSDK_ACCESS_TOKEN"], ' if operation.authenticated else ""
-        steps = [f"print(await {call})"] if operation.page is None else [f"async for row in {call}:", "    print(row)"]
-        lines = [
-            "import asyncio",
-            *(["import os"] if operation.authenticated else []),
-            *self._import_lines(),
-            "",
-            "",
-            "async def main() -> None:",
-            f"    async with PaymentsClient({token}base_url={_quoted(self._base_url)}) as client:",
-            *(f"        {step}" for step in steps),
-            "",
-            "",
-            "asyncio.run(main())",
-        ]
-        return "\n".join(lines) + "\n"
+def _expression(value: object, column: int, imports: _Imports) -> str:
+    """Return the expression that makes *value* and begins at *column*, with a mask in place of each credential."""
+    match value:
+        case Struct():
+            imports[type(value).__module__].add(type(value).__name__)
+            parts = [f"{name}={_expression(member, column + 4, imports)}" for name, member in _given(value)]
+            return _laid_out(f"{type(value).__name__}(", parts, ")", column)
+        case list() | tuple():
+            return _laid_out("[", [_expression(one, column + 4, imports) for one in value], "]", column)
+        case Decimal():
+            imports["decimal"].add("Decimal")
+            return f'Decimal("{value}")'
+        case date():
+            imports["datetime"].add(type(value).__name__)
+            return f'{type(value).__name__}.fromisoformat("{value.isoformat()}")'
+        case str():
+            return _quoted(value)
+        case _:
+            return repr(value)
 
-    def _arguments(self, body: object, path: str) -> Iterator[str]:
-        operation = self._operation
-        if named := operation.name in _OTHER_ARGUMENTS:
-            self._imports["paymentsdk"].add("OPERATIONS")
-            yield f'OPERATIONS["{operation.name}"]'
-        if body is not None:
-            yield self._expression(body, 12)
-        ids = re.match(re.sub(r"{(\w+)}", r"(?P<\1>[^/?]+)", operation.path), path)
-        for name, value in ids.groupdict().items() if ids else ():
-            # A method takes its one id first; `client.call` wants its name.
-            yield f"{name}={_quoted(unquote(value))}" if named else _quoted(unquote(value))
-        if operation.query is None:
-            return
-        known = operation.query.__annotations__
-        query: dict[str, object] = {name: text for name, text in URL(path).query.items() if name in known and text}
-        with suppress(msgspec.ValidationError):
-            query = msgspec.convert(query, operation.query, strict=False)
-        for name, value in query.items():
-            yield f"{_POSITION.get(name, name)}={self._expression(value, 12)}"
 
-    def _expression(self, value: object, column: int) -> str:
-        """Return the expression that makes *value* and begins at *column*, with a mask in place of each credential."""
-        match value:
-            case Struct():
-                self._imports[type(value).__module__].add(type(value).__name__)
-                parts = [f"{name}={self._expression(member, column + 4)}" for name, member in _given(value)]
-                return _laid_out(f"{type(value).__name__}(", parts, ")", column)
-            case list() | tuple():
-                return _laid_out("[", [self._expression(one, column + 4) for one in value], "]", column)
-            case Decimal():
-                self._imports["decimal"].add("Decimal")
-                return f'Decimal("{value}")'
-            case date():
-                self._imports["datetime"].add(type(value).__name__)
-                return f'{type(value).__name__}.fromisoformat("{value.isoformat()}")'
-            case str():
-                return _quoted(value)
-            case _:
-                return repr(value)
-
-    def _import_lines(self) -> list[str]:
-        foreign: list[str] = []
-        ours: list[str] = []
-        for module, names in sorted(self._imports.items()):
-            line = f"from {module} import {', '.join(sorted(names))}"
-            if len(line) > WIDTH:
-                line = _laid_out(f"from {module} import (", sorted(names), ")", 0)
-            (ours if module.startswith("paymentsdk") else foreign).append(line)
-        return [*foreign, "", *ours]
+def _import_lines(imports: _Imports) -> Iterator[str]:
+    for module, names in sorted(imports.items()):
+        if module == "paymentsdk":  # The first of ours: those of the standard library come before it.
+            yield ""
+        line = f"from {module} import {', '.join(sorted(names))}"
+        yield line if len(line) <= WIDTH else _laid_out(f"from {module} import (", sorted(names), ")", 0)
 
 
 def _given(value: Struct) -> Iterator[tuple[str, object]]:
