@@ -190,21 +190,28 @@ class SellerContext:
         self.store.schedule(Due(at=at, kind=kind, tenant=self.tenant.user_id, id=id))
 
 
-class Window(Struct, frozen=True, kw_only=True):
-    """A part of the rows."""
+class Rows(NamedTuple, Generic[D]):
+    """What a page of a search has."""
 
-    offset: int
-    """Where the page begins, as it was asked for and is echoed."""
-    limit: int
-    """The most rows that it has."""
+    items: list[D]
+    """The rows."""
     total: int
-    """How many rows the search says it has."""
-    start: int
-    """Where the page really begins: rows may have appeared or vanished since the first page."""
+    """How many rows the search has."""
+    offset: int
+    """Where the page begins, as it was asked for."""
+    limit: int
+    """The most rows that it may have."""
 
 
-def window(policies: Policies, call: Call[None], total: int) -> Window:
-    """Return the part of *total* rows that *call* asks for, with the pages and offsets that *policies* allow.
+def cut_page(policies: Policies, call: Call[None], total: int, rows: Callable[[int, int], list[D]]) -> Rows[D]:
+    """Return the page that *call* asks for, with the pages and offsets that *policies* allow.
+
+    Args:
+        policies: Those that hold for the seller.
+        call: The search.
+        total: How many rows there are; by a fault, the search may say that there are more or fewer.
+        rows: Returns the rows from a position on, so many at most. Rows may have appeared or vanished since the first
+            page: the page then really begins elsewhere than where it was asked for.
 
     Raises:
         RequestInvalid: The offset is beyond `max_offset`, and the policy says to reject it.
@@ -221,20 +228,7 @@ def window(policies: Policies, call: Call[None], total: int) -> Window:
                 limit = 0
             case "clamp":
                 start = policies.max_offset
-    return Window(offset=offset, limit=limit, total=min(max(total + drift, 0), policies.max_total), start=start)
-
-
-class Rows(NamedTuple, Generic[D]):
-    """What a page of a search has."""
-
-    items: list[D]
-    """The rows."""
-    total: int
-    """How many rows the search has."""
-    offset: int
-    """Where the page begins, as it was asked for."""
-    limit: int
-    """The most rows that it may have."""
+    return Rows(rows(start, limit), min(max(total + drift, 0), policies.max_total), offset, limit)
 
 
 def page_of(context: SellerContext, documents: Documents[D], call: Call[None], **equal: object) -> Rows[D]:
@@ -261,10 +255,12 @@ def find_page(
     **sorting: Unpack[Sorting],
 ) -> Rows[D]:
     """Return the page that *call* asks for, of what meets all *conditions* and *since*, in the order of *sorting*."""
-    part = window(context.policies, call, total := context.count(table, conditions, since=since))
-    every = conditions if since is None else [*conditions, since]
-    rows = context.find(table, every, limit=part.limit, offset=part.start, total=total, **sorting)
-    return Rows(rows, part.total, part.offset, part.limit)
+    total, every = context.count(table, conditions, since=since), [*conditions, *([since] if since else [])]
+
+    def rows(start: int, most: int) -> list[D]:
+        return context.find(table, every, limit=most, offset=start, total=total, **sorting)
+
+    return cut_page(context.policies, call, total, rows)
 
 
 def make_grant(

@@ -11,7 +11,7 @@ from paymentsdk import money
 from paymentsdk.resources import plans
 from paymentsdk.resources.common import Metadata, Paging, PositiveAmount, require
 from paymentsdk.resources.plans import AutoRecurring, Plan, PlanPage, PlanStatus
-from paymentsdk.sandbox._noun import Call, Handler, MagicValue, Noun, SellerContext, window
+from paymentsdk.sandbox._noun import Call, Handler, MagicValue, Noun, SellerContext, cut_page
 from paymentsdk.sandbox._records import AUTHORIZED, PLANS, SUBSCRIPTIONS, Condition, plan_link
 from paymentsdk.sandbox._wire import ControlStruct, Rejected, echo, wire_form
 
@@ -119,8 +119,10 @@ def search(context: SellerContext, call: Call[None]) -> PlanPage:
         if words in "\n".join((plan.id, plan.reason or "", plan.external_reference or "")).lower()
     ]
     found = _sorted(found, call.query.get("sort"), str(call.query.get("criteria", "asc")).lower())
-    part = window(context.policies, call, len(found))
-    return PlanPage(paging=echo(part, Paging), results=tuple(found[part.start : part.start + part.limit]))
+    rows, total, offset, limit = cut_page(
+        context.policies, call, len(found), lambda start, most: found[start : start + most]
+    )
+    return PlanPage(paging=Paging(total=total, offset=offset, limit=limit), results=tuple(rows))
 
 
 def _subscribed(context: SellerContext, plan_id: str) -> int:
