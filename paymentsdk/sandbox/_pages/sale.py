@@ -28,7 +28,7 @@ Line: TypeAlias = tuple[str, str, Decimal]
 _USUAL_INSTALLMENTS = (1, 2, 3, 6, 9, 12, 18, 24, 36)
 
 
-class Outcome(Struct, frozen=True):
+class SaleState(Struct, frozen=True):
     """What it has come to."""
 
     tone: Tone
@@ -41,17 +41,17 @@ class Outcome(Struct, frozen=True):
     """What the way back to the form is called, where the buyer can still pay."""
 
 
-_PAID = Outcome("good", "Paid", "The payment was approved. No money has moved.")
-_REFUNDED = Outcome("still", "Refunded", "The seller has given the money back.")
-_PARTLY = Outcome("still", "Partly refunded", "The seller has given a part of the money back.")
-_REVIEWED = Outcome("wait", "In review", "The payment is being looked at.", "Decide it")
-_DECLINED = Outcome("bad", "Declined", "The payment was declined. The purchase can still be paid.", "Try again")
-_ORDER_DECLINED = Outcome("bad", "Declined", "The payment was declined. The order can still be paid.", "Try again")
-_NO_METHOD = Outcome("still", "No way to pay", "The shop has excluded every payment method that the sandbox has.")
+_PAID = SaleState("good", "Paid", "The payment was approved. No money has moved.")
+_REFUNDED = SaleState("still", "Refunded", "The seller has given the money back.")
+_PARTLY = SaleState("still", "Partly refunded", "The seller has given a part of the money back.")
+_REVIEWED = SaleState("wait", "In review", "The payment is being looked at.", "Decide it")
+_DECLINED = SaleState("bad", "Declined", "The payment was declined. The purchase can still be paid.", "Try again")
+_ORDER_DECLINED = SaleState("bad", "Declined", "The payment was declined. The order can still be paid.", "Try again")
+_NO_METHOD = SaleState("still", "No way to pay", "The shop has excluded every payment method that the sandbox has.")
 _ORDER_OUTCOMES = {
     OrderStatus.PROCESSED: _PAID,
-    OrderStatus.CANCELED: Outcome("still", "Canceled", "The seller has canceled this order."),
-    OrderStatus.EXPIRED: Outcome("still", "Expired", "Nobody paid this order in time."),
+    OrderStatus.CANCELED: SaleState("still", "Canceled", "The seller has canceled this order."),
+    OrderStatus.EXPIRED: SaleState("still", "Expired", "Nobody paid this order in time."),
     OrderStatus.REFUNDED: _REFUNDED,
 }
 
@@ -81,7 +81,7 @@ class Sale(Struct, frozen=True, kw_only=True):
     """The number that is chosen at first."""
     until: datetime | None = None
     """When it expires, where it does."""
-    outcome: Outcome | None = None
+    outcome: SaleState | None = None
     """What it has come to; `None` while it waits for the buyer."""
     back: str | None = None
     """The shop's address for this outcome."""
@@ -135,7 +135,7 @@ def from_order(order: Order, attempt: str = "") -> Sale:
     )
 
 
-def _order_outcome(order: Order, attempt: str) -> Outcome | None:
+def _order_outcome(order: Order, attempt: str) -> SaleState | None:
     payment = payment_of(order)
     if order.status == OrderStatus.CREATED:
         if payment.status_detail == PaymentStatusDetail.IN_REVIEW:
@@ -186,7 +186,7 @@ def from_preference(record: PreferenceRecord, opened: MerchantOrderRecord, attem
     )
 
 
-def _preference_outcome(order: MerchantOrder, attempt: str) -> Outcome | None:
+def _preference_outcome(order: MerchantOrder, attempt: str) -> SaleState | None:
     if order.order_status == MerchantOrderState.REVERTED:
         return _REFUNDED
     if order.status == MerchantOrderStatus.CLOSED:
@@ -199,7 +199,7 @@ def _preference_outcome(order: MerchantOrder, attempt: str) -> Outcome | None:
     return _DECLINED if declined else None
 
 
-def _back(preference: Preference, outcome: Outcome | None) -> str | None:
+def _back(preference: Preference, outcome: SaleState | None) -> str | None:
     urls = preference.back_urls
     if urls is None or outcome is None:
         return None

@@ -16,7 +16,7 @@ from importlib import resources
 from paymentsdk.money import total as sum_of
 from paymentsdk.resources.plans import AutoRecurring, Plan
 from paymentsdk.sandbox._faults import EFFECTS
-from paymentsdk.sandbox._pages.sale import Outcome, Sale, method_name, money, shop_address
+from paymentsdk.sandbox._pages.sale import Sale, SaleState, method_name, money, shop_address
 from paymentsdk.sandbox._records import AUTHORIZED, CANCELED, FINISHED, Subscription
 
 #: The files of this package.
@@ -130,7 +130,7 @@ def _method(sale: Sale, kind: str, total: Decimal) -> Markup:
     return render("method.html", type=kind, name=method_name(kind), checked=checked, saves=saves)
 
 
-def outcome(sale: Sale, outcome: Outcome, ways: Iterable[Way], *, go_back: bool = False) -> Markup:
+def outcome(sale: Sale, outcome: SaleState, ways: Iterable[Way], *, go_back: bool = False) -> Markup:
     """Return the page that says what it has come to, with the *ways* on from there.
 
     With *go_back* it goes on to the shop by itself, and says so.
