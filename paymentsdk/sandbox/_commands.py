@@ -29,7 +29,6 @@ from paymentsdk.sandbox._tenants import provision as make_orders
 from paymentsdk.sandbox._wire import ControlStruct, Rejected, check_amounts
 
 B = TypeVar("B", covariant=True)
-R = TypeVar("R")
 _MOST_DIGITS = 15
 #: Rows that a list holds unless `limit` asks for others, newest first.
 _LISTED = 100
@@ -134,7 +133,7 @@ class PayRequest(ControlStruct):
     """Who pays; 100000001 by default."""
 
 
-def pay(platform: Platform, how: PayRequest, pay_by: Callable[..., R], name: str) -> R:
+def pay(platform: Platform, how: PayRequest, pay_by: Callable[..., object], name: str) -> object:
     """Have the buyer pay *name* by one of their methods."""
     buyer = Buyer(platform, how.payer_id)
     return pay_by(buyer, name, payment_method=how.payment_method, installments=how.installments, outcome=how.outcome)
