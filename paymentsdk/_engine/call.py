@@ -25,18 +25,9 @@ from msgspec import Struct
 from paymentsdk._auth.refresh import RefreshingToken
 from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._codec.decode import LARGE
-from paymentsdk._engine import events
+from paymentsdk._engine import events, failures
 from paymentsdk._engine.deadline import cancelled_again, connect_timeout
-from paymentsdk._engine.failures import (
-    AttemptFailed,
-    History,
-    client_closed,
-    error_response,
-    final_error,
-    interrupted,
-    no_response,
-    not_decoded,
-)
+from paymentsdk._engine.failures import AttemptFailed, History
 from paymentsdk._engine.limiter import NO_PERMIT
 from paymentsdk._engine.response_checks import check_response
 from paymentsdk._engine.result import Result
@@ -200,7 +191,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
     def _ensure_open(self) -> None:
         """Send nothing more for a client that is closed."""
         if self.state.closed:
-            raise self._failed(client_closed(ClientClosed("the client was closed"), attempted=False))
+            raise self._failed(failures.client_closed(ClientClosed("the client was closed"), attempted=False))
 
     async def _ensure_may_send(self) -> None:
         """Send nothing more with a key that may be forgotten, nor what the journal does not permit."""
@@ -286,7 +277,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         try:
             return await self.credential.sign(request, signer, self.deadline, now, self.operation.key_header)
         except BaseException as error:
-            self._failed(error if isinstance(error, AttemptFailed) else interrupted(Failure.NOT_SENT, error))
+            self._failed(error if isinstance(error, AttemptFailed) else failures.interrupted(Failure.NOT_SENT, error))
             self.attempts -= 1
             raise
 
@@ -338,7 +329,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
                 comparison, self.disputed = state.additions.doubt(comparison, self.url, self.key or "", self.disputed)
             anomalies, reason = comparison.anomalies, comparison.mismatch
         except Exception as error:  # noqa: BLE001 - a defect of ours must not cost the caller the key of what was done
-            failure = not_decoded(response, error)
+            failure = failures.not_decoded(response, error)
         else:
             if anomalies:
                 events.anomalies_found(operation.name, anomalies)
@@ -361,7 +352,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         try:
             return await self.operation.decoder.decode_in_turns(response.body)
         except asyncio.CancelledError as error:
-            events.report(self, response, interrupted(Failure.NO_TRUSTED_RESPONSE, error))
+            events.report(self, response, failures.interrupted(Failure.NO_TRUSTED_RESPONSE, error))
             raise
 
     def _result(self, response: Response, value: R, anomalies: tuple[Anomaly, ...]) -> Result[R]:
@@ -384,9 +375,9 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
     def _no_response(self, error: BaseException) -> AttemptFailed | None:
         """Find out what it means that no response came; ``None`` if *error* has nothing to do with the request."""
         ran_out = self.deadline.ran_out if self.deadline.uncancel() else None
-        failure = no_response(error, ran_out)
+        failure = failures.no_response(error, ran_out)
         if failure is None:
-            ended = interrupted(Failure.NO_TRUSTED_RESPONSE, error)
+            ended = failures.interrupted(Failure.NO_TRUSTED_RESPONSE, error)
             self._ensure_history().record(ended)
             events.report(self, None, ended)
         return failure
@@ -395,7 +386,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         """Find out what a response outside 2xx means."""
         operation = self.operation
         secrets = self.credential.secrets(self.body)
-        failure = error_response(operation, response, secrets, random_key=not self.caller_supplied_key)
+        failure = failures.error_response(operation, response, secrets, random_key=not self.caller_supplied_key)
         if (error := failure.error) and operation.writes and not operation.documents(error.status, error.code):
             # An error response names no request: one that the contract does not know may be the response to another.
             self.state.discard(response)
@@ -436,7 +427,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
     def _outcome(self, last: AttemptFailed) -> PaymentsError:
         """Return the one error that tells the truth about the call."""
         journaled, own_key = self.may_send is not None, self.caller_supplied_key
-        error = final_error(
+        error = failures.final_error(
             self.operation, last, self._ensure_history(), own_key=own_key, journaled=journaled and self.attempts > 0
         )
         error.attempts, error.idempotency_key = self.attempts, self.key
