@@ -259,7 +259,9 @@ class Flow:
             return
         if (ready_at := limiter.ready_at(now)) > now:
             if ready_at < limiter.wake_at:
-                self._schedule_wake(limiter, ready_at, now)
+                self._stop(limiter)
+                limiter.wake_at = ready_at
+                limiter.wake_task = asyncio.get_running_loop().create_task(self._wake(limiter, ready_at - now))
             return
         waiter, since = queue.popitem(last=False)
         if not waiter.done():  # Else it was cancelled, and is about to leave.
@@ -267,13 +269,8 @@ class Flow:
             waiter.set_result(limiter.grant(now, since))
         self._queue(limiter)
 
-    def _schedule_wake(self, limiter: Limiter, when: float, now: float) -> None:
-        """Have the next one go at *when*: by sleeping, so that a clock on which nothing sleeps has nobody wait."""
-        self._stop(limiter)
-        limiter.wake_at = when
-        limiter.wake_task = asyncio.get_running_loop().create_task(self._wake(limiter, when - now))
-
     async def _wake(self, limiter: Limiter, seconds: float) -> None:
+        """Have the next one go after *seconds*: by sleeping, so that a clock on which none sleeps holds nobody up."""
         await self._clock.sleep(seconds)
         limiter.wake_task, limiter.wake_at = None, inf
         self._dispatch(limiter, self._now())

@@ -74,12 +74,7 @@ def _page_mismatch(page: PageShape, offset: object, value: object, anomalies: Se
         if shown.total is None and (shown.next_offset is None or shown.next_offset > expected_offset):
             return "the response is not a page: it has neither rows nor a total"
         # To a walk, a page without rows would be the end.
-        if _is_dropped(anomalies, page.places(value)):
+        dropped = tuple(f"{anomaly.path}." for anomaly in anomalies if anomaly.dropped)
+        if any(f"{place}.".startswith(dropped) for place in page.places(value)):
             return "the response is not a page: its rows cannot be read"
     return None if shown.offset in (None, expected_offset) else f"the response is the page at offset {shown.offset}"
-
-
-def _is_dropped(anomalies: Sequence[Anomaly], places: tuple[str, ...]) -> bool:
-    """Whether what stood at one of *places*, or around it, could not be read."""
-    dropped = tuple(f"{anomaly.path}." for anomaly in anomalies if anomaly.dropped)
-    return any(f"{place}.".startswith(dropped) for place in places)
