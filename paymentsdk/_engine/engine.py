@@ -20,7 +20,7 @@ from paymentsdk._engine.credential import Bearer, Credential, user_id
 from paymentsdk._engine.events import observed
 from paymentsdk._engine.failures import AttemptFailed, History
 from paymentsdk._engine.result import Result
-from paymentsdk._engine.settings import CallOptions, Settings, check_first_sent_at, check_key
+from paymentsdk._engine.settings import CallOptions, Settings, check_key
 from paymentsdk._headers import check_headers, masked_values
 from paymentsdk._operation.operation import Operation
 from paymentsdk._secrets import masked
@@ -232,7 +232,7 @@ class Engine(ABC):
             if not caller_supplied_key:
                 raise RequestInvalid("first_sent_at", "goes with the idempotency_key that was sent then")
             history = History()
-            history.sent_before(check_first_sent_at(first_sent_at, state.clock.now()), state.clock)
+            history.sent_before(first_sent_at, state.clock)
         started = state.clock.monotonic()
         content = _encode(operation, body, settings.limits)
         checked = check_headers(headers, reserved=operation.reserved_headers) if headers else None

@@ -98,8 +98,18 @@ class History(Struct, eq=False):
         return max(clock.monotonic() - monotonic, clock.now() - timestamp)
 
     def sent_before(self, first_sent_at: datetime, clock: Clock) -> None:
-        """Take into account that another call sent the key at *first_sent_at*, and that its outcome is in doubt."""
+        """Take into account that another call sent the key at *first_sent_at*, and that its outcome is in doubt.
+
+        It may be up to an hour ahead: the clocks of machines differ.
+
+        Raises:
+            RequestInvalid: It is no datetime with an offset, or lies in the future.
+        """
+        if not isinstance(first_sent_at, datetime) or first_sent_at.utcoffset() is None:
+            raise RequestInvalid("first_sent_at", "must be a datetime with its offset, such as datetime.now(UTC)")
         timestamp = first_sent_at.timestamp()
+        if timestamp > clock.now() + 3600:
+            raise RequestInvalid("first_sent_at", "must not lie in the future")
         self.first_sent = clock.monotonic() - max(0.0, clock.now() - timestamp), timestamp
         self.ambiguous_attempts = 1
         self.first_reason = "it was sent before this call"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Hashable, Mapping
-from datetime import datetime
 from typing import TYPE_CHECKING, TypedDict
 
 from msgspec import Struct
@@ -94,19 +93,6 @@ def check_key(key: str) -> str:
     if not isinstance(key, str) or not _KEY.match(key):
         raise RequestInvalid("idempotency_key", "must be 1 to 64 visible ASCII characters")
     return str.__str__(key)  # Not `str(key)`: that of an Enum is its name, and not the text that was checked.
-
-
-def check_first_sent_at(first_sent_at: datetime, now: float) -> datetime:
-    """Return *moment* if a key can have been sent then. It may be up to an hour ahead: the clocks of machines differ.
-
-    Raises:
-        RequestInvalid: It is no datetime with an offset, or lies in the future.
-    """
-    if not isinstance(first_sent_at, datetime) or first_sent_at.utcoffset() is None:
-        raise RequestInvalid("first_sent_at", "must be a datetime with its offset, such as datetime.now(UTC)")
-    if first_sent_at.timestamp() > now + 3600:
-        raise RequestInvalid("first_sent_at", "must not lie in the future")
-    return first_sent_at
 
 
 def check_base_url(base_url: str, *, allow_http: bool | None) -> str:
