@@ -76,8 +76,6 @@ def check_observers(
         raise RequestInvalid("observers", f"must be a list of functions, not {type(observers).__name__}")
     all_ = tuple(observers)
     for number, one in enumerate(all_):
-        if not callable(one):
-            raise RequestInvalid(f"observers[{number}]", f"must be a function, not {type(one).__name__}")
         check_methods(f"observers[{number}]", one, "__call__", sync="__call__")
     return all_
 
