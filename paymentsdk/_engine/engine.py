@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar, Unpack, cast
 
 from msgspec import structs
 
-from paymentsdk._auth.schemes import Credentials, signer_or_tokens
+from paymentsdk._auth.schemes import Credentials, Seller, signer_or_tokens
 from paymentsdk._auth.token_store import TokenPair
 from paymentsdk._codec.encode import fill_path
 from paymentsdk._engine.call import Call
@@ -45,7 +45,8 @@ class Engine(ABC):
     def __init__(self, state: ClientState, settings: Settings) -> None:
         self._state = state
         self._settings = settings
-        self._seller_key = settings.seller
+        # Whom the calls are for: the name of the account, or what identifies its auth scheme.
+        self._seller_key = Seller(settings.auth) if settings.account is None else settings.account
         self._signer, tokens = signer_or_tokens(settings.auth)
         self._bearer = Bearer(tokens)
 
@@ -148,15 +149,16 @@ class Engine(ABC):
             call = self._prepare(
                 operation, body, path, headers, query, key=idempotency_key, first_sent_at=first_sent_at, once=once
             )
-            if once is not None or not_after is not None or defer:
+            if once is None and not_after is None and not defer:
+                made = call.run()
+            else:
                 from paymentsdk._engine.once import call_once  # only who has a journal needs it
 
                 made = call_once(call, once, seller_of=self._seller, not_after=not_after, defer=defer)
-                return _add_result(await (observed(call, made) if self._settings.observers else made))
+            result = await (observed(call, made) if self._settings.observers else made)
         except (ClientClosed, RequestInvalid) as error:
             error.operation = getattr(operation, "name", None)
             raise
-        result = await (observed(call, call.run()) if self._settings.observers else call.run())
         return result if _RESULTS.get() is None else _add_result(result)
 
     async def _seller(self, journaling: Journaling) -> str:

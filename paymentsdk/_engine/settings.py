@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypedDict
 
 from msgspec import Struct
 
-from paymentsdk._auth.schemes import Seller
 from paymentsdk._engine.deadline import Timeout
 from paymentsdk._engine.limiter import Priority
 from paymentsdk._engine.retry import RetryPolicy
@@ -77,11 +76,6 @@ class Settings(Struct, frozen=True, kw_only=True):
     accounts: Accounts | None = None
     account: str | None = None
     priority: Priority = "interactive"
-
-    @property
-    def seller(self) -> Hashable:
-        """Whom the calls are for: the name of the account, or what identifies its auth scheme."""
-        return Seller(self.auth) if self.account is None else self.account
 
 
 def check_key(key: str) -> str:

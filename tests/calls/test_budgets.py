@@ -65,7 +65,7 @@ async def test_a_failing_seller_costs_another_nothing() -> None:
         assert 4 == await requests_of(transport, client.orders.get("ORD1"))
 
 
-@pytest.mark.control("paymentsdk._engine.settings.Seller", lambda auth: None)
+@pytest.mark.control("paymentsdk._engine.engine.Seller", lambda auth: None)
 async def test_a_seller_whose_refreshes_fail_costs_another_nothing() -> None:
     """The one retry that a refresh has is paid from the budget of the seller whose token it is."""
     seen: list[str] = []
@@ -125,7 +125,7 @@ async def test_one_budget_for_all_would_cost_them(monkeypatch: pytest.MonkeyPatc
 
         monkeypatch.setattr("paymentsdk._engine.retry.GROUP", dict.fromkeys(GROUP, 1))
     else:
-        monkeypatch.setattr("paymentsdk._engine.settings.Seller", lambda auth: None)
+        monkeypatch.setattr("paymentsdk._engine.engine.Seller", lambda auth: None)
     async with clients() as (client, transport):
         failing = client if cost == "group" else client.with_options(access_token="TEST-two")
         for _ in range(MANY):
