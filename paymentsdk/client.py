@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, 
 from datetime import timedelta
 from functools import cached_property, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, ClassVar, Never, Self, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, ClassVar, Never, Self, TypedDict, TypeVar, Unpack, cast, get_args
 
 from msgspec import structs
 
@@ -22,7 +22,7 @@ from paymentsdk._engine.deadline import RefreshTimeout, Timeout
 from paymentsdk._engine.engine import Engine
 from paymentsdk._engine.events import check_observers, notify
 from paymentsdk._engine.flow import FlowControl
-from paymentsdk._engine.limiter import check_priority
+from paymentsdk._engine.limiter import Priority
 from paymentsdk._engine.retry import RetryPolicy
 from paymentsdk._engine.settings import SESSION_HEADER, CallOptions, Settings, check_base_url, check_key
 from paymentsdk._headers import check_headers, masked_values, merged
@@ -298,8 +298,8 @@ class PaymentsClient(Engine):
         auth, priority, idempotency_key = options.get("auth"), options.get("priority"), options.get("idempotency_key")
         _check_kinds(timeout=(timeout, Timeout), retry=(retry, RetryPolicy), strict=(strict, bool))
         check_scheme("auth", auth)
-        if priority is not None:
-            check_priority(priority)
+        if priority not in (None, *get_args(Priority)):
+            raise RequestInvalid("priority", 'must be "interactive" or "batch"')
         changes = {
             "auth": _auth(access_token, auth),
             "timeout": timeout,

@@ -10,11 +10,9 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Hashable
 from math import inf
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
-
-from paymentsdk.errors import RequestInvalid
 
 #: `"interactive"`: somebody waits for it. `"batch"`: sent only while no interactive call of the client waits.
 Priority: TypeAlias = Literal["interactive", "batch"]
@@ -24,16 +22,6 @@ _SERVER_ERROR = 500
 HOLD, MAX_HOLD = 0.1, 1.0
 #: What a 429 without a Retry-After is taken to ask for.
 NO_RETRY_AFTER = 1.0
-
-
-def check_priority(priority: str) -> None:
-    """Reject what is no `Priority`.
-
-    Raises:
-        RequestInvalid: It is something else.
-    """
-    if priority not in get_args(Priority):
-        raise RequestInvalid("priority", 'must be "interactive" or "batch"')
 
 
 # --- the gate ---------------------------------------------------------------------------------------------------------
