@@ -395,8 +395,8 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
     def _failed(self, failure: AttemptFailed) -> AttemptFailed:
         """Take *failure* into account, and give the call its whole deadline back for what comes next."""
         history = self._ensure_history()
-        if failure.kind is not Failure.NOT_SENT:
-            history.sent(self.sending, self.sent_at)
+        if failure.kind is not Failure.NOT_SENT and history.first_sent is None:
+            history.first_sent = self.sending, self.sent_at
         history.record(failure)
         self.state.deadlines.reset(self.deadline, self.deadline.total)
         events.report(self, failure.response, failure)

@@ -84,11 +84,6 @@ class History(Struct, eq=False):
     first_sent: tuple[float, float] | None = None
     """When the first request may have left: on the monotonic clock, and in seconds since the epoch."""
 
-    def sent(self, monotonic: float, timestamp: float) -> None:
-        """Note that a request may have left at a time that both clocks have told."""
-        if self.first_sent is None:
-            self.first_sent = monotonic, timestamp
-
     def age(self, clock: Clock) -> float:
         """Return the seconds since the first request was sent; 0 if none was."""
         if self.first_sent is None:
