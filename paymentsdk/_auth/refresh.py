@@ -245,7 +245,8 @@ class RefreshingToken:
             self._loop, self._flight = loop, None
         joined = self._flight
         if joined is not None and joined.done():
-            joined = None  # It was cancelled before it began.
+            # It has ended in this very turn of the loop: it could be joined again and again, with no turn in between.
+            joined = None
         try:
             found = await asyncio.shield(joined or self._begin(rejected, exchange, now))
         except PaymentsError as error:
@@ -293,8 +294,15 @@ class RefreshingToken:
     def _begin(self, rejected: str | None, exchange: Exchange, now: float) -> asyncio.Task[TokenPair]:
         self._asked = self._given_up = False
         flight = self._flight = asyncio.create_task(self._refresh_once(rejected, exchange, now))
-        flight.add_done_callback(_looked_at)  # Everyone who waited may have been cancelled.
+        flight.add_done_callback(self._flight_done)
         return flight
+
+    def _flight_done(self, flight: asyncio.Task[TokenPair]) -> None:
+        # Not in the flight itself: it may be cancelled before it begins, or thrown away with its loop, when another one
+        # is under way.
+        if self._flight is flight:
+            self._flight = None
+        _looked_at(flight)  # Everyone who waited may have been cancelled.
 
     async def _refresh_once(self, rejected: str | None, exchange: Exchange, now: float) -> TokenPair:
         """Refresh the pair for all who wait; if that was early and fails, return the live one."""
@@ -321,9 +329,6 @@ class RefreshingToken:
             logger.warning("the access token could not be refreshed early: %s", describe(error))
             self._early_from = None
             return pair
-        finally:
-            # Here, so that nobody joins one that has ended in this very turn of the loop.
-            self._flight = None
 
     async def _refresh_alone(self, rejected: str | None, exchange: Exchange, now: float) -> TokenPair:
         """Refresh the pair while nobody else who shares the store does: take over, or exchange and save."""

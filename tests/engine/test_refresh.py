@@ -192,6 +192,52 @@ async def test_a_refresh_that_is_cancelled_before_it_begins_is_begun_anew(issuer
     assert "APP_USR-access-2" == await auth.renew(None, exchange, START)
 
 
+@pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken._flight_done", lambda self, flight: None)
+async def test_a_refresh_that_is_cancelled_before_it_begins_leaves_the_token_due(issuer) -> None:
+    """A live token is due for its early refresh again: else that would not come before the token has ended."""
+    auth = RefreshingToken(issuer.pair(expires_at=START + 300))
+
+    first = asyncio.create_task(auth.renew(None, issuer.renew, START))
+    await asyncio.sleep(0)
+    auth._flight.cancel()
+    await asyncio.wait([first])
+
+    assert auth.token(START) is None
+
+
+def test_a_refresh_of_a_loop_that_is_gone_is_not_taken_for_the_one_under_way(issuer) -> None:
+    """When it is thrown away at last, whoever comes next still joins the new one: a refresh token is good for one."""
+    auth, asked = RefreshingToken(issuer.pair(expires_at=0.0)), list[str]()
+
+    async def exchange(refresh_token: str) -> TokenPair:
+        asked.append(refresh_token)
+        await asyncio.sleep(0.01)
+        return issuer.pair(2)
+
+    async def begin() -> asyncio.Task[str | None]:
+        waiting = asyncio.create_task(auth.renew(None, exchange, START))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return waiting
+
+    async def begin_anew() -> None:
+        first = await begin()
+        thrown_away.close()
+        await asyncio.gather(first, auth.renew(None, exchange, START))
+
+    gone = asyncio.new_event_loop()
+    waiting = gone.run_until_complete(begin())
+    gone.close()
+    flight = auth._flight
+    thrown_away = flight.get_coro()  # As the garbage collector does.
+    asyncio.run(begin_anew())
+    waiting.get_coro().close()
+
+    assert ["TG-refresh-1"] * 2 == asked
+    for task in (waiting, flight):
+        task._log_destroy_pending = False
+
+
 async def test_a_refresh_that_nobody_waits_for_is_kept(signed_in, issuer, until) -> None:
     """When all who waited are cancelled, the new pair is not lost, and nobody complains about the task."""
     store = MemoryTokenStore()
