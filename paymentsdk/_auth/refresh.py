@@ -332,16 +332,19 @@ class RefreshingToken:
 
     async def _refresh_alone(self, rejected: str | None, exchange: Exchange, now: float) -> TokenPair:
         """Refresh the pair while nobody else who shares the store does: take over, or exchange and save."""
-        while (found := await self._adopt(rejected, now)) is None:
-            state = self._state
-            if isinstance(state, Active):
-                state = self._state = await self._exchanged(state, exchange, now)
-                if isinstance(state, Revoked):
-                    continue  # Another process may have been faster, and the refresh token is spent because of it.
-            if isinstance(state, PendingSave):
-                return await self._persist(state.new, now)
-            raise copy.copy(state.error)
-        return found
+        # Twice: another process may have been faster, and the refresh token is spent because of it. Not more often: two
+        # replicas of a store may show one spent pair after the other.
+        for _ in range(2):
+            if (found := await self._adopt(rejected, now)) is not None:
+                return found
+            if not isinstance(self._state, Active):
+                break
+            self._state = await self._exchanged(self._state, exchange, now)
+            if isinstance(self._state, PendingSave):
+                break
+        if isinstance(state := self._state, PendingSave):
+            return await self._persist(state.new, now)
+        raise copy.copy(cast("Revoked", state).error)
 
     async def _adopt(self, rejected: str | None, now: float) -> TokenPair | None:
         """Take over the pair that another process has saved, if there is one, and return it if it can be used."""
