@@ -398,13 +398,19 @@ class RefreshingToken:
 
 def _lost(pair: TokenPair, begun: float, now: float) -> str:
     """Say what a crash in the middle of the refresh of *pair* may have cost, and until when it can be repaired."""
-    times = (begun, pair.expires_at or 0.0)
-    since, end = (datetime.fromtimestamp(time, UTC).isoformat(timespec="seconds") for time in times)
-    until = "when the access token is rejected" if pair.expires_at is None else f"by {end}"
+    until = "now"  # Whatever its end is: who sets it to make a token be refreshed may take any moment.
+    if pair.expires_at is None:
+        until = "when the access token is rejected"
+    elif alive(pair, now):
+        until = f"by {_in_utc(pair.expires_at)}"
     return (
-        f"a token refresh that began at {since} was never saved: if the platform has issued a new pair, it is lost, "
-        f"and the seller must authorize again {until if alive(pair, now) else 'now'}"
+        f"a token refresh that began at {_in_utc(begun)} was never saved: if the platform has issued a new pair, it is "
+        f"lost, and the seller must authorize again {until}"
     )
+
+
+def _in_utc(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
 async def drain(tokens: Sequence[RefreshingToken], clock: Clock, grace: float) -> None:

@@ -160,8 +160,9 @@ async def forgetful(self: FileTokenStore, pair: TokenPair, now: float) -> None:
         (START + 20 * DAY, "by 2023-12-04T22:13:20+00:00"),
         (None, "when the access token is rejected"),
         (START - 1, "now"),
+        (-1e18, "now"),
     ],
-    ids=["live", "unknown", "ended"],
+    ids=["live", "unknown", "ended", "long-ended"],
 )
 async def test_the_next_process_says_by_when_to_authorize_again(
     make_client, platform: Platform, tmp_path, *, caplog, expires_at: float | None, deadline: str
