@@ -425,14 +425,16 @@ async def drain(tokens: Sequence[RefreshingToken], clock: Clock, grace: float) -
         over.set()  # Now, whatever the clock says.
     drained = asyncio.gather(*(token.drain(now) for token in tokens))
     drained.add_done_callback(_looked_at)
-    drained.add_done_callback(lambda _: over.set())
+    # A task: without any grace, too, each token has its turn to begin to save its pair.
+    ends = asyncio.ensure_future(over.wait())
     cancelled: asyncio.CancelledError | None = None
-    while not over.is_set():
+    while not (drained.done() or ends.done()):
         try:
-            await over.wait()
+            await asyncio.wait((drained, ends), return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError as error:
             cancelled = error
     alarm.cancel()
+    ends.cancel()
     if not drained.done():
         drained.cancel()
         for token in tokens:

@@ -21,6 +21,18 @@ from tests.conftest import PATIENCE
 from tests.engine.issuer import ONCE, ORDER, START, Issuer, SlowStore, Unsure, counted
 
 
+class Unsteady(MemoryTokenStore):
+    """Cannot save a pair the first time."""
+
+    failures = 1
+
+    async def save(self, pair: TokenPair) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise OSError("no space left on device")
+        await super().save(pair)
+
+
 async def used_at_once(self, pair: TokenPair, now: float) -> TokenPair:
     """Let a pair be used while it is being saved."""
     from paymentsdk._auth.refresh import Active
@@ -281,6 +293,35 @@ async def test_a_pair_that_nobody_saves_any_more_is_saved_in_the_end(signed_in, 
 
     assert [("failed", 0), ("saved", 0)] == store.log
     assert "TG-refresh-2" == (await store.load()).refresh_token
+
+
+async def test_a_pair_is_saved_in_the_end_also_without_grace(signed_in, issuer) -> None:
+    """Who waits for nothing loses no grant to a store that can save at once."""
+    store = Unsteady()
+    client = signed_in(issuer.pair(expires_at=0.0), store=store)
+    await asyncio.gather(client.orders.get("ORD1"), return_exceptions=True)
+
+    await client.aclose(grace=0)
+
+    assert "TG-refresh-2" == (await store.load()).refresh_token
+
+
+async def test_a_pair_is_saved_in_the_end_after_a_refresh_that_was_cancelled_before_it_began(issuer) -> None:
+    """Whoever cancels every task of a program, and closes the client then, loses no grant."""
+    store = Unsteady()
+    auth = RefreshingToken(issuer.pair(expires_at=0.0), store=store)
+
+    async def exchange(refresh_token: str) -> TokenPair:
+        return issuer.pair(2)
+
+    await asyncio.gather(auth.renew(None, exchange, START), return_exceptions=True)
+    second = asyncio.create_task(auth.renew(None, exchange, START))
+    await asyncio.sleep(0)
+    auth._flight.cancel()
+    await asyncio.wait([second])
+    await auth.drain(START)
+
+    assert issuer.pair(2) == await store.load()
 
 
 async def test_a_pair_that_is_saved_in_the_end_is_as_new_as_any(make_client, issuer) -> None:
