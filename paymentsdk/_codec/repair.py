@@ -143,8 +143,12 @@ class StructRepair:
         return members
 
     def _without(self, apart: frozenset[str]) -> Relaxed:
-        """Return how Structs are read of which the members *apart* may be anything; from some number on, all may."""
-        if len(self._compiled) > MOST_COMPILED and apart not in self._compiled:
+        """Return how Structs are read of which the members *apart* may be anything; from some number on, all may.
+
+        All of those whose class checks its members as a whole may: nothing is left then that it could reject.
+        """
+        is_checked_as_a_whole = bool(apart) and hasattr(self._cls, "__post_init__")
+        if is_checked_as_a_whole or (len(self._compiled) > MOST_COMPILED and apart not in self._compiled):
             apart = frozenset(self._members)
         if apart not in self._compiled:
             self._compiled[apart] = self._compile(apart)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Generic, TypeVar
 
@@ -237,6 +237,19 @@ def test_what_follows_the_contract_is_read_alike_beside_what_does_not() -> None:
     assert () == none
     assert exact == beside
     assert "$.expires" == anomaly.path
+
+
+def test_a_day_that_is_none_beside_another_malformed_member() -> None:
+    """A Struct that reads its own days is repaired member by member, and none of its errors comes out of `decode`."""
+    route = {"company": [5], "departure_date_time": "2026-01-31", "arrival_date_time": "soon"}
+
+    preference, anomalies = OPERATIONS["preferences.create"].decode(
+        body(items=[{"category_descriptor": {"route": route}}])
+    )
+
+    read, place = preference.items[0].category_descriptor.route, "$.items[0].category_descriptor.route"
+    assert (None, date(2026, 1, 31), None) == (read.company, read.departure_date_time, read.arrival_date_time)
+    assert {f"{place}.company", f"{place}.arrival_date_time"} == {anomaly.path for anomaly in anomalies}
 
 
 @pytest.mark.parametrize("member", ["quantity", "title", "unit_measure"])
