@@ -413,8 +413,7 @@ def _day(info: inspect.Type) -> Repair:
 
 def _first_moment(text: str) -> datetime | None:
     """Read a day as its first moment, UTC, or a moment as it is."""
-    found = datetime.fromisoformat(text)
-    return in_utc(found) if found.tzinfo or DATE.match(text) else None
+    return in_utc(datetime.fromisoformat(text)) if DATE.match(text) else _moment(text)
 
 
 def _free_form(info: inspect.DictType) -> Repair:
