@@ -306,7 +306,8 @@ def _list(item: Repair, make: type[list[object] | tuple[object, ...]]) -> Repair
 
 def _whole(kind: object) -> Repair:
     """Take a value as it is, or not at all."""
-    exact = msgspec.json.Decoder(cast("type[object]", kind)).decode
+    # In free-form data, a number that no float can hold costs nothing of what is around it.
+    exact = msgspec.json.Decoder(cast("type[object]", kind), float_hook=float).decode
     reason = f"expected {getattr(kind, '__name__', kind)}, got {{}}; dropped"
 
     def run(raw: Raw, place: Place, report: Report) -> object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -494,6 +495,13 @@ def test_numbers_of_free_form_data_are_those_of_the_exact_way() -> None:
 
     assert exact[0] == repaired[0]
     assert repr(exact[0].metadata) == repr(repaired[0].metadata)
+
+
+def test_a_number_of_free_form_data_that_no_float_can_hold() -> None:
+    """It costs nothing of the data around it."""
+    customer, anomalies = OPERATIONS["customers.create"].decode(b'{"id":"c1","metadata":{"a":1e400,"b":[-1e400,1.5]}}')
+
+    assert ({"a": math.inf, "b": [-math.inf, 1.5]}, ()) == (customer.metadata, anomalies)
 
 
 # --- the cost of a response that is right ----------------------------------------------------------------------
