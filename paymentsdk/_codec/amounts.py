@@ -12,6 +12,7 @@ from decimal import Decimal
 from functools import cache
 from typing import TypeAlias, cast
 
+import msgspec
 from msgspec import inspect
 
 from paymentsdk._codec.type_walk import alternatives, compile_function, indented
@@ -29,6 +30,10 @@ def read_number(text: str) -> Decimal | float:
     """Read a number with a point or an exponent, so that nothing of an amount is lost."""
     # A hostile exponent stays a float: as a Decimal it would be a memory bomb for the first who rounds it.
     return Decimal(text) if PLAIN.match(text) else float(text)
+
+
+#: Reads JSON of any shape: a number that no amount can be does not make it malformed.
+read_untyped = msgspec.json.Decoder(float_hook=read_number).decode
 
 
 def is_sound(amount: Decimal) -> bool:

@@ -135,14 +135,13 @@ class ResponseDecoder(Generic[R]):
         try:
             decoded = self._repairs[0].decode([body])
         except MALFORMED:
-            msgspec.json.decode(body)  # It says where, and counts from the beginning of the body.
+            amounts.read_untyped(body)  # It says where, and counts from the beginning of the body.
             raise
-        if decoded is None:
-            raise DecodingError(f"the body holds {kind_of(msgspec.json.decode(body))}, not an object")
-        relaxed, found = decoded
-        if len(found) != 1:
-            raise DecodingError(f"the body is not JSON: it holds {len(found)} values")
-        return relaxed, found[0]
+        if decoded is None or len(decoded[1]) != 1:
+            value = amounts.read_untyped(body)  # It says what is wrong if there is no value, or more than one.
+            raise DecodingError(f"the body holds {kind_of(value)}, not an object")
+        relaxed, [found] = decoded
+        return relaxed, found
 
     @cached_property
     def _rows(self) -> tuple[str, str, type[Struct]] | None:

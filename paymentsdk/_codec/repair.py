@@ -21,6 +21,7 @@ import msgspec
 from msgspec import NODEFAULT, UNSET, Raw, Struct, ValidationError, inspect, structs
 
 from paymentsdk._codec import amounts
+from paymentsdk._codec.amounts import read_untyped
 from paymentsdk._codec.anomaly import DecodingError, Place, kind_of
 from paymentsdk._codec.timestamps import DATE, in_utc, read_day, read_epoch, read_loosely, read_timestamp
 from paymentsdk._codec.type_walk import alternatives, compile_function
@@ -35,7 +36,6 @@ MOST_COMPILED = 64
 #: Longer values of an enum are not remembered.
 _LONGEST_KNOWN = 64
 _INTEGER = re.compile(r"[-+]?[0-9]{1,30}\Z")
-_read = msgspec.json.Decoder(float_hook=amounts.read_number).decode
 _entries = msgspec.json.Decoder(list[Raw]).decode
 
 #: Takes an anomaly, as `Reports.add` does.
@@ -118,7 +118,7 @@ class StructRepair:
 
     def _read_other(self, raw: bytes | Raw, place: Place, report: Report) -> list[object]:
         """Read what should be an object, and is none."""
-        value = _read(raw)
+        value = read_untyped(raw)
         if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
             report(place, value, "a list of one stands for its object")
             return self.read(_entries(raw), place, report)
@@ -284,11 +284,11 @@ def _list(item: Repair, make: type[list[object] | tuple[object, ...]]) -> Repair
     def run(raw: Raw, place: Place, report: Report) -> object:
         if begins(raw, b"["):
             entries = _entries(raw)
-        elif isinstance(item, StructRepair) and begins(raw, b"{") and (value := _read(raw)):
+        elif isinstance(item, StructRepair) and begins(raw, b"{") and (value := read_untyped(raw)):
             report(place, value, "an object stands for a list of one")
             entries = [raw]
         else:
-            if (value := _read(raw)) is not None:
+            if (value := read_untyped(raw)) is not None:
                 _report_mismatch(place, value, report, "expected a list, got {}; dropped", "stands for an empty list")
             return None
         if isinstance(item, StructRepair):
@@ -314,7 +314,7 @@ def _whole(kind: object) -> Repair:
         try:
             return None if begins(raw, b"n") else exact(raw)
         except ValidationError:
-            _report_mismatch(place, _read(raw), report, reason)
+            _report_mismatch(place, read_untyped(raw), report, reason)
         except RecursionError:
             report(place, None, "is nested too deeply; dropped", dropped=True)
         return None
@@ -343,7 +343,7 @@ def _leaf(wanted: type, nearly: Mapping[type, Read], exact: Mapping[type, Read] 
         reads.setdefault(kind, []).append((read, repaired_as))
 
     def run(raw: Raw, place: Place, report: Report) -> object:
-        value = _read(raw)
+        value = read_untyped(raw)
         kind = type(value)
         if kind is plain or value is None:
             return value

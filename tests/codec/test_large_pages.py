@@ -348,7 +348,7 @@ def test_rows_that_are_longer_than_a_part_are_found() -> None:
 @pytest.mark.control("paymentsdk._codec.decode.DecodingError", KeyError, raises=KeyError)
 def test_a_large_body_that_is_cut_off_is_read_once(monkeypatch) -> None:
     """It is not JSON, and nothing that would repair it is tried."""
-    monkeypatch.setattr(repair, "_read", lambda body: pytest.fail("it was read again"))
+    monkeypatch.setattr(repair, "read_untyped", lambda body: pytest.fail("it was read again"))
 
     for read in SEARCH.decode, in_turns:
         with pytest.raises(ValueError, match="the body is not JSON"):

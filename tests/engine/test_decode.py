@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import re
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -462,6 +463,21 @@ def test_what_nobody_can_trust(response: bytes) -> None:
         order.decode(response)
 
     assert not isinstance(failed.value, PaymentsError)
+
+
+@pytest.mark.parametrize(
+    ("response", "reason"),
+    [
+        (b"", "truncated"),
+        (b'{"id":"1"},{"id":"2"}', "trailing characters (byte 11)"),
+        (b'[{"id":"1","a":1e400}]', "holds a list, not an object"),
+        (b'{"id":"1","a":1e400,}', "trailing comma in object (byte 20)"),
+    ],
+)
+def test_why_nobody_can_trust_it(response: bytes, reason: str) -> None:
+    """The error says what is wrong, and where in the body, whatever numbers come before it."""
+    with pytest.raises(ValueError, match=re.escape(reason)):
+        OPERATIONS["orders.get"].decode(response)
 
 
 @pytest.mark.parametrize("response", [b"", b" \n", b"null", b"[]", b' ""'])
