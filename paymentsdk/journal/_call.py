@@ -41,6 +41,8 @@ Moment: TypeAlias = tuple[float, float]
 
 #: Python takes long to find a member of an Enum.
 _DONE = RecordState.DONE
+#: A backup without it was restored.
+_GONE = "its record is gone from the journal"
 _SENDING = frozenset({Action.SEND, Action.SEND_AGAIN, Action.RESUME})
 
 
@@ -286,7 +288,7 @@ class JournaledCall(Struct, eq=False):
         """Renew the lease on *row* for an attempt of *seconds*; say why that did not work, or ``None``."""
         asked, lease = self.clock.moment(), max(self.lease, 2 * seconds)
         try:
-            with WithinContract():
+            with WithinContract(_GONE):
                 now = await self.journal.renew(row.key, owner=row.owner, lease=lease)
         except JournalUnavailable as error:
             return f"its lease could not be renewed: {error.reason}"
@@ -310,7 +312,7 @@ class JournaledCall(Struct, eq=False):
     async def _close(self, row: Record, resolution: Resolution) -> Told:
         """Keep *resolution*, and return what the caller may be told of it."""
         try:
-            with WithinContract():
+            with WithinContract(_GONE):
                 now = await self._resolve(row, resolution)
         except JournalUnavailable as error:
             state = states.told(resolution.state, durable=False)
@@ -327,16 +329,23 @@ class WithinContract:
     """Makes a `JournalUnavailable` of whatever else a journal raises that is asked in here.
 
     One of one's own may raise anything, or be no coroutine: an attempt that is in doubt must not be hidden by that.
+
+    Args:
+        missing: What a `LookupError` means, where the contract has it.
     """
 
-    __slots__ = ()
+    __slots__ = ("_missing",)
+
+    def __init__(self, missing: str | None = None) -> None:
+        self._missing = missing
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, where: object) -> None:
         if isinstance(error, Exception) and not isinstance(error, JournalUnavailable):
-            raise JournalUnavailable(describe(error)) from error
+            reason = self._missing if self._missing and isinstance(error, LookupError) else describe(error)
+            raise JournalUnavailable(reason) from error
 
 
 def _about(error: RecordConflict | InProgress, record: Record) -> RecordConflict | InProgress:

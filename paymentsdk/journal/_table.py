@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from paymentsdk._postgres import Database
 from paymentsdk._validate import Seal, check_seals
-from paymentsdk.errors import JournalUnavailable, describe
+from paymentsdk.errors import JournalUnavailable, describe, tellable
 from paymentsdk.journal import _states as states
 from paymentsdk.journal._states import Action, Record, RecordState, Resolution, StoredResponse
 
@@ -154,7 +154,7 @@ class Transaction(Struct, eq=False):
         """Replace the row of *key* by what *change* makes of it at the store time, `now=`, and return that."""
         row = await self.load(key)
         if row is None:
-            raise LookupError(f"there is no record with the key {key}")
+            raise tellable(LookupError(f"there is no record with the key {key}"))
         changed = change(row, now=await self.now())
         if changed is not row:
             await self._replace([changed])

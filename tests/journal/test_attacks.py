@@ -246,7 +246,7 @@ async def test_a_record_that_is_gone_under_a_call_is_not_the_callers_error(world
         if settled == "done":
             assert "ORD0" == (await made).id
         else:
-            with pytest.raises(OutcomeUnknown):
+            with pytest.raises(OutcomeUnknown, match="its record is gone from the journal"):
                 await made
 
     assert 1 == len(world.platform.posts)
