@@ -6,8 +6,6 @@ import copy
 import os
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
-from functools import cached_property, partial
-from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar, Never, Self, TypedDict, TypeVar, Unpack, cast, get_args
 
 from msgspec import structs
@@ -54,6 +52,10 @@ if TYPE_CHECKING:
     from paymentsdk.resources.release_reports import ReleaseReports
     from paymentsdk.resources.wallet_payments import WalletPayments
 
+    # For type checkers: only a property matches the member of a Protocol, as a `cached_property` does when it runs.
+    cached_property = property
+else:
+    from functools import cached_property
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -163,24 +165,6 @@ class PaymentsClient(Engine):
 
     own_operations: ClassVar[tuple[Operation[Never, object], ...]] = ()
     """The operations that a subclass has beside those of the platform: recovery and the command line find them here."""
-    oauth: OAuth
-    """Tokens (4.1)."""
-    preferences: Preferences
-    """Checkout preferences (4.3)."""
-    wallet_payments: WalletPayments
-    """Wallet payments (4.4)."""
-    plans: Plans
-    """Subscription plans (4.5, 4.6)."""
-    invoices: Invoices
-    """Invoices of subscriptions (4.2)."""
-    merchant_orders: MerchantOrders
-    """Merchant orders (4.7)."""
-    customers: Customers
-    """Customers (4.8)."""
-    release_reports: ReleaseReports
-    """Release reports (4.9)."""
-    orders: Orders
-    """In-person QR orders (4.10 to 4.13)."""
 
     def __init__(
         self,
@@ -529,17 +513,70 @@ class PaymentsClient(Engine):
             notify(event, self._settings.observers)
         return pair if pair.refresh_token else structs.replace(pair, refresh_token=str(refresh_token))
 
+    # A program imports the resources that it uses: all of them together take longer than the engine.
 
-def _resource(name: str, kind: str, client: PaymentsClient) -> object:
-    """Make a resource. A program imports those that it uses: all of them together take longer than the engine."""
-    return getattr(import_module(f"paymentsdk.resources.{name}"), kind)(client)
+    @cached_property
+    def oauth(self) -> OAuth:
+        """Tokens (4.1)."""
+        from paymentsdk.resources.oauth import OAuth
 
+        return OAuth(self)
 
-for _name, _kind in PaymentsClient.__annotations__.items():  # Texts here, each of which names the class.
-    if not _kind.startswith("ClassVar"):
-        _property = cached_property(partial(_resource, _name, _kind))
-        _property.__set_name__(PaymentsClient, _name)
-        setattr(PaymentsClient, _name, _property)
+    @cached_property
+    def preferences(self) -> Preferences:
+        """Checkout preferences (4.3)."""
+        from paymentsdk.resources.preferences import Preferences
+
+        return Preferences(self)
+
+    @cached_property
+    def wallet_payments(self) -> WalletPayments:
+        """Wallet payments (4.4)."""
+        from paymentsdk.resources.wallet_payments import WalletPayments
+
+        return WalletPayments(self)
+
+    @cached_property
+    def plans(self) -> Plans:
+        """Subscription plans (4.5, 4.6)."""
+        from paymentsdk.resources.plans import Plans
+
+        return Plans(self)
+
+    @cached_property
+    def invoices(self) -> Invoices:
+        """Invoices of subscriptions (4.2)."""
+        from paymentsdk.resources.invoices import Invoices
+
+        return Invoices(self)
+
+    @cached_property
+    def merchant_orders(self) -> MerchantOrders:
+        """Merchant orders (4.7)."""
+        from paymentsdk.resources.merchant_orders import MerchantOrders
+
+        return MerchantOrders(self)
+
+    @cached_property
+    def customers(self) -> Customers:
+        """Customers (4.8)."""
+        from paymentsdk.resources.customers import Customers
+
+        return Customers(self)
+
+    @cached_property
+    def release_reports(self) -> ReleaseReports:
+        """Release reports (4.9)."""
+        from paymentsdk.resources.release_reports import ReleaseReports
+
+        return ReleaseReports(self)
+
+    @cached_property
+    def orders(self) -> Orders:
+        """In-person QR orders (4.10 to 4.13)."""
+        from paymentsdk.resources.orders import Orders
+
+        return Orders(self)
 
 
 def _copy_own(client: PaymentsClient, clone: PaymentsClient) -> None:
