@@ -162,7 +162,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
                 response = credential.mask_request_id(response, self.body)
             except BaseException as error:
                 flow.release(permit)
-                failure = self._no_response(error)
+                failure = self._classify_error(error)
                 if failure is None:
                     raise
             else:
@@ -172,13 +172,13 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
                 if accepted:
                     flow.release(permit, response.status)
                     return await self._accept(response)
-                failure = self._error_response(response)
+                failure = self._classify_response(response)
                 flow.release(permit, response.status, failure.retry_after)
                 if credential.can_refresh and should_refresh_token(operation.retry, failure):
                     await self._replace_token(failure, request)
                     self._ensure_open()
                     continue
-            raise self._failed(failure)
+            raise self._recorded(failure)
 
     async def _attempt_again(self) -> Result[R]:
         """Make a further attempt, if there may be one, with the time of its own."""
@@ -191,7 +191,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
     def _ensure_open(self) -> None:
         """Send nothing more for a client that is closed."""
         if self.state.closed:
-            raise self._failed(failures.client_closed(ClientClosed("the client was closed"), attempted=False))
+            raise self._recorded(failures.client_closed(ClientClosed("the client was closed"), attempted=False))
 
     async def _ensure_may_send(self) -> None:
         """Send nothing more with a key that may be forgotten, nor what the journal does not permit."""
@@ -202,7 +202,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         elif self.may_send is not None:
             reason = await self.may_send(self.deadline.when - self.state.clock.monotonic())
         if reason is not None:
-            raise self._failed(AttemptFailed(Failure.NOT_SENT, reason, permanent=True, attempted=False))
+            raise self._recorded(AttemptFailed(Failure.NOT_SENT, reason, permanent=True, attempted=False))
 
     async def _wait_for_permit(self, flow: Flow) -> Permit:
         """Wait for the seller's limits to allow one request; the time of the attempt begins after that."""
@@ -220,7 +220,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
             events.notify_of_call(self, Throttled, number=self.attempts + 1, waited=waited, admitted=permit is not None)
         self._ensure_open()
         if permit is None:
-            raise self._failed(AttemptFailed(Failure.NOT_SENT, reason, permanent=True, attempted=False))
+            raise self._recorded(AttemptFailed(Failure.NOT_SENT, reason, permanent=True, attempted=False))
         self.sending = self.state.deadlines.restart(self.deadline)
         return permit
 
@@ -230,7 +230,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         try:
             credential.token = credential.bearer.token(self.state.clock.now())
         except AttemptFailed as failure:
-            raise self._failed(failure) from None
+            raise self._recorded(failure) from None
         return credential.token is not None
 
     async def _wait_for_token(self) -> None:
@@ -242,7 +242,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
             self.sending = self.state.deadlines.restart(self.deadline)
             if self._use_token():
                 return
-        raise self._failed(failure)
+        raise self._recorded(failure)
 
     async def _replace_token(self, rejection: AttemptFailed, rejected: Request) -> None:
         """Obtain another token or secret than the rejected one; where there can be none, *rejection* stands."""
@@ -252,7 +252,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         if failure is None and (self.credential.token is not None or self.credential.renewed):
             return
         if failure is not None and not isinstance(failure.cause, RequestInvalid):
-            raise self._failed(failure)
+            raise self._recorded(failure)
         if failure is not None and rejection.error is not None:
             events.refresh_failed(self.operation.name, failure.reason)
             rejection.error.add_note(f"the token could not be refreshed: {failure.reason}")
@@ -277,7 +277,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         try:
             return await self.credential.sign(request, signer, self.deadline, now, self.operation.key_header)
         except BaseException as error:
-            self._failed(error if isinstance(error, AttemptFailed) else failures.interrupted(Failure.NOT_SENT, error))
+            self._recorded(error if isinstance(error, AttemptFailed) else failures.interrupted(Failure.NOT_SENT, error))
             self.attempts -= 1
             raise
 
@@ -344,7 +344,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         failure.response = response
         self.fresh = True
         state.discard(response)
-        raise self._failed(failure)
+        raise self._recorded(failure)
 
     async def _decode_in_turns(self, response: Response) -> tuple[R, tuple[Anomaly, ...]]:
         """Decode a large page while others have their turns; the call may be cancelled meanwhile."""
@@ -372,7 +372,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
 
     # --- after a failure -----------------------------------------------------------------------------------------
 
-    def _no_response(self, error: BaseException) -> AttemptFailed | None:
+    def _classify_error(self, error: BaseException) -> AttemptFailed | None:
         """Find out what it means that no response came; ``None`` if *error* has nothing to do with the request."""
         ran_out = self.deadline.ran_out if self.deadline.uncancel() else None
         failure = failures.no_response(error, ran_out)
@@ -382,7 +382,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
             events.report(self, None, ended)
         return failure
 
-    def _error_response(self, response: Response) -> AttemptFailed:
+    def _classify_response(self, response: Response) -> AttemptFailed:
         """Find out what a response outside 2xx means."""
         operation = self.operation
         secrets = self.credential.secrets(self.body)
@@ -392,7 +392,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
             self.state.discard(response)
         return failure
 
-    def _failed(self, failure: AttemptFailed) -> AttemptFailed:
+    def _recorded(self, failure: AttemptFailed) -> AttemptFailed:
         """Take *failure* into account, and give the call its whole deadline back for what comes next."""
         history = self._ensure_history()
         if failure.kind is not Failure.NOT_SENT and history.first_sent is None:
