@@ -189,10 +189,10 @@ class Transaction(Struct, eq=False):
         return count
 
     async def _replace(self, rows: Sequence[Record]) -> None:
-        await self.database.executemany(
-            _REPLACE, [(*row[3:8], *row[9:], row[0]) for row in map(self.codec.values, rows)]
-        )
-        self.wiped = self.wiped or any(row.sensitive and row.body is None for row in rows)
+        written = [self.codec.values(row) for row in rows]
+        await self.database.executemany(_REPLACE, [(*row[3:8], *row[9:], row[0]) for row in written])
+        # A sealed body was there before; where none is sealed, none was kept.
+        self.wiped = self.wiped or any(sealed and body is None for *_, body, sealed, _, _ in written)
 
 
 #: What is done in a transaction.

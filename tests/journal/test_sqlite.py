@@ -506,6 +506,21 @@ async def test_without_a_checkpoint_the_log_keeps_it(
     assert await is_left_when_done(path, record)
 
 
+async def test_a_body_that_was_never_kept_costs_no_checkpoint(
+    path: Path, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a seal, none of a payer's credentials is in the log: to empty it takes longer than all of a call."""
+    emptied = list[sqlite3.Connection]()
+    monkeypatch.setattr(_sqlite, "_truncated", emptied.append)
+    journal, secret = SQLiteJournal(path, now=lambda: 1.0), record(body=TOKEN, sensitive=True)
+
+    await journal.begin(secret, lease=60)
+    await journal.resolve(secret.key, Resolution(state=RecordState.REFUSED), owner=secret.owner)
+    await journal.aclose()
+
+    assert [] == emptied
+
+
 def test_a_seal_needs_its_opposite(path: Path) -> None:
     """What could never be read again is not sealed."""
     with pytest.raises(TypeError, match="give seal and unseal, or neither"):
