@@ -143,17 +143,19 @@ class Absent(NamedTuple):
 
 
 class LookedUp(Struct, frozen=True, kw_only=True, array_like=True):
-    """What a look-up has shown: a merchant order of the reference, or the order of the id."""
+    """What a look-up has shown: a merchant order of the reference, or the order of the id.
+
+    Without an `id` there is none, and nothing is said of it.
+    """
 
     by_id: bool = False
     is_doubtful: bool = False
     """Whether the search may have more orders of the reference than it showed, or an amount could not be read."""
     id: str | None = None
-    """`None` if there is none."""
     currency: str | None = None
     total: Decimal | None = None
-    paid: Decimal = Decimal(0)
-    refunded: Decimal = Decimal(0)
+    paid: Decimal | None = None
+    refunded: Decimal | None = None
     status: str | None = None
     created: datetime | None = None
     read_at: datetime
@@ -210,12 +212,12 @@ class LookUps:
             page = await search.page(rows, external_reference=one.reference)
             if page is not None and page.is_atomic(self.walk.rules):
                 return await self._judge(one, rows, moment_of(page.now))
-        return [LookedUp(is_doubtful=True, read_at=moment_of(search.begun or 0))]
+        return [_doubtful(one, moment_of(search.begun or 0))]
 
     async def _judge(self, one: Absent, rows: Rows, at: datetime) -> list[LookedUp]:
         """Return what all *rows* of a reference say, and the order of the id, if they do not say that it was paid."""
         if keepable(rows)[1] is not None:
-            return [LookedUp(is_doubtful=True, read_at=at)]
+            return [_doubtful(one, at)]
         # The search may find more than it was asked for.
         found = [_seen(rows, i, at) for i in range(len(rows)) if rows.reference[i] == one.reference]
         if not one.order_id:
@@ -237,6 +239,11 @@ class LookUps:
             return replace(nothing, is_doubtful=True)
         # The id of another order says nothing about this one.
         return seen if result.value.external_reference in (None, one.reference) else nothing
+
+
+def _doubtful(one: Absent, at: datetime) -> LookedUp:
+    """Return that nothing can be said of an order, as of *at* where it has an id."""
+    return LookedUp(by_id=bool(one.order_id), is_doubtful=True, read_at=at)
 
 
 def _seen(rows: Rows, i: int, at: datetime) -> LookedUp:

@@ -179,6 +179,10 @@ async def test_a_search_that_finds_more_than_it_was_asked_for(tmp_path: Path) ->
 
     missing = {("shop-0", "order-999"): Outcome.NOT_PAID_OR_MISSING, ("shop-0", "order-998"): Outcome.MISSING}
     assert missing == found(report)
+    # What the platform does not say is no amount of nothing.
+    said = {(one.total, one.paid, one.refunded, one.merchant_order_ids) for one in report.differences()}
+    assert {(None, None, None, None)} == said
+    assert all(one.read_at for one in report.differences(Outcome.MISSING))
 
 
 async def test_a_look_up_with_an_unreadable_amount_claims_nothing(tmp_path: Path) -> None:
@@ -188,6 +192,7 @@ async def test_a_look_up_with_an_unreadable_amount_claims_nothing(tmp_path: Path
         world.plant_other_date("shop-0", reference, BEGIN + 9)
     world.sellers["shop-0"].shown[0].refunded = "much"
     del world.sellers["shop-0"].shown[1:]
+    world.book[0]["order_id"] = "ORD-a"
     world.book[1]["order_id"] = world._order("shop-0", "b", "processed", "some")
     world.book[2]["order_id"] = world._order("shop-0", "c", "processed", Decimal("1e-30"))
     world.freeze()
@@ -195,6 +200,8 @@ async def test_a_look_up_with_an_unreadable_amount_claims_nothing(tmp_path: Path
     report = await reconciled(world, tmp_path)
 
     assert {("shop-0", reference): Outcome.NOT_WHOLE for reference in "abc"} == found(report)
+    assert {(None, None)} == {(one.paid, one.refunded) for one in report.differences()}
+    assert all(one.read_at for one in report.differences())
 
 
 async def test_changes_without_an_end_leave_each_row_at_its_own_time(tmp_path: Path) -> None:
