@@ -206,13 +206,13 @@ class LookUps:
         self.walk.tell("look-ups", self._done / self.missing)
 
     async def _find(self, one: Absent) -> list[LookedUp]:
-        search = self.walk.search
+        search, page = self.walk.search, None
         for _ in range(_TRIES):
             rows = Rows(one.account)
             page = await search.page(rows, external_reference=one.reference)
             if page is not None and page.is_atomic(self.walk.rules):
                 return await self._judge(one, rows, moment_of(page.now))
-        return [_doubtful(one, moment_of(search.begun or 0))]
+        return [_doubtful(one, moment_of(search.begun or 0 if page is None else page.now))]
 
     async def _judge(self, one: Absent, rows: Rows, at: datetime) -> list[LookedUp]:
         """Return what all *rows* of a reference say, and the order of the id, if they do not say that it was paid."""

@@ -142,10 +142,14 @@ async def test_nothing_is_missing_in_a_window_that_is_not_whole(tmp_path: Path) 
     world = World(300, grain=10**9)
     hidden = world.sellers["shop-0"].shown[4]
     world.hidden = hidden.id
+    [row] = (row for row in world.book if row["reference"] == hidden.reference)
+    row["order_id"] = "ORD-hidden"
 
     report = await reconciled(world, tmp_path)
 
     assert {("shop-0", hidden.reference): Outcome.NOT_WHOLE} == found(report)
+    # The look-up is the last that is asked for.
+    assert [world.now // 1_000] == [one.read_at.timestamp() for one in report.differences()]
     assert {"shop-0"} == {one.account for one in report.not_whole}
     assert 299 == report.counts[Outcome.MATCH]
 
