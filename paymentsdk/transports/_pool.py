@@ -82,7 +82,9 @@ class Pool(ABC, Generic[C]):
             async with asyncio.timeout(within):
                 await place
         except (TimeoutError, asyncio.CancelledError) as error:
-            if self._waiting.pop(place, None) is None:
+            if place in self._waiting:
+                del self._waiting[place]
+            else:
                 self.leave(host)  # It was given a place all the same.
             if isinstance(error, asyncio.CancelledError):
                 raise

@@ -18,7 +18,9 @@ from paymentsdk.errors import ClientClosed, RequestInvalid
 from paymentsdk.testing._fault_server import FaultServer, Peer, always, http, unanswered_port
 from paymentsdk.transports.aiohttp import AiohttpTransport
 from paymentsdk.transports.http11 import Http11Transport
+from tests.transports.http11 import turns
 from tests.transports.sending import TOKEN, failed
+from tests.transports.waiting import wait_and_make_room
 
 both = pytest.mark.parametrize("kind", [AiohttpTransport, Http11Transport])
 with_proxies = pytest.mark.parametrize("kind", [AiohttpTransport])
@@ -76,6 +78,38 @@ async def test_nobody_waits_behind_a_request_that_was_not_taken(kind, size: int)
         finally:
             done.set()
             await transport.aclose()
+
+
+@pytest.mark.control("paymentsdk.transports._pool.Pool.wait", wait_and_make_room)
+@pytest.mark.parametrize("limit", ["limit", "limit_per_host"])
+@both
+async def test_who_waits_in_vain_makes_no_room(kind, limit: str, until) -> None:
+    """A request that got no place in time, or was cancelled before, leaves no more places than there were."""
+    go_on = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        async for _ in peer.requests():
+            if peer.number == 0:
+                await go_on.wait()
+            await peer.write(http())
+
+    async with FaultServer(script) as server:
+        transport = kind(drain=0.1, **{limit: 1})
+        request = Request("GET", server.url(), connect_timeout=0.01)
+        leading = asyncio.ensure_future(transport.send(request))
+        await until(lambda: server.seen)
+        cancelled = asyncio.ensure_future(transport.send(Request("GET", server.url())))
+        await turns(5)
+        cancelled.cancel()
+        await asyncio.wait([cancelled])
+        in_vain = [(await asyncio.gather(transport.send(request), return_exceptions=True))[0] for _ in range(3)]
+        go_on.set()
+        await leading
+        await transport.aclose()
+
+    reason = "no connection in time: all connections that the pool may have are in use"
+    assert [reason] * 3 == [str(one) for one in in_vain]
+    assert 1 == len(server.seen)
 
 
 FORKING = """

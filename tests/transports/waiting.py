@@ -37,3 +37,12 @@ async def wait_beforehand(pool: Pool, host: object, within: float | None, wait=P
     """Wait for a place, and leave as much time to connect in as if there had been no wait."""
     await wait(pool, host, within)
     return within
+
+
+async def wait_and_make_room(pool: Pool, host: object, within: float | None, wait=Pool.wait) -> float | None:
+    """Wait for a place, and give one back that there never was if none comes in time."""
+    try:
+        return await wait(pool, host, within)
+    except (SendFailed, asyncio.CancelledError):
+        pool.leave(host)
+        raise
