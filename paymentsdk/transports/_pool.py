@@ -125,6 +125,7 @@ class Pool(ABC, Generic[C]):
         """Close all connections now; the requests on them fail, and who waits for one learns that nothing was sent."""
         self.closed, self.usable_on = True, None
         with suppress(RuntimeError):  # Nobody waits on an event loop that is closed.
+            self._emptied.set()  # Places can be lost from here on: whoever closes it once more waits for none.
             while self._waiting:
                 place, _ = self._waiting.popitem()
                 if not place.done():

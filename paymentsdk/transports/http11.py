@@ -322,7 +322,8 @@ class ConnectionPool(Pool[Connection]):
         if self._sweeper is not None:
             self._sweeper.cancel()
         for bound in () if self.loop.is_closed() else self._bounds:
-            bound.reschedule(self.loop.time())  # Their tasks are not to be cancelled: nobody has done so.
+            if not bound.expired():
+                bound.reschedule(self.loop.time())  # Their tasks are not to be cancelled: nobody has done so.
         for connection in tuple(self.connections):
             # RuntimeError: nothing can be done on an event loop that is closed.
             with suppress(RuntimeError):

@@ -95,10 +95,9 @@ async def test_who_waits_in_vain_makes_no_room(kind, limit: str, until) -> None:
 
     async with FaultServer(script) as server:
         transport = kind(drain=0.1, **{limit: 1})
-        request = Request("GET", server.url(), connect_timeout=0.01)
-        leading = asyncio.ensure_future(transport.send(request))
+        leading, cancelled = (asyncio.ensure_future(transport.send(Request("GET", server.url()))) for _ in range(2))
         await until(lambda: server.seen)
-        cancelled = asyncio.ensure_future(transport.send(Request("GET", server.url())))
+        request = Request("GET", server.url(), connect_timeout=0.01)
         await turns(5)
         cancelled.cancel()
         await asyncio.wait([cancelled])

@@ -120,6 +120,66 @@ async def test_closing_waits_for_the_queue(kind: Kind, until) -> None:
     assert ["/first", "/second", "/hang"] == [seen.target for seen in server.seen]
 
 
+@both
+async def test_closing_that_is_cancelled_as_a_place_comes_free_leaves_nothing_to_wait_for(kind: Kind, until) -> None:
+    """Whoever closes once more waits for nobody, whatever those did who waited for a place."""
+    for count in range(12):
+        go_on = asyncio.Event()
+
+        async def script(peer: Peer, go_on: asyncio.Event = go_on) -> None:
+            async for _ in peer.requests():
+                await go_on.wait()
+                await peer.write(http())
+
+        async with FaultServer(script) as server:
+            transport = kind(limit=1, drain=60.0)
+            flying = [asyncio.ensure_future(transport.send(Request("POST", server.url()))) for _ in range(3)]
+            await until(lambda server=server: server.seen)
+            closing = asyncio.ensure_future(transport.aclose())
+            await asyncio.sleep(0)
+            flying[0].cancel()
+            for _ in range(count):
+                await asyncio.sleep(0)
+            closing.cancel()
+            await asyncio.wait([closing])
+            go_on.set()
+            await asyncio.wait_for(transport.aclose(), 2)
+            await asyncio.wait(flying)
+            assert all(isinstance(one, ClientClosed | SendFailed) for one in await results(flying[1:]))
+
+
+async def results(flying: list[asyncio.Task[object]]) -> list[object]:
+    return await asyncio.gather(*flying, return_exceptions=True)
+
+
+async def test_closing_as_the_time_to_connect_runs_out(until) -> None:
+    """A request whose time to connect is up at that very moment is in nobody's way."""
+    with unanswered_port() as port:
+        async with FaultServer(never) as server:
+            transport = Http11Transport(drain=0.0)
+            sent = asyncio.ensure_future(transport.send(Request("POST", server.url())))
+            await until(lambda: server.seen)
+            late = asyncio.ensure_future(
+                transport.send(Request("POST", f"http://127.0.0.1:{port}/", connect_timeout=60.0))
+            )
+            await until(lambda: transport._pool._bounds)
+            [bound] = transport._pool._bounds
+            closing = asyncio.ensure_future(transport.aclose())
+            await asyncio.sleep(0)
+            bound.reschedule(0.0)
+            await closing
+            outcomes = await results([sent, late])
+
+    assert [True, False] == [getattr(one, "sent", False) for one in outcomes]
+    assert 0 == transport.open_connections
+
+
+async def never(peer: Peer) -> None:
+    """Respond to nothing."""
+    await peer.request()
+    await peer.hung_up()
+
+
 async def test_closing_waits_for_what_is_in_flight_on_a_session() -> None:
     """An injected session is its owner's, who closes it next: what is in flight gets its time before that."""
     asked, go_on = asyncio.Event(), asyncio.Event()
