@@ -15,6 +15,7 @@ from typing import Never, TypeAlias, cast, get_args
 import msgspec
 from msgspec import Struct, structs
 
+from paymentsdk._codec import amounts
 from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._codec.type_walk import compile_function
 from paymentsdk.errors import RequestInvalid
@@ -399,8 +400,9 @@ def _all(agrees: _Agrees, pairs: Iterable[tuple[object, object]]) -> bool | None
 def _object(content: bytes) -> dict[str, object]:
     """Return the members of the object in *content*; none if there is none, such as in an empty body."""
     try:
-        raw = msgspec.json.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # As far as it goes: what the decoder has skipped may be no UTF-8, and a number beyond all floats.
+        raw = amounts.read_untyped(str(content, "utf-8", "replace"))
+    except (msgspec.DecodeError, RecursionError):
         return {}
     return raw if isinstance(raw, dict) else {}
 

@@ -117,6 +117,23 @@ async def test_a_response_that_nothing_identifies_is_accepted_with_an_anomaly_or
     assert "$.frequency is not one of its fields" in more.reason
 
 
+@pytest.mark.parametrize("name", ["orders.create", "wallet_payments.create", "preferences.create", "customers.create"])
+@pytest.mark.parametrize(
+    "members",
+    [
+        b'"error":"bad_request","message":"opera\xe7\xe3o inv\xe1lida"',
+        b'"frequency":3,"name":"Jo\xe3o"',
+        b'"frequency":1e400',
+    ],
+    ids=["an error", "another resource", "a number"],
+)
+async def test_a_member_that_nobody_can_read_hides_no_other(client_over, name, members):
+    """A text that is not UTF-8, or a number beyond all floats, is skipped: what stands beside it still tells."""
+    result = await outcome(client_over, name, b'{"id":"1",' + members + b"}")
+
+    assert isinstance(result, OutcomeUnknown)
+
+
 #: The responses of other operations about the same basket.
 OF_THE_BASKET = {
     "preferences.create": {"id": "ORD1", "type": "qr", "external_reference": "shop-1", "total_amount": "24.90",
