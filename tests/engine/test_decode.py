@@ -366,6 +366,16 @@ def test_a_day_without_a_time_beside_a_malformed_member() -> None:
     assert ["$.results[1].debit_date", "$.results[1].retry_attempt"] == [anomaly.path for anomaly in anomalies]
 
 
+@pytest.mark.parametrize("offset", ["Z", "z", "-00:00", "+00:00", "-0000", "+0000"])
+def test_a_moment_is_read_alike_beside_one_that_is_malformed(offset: str) -> None:
+    """Whatever form of its offset the exact way takes is nothing to be reported in the other rows either."""
+    rows = [{"id": 1, "date_created": "yesterday"}, {"id": 2, "date_created": f"2026-01-31T12:30:00{offset}"}]
+
+    page, anomalies = OPERATIONS["invoices.search"].decode(json.dumps({"results": rows}).encode())
+
+    assert (NOON, ["$.results[0].date_created"]) == (page.results[1].date_created, [a.path for a in anomalies])
+
+
 @pytest.mark.parametrize(
     ("day", "microsecond", "reasons"),
     [
