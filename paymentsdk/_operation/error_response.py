@@ -50,7 +50,8 @@ def parse_error_response(operation: Operation[B, R], response: Response, secrets
     details = tuple(_details(lists[0] if lists else (), operation.meanings))
     code = next((one.code for one in details if one.code), None) or _text(outer, *_OUTER_CODES)
     # Every code in the body: one that settles nothing may stand before one that says "in progress".
-    all_codes = (_text(entry, name) for entry in chain([outer, outer.get("details")], *lists) for name in _OUTER_CODES)
+    parts = chain([outer], *lists, [outer.get("details")])
+    all_codes = (_text(part, name) for part in parts for name in _OUTER_CODES)
     codes = tuple(dict.fromkeys(filter(None, (code, *all_codes))))
     if code == _SAYS_LITTLE:
         code = next((one for one in codes if one != code and one in operation.meanings), code)

@@ -299,6 +299,13 @@ async def test_a_failure_of_the_server_is_no_rejection(read, status: int) -> Non
         assert ServerError is type(await read({"error": code}, status, operation))
 
 
+async def test_the_codes_of_a_body_begin_with_the_most_telling(read) -> None:
+    """Where the details are an object, what they say comes behind the entries of the error."""
+    error = await read({"message": "no", "details": {"code": "c"}, "errors": [{"code": "a"}, {"code": "b"}]})
+
+    assert ("a", "b", "c") == error.codes
+
+
 @pytest.mark.parametrize("code", ["invalid_grant", "invalid_client", "unauthorized_client"])
 @pytest.mark.parametrize("status", [400, 401])
 async def test_the_end_of_a_grant(read, code: str, status: int) -> None:
