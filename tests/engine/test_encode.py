@@ -484,3 +484,4 @@ async def test_a_body_that_does_not_go_with_its_operation(client, operation: str
         await client.call(OPERATIONS[operation], body)
 
     assert "$" == rejected.value.path
+    assert ("type" if "expected" in reason else "value") == rejected.value.rule
