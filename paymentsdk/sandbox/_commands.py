@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from paymentsdk import money
 from paymentsdk._codec.encode import request_invalid
+from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.resources.preferences import Installments, Preference
 from paymentsdk.sandbox import _policies, _records
@@ -26,7 +27,7 @@ from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._records import Table
 from paymentsdk.sandbox._tenants import ProvisionRequest, TenantRequest
 from paymentsdk.sandbox._tenants import provision as make_orders
-from paymentsdk.sandbox._wire import ControlStruct, Rejected, check_amounts
+from paymentsdk.sandbox._wire import ControlStruct, Rejected, check_amounts, malformed
 
 B = TypeVar("B", covariant=True)
 _MOST_DIGITS = 15
@@ -76,8 +77,10 @@ class Command(NamedTuple):
             return msgspec.json.decode(content, type=self.body)
         except msgspec.ValidationError as error:
             raise request_invalid(error) from None
-        except (ArithmeticError, RecursionError):
-            raise ValueError("the body is not JSON") from None
+        except RequestInvalid:
+            raise
+        except (ValueError, ArithmeticError, RecursionError) as error:
+            raise malformed(error) from None
 
 
 COMMANDS: dict[tuple[Method, str], Command] = {}

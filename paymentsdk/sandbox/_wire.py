@@ -91,9 +91,14 @@ def read_body(operation: AnyOperation, body: bytes, policies: Policies) -> objec
     except RequestInvalid:
         raise
     except (ValueError, ArithmeticError, RecursionError) as error:
-        reason = str(error) if isinstance(error, msgspec.DecodeError) else "a number or a string is out of range"
-        reason = reason.removeprefix("JSON is malformed: ")
-        raise RequestInvalid("$", f"JSON is malformed: {reason}", "syntax") from None
+        raise malformed(error) from None
+
+
+def malformed(error: Exception) -> RequestInvalid:
+    """Return what is said to a body that could not be read, which raised *error*."""
+    reason = str(error) if isinstance(error, msgspec.DecodeError) else "a number or a string is out of range"
+    reason = reason.removeprefix("JSON is malformed: ")
+    return RequestInvalid("$", f"JSON is malformed: {reason}", "syntax")
 
 
 def _once_each(members: list[tuple[str, object]]) -> None:

@@ -69,6 +69,24 @@ async def test_what_cannot_be_done_is_rejected(plain, method, path, body, status
     assert answer.json["message"]
 
 
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"{", "Input data was truncated"),
+        (b"{}x", "trailing characters (byte 3)"),
+        (b'{"name": "\xff"}', "a number or a string is out of range"),
+        (b'{"name": 1e999999999999999999999}', "a number or a string is out of range"),
+    ],
+)
+@pytest.mark.parametrize(("method", "path"), [("POST", "snapshot"), ("POST", "merchant_orders/1/refund")])
+async def test_a_body_that_is_no_json_is_rejected_as_that(plain, method, path, body, message):
+    """In the words of the operations: never in those of a decoder of characters."""
+    answer = await plain(method, f"/_sandbox/{path}", body)
+
+    assert (400, "bad_request") == (answer.status, answer.json["code"])
+    assert f"$: JSON is malformed: {message}" == answer.json["message"]
+
+
 async def test_a_paid_order_cannot_be_paid_again(client, plain, order):
     """409, and no second line in the ledger."""
     made = await client.orders.create(order())
