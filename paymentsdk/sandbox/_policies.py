@@ -114,9 +114,10 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         try:
             _ = self.retry_waits
-        except ValueError as error:
+        except ValueError:
             # Found later, it would keep the clock from going on.
-            raise ValueError(f"invoice_retries {error}") from None
+            shown = _shown(self.invoice_retries)
+            raise ValueError(f"invoice_retries must be durations such as P1D,P3D,P5D, not {shown}") from None
 
     def merged(self, changes: Mapping[str, object]) -> Policies:
         """Return a copy with *changes*.
@@ -139,7 +140,7 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def retry_waits(self) -> tuple[timedelta, ...]:
         """``invoice_retries`` as durations."""
-        return tuple(parse_duration(text) for text in self.invoice_retries.split(",") if text)
+        return tuple(map(parse_duration, self.invoice_retries.split(","))) if self.invoice_retries else ()
 
 
 class Policy(Struct, frozen=True, kw_only=True):

@@ -48,6 +48,8 @@ def test_the_defaults_are_what_a_sandbox_has():
         {"invoice_retries": "tomorrow"},
         {"invoice_retries": "PD"},
         {"invoice_retries": "P1D,P1M"},
+        {"invoice_retries": "P1D,"},
+        {"invoice_retries": ","},
         {"invoice_retries": "P9999999D"},
         {"max_key_length": 5_000},
     ],
@@ -56,9 +58,15 @@ def test_unknown_names_and_values_are_rejected(changes):
     """At the start, with the place."""
     with pytest.raises(
         ValueError,
-        match=r"there is no policy|must be created or any, not|must be a whole number from 1 to|invoice_retries is not",
+        match=r"there is no policy|must be created or any, not|must be a whole number from 1 to|invoice_retries must be durations",
     ):
         Sandbox(policies=changes)
+
+
+def test_the_waits_are_rejected_with_what_was_given():
+    """And with an example of several, separated by commas."""
+    with pytest.raises(ValueError, match=r"^invoice_retries must be durations such as P1D,P3D,P5D, not P1D,soon$"):
+        Policies().merged({"invoice_retries": "P1D,soon"})
 
 
 def test_an_invoice_need_not_be_tried_again():
