@@ -259,17 +259,30 @@ def _body(operation: AnyOperation, options: Namespace) -> object:
         raise RequestInvalid("$", str(error), "syntax") from None
     if operation.body is not bytes:
         # Numbers as text: they have been read, and a very long one would be an error here.
-        given = json.loads(content, object_pairs_hook=_object, parse_int=str, parse_float=str)
-        if (place := next(undeclared(given, body, "$"), None)) is not None:
+        load = partial(json.loads, content, parse_int=str, parse_float=str)
+        _check_once(load(object_pairs_hook=_Members), "$")
+        if (place := next(undeclared(load(), body, "$"), None)) is not None:
             raise RequestInvalid(place, "is not a field of the contract", "unknown")
     return body
 
 
-def _object(members: list[tuple[str, object]]) -> dict[str, object]:
-    for name, times in Counter(name for name, _ in members).items():
-        if times > 1:  # One would be dropped, and nobody knows which was meant.
-            raise RequestInvalid("$", f"{name} is given {times} times in an object", "twice")
-    return dict(members)
+class _Members(tuple[tuple[str, object], ...]):
+    """The members of an object, each as often as it is given."""
+
+    __slots__ = ()
+
+
+def _check_once(given: object, place: str) -> None:
+    """Reject a member that is given twice: one would be dropped, and nobody knows which was meant."""
+    if isinstance(given, list):
+        for number, entry in enumerate(cast("list[object]", given)):
+            _check_once(entry, f"{place}[{number}]")
+    elif isinstance(given, _Members):
+        for name, times in Counter(name for name, _ in given).items():
+            if times > 1:
+                raise RequestInvalid(f"{place}.{name}", f"is given {times} times", "twice")
+        for name, value in given:
+            _check_once(value, f"{place}.{name}")
 
 
 # --- what comes back ----------------------------------------------------------------------------------------------

@@ -117,13 +117,16 @@ def test_a_member_that_nobody_knows_is_not_left_out(run, sandbox):
     assert err.startswith("paymentsdk: pay.json: $.wallet_payment.descripton: is not a field of the contract")
 
 
-@pytest.mark.parametrize("name", ["total_amount", "title"])
-def test_a_member_that_is_given_twice(run, sandbox, name: str):
-    """JSON readers take one of the two, and nobody knows which was meant; at whatever depth it stands."""
+@pytest.mark.parametrize(("name", "place"), [("total_amount", "$.total_amount"), ("title", "$.items[0].title")])
+def test_a_member_that_is_given_twice(run, sandbox, name: str, place: str):
+    """JSON readers take one of the two, and nobody knows which was meant; at whatever depth it stands, with its place.
+
+    A body may have many members of one name, such as the titles of its items.
+    """
     Path("order.json").write_text(ORDER.replace(f'"{name}"', f'"{name}": "9.00", "{name}"', 1), encoding="utf-8")
     code, _, err = run("orders", "create", "--body", "order.json", "--idempotency-key", "k")
 
-    assert (2, f"paymentsdk: order.json: $: {name} is given 2 times in an object\n") == (code, err)
+    assert (2, f"paymentsdk: order.json: {place}: is given 2 times\n") == (code, err)
     assert [] == list(sandbox.platform.feed.requests)
 
 
