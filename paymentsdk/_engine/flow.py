@@ -208,10 +208,10 @@ class Flow:
         finally:
             expiry.cancel()
             queue.pop(waiter, None)
-            if not limiter.interactive and not limiter.batch:
+            if limiter.interactive or limiter.batch:
+                self._queue(limiter)  # Perhaps batch calls alone are left: they have their turn elsewhere.
+            else:
                 self._stop(limiter)
-        if permit is None:
-            self._dispatch(limiter, self._now())  # Perhaps batch calls alone are left: they have their turn elsewhere.
         return permit
 
     async def _reserve(self, permit: Permit, share: SharedRate) -> Permit | None:

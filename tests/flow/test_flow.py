@@ -449,21 +449,23 @@ async def test_a_place_goes_to_an_interactive_call_of_any_seller_first(clock, wa
     assert "interactive-0" == waiters.names[-1]
 
 
+@pytest.mark.parametrize("ends", ["cancelled", "too late"])
 @pytest.mark.control(
     "paymentsdk._engine.flow.Flow._queue",
     lambda self, limiter: (self._turns if limiter.interactive else self._batch_turns).setdefault(limiter),
 )
-async def test_a_call_that_gives_up_takes_its_precedence_along(clock, waiters):
+async def test_a_call_that_gives_up_takes_its_precedence_along(clock, waiters, ends: str):
     """Where only batch calls of a seller are left, they go after the interactive calls of all others."""
-    waiters.flow = flow = Flow(FlowControl(adaptive=True, max_in_flight=1), clock)
+    waiters.flow = flow = Flow(FlowControl(adaptive=True, max_in_flight=1, max_wait=2.0), clock)
     waiters.start(1, "shop-0", name="first-")
     await clock.settle()
     waiters.start(1, "shop-1", name="gives-up-")
+    await clock.run(1.5)
     waiters.start(2, "shop-1", "batch", name="batch-")
     await clock.settle()
-    waiters.tasks[1].cancel()
-    await clock.settle()
-    waiters.start(1, "shop-1", "batch", name="batch-late-")
+    if ends == "cancelled":
+        waiters.tasks[1].cancel()
+    await clock.run(1.0)
     waiters.start(1, "shop-2", name="interactive-")
     await clock.settle()
     flow.release(waiters.granted[0][1], 200)

@@ -58,7 +58,8 @@ def test_unknown_names_and_values_are_rejected(changes):
     """At the start, with the place."""
     with pytest.raises(
         ValueError,
-        match=r"there is no policy|must be created or any, not|must be a whole number from 1 to|invoice_retries must be durations",
+        match=r"there is no policy|must be created or any, not|must be a whole number from 1 to"
+        r"|invoice_retries must be durations",
     ):
         Sandbox(policies=changes)
 

@@ -149,6 +149,7 @@ async def test_closing_that_is_cancelled_as_a_place_comes_free_leaves_nothing_to
 
 
 async def results(flying: list[asyncio.Task[object]]) -> list[object]:
+    """Wait for all of *flying*, and return what each has come to."""
     return await asyncio.gather(*flying, return_exceptions=True)
 
 
