@@ -145,8 +145,9 @@ class SQLiteJournal(TableJournal):
         """Have the writing thread do a job; return what gets the result once that is durable."""
         self._check()
         if self._thread is None:
-            self._thread = threading.Thread(target=self._write, name="paymentsdk-journal", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._write, name="paymentsdk-journal", daemon=True)
+            thread.start()  # Or it raises: then nobody may wait for it.
+            self._thread = thread
         future = asyncio.get_running_loop().create_future()
         self._jobs.put(Job(future, statement, values, result, work))
         return future

@@ -11,6 +11,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -355,6 +356,25 @@ async def test_a_file_that_is_gone_is_not_written_to(
 
     assert [f"{path}: it was removed or replaced while it was in use"] == unavailable
     assert [*["old"] * restored, "second"] == names
+
+
+async def test_a_thread_that_cannot_be_started_is_started_anew(
+    path: Path, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that may have no further thread sends nothing; once it may, nobody waits for one that is not there."""
+
+    def no_thread(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    journal = SQLiteJournal(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                await asyncio.wait_for(journal.begin(record(), lease=60), 5)
+
+    assert Action.SEND is (await asyncio.wait_for(journal.begin(record(), lease=60), 5))[0]
+    await journal.aclose()
 
 
 async def test_a_folder_that_is_missing_sends_nothing(tmp_path: Path, record: Callable[..., Record]) -> None:
