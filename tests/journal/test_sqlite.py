@@ -21,6 +21,7 @@ from msgspec import structs
 
 from paymentsdk import JournalUnavailable
 from paymentsdk.journal import Action, Record, RecordState, Resolution, SQLiteJournal, StoredResponse, _sqlite
+from paymentsdk.journal._call import WithinContract
 from paymentsdk.journal._table import Transaction
 from tests.journal.dies import FATES, Ledger, driver
 
@@ -356,6 +357,21 @@ async def test_a_file_that_is_gone_is_not_written_to(
 
     assert [f"{path}: it was removed or replaced while it was in use"] == unavailable
     assert [*["old"] * restored, "second"] == names
+
+
+async def test_a_record_that_is_deleted_while_it_is_begun(
+    path: Path, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was there a moment ago: nothing is sent, and the reason is told in words."""
+    journal = SQLiteJournal(path)
+
+    async def was_there(row: Record, lease: float) -> None:
+        """As an insert does that finds the key."""
+
+    monkeypatch.setattr(journal, "_insert", was_there)
+    with pytest.raises(JournalUnavailable, match="there is no record with the key"), WithinContract():
+        await journal.begin(record(), lease=60)
+    await journal.aclose()
 
 
 async def test_a_thread_that_cannot_be_started_is_started_anew(
