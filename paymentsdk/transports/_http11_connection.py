@@ -385,7 +385,7 @@ class Connection(asyncio.BufferedProtocol):
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         if self._received > self._size >= 0:
             body = body[: self._size]
-        self._body = []
+        self._body.clear()  # `Chunks` has it as well, and may be kept for as long as the connection.
         if waiting is not None and not waiting.done():
             headers = ResponseHeaders(self._head, self._lower)
             waiting.set_result(ConnectionResponse(self._status, headers, body, self._reused, self))

@@ -8,6 +8,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import tracemalloc
 
 import pytest
 
@@ -15,7 +16,7 @@ from paymentsdk import ClientClosed, Http11Transport, Request, RequestInvalid, S
 from paymentsdk.testing._fault_server import FaultServer, Peer, always, http
 from paymentsdk.testing.transport_conformance import CASES, Case
 from tests.conftest import PATIENCE
-from tests.transports.http11 import opened, outcome, turns
+from tests.transports.http11 import CHUNKED, opened, outcome, turns
 from tests.transports.sending import assert_conforms
 from tests.transports.test_both import FORKING
 
@@ -242,3 +243,26 @@ async def test_a_url_may_have_no_path() -> None:
             await transport.send(Request("GET", server.url("/").removesuffix("/") + tail))
 
         assert ["/", "/", "/a"] == [seen.target for seen in server.seen]
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+async def test_an_idle_connection_holds_no_body(pieces: int) -> None:
+    """What came in chunks is the caller's alone: hundreds of connections may be kept, with megabytes each."""
+    size = 4 * 2**20
+    chunk = b"%x\r\n%b\r\n" % (size // pieces, bytes(size // pieces))
+
+    async def script(peer: Peer) -> None:
+        async for _ in peer.requests():
+            await peer.write(CHUNKED + chunk * pieces + b"0\r\n\r\n")
+
+    async with FaultServer(script) as server, opened() as transport:
+        tracemalloc.start()
+        try:
+            assert size == len((await transport.send(Request("GET", server.url()))).body)
+            await turns(5)
+            held, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+    assert 1 == server.opened
+    assert held < size // 2
