@@ -15,7 +15,7 @@ import aiohttp
 from msgspec import Struct
 
 from paymentsdk.errors import ClientClosed
-from paymentsdk.transports._pool import POOL_SIZE, Pool, shared_buffer, unread_on
+from paymentsdk.transports._pool import POOL_SIZE, Pool, of_another_process, shared_buffer, unread_on
 from paymentsdk.transports.base import SendFailed
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ class SessionPool(Pool[Wire]):
 
     Raises:
         SendFailed: aiohttp does not take the *options*.
-        ClientClosed: The session of the caller belongs to another event loop.
+        ClientClosed: The session of the caller belongs to another event loop, or another *process* was given it.
     """
 
     def __init__(
@@ -218,12 +218,15 @@ class SessionPool(Pool[Wire]):
         session: aiohttp.ClientSession | None,
         options: ConnectorOptions,
         trace_configs: Sequence[aiohttp.TraceConfig],
+        process: int,
     ) -> None:
         self.attempts: Attempts = {}
         self.owned = session is None
         #: How many requests are to ask the server to close their connections, since one of them is not trusted.
         self.emptying = 0
         if session is not None:
+            if process != os.getpid():
+                raise of_another_process()  # It can have connections already, on which the other goes on.
             super().__init__(0, 0)
             self.kept = self.fresh = session
             with warnings.catch_warnings(action="ignore", category=DeprecationWarning):

@@ -175,7 +175,7 @@ class PooledTransport(Generic[P]):
         if former is not None:
             if former.inherited:
                 # Both would write on the same connections, and read the responses to each other.
-                raise ClientClosed("the connections belong to another process: make the client after the fork")
+                raise of_another_process()
             if not former.loop.is_closed():
                 raise ClientClosed("the connections belong to another event loop: use one client per loop")
         pool = self._pool = self._new_pool()
@@ -186,6 +186,10 @@ class PooledTransport(Generic[P]):
 
 def closed_while_waiting() -> ClientClosed:
     return ClientClosed("the transport was closed while the request waited for a connection")
+
+
+def of_another_process() -> ClientClosed:
+    return ClientClosed("the connections belong to another process: make the client after the fork")
 
 
 def check_numbers(counts: Mapping[str, object], seconds: Mapping[str, object]) -> None:

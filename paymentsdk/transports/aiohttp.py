@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from math import inf
@@ -131,7 +132,7 @@ class AiohttpTransport(PooledTransport[SessionPool]):
             {name: connector.get(name, 0) for name in ("limit", "limit_per_host")},
             {"keepalive_timeout": connector.get("keepalive_timeout") or 0, "drain": drain},
         )
-        super().__init__(partial(SessionPool, session, connector, tuple(trace_configs)), drain)
+        super().__init__(partial(SessionPool, session, connector, tuple(trace_configs), os.getpid()), drain)
         self._proxy = proxy
         self._proxied = proxy is not None or trust_env
 

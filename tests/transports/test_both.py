@@ -161,6 +161,37 @@ def test_a_transport_belongs_to_its_process(kind) -> None:
     assert "belong to another process" in of_the_child
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_session_belongs_to_its_process() -> None:
+    """So does one of the caller's, also if the transport has sent nothing before the fork: the session may have."""
+    program = FORKING.replace(
+        "    print(send(url), flush=True)\n    child", "    loop.run_until_complete(warm(url))\n    child"
+    )
+    program = program.replace("with Sandbox", IN_SESSION + "with Sandbox")
+    command = [sys.executable, "-c", program, AiohttpTransport.__module__, AiohttpTransport.__name__, "10"]
+
+    parent = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+
+    of_the_child, after = parent.stdout.splitlines()
+    assert "0 200" == after, parent.stderr
+    assert "belong to another process" in of_the_child
+
+
+IN_SESSION = """
+import aiohttp
+kind = type(transport)
+
+
+async def warm(url):
+    global transport
+    session = aiohttp.ClientSession()
+    async with session.get(url):
+        transport = kind(session=session)
+
+
+"""
+
+
 def respond_twice(listening: socket.socket) -> None:
     """Give two requests on one connection a small response each, without a memory of one's own."""
     with listening.accept()[0] as peer:
