@@ -11,9 +11,10 @@ from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
+from itertools import count
 from math import inf
 from ssl import SSLCertVerificationError, SSLError
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 from weakref import WeakSet
 
 from paymentsdk.errors import ClientClosed, RequestInvalid
@@ -25,6 +26,9 @@ POOL_SIZE = 500
 #: The most bytes of one read.
 _READ = 64 * 1024
 
+
+#: Who waits for a place: with a number, by which they came, and the host.
+Queue: TypeAlias = OrderedDict[asyncio.Future[None], tuple[int, Hashable]]
 
 C = TypeVar("C")
 P = TypeVar("P", bound="Pool[Any]")
@@ -53,7 +57,9 @@ class Pool(ABC, Generic[C]):
         self.counts_hosts = limit_per_host > 0
         self._taken = 0
         self._taken_of: Counter[Hashable] = Counter()
-        self._waiting: OrderedDict[asyncio.Future[None], Hashable] = OrderedDict()
+        #: Who waits, in a queue for each host: those for one that is full are in nobody's way. With each, its number.
+        self._waiting: dict[Hashable, Queue] = {}
+        self._numbers = count()
         self._emptied = asyncio.Event()
         Pool.known.add(self)
 
@@ -76,15 +82,14 @@ class Pool(ABC, Generic[C]):
             ClientClosed: The pool was closed meanwhile.
         """
         place = self.loop.create_future()
-        self._waiting[place] = host
+        queue = self._waiting.setdefault(host, OrderedDict())
+        queue[place] = next(self._numbers), host
         since = self.loop.time()
         try:
             async with asyncio.timeout(within):
                 await place
         except (TimeoutError, asyncio.CancelledError) as error:
-            if place in self._waiting:
-                del self._waiting[place]
-            else:
+            if not place.cancelled():
                 self.leave(host)  # It was given a place all the same.
             if isinstance(error, asyncio.CancelledError):
                 raise
@@ -93,6 +98,10 @@ class Pool(ABC, Generic[C]):
                 raise closed_while_waiting()
             # To aiohttp, 0 is no bound.
             return None if within is None else max(0.001, within - (self.loop.time() - since))
+        finally:
+            queue.pop(place, None)
+            if not queue and self._waiting.get(host) is queue:
+                del self._waiting[host]
         raise SendFailed("no connection in time: all connections that the pool may have are in use", sent=False)
 
     def leave(self, host: Hashable) -> None:
@@ -100,14 +109,20 @@ class Pool(ABC, Generic[C]):
         self._taken -= 1
         if self.counts_hosts:
             self._taken_of[host] -= 1
-        if self._waiting:
-            for place, asked in self._waiting.items():
-                if not place.done() and self.enter(asked):
-                    del self._waiting[place]
-                    place.set_result(None)
-                    break
+        while self._waiting and (queue := self._next_queue()) is not None:
+            place, (_, asked) = queue.popitem(last=False)
+            if not place.done():  # Else it was cancelled, and is about to leave.
+                self.enter(asked)
+                place.set_result(None)
+                break
         if self.usable_on is None and not self._taken:
             self._emptied.set()
+
+    def _next_queue(self) -> Queue | None:
+        """Return the queue whose first has waited longest, among those whose host has a place."""
+        full = self.limit_per_host
+        free = [queue for host, queue in self._waiting.items() if queue and self._taken_of[host] < full]
+        return min(free, key=lambda queue: next(iter(queue.values()))[0], default=None)
 
     async def close(self, drain: float) -> None:
         """Give requests *drain* seconds to end, and close all connections."""
@@ -126,8 +141,7 @@ class Pool(ABC, Generic[C]):
         self.closed, self.usable_on = True, None
         with suppress(RuntimeError):  # Nobody waits on an event loop that is closed.
             self._emptied.set()  # Places can be lost from here on: whoever closes it once more waits for none.
-            while self._waiting:
-                place, _ = self._waiting.popitem()
+            for place in [place for queue in self._waiting.values() for place in queue]:
                 if not place.done():
                     place.set_result(None)
 
@@ -198,8 +212,8 @@ def check_numbers(counts: Mapping[str, object], seconds: Mapping[str, object]) -
     Raises:
         RequestInvalid: One is not what it must be.
     """
-    for name, count in counts.items():
-        if type(count) is not int or count < 0:
+    for name, number in counts.items():
+        if type(number) is not int or number < 0:
             raise RequestInvalid(name, "must be a whole number; 0 is no limit")
     for name, time in seconds.items():
         if isinstance(time, bool) or not isinstance(time, int | float) or not time >= 0:

@@ -23,7 +23,7 @@ from tests.transports.waiting import wait_and_forget, wait_beforehand, wait_for_
 
 def waiting(transport: AiohttpTransport) -> int:
     """Return how many requests wait for a place."""
-    return len(transport._pool._waiting)
+    return sum(map(len, transport._pool._waiting.values()))
 
 
 async def turn() -> None:

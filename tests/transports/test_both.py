@@ -16,6 +16,7 @@ import pytest
 from paymentsdk import Request
 from paymentsdk.errors import ClientClosed, RequestInvalid
 from paymentsdk.testing._fault_server import FaultServer, Peer, always, http, unanswered_port
+from paymentsdk.transports._pool import Pool
 from paymentsdk.transports.aiohttp import AiohttpTransport
 from paymentsdk.transports.http11 import Http11Transport
 from tests.transports.http11 import turns
@@ -109,6 +110,30 @@ async def test_who_waits_in_vain_makes_no_room(kind, limit: str, until) -> None:
     reason = "no connection in time: all connections that the pool may have are in use"
     assert [reason] * 3 == [str(one) for one in in_vain]
     assert 1 == len(server.seen)
+
+
+@both
+async def test_a_long_queue_for_one_host_costs_the_others_nothing(kind, until, monkeypatch) -> None:
+    """Nobody looks through those who wait for a host that is full when a request to another ends."""
+    looked = []
+    enter = Pool.enter
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.hung_up()
+
+    async with FaultServer(script) as full, FaultServer(always(http())) as free:
+        transport = kind(drain=0.0, limit=0, limit_per_host=1)
+        waiting = [asyncio.ensure_future(transport.send(Request("GET", full.url()))) for _ in range(100)]
+        await until(lambda: full.seen)
+        monkeypatch.setattr(Pool, "enter", lambda pool, host: looked.append(host) or enter(pool, host))
+        for _ in range(3):
+            await transport.send(Request("GET", free.url()))
+        monkeypatch.undo()
+        await transport.aclose()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    assert 3 == len(looked)
 
 
 FORKING = """

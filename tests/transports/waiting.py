@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 
 from paymentsdk import SendFailed
 from paymentsdk.transports._pool import Pool
@@ -19,7 +20,7 @@ async def wait_for_a_turn(pool: Pool, host: object, within: float | None) -> flo
 async def wait_and_forget(pool: Pool, host: object, within: float | None) -> float | None:
     """Wait for a place, and lose it with whoever is cancelled as it comes."""
     place = pool.loop.create_future()
-    pool._waiting[place] = host
+    pool._waiting.setdefault(host, OrderedDict())[place] = 0, host
     try:
         async with asyncio.timeout(within):
             await place
