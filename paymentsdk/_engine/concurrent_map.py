@@ -96,9 +96,12 @@ async def concurrent_map(
             places.release()
             yield outcome
     finally:
-        for under_way in (reader, *calls):
-            under_way.cancel()
+        was_reading = reader.cancel()
+        for call in calls:
+            call.cancel()
         await asyncio.gather(reader, *calls, return_exceptions=True)
+        if was_reading and not reader.cancelled():
+            reader.result()  # Closing the items has failed.
     # Only now, since what was under way may have moved money.
     if closed is not None:
         raise closed

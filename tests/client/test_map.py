@@ -290,6 +290,26 @@ async def test_leaving_early_ends_the_calls(client, how: str) -> None:
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
+async def test_leaving_early_tells_what_closing_the_items_raised(client) -> None:
+    """A source that cannot let go of what it reads from says so to nobody else."""
+
+    async def source() -> AsyncIterator[int]:
+        try:
+            yield 1
+            yield 2
+            await asyncio.Event().wait()
+        finally:
+            raise OSError("the file could not be closed")
+
+    async def double(item: int) -> int:
+        return 2 * item
+
+    outcomes = client.map(double, source(), concurrency=2)
+    assert 2 == (await anext(outcomes)).value
+    with pytest.raises(OSError, match="could not be closed"):
+        await outcomes.aclose()
+
+
 async def test_an_empty_iterable_yields_nothing(client) -> None:
     """Neither kind."""
 
