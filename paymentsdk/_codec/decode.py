@@ -76,8 +76,13 @@ class ResponseDecoder(Generic[R]):
         Raises:
             DecodingError: Nothing in it can be trusted.
         """
-        if (value := self._read(body)) is not None:  # Nearly every response takes this way alone.
-            return value, ()
+        try:  # Nearly every response takes this way alone, and no other call.
+            value = self._exact(body)
+            if self._unusable(value) is None:
+                return value, ()
+        except MALFORMED as error:
+            if (dated := self._read_dated(body, error)) is not None:
+                return dated, ()
         if self._empty and body.strip() in _EMPTY:
             found = Anomaly("$", "", "the body is empty; every field is unset")
             return self._type(), () if self._documented and not body else (found,)
@@ -102,12 +107,18 @@ class ResponseDecoder(Generic[R]):
         try:
             value = self._exact(body)
         except MALFORMED as error:
-            if _NO_TIMESTAMP not in str(error) or self._days is None:
-                return None
-            # The contract has days without a time as well. A page of them would take several times as long to repair.
-            dated, count = self._days.subn(rb'\1T00:00:00Z"', body)
-            return self._read(dated) if count else None
+            return self._read_dated(body, error)
         return value if self._unusable(value) is None else None
+
+    def _read_dated(self, body: bytes, error: Exception) -> R | None:
+        """Return the value in *body*, if it has only the *error* that it has days without a time.
+
+        The contract has these as well. A page of them would take several times as long to repair.
+        """
+        if _NO_TIMESTAMP not in str(error) or self._days is None:
+            return None
+        dated, count = self._days.subn(rb'\1T00:00:00Z"', body)
+        return self._read(dated) if count else None
 
     @cached_property
     def _days(self) -> re.Pattern[bytes] | None:
@@ -121,11 +132,12 @@ class ResponseDecoder(Generic[R]):
         """Do what `_repair` does, the rows in slices of some milliseconds, between which other tasks have turns."""
         relaxed, found = self._decode(body)
         name, on_wire, _ = self._rows or ("", "", None)
-        listed = bytes(getattr(found, name, None) or b"")
-        if listed[:1] == b"[":
+        listed = memoryview(getattr(found, name, None) or b"")
+        has_rows = bytes(listed[:1]) == b"["
+        if has_rows:
             structs.force_setattr(found, name, Raw(b"[]"))
         [value] = relaxed.restore([found], ["$"], reports.add)
-        if listed[:1] != b"[":
+        if not has_rows:
             return value
         rows = await _read_rows(self._repairs[1], listed, f"$.{on_wire}", reports)
         return structs.replace(cast(Struct, value), **{name: type(getattr(value, name))(rows)})
@@ -157,7 +169,7 @@ class ResponseDecoder(Generic[R]):
         return StructRepair(kind, apart), struct_repair(self._rows[2] if self._rows else kind)
 
 
-async def _read_rows(repair: StructRepair, listed: bytes, place: str, reports: Reports) -> list[object]:
+async def _read_rows(repair: StructRepair, listed: memoryview, place: str, reports: Reports) -> list[object]:
     """Read the rows of the list at *place*; others go on between the slices, and while a huge row is read."""
     rows: list[object] = []
     first = 0
@@ -172,7 +184,7 @@ async def _read_rows(repair: StructRepair, listed: bytes, place: str, reports: R
     return rows
 
 
-def _parts(listed: bytes) -> Iterator[list[Raw]]:
+def _parts(listed: memoryview) -> Iterator[list[Raw]]:
     """Yield the entries of a list, some hundred kilobytes of them at a time.
 
     A part of the list is cut off at a comma. If it is a list by itself, that comma is between two entries.
