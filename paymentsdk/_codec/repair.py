@@ -23,7 +23,7 @@ from msgspec import NODEFAULT, UNSET, Raw, Struct, ValidationError, inspect, str
 from paymentsdk._codec import amounts
 from paymentsdk._codec.amounts import read_untyped
 from paymentsdk._codec.anomaly import DecodingError, Place, kind_of
-from paymentsdk._codec.timestamps import DATE, in_utc, read_day, read_epoch, read_loosely, read_timestamp
+from paymentsdk._codec.timestamps import read_day, read_epoch, read_loosely, read_timestamp
 from paymentsdk._codec.type_walk import alternatives, compile_function
 from paymentsdk._secrets import MASK
 
@@ -33,9 +33,13 @@ _PLACE = re.compile(r"(?:required field `([^`]+)` - at )?`\$\[[^]]+\](?:\.([^.`\
 _NO_OBJECT = "Expected `object`"
 #: Ways to read the Structs of one kind: one takes a millisecond to compile.
 MOST_COMPILED = 64
+#: Entries of a list that are decoded at once: where one is malformed, all of them are made one by one.
+MOST_AT_ONCE = 32
 #: Longer values of an enum are not remembered.
 _LONGEST_KNOWN = 64
 _SIGNS = frozenset("+-")
+#: The length of a day without a time.
+_DAY = len("2026-01-31")
 _INTEGER = re.compile(r"[-+]?[0-9]{1,30}\Z")
 _entries = msgspec.json.Decoder(list[Raw]).decode
 
@@ -94,7 +98,7 @@ class StructRepair:
 
     def decode(self, raws: Sequence[bytes | Raw]) -> tuple[Relaxed, list[Struct]] | None:
         """Decode *raws* but for the members that are malformed; `None` if one is no object."""
-        body = b"[%b]" % b",".join(raws)
+        body = b"".join((b"[", b",".join(raws), b"]"))  # Of a large one, anything else makes more copies.
         relaxed = self._without(self._apart)
         while True:
             try:
@@ -293,7 +297,8 @@ def _list(item: Repair, make: type[list[object] | tuple[object, ...]]) -> Repair
                 _report_mismatch(place, value, report, "expected a list, got {}; dropped", "stands for an empty list")
             return None
         if isinstance(item, StructRepair):
-            return make(item.read(entries, place, report, 0))
+            pieces = [(first, entries[first : first + MOST_AT_ONCE]) for first in range(0, len(entries), MOST_AT_ONCE)]
+            return make(row for first, piece in pieces for row in item.read(piece, place, report, first))
         rows = (item(one, (place, i), report) for i, one in enumerate(entries) if not is_null(one, (place, i), report))
         return make(row for row in rows if row is not None)
 
@@ -415,7 +420,7 @@ def _day(info: inspect.Type) -> Repair:
 
 def _first_moment(text: str) -> datetime | None:
     """Read a day as its first moment, UTC, or a moment as it is."""
-    return in_utc(datetime.fromisoformat(text)) if DATE.match(text) else _moment(text)
+    return _moment(text) if len(text) > _DAY else read_timestamp(f"{text}T00:00:00Z")
 
 
 def _free_form(info: inspect.DictType) -> Repair:
