@@ -89,6 +89,8 @@ class StructRepair:
             report: Takes what was wrong.
             first: The number of the first entry; `None` for a Struct by itself.
         """
+        if first == 0 and len(raws) >= MOST_AT_ONCE:
+            self._last = self._apart  # What was malformed in an earlier page may not be so in this one.
         if (found := self.decode(raws)) is not None:
             relaxed, rows = found
             return relaxed.restore(rows, [place] if first is None else zip(repeat(place), count(first)), report)
