@@ -352,25 +352,26 @@ def _connect(name: str | None) -> PaymentsClient:
     found = _profiles(file)
     if name not in found:
         raise RequestInvalid(str(file), f"has no profile {name!r}; it has {', '.join(found) or 'none'}")
-    profile = found[name]
+    try:
+        profile = msgspec.convert(found[name], _Profile)
+    except msgspec.ValidationError as error:
+        raise RequestInvalid(f"{file}: {name}", str(error)) from None
     return PaymentsClient(profile.access_token, base_url=profile.base_url, allow_http=profile.allow_http)
 
 
-def _profiles(file: Path) -> dict[str, _Profile]:
-    """Return the profiles in *file*, by name.
+def _profiles(file: Path) -> dict[str, object]:
+    """Return the profiles in *file*, by name, unchecked: a broken one leaves the others as they are.
 
     Raises:
-        RequestInvalid: It cannot be read, or others can read or change it, or it is no regular file, or holds something
-            else. The error shows nothing of what is in it.
+        RequestInvalid: It cannot be read, or others can read or change it, or it is no regular file, or not TOML. The
+            error shows nothing of what is in it.
     """
     try:
         with open(file, "rb", opener=_at_once) as opened:
             _check_private(file, os.fstat(opened.fileno()))
-            return msgspec.toml.decode(opened.read(), type=dict[str, _Profile])
+            return cast("dict[str, object]", msgspec.toml.decode(opened.read()))
     except OSError as error:
         raise RequestInvalid(str(file), error.strerror or str(error)) from None
-    except msgspec.ValidationError as error:
-        raise RequestInvalid(str(file), str(error)) from None
     except ValueError as error:
         raise RequestInvalid(str(file), f"is not TOML: {error}") from None
 

@@ -382,6 +382,19 @@ def test_a_profile_that_is_none(run, sandbox, text: str, complaint: str):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="there is no FIFO")
+@pytest.mark.parametrize("broken", ["access_token = 'canary-secret'", "base_url = 5\naccess_token = 'canary-secret'"])
+def test_a_broken_profile_is_named_and_does_not_stop_the_others(run, sandbox, broken: str):
+    """Who has several learns which one is broken, and goes on with the rest."""
+    profile(sandbox, profile(sandbox).read_text() + f"[old]\n{broken}\n")
+
+    assert 0 == run("merchant-orders", "search", "--profile", "shop")[0]
+    code, _, err = run("merchant-orders", "search", "--profile", "old")
+    assert 2 == code
+    assert "profiles.toml: old: " in err
+    assert "canary" not in err
+    assert "it has shop, old" in run("merchant-orders", "search", "--profile", "nobody")[2]
+
+
 @pytest.mark.parametrize(
     ("make", "complaint"), [(os.mkfifo, "is not a regular file"), (os.mkdir, "Is a directory")], ids=["fifo", "folder"]
 )
