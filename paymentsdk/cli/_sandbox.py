@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import errno
 import signal
+import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -77,15 +78,30 @@ def _run(options: argparse.Namespace) -> int:
     try:
         sandbox = Sandbox(**settings, policies=policies)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+        words = str(error).replace("`public`", "--public").replace("public_url", "--public-url")
+        raise argparse.ArgumentTypeError(words) from None
     try:
         asyncio.run(_listen(sandbox, as_json=as_json))
+    except BrokenPipeError:  # Of stdout: it says nothing of where to listen.
+        raise
     except OSError as error:
-        if error.errno != errno.EADDRINUSE:
-            raise
-        words = f"port {options.port} is in use; choose another with --port, or 0 for any that is free"
-        raise OSError(words) from None
+        raise OSError(_why_not(error, options.host, options.port)) from None
     return 0
+
+
+def _why_not(error: OSError, host: str, port: int) -> str:
+    """Say in a sentence why a sandbox cannot listen there."""
+    if isinstance(error, socket.gaierror):
+        return f"the host name {host} does not resolve; --host takes an address of this machine"
+    match error.errno:
+        case errno.EADDRINUSE:
+            return f"port {port} is in use; choose another with --port, or 0 for any that is free"
+        case errno.EADDRNOTAVAIL | None:  # Since Python 3.13 asyncio says it in an error without a number.
+            return f"{host} is not an address of this machine"
+        case errno.EACCES:
+            return f"this user may not listen on port {port}; choose another with --port"
+        case _:
+            return str(error)
 
 
 async def _listen(sandbox: Sandbox, *, as_json: bool) -> None:
