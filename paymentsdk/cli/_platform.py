@@ -372,7 +372,7 @@ def _profiles(file: Path) -> dict[str, object]:
             return cast("dict[str, object]", msgspec.toml.decode(opened.read()))
     except OSError as error:
         raise RequestInvalid(str(file), error.strerror or str(error)) from None
-    except ValueError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RequestInvalid(str(file), f"is not TOML: {error}") from None
 
 

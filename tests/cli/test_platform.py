@@ -353,7 +353,7 @@ def test_a_profile_that_others_can_read_is_rejected(run, sandbox, mode: int):
     code, _, err = run("merchant-orders", "search", "--profile", "shop")
 
     assert 2 == code
-    assert f"{file}: can be read or changed by others (mode {mode:04o}): run chmod 600 on it" in err
+    assert f"paymentsdk: {file}: can be read or changed by others (mode {mode:04o}): run chmod 600 on it\n" == err
     assert [] == list(sandbox.platform.feed.requests)
 
 
