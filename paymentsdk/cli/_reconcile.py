@@ -139,6 +139,8 @@ def _tokens(path: str) -> dict[str, str]:
     except msgspec.MsgspecError:
         # Not its text: it has tokens.
         raise RequestInvalid("--accounts", f'{path} is no JSON object such as {{"shop-1": "TEST-..."}}') from None
+    except OSError as error:
+        raise RequestInvalid("--accounts", f"cannot be read: {error}") from None
     if not tokens:
         raise RequestInvalid("--accounts", f"{path} has no account")
     return tokens

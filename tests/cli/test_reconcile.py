@@ -120,6 +120,8 @@ async def test_exit_codes_say_what_went_wrong(shop: Shop) -> None:
     assert (2, "paymentsdk: book: cannot be read") == (wrong.code, wrong.err[:32])
     assert 2 == (await shop.run("book.txt")).code
     assert 2 == (await shop.run("--rate", "0")).code
+    unnamed = await shop.run("--accounts", "nowhere.json")
+    assert (2, "paymentsdk: --accounts: cannot be read") == (unnamed.code, unnamed.err[:38])
     nowhere = await shop.run("--csv", "nowhere/report.csv")
     assert (2, "No such file") == (nowhere.code, nowhere.err[nowhere.err.index("No such") :][:12])
 
