@@ -207,8 +207,9 @@ def _wanted(hint: object) -> str:
     if not isinstance(kind, inspect.IntType | inspect.FloatType):
         return " or ".join(map(str, _allowed(hint))) or "a string"
     number = "a whole number" if isinstance(kind, inspect.IntType) else "a number"
-    most = "up" if kind.le is None else f"to {kind.le:,}"
-    return number if kind.ge is None else f"{number} from {kind.ge:,} {most}"
+    if kind.ge is None:
+        return number
+    return f"{number} of at least {kind.ge:,}" if kind.le is None else f"{number} from {kind.ge:,} to {kind.le:,}"
 
 
 def _shown(value: object) -> str:

@@ -243,7 +243,7 @@ def test_faults(capsys, sandbox):
         (["explode"], "argument EFFECT: invalid choice: 'explode' (choose from 'lose_response_after_commit', "),
         (["hang", "colour=red"], "there is no detail colour; the details are operation, "),
         (["hang", "effect=reset"], "there is no detail effect; the details are operation, "),
-        (["hang", "times=0"], "times must be a whole number from 1 up, not 0"),
+        (["hang", "times=0"], "times must be a whole number of at least 1, not 0"),
         (["hang", "probability=2"], "probability must be a number from 0 to 1, not 2"),
         (["reset", "status=500"], "reset does not take status; of the details it takes none"),
         (["hang", "times=1", "times=2"], "times is given twice"),
