@@ -37,8 +37,6 @@ MOST_COMPILED = 64
 MOST_AT_ONCE = 32
 #: Longer values of an enum are not remembered.
 _LONGEST_KNOWN = 64
-_SIGNS = frozenset("+-")
-#: The length of a day without a time.
 _DAY = len("2026-01-31")
 _INTEGER = re.compile(r"[-+]?[0-9]{1,30}\Z")
 _entries = msgspec.json.Decoder(list[Raw]).decode
@@ -150,12 +148,10 @@ class StructRepair:
         return members
 
     def _without(self, apart: frozenset[str]) -> Relaxed:
-        """Return how Structs are read of which the members *apart* may be anything; from some number on, all may.
-
-        All of those whose class checks its members as a whole may: nothing is left then that it could reject.
-        """
-        is_checked_as_a_whole = bool(apart) and hasattr(self._cls, "__post_init__")
-        if is_checked_as_a_whole or (len(self._compiled) > MOST_COMPILED and apart not in self._compiled):
+        """Return how Structs are read of which the members *apart* may be anything; from some number on, all may."""
+        # Of a class that checks itself as a whole, nothing must be left that it could reject.
+        is_checked = bool(apart) and hasattr(self._cls, "__post_init__")
+        if is_checked or (len(self._compiled) > MOST_COMPILED and apart not in self._compiled):
             apart = frozenset(self._members)
         if apart not in self._compiled:
             self._compiled[apart] = self._compile(apart)
@@ -299,8 +295,8 @@ def _list(item: Repair, make: type[list[object] | tuple[object, ...]]) -> Repair
                 _report_mismatch(place, value, report, "expected a list, got {}; dropped", "stands for an empty list")
             return None
         if isinstance(item, StructRepair):
-            pieces = [(first, entries[first : first + MOST_AT_ONCE]) for first in range(0, len(entries), MOST_AT_ONCE)]
-            return make(row for first, piece in pieces for row in item.read(piece, place, report, first))
+            firsts = range(0, len(entries), MOST_AT_ONCE)
+            return make(row for i in firsts for row in item.read(entries[i : i + MOST_AT_ONCE], place, report, i))
         rows = (item(one, (place, i), report) for i, one in enumerate(entries) if not is_null(one, (place, i), report))
         return make(row for row in rows if row is not None)
 
@@ -392,7 +388,7 @@ def _enum(info: inspect.EnumType) -> Repair:
 
 def _moment(text: str) -> datetime | None:
     # What is malformed has no offset, as a rule: that costs no exception.
-    return read_timestamp(text) if text[-1] in "Zz" or not _SIGNS.isdisjoint(text[-6:-4]) else None
+    return read_timestamp(text) if text[-1] in "Zz" or not {"+", "-"}.isdisjoint(text[-6:-4]) else None
 
 
 def _float(value: object) -> float | None:

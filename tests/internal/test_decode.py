@@ -11,7 +11,7 @@ from msgspec import Raw, Struct, inspect
 from paymentsdk import OPERATIONS
 from paymentsdk._codec import amounts, repair
 from paymentsdk._codec.anomaly import Reports
-from paymentsdk.resources.invoices import Invoice
+from paymentsdk.resources.invoices import Invoice, InvoicePage
 from tests.engine.declared import leaves
 
 
@@ -75,7 +75,8 @@ def test_a_type_that_holds_itself() -> None:
 
 def test_what_was_malformed_in_an_earlier_page_is_read_as_it_is_in_the_next() -> None:
     """Each page is repaired in those members alone that are malformed in it, which takes less time."""
-    decode = OPERATIONS["invoices.search"].decode
+    repair.struct_repair.cache_clear()
+    decode = OPERATIONS["invoices.search"].returning(InvoicePage).decode
     for members in {"reason": 5, "summarized": 5, "type": []}, {"reason": 5}:
         decode(json.dumps({"results": [{"id": number, **members} for number in range(40)]}).encode())
 
