@@ -95,8 +95,10 @@ class Wire(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self.attempt is not None:
             self.handler.data_received(bytes(self.buffer[:nbytes]))
-        else:
-            self.transport.abort()
+            if self.attempt is not None or not self.handler.should_close:
+                return
+            # With the end of its response came more, which aiohttp looks at after it has taken the connection back.
+        self.transport.abort()
 
     def eof_received(self) -> None:
         self.handler.eof_received()
