@@ -91,7 +91,7 @@ class Flow:
     MAX_LIMITERS = 4096
 
     def __init__(self, control: FlowControl, clock: Clock) -> None:
-        self.max_wait = control.max_wait
+        self.max_wait: float = control.max_wait
         self._control = control
         self._clock = clock
         self._now = clock.monotonic

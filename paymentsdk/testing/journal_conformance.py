@@ -78,7 +78,7 @@ class Processes:
 
     def __init__(self, make_journal: MakeJournal) -> None:
         self._make = make_journal
-        self.time = 1_000.0
+        self.time: float = 1_000.0
         self.rows: dict[str, Record] = {}
         self.journals: list[Journal] = []
         self._next = itertools.cycle((self.journal(), self.journal()))
