@@ -45,16 +45,16 @@ class Pool(ABC, Generic[C]):
     known: ClassVar[WeakSet[Pool[Any]]] = WeakSet()
 
     def __init__(self, limit: int, limit_per_host: int) -> None:
-        self.loop = asyncio.get_running_loop()
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         #: The same, until the pool is closed, or a child is forked: what a request has to look at is one thing.
         self.usable_on: asyncio.AbstractEventLoop | None = self.loop
-        self.inherited = False
-        self.closed = False
+        self.inherited: bool = False
+        self.closed: bool = False
         #: Those that are open, in use or idle.
         self.connections: set[C] = set()
         self.limit: float = limit or inf
         self.limit_per_host: float = limit_per_host or inf
-        self.counts_hosts = limit_per_host > 0
+        self.counts_hosts: bool = limit_per_host > 0
         self._taken = 0
         self._taken_of: Counter[Hashable] = Counter()
         #: Who waits, in a queue for each host: those for one that is full are in nobody's way. With each, its number.
