@@ -14,6 +14,7 @@ import pytest
 from msgspec import Struct, structs
 
 from paymentsdk import (
+    FlowControl,
     NoAnswer,
     NotFound,
     NotSent,
@@ -50,6 +51,32 @@ async def test_the_clock_rolls_the_dice(play) -> None:
 
     rolls = FakeClock()
     assert played.slept == [0.5 * 2**n * rolls.random() for n in range(3)]
+
+
+class BrokenLater:
+    """A shared rate of one's own that has a slot for the first attempt, and breaks at the next."""
+
+    slots = 1
+
+    async def reserve(self, now: float, longest: float) -> float:
+        """See `SharedRate.reserve`."""
+        self.slots -= 1
+        if self.slots < 0:
+            raise LookupError("a defect")
+        return 0.0
+
+
+@pytest.mark.control("paymentsdk._engine.retry.Retries._should_retry", lambda self, error: True)
+async def test_a_defect_is_not_retried(make_client, jobs) -> None:
+    """It comes out as it is, at once: to do it again would hide it behind pauses."""
+    clock, share = FakeClock(), BrokenLater()
+    transport = MemoryTransport(lambda request: Response(503))
+    client = make_client(transport=transport, clock=clock, flow=FlowControl(share=share))
+
+    with pytest.raises(LookupError, match="a defect"):
+        await jobs["orders.get"].call(client)
+
+    assert (1, 1) == (len(transport.requests), len(clock.slept))
 
 
 # --- Retry-After ------------------------------------------------------------------------------------------------------
