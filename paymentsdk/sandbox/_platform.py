@@ -343,8 +343,7 @@ class Platform:
         """Remember everything as it is under *name*, with clock, policies and faults.
 
         A sandbox with a file keeps it in another one beside that, also for a later start; else it ends with the
-        sandbox. An earlier snapshot of this name is replaced. Requests wait while everything is copied: one second for
-        100,000 orders.
+        sandbox. An earlier snapshot of this name is replaced. Requests wait while everything is copied.
 
         Raises:
             ValueError: The name is not 1 to 64 letters, digits, `_` or `-`.
