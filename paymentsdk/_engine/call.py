@@ -173,7 +173,8 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
                     flow.release(permit, response.status)
                     return await self._accept(response)
                 failure = self._classify_response(response)
-                flow.release(permit, response.status, failure.retry_after)
+                limited = failure.kind is Failure.RATE_LIMITED
+                flow.release(permit, response.status, failure.retry_after, limited=limited)
                 if credential.can_refresh and should_refresh_token(operation.retry, failure):
                     await self._replace_token(failure, request)
                     self._ensure_open()

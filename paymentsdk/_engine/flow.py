@@ -122,20 +122,26 @@ class Flow:
             return permit
         return await self._reserve(permit, self._control.share)
 
-    def release(self, permit: Permit, status: int | None = None, retry_after: float = 0.0) -> None:
-        """Give *permit* back, once, with the status code of the response and its Retry-After; without, if none came."""
+    def release(
+        self, permit: Permit, status: int | None = None, retry_after: float = 0.0, *, limited: bool = False
+    ) -> None:
+        """Give *permit* back, once, with the status code of the response and its Retry-After; without, if none came.
+
+        *limited* says of another status than 429 that the platform means the same by it.
+        """
+        limited = limited or status == _TOO_MANY
         limiter = permit.limiter
         if limiter is not None:
             self._in_flight -= 1
             limiter.in_flight -= 1
             if limiter.probe is permit:
                 limiter.probe = None
-        elif status == _TOO_MANY and self._control.gate and permit is not NO_PERMIT:
+        elif limited and self._control.gate and permit is not NO_PERMIT:
             limiter = self._limiter(permit.seller)
         else:
             return
         now = self._now()
-        if status == _TOO_MANY:
+        if limited:
             limiter.limited(permit.sent_at, now, retry_after)
         elif status is not None:
             limiter.responded(permit.sent_at, now, status)

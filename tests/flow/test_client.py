@@ -11,21 +11,26 @@ import pytest
 
 from paymentsdk import (
     Attempt,
+    BadRequest,
     ClientClosed,
+    ErrorCode,
+    Failure,
     FlowControl,
     NotSent,
+    Operation,
     OutcomeUnknown,
     PaymentsClient,
     RateLimited,
     Request,
     RequestInvalid,
     Response,
+    RetryClass,
     RetryPolicy,
     SendFailed,
     Timeout,
     TokenPair,
 )
-from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
+from paymentsdk.resources.orders import Order, OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.flow.platform import SimulatedClock
 
@@ -125,6 +130,41 @@ async def test_the_call_that_got_the_429_keeps_its_own_retry_after(clock, connec
     await asyncio.gather(*first, *others)
 
     assert [0.0, 0.1, 0.1, 5.0] == platform.times
+
+
+async def test_a_rejection_that_is_declared_as_a_rate_limit_counts_as_a_429(clock, connect):
+    """Whatever its status: it closes the gate, and none of them opens it, as a response that serves something does."""
+    busy = Response(400, {}, b'{"error":"try_later"}')
+    codes = (ErrorCode(400, "try_later", "the platform is busy", kind=Failure.RATE_LIMITED),)
+    operation: Operation[None, Order] = Operation(
+        name="shop.get",
+        method="GET",
+        path="/v1/orders/{order_id}",
+        result=Order,
+        retry=RetryClass.READ,
+        errors=codes,
+    )
+    platform = Platform(clock, busy, busy)
+    client = connect(platform)
+    with pytest.raises(BadRequest):
+        await client.call(operation, order_id="ORD1")
+    calls = start(*(client.call(operation, order_id="ORD1") for _ in range(3)))
+    await clock.run(1.0)
+
+    assert [0.0, 0.1, 0.3, 0.3] == platform.times
+    await asyncio.gather(*calls, return_exceptions=True)
+
+
+async def test_any_other_rejection_is_a_service(clock, connect):
+    """Negative control: the same response to an operation that declares nothing of it."""
+    platform = Platform(clock, *[Response(400, {}, b'{"error":"try_later"}')] * 2)
+    client = connect(platform)
+    for _ in range(2):
+        with pytest.raises(BadRequest):
+            await client.orders.get("ORD1")
+    await client.orders.get("ORD1")
+
+    assert [0.0] * 3 == platform.times
 
 
 async def test_copies_and_accounts_know_of_the_429_of_their_seller(clock, connect):
