@@ -221,13 +221,10 @@ def replay(context: SellerContext, key: str, place: str, sent: str) -> SavedResp
     Raises:
         Rejected: The key went with another request.
     """
-    remembered = [
-        saved
-        for saved in context.store.saved_responses(context.tenant.user_id, key)
-        if saved.at + timedelta(hours=context.policies.key_hours) > context.now
-        and (context.policies.key_scope == "seller" or saved.place == place)
-    ]
-    same = next((saved for saved in remembered if saved.fingerprint == sent), None)
+    begin = context.now - timedelta(hours=context.policies.key_hours)
+    saved = context.store.saved_responses(context.tenant.user_id, key, after=begin)
+    remembered = [one for one in saved if context.policies.key_scope == "seller" or one.place == place]
+    same = next((one for one in remembered if one.fingerprint == sent), None)
     if remembered and same is None:
         raise Rejected(409, "idempotency_key_already_used")
     return same
@@ -262,8 +259,8 @@ def execute(platform: Platform, exchange: Exchange, tenant: Tenant) -> Response:
         body = earlier.body if earlier else _handle(platform, exchange, context)
         status, headers = (earlier.status, {REPLAYED: "true"}) if earlier else (operation.status, {})
         if key and not earlier:
-            saved = SavedResponse(place=place, fingerprint=fingerprint, status=status, body=body, at=now)
-            platform.store.save_response(tenant.user_id, key, saved, forgotten=forgotten(context))
+            saved = SavedResponse(place, fingerprint, status, body)
+            platform.store.save_response(tenant.user_id, key, saved, at=now, forgotten=forgotten(context))
     return Response(status=status, body=body, headers=headers, content_type=media_type(operation))
 
 

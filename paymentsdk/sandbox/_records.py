@@ -57,14 +57,14 @@ class Table(Generic[D]):
         form: type[D],
         *,
         key: Callable[[D], str],
-        columns: Mapping[str, Callable[[D], object]],
+        columns: Mapping[str, Callable[[D], object]] | None = None,
         dates: Sequence[str] = (),
         rebase_links: Callable[[D, str], D] | None = None,
     ) -> None:
         self.name = name
         self.rebase_links = rebase_links
         self.key = key
-        self.columns = columns
+        self.columns = columns = columns or {}
         self.dates = dates
         self.decode: Callable[[bytes], D] = msgspec.json.Decoder(form).decode
         names = ("tenant", "key", *columns, "document")
@@ -102,14 +102,14 @@ class Table(Generic[D]):
         return f"{tenant}/{key}" if self.per_seller else key
 
     def where(self, tenant: int | None, conditions: Sequence[Condition]) -> tuple[str, list[object]]:
-        """Return the WHERE clause for *conditions*, whose values are as columns have them, and its values."""
+        """Return the WHERE clause for *conditions*, and its values."""
         parts: list[str] = [] if tenant is None else ["tenant = ?"]
         values: list[object] = [] if tenant is None else [tenant]
         for column, comparison, value in conditions:
             if column.lstrip("+") not in self.columns:  # Columns are looked up, never taken from a request.
                 raise KeyError(column)
             parts.append(f"instr({column}, ?)" if comparison == "holds" else f"{column} {comparison} ?")
-            values.append(value)
+            values.append(as_column(value))
         return (" WHERE " + " AND ".join(parts)) if parts else "", values
 
 
@@ -139,7 +139,7 @@ class Documents(Table[D]):
     ) -> None:
         if bad := [word for word in (name, *(columns or {})) if not _WORD.fullmatch(word)]:
             raise ValueError(f"{bad[0]!r} is not a word of small letters, digits and _")
-        super().__init__(f"own_{name}", form, key=key, columns=columns or {})
+        super().__init__(f"own_{name}", form, key=key, columns=columns)
         try:
             with closing(sqlite3.connect(":memory:")) as trial:
                 trial.executescript(self.create)
@@ -152,11 +152,6 @@ def as_column(value: object) -> object:
     if isinstance(value, datetime):
         return (value - EPOCH) // MICROSECOND
     return None if value is None else str(value)
-
-
-def as_columns(conditions: Sequence[Condition]) -> list[Condition]:
-    """Return *conditions* with their values as columns have them."""
-    return [(column, comparison, as_column(value)) for column, comparison, value in conditions]
 
 
 #: The countries that QR orders are supported in, and their currencies.
@@ -371,7 +366,7 @@ def _rebased_plan(plan: Plan, base_url: str) -> Plan:
 
 
 TENANTS = Table("tenants", Tenant, key=lambda t: str(t.user_id), columns={"client_id": lambda t: t.client_id})
-GRANTS = Table("grants", Grant, key=lambda g: g.secret, columns={})
+GRANTS = Table("grants", Grant, key=lambda g: g.secret)
 ORDERS = Table(
     "orders",
     OrderRecord,
@@ -384,9 +379,7 @@ ORDERS = Table(
     },
     rebase_links=_rebased_order,
 )
-PREFERENCES = Table(
-    "preferences", PreferenceRecord, key=lambda r: r.preference.id, columns={}, rebase_links=_rebased_preference
-)
+PREFERENCES = Table("preferences", PreferenceRecord, key=lambda r: r.preference.id, rebase_links=_rebased_preference)
 PLANS = Table(
     "plans", Plan, key=lambda plan: plan.id, columns={"status": lambda plan: plan.status}, rebase_links=_rebased_plan
 )
@@ -424,6 +417,6 @@ MERCHANT_ORDERS = Table(
     dates=("date_created", "last_updated"),
 )
 CUSTOMERS = Table("customers", Customer, key=lambda c: c.id, columns={"email": lambda c: (c.email or "").lower()})
-REPORTS = Table("reports", ReleaseReport, key=lambda r: str(r.user_id), columns={})
+REPORTS = Table("reports", ReleaseReport, key=lambda r: str(r.user_id))
 
 TABLES = (TENANTS, GRANTS, ORDERS, PREFERENCES, PLANS, SUBSCRIPTIONS, INVOICES, MERCHANT_ORDERS, CUSTOMERS, REPORTS)

@@ -10,42 +10,42 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import localcontext
-from typing import Any, NoReturn, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
 
 from paymentsdk import money
-from paymentsdk.sandbox._records import EPOCH, MICROSECOND, Condition, Documents, Table, as_column, as_columns
+from paymentsdk.sandbox._records import EPOCH, MICROSECOND, Condition, Documents, Table, as_column
 from paymentsdk.sandbox._snapshots import SCHEMA, Snapshots, check_file, naming, read_kept
 
 D = TypeVar("D", bound=Struct)
 T = TypeVar("T")
-#: What was counted: the table, the seller and the conditions.
-_Asked: TypeAlias = tuple[str, int | None, tuple[Condition, ...]]
+#: What was counted: the table, the seller, and the WHERE clause with its values.
+_Asked: TypeAlias = tuple[str, int | None, str, tuple[object, ...]]
 
 _TABLES = """
 CREATE TABLE ledger (seq INTEGER PRIMARY KEY AUTOINCREMENT, tenant INTEGER, entry BLOB);
 CREATE INDEX ledger_tenant ON ledger (tenant);
 CREATE TRIGGER ledger_is_kept BEFORE UPDATE ON ledger BEGIN SELECT RAISE(ABORT, 'append only'); END;
 CREATE TRIGGER ledger_is_whole BEFORE DELETE ON ledger BEGIN SELECT RAISE(ABORT, 'append only'); END;
-CREATE TABLE saved_responses
-    (tenant INTEGER, key TEXT, place TEXT, answer BLOB, PRIMARY KEY (tenant, key, place));
-CREATE INDEX saved_answers_tenant ON saved_responses (tenant);
+CREATE TABLE saved_responses (tenant INTEGER, key TEXT, at INTEGER, place TEXT, fingerprint TEXT, status INTEGER,
+    body BLOB, PRIMARY KEY (tenant, key, place));
+CREATE INDEX saved_responses_at ON saved_responses (tenant, at);
 CREATE TABLE due (seq INTEGER PRIMARY KEY, at INTEGER, tenant INTEGER, kind TEXT, id TEXT);
 CREATE INDEX due_at ON due (at, seq);
 CREATE TABLE settings (name TEXT PRIMARY KEY, value BLOB);
 """
 
 #: Before every moment: what has none is found by no search.
-_FIRST = -(2**63)
+_FIRST = datetime.min.replace(tzinfo=UTC)
 #: Counts that are remembered, and documents that are written before they are forgotten, if nobody asks for any.
 _MOST_COUNTS, _MOST_WRITTEN = 50, 50
 
 
-class SavedResponse(Struct, frozen=True, kw_only=True):
+class SavedResponse(NamedTuple):
     """The response that went with an idempotency key."""
 
     place: str
@@ -54,8 +54,6 @@ class SavedResponse(Struct, frozen=True, kw_only=True):
     """What was asked: operation, path and body."""
     status: int
     body: bytes
-    at: datetime
-    """When it was given."""
 
 
 class Due(Struct, frozen=True, kw_only=True):
@@ -229,10 +227,10 @@ class Store:
             if self._written > _MOST_WRITTEN:
                 self._counts.clear()
             asked = [one for one in self._counts if one[0] == table.name and one[1] in (None, tenant)]
-            before = [self._number(table, whose, conditions, key) for _, whose, conditions in asked]
+            before = [self._number(table, where, values, key) for *_, where, values in asked]
             yield
             for one, number in zip(asked, before, strict=True):
-                self._counts[one] += self._number(table, one[1], one[2], key) - number
+                self._counts[one] += self._number(table, *one[2:], key) - number
 
     def find(
         self,
@@ -251,7 +249,7 @@ class Store:
 
         Equal ones in *order* come in the order of their making; with *shuffle*, in another for each number.
         """
-        where, values = table.where(tenant, as_columns(conditions))
+        where, values = table.where(tenant, conditions)
         # A page in the second half is nearer to the other end.
         backwards = total is not None and shuffle is None and limit >= 0 and 0 < total - offset < offset
         if backwards and total is not None:
@@ -278,32 +276,29 @@ class Store:
         since: Condition | None = None,
     ) -> int:
         """Return how many documents meet all *conditions*, and *since*, a lower bound that moves with the clock."""
-        bound, conditions = as_columns([since] if since else []), as_columns(conditions)
         with self._lock:
-            if not bound:
+            if since is None:
                 return self._remembered(table, tenant, conditions)
             # What the clock has moved out is counted anew. As long as it is little, that costs nothing.
-            [(date, how, begin)] = bound
+            date, how, begin = since
             # After a plus SQLite looks at no index: it is to go by the date.
             others: list[Condition] = [(f"+{name}", comparison, value) for name, comparison, value in conditions]
-            gone = self._number(table, tenant, [(date, "<" if how == ">=" else "<=", begin), *others])
+            gone = self._number(table, *table.where(tenant, [(date, "<" if how == ">=" else "<=", begin), *others]))
             return self._remembered(table, tenant, [*conditions, (date, ">=", _FIRST)]) - gone
 
     def _remembered(self, table: Table[D], tenant: int | None, conditions: Sequence[Condition]) -> int:
         """Count the documents that meet *conditions*, once for a walk, which asks at every page."""
         self._written = 0
-        asked = (table.name, tenant, tuple(conditions))
+        where, values = table.where(tenant, conditions)
+        asked = (table.name, tenant, where, tuple(values))
         if asked not in self._counts:
             if len(self._counts) >= _MOST_COUNTS:
                 self._counts.clear()
-            self._counts[asked] = self._number(table, tenant, conditions)
+            self._counts[asked] = self._number(table, where, values)
         return self._counts[asked]
 
-    def _number(
-        self, table: Table[D], tenant: int | None, conditions: Sequence[Condition], key: str | None = None
-    ) -> int:
-        """Count the documents that meet *conditions*, whose values are as columns have them, or only *key*."""
-        where, values = table.where(tenant, conditions)
+    def _number(self, table: Table[D], where: str, values: Sequence[object], key: str | None = None) -> int:
+        """Count the documents that the clause *where* holds for, with its *values*; or look only at *key*."""
         rows = table.name if key is None else f"(SELECT * FROM {table.name} WHERE key = ?)"
         [(number,)] = self._rows(f"SELECT COUNT(*) FROM {rows}{where}", values if key is None else (key, *values))
         return int(number)
@@ -317,26 +312,21 @@ class Store:
         rows = self._rows("SELECT entry FROM ledger WHERE tenant = ifnull(?, tenant) ORDER BY seq", (tenant,))
         return [line for (line,) in rows]
 
-    def saved_responses(self, tenant: int, key: str) -> list[SavedResponse]:
-        """Return the responses that went with the idempotency key *key*, at most one for each place."""
-        rows = self._rows("SELECT answer FROM saved_responses WHERE tenant = ? AND key = ?", (tenant, key))
-        return [msgspec.json.decode(answer, type=SavedResponse) for (answer,) in rows]
+    def saved_responses(self, tenant: int, key: str, *, after: datetime = EPOCH) -> list[SavedResponse]:
+        """Return the responses that the idempotency key *key* has had *after* a moment, at most one for each place."""
+        found = "SELECT place, fingerprint, status, body FROM saved_responses WHERE tenant = ? AND key = ? AND at > ?"
+        return list(map(SavedResponse._make, self._rows(found, (tenant, key, as_column(after)))))
 
-    def save_response(self, tenant: int, key: str, answer: SavedResponse, *, forgotten: datetime) -> None:
-        """Keep the response that went with *key*, instead of an older one of its place.
+    def save_response(self, tenant: int, key: str, saved: SavedResponse, *, at: datetime, forgotten: datetime) -> None:
+        """Keep the response that went with *key* at a moment, instead of an older one of its place.
 
         The seller's oldest responses are dropped, if they were given up to the moment *forgotten*.
         """
-        with self._lock:
-            # Two for each that comes: so there are never many more than the keys that are remembered.
-            oldest = "SELECT rowid, answer FROM saved_responses WHERE tenant = ? ORDER BY rowid LIMIT 2"
-            for row, kept in self._rows(oldest, (tenant,)):
-                if msgspec.json.decode(kept, type=SavedResponse).at <= forgotten:
-                    self._rows("DELETE FROM saved_responses WHERE rowid = ?", (row,))
-            self._rows(
-                "INSERT OR REPLACE INTO saved_responses VALUES (?, ?, ?, ?)",
-                (tenant, key, answer.place, msgspec.json.encode(answer)),
-            )
+        # Two for each that comes: so there are never many more than the keys that are remembered.
+        oldest = "SELECT rowid FROM saved_responses WHERE tenant = ? AND at <= ? ORDER BY at LIMIT 2"
+        self._rows(f"DELETE FROM saved_responses WHERE rowid IN ({oldest})", (tenant, as_column(forgotten)))
+        values = (tenant, key, as_column(at), *saved)
+        self._rows("INSERT OR REPLACE INTO saved_responses VALUES (?, ?, ?, ?, ?, ?, ?)", values)
 
     def schedule(self, due: Due) -> None:
         """Have something happen at a moment."""
