@@ -30,13 +30,13 @@ from paymentsdk.sandbox import _control
 from paymentsdk.sandbox._control import ALLOWED_HOSTS, PLATFORM, PREFIX, STOPPING, Route, read
 from paymentsdk.sandbox._faults import FaultRule, Hit
 from paymentsdk.sandbox._feed import LONGEST_SHOWN, RequestLine, redact_body, redact_parameters, secrets_of
-from paymentsdk.sandbox._handlers import noun_of
+from paymentsdk.sandbox._handlers import OWN, noun_of
 from paymentsdk.sandbox._openapi import document
 from paymentsdk.sandbox._pages import routes
 from paymentsdk.sandbox._pipeline import REPLAYED, Exchange, InFlight, Response, authenticate, execute
 from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._snapshots import is_full
-from paymentsdk.sandbox._wire import MAX_BODY, SHAPES, AnyOperation, Rejected, cause, phrase, rejection
+from paymentsdk.sandbox._wire import MAX_BODY, SHAPES, AnyOperation, Rejected, phrase
 from paymentsdk.transports.base import Request
 
 #: Takes a request as it came; returns the access token that its signature stands for, or `None` if it has none.
@@ -111,15 +111,13 @@ class Endpoints:
             exchange = request[_EXCHANGE] = Exchange(operation=operation)
             try:
                 response = await self._respond(request, exchange)
-            except RequestInvalid as error:
-                response = self._error_response(exchange, noun_of(operation).reject(operation, error))
-            except Rejected as rejected:
-                response = self._error_response(exchange, rejected)
+            except (RequestInvalid, Rejected) as error:
+                response = self._error_response(exchange, error)
             except CLIENT_GONE:
                 self._log_request(request, None)
                 return reset_connection(request)
             sent = _with_faults(response, exchange.hit)
-            self._log_request(request, sent.status if sent else None, sent)
+            self._log_request(request, sent)
             return await self._send(request, sent, exchange.hit)
 
         return handle
@@ -156,25 +154,24 @@ class Endpoints:
             match rule.effect:
                 case "delay_before_commit":
                     await pause(rule.seconds, self.stopping)
-                case "reset":
-                    raise ConnectionResetError
                 case "hang":
                     await hang(request, self.stopping)
                     raise ConnectionResetError
-                case "fail_before_commit":
-                    raise _injected_error(exchange.operation, rule, 500)
-                case "refuse":
-                    raise _injected_error(exchange.operation, rule, 400)
+                case "reset":
+                    raise ConnectionResetError
+                case "fail_before_commit" | "refuse":
+                    raise _injected_error(exchange.operation, rule)
                 case "rate_limit":
                     raise Rejected(429, rule.code or "too_many_requests", retry_after=rule.retry_after)
                 case _:
                     pass
 
-    def _error_response(self, exchange: Exchange, rejected: Rejected) -> Response:
+    def _error_response(self, exchange: Exchange, error: Rejected | RequestInvalid) -> Response:
         platform, operation = self._platform, exchange.operation
+        rejected = error if isinstance(error, Rejected) else noun_of(operation).reject(operation, error)
         policies = platform.policies_of(exchange.tenant) if exchange.tenant else platform.policies
-        body = rejection(rejected, operation, SHAPES.get(policies.error_shape, noun_of(operation).shape))
         headers = {} if rejected.retry_after is None else {"Retry-After": str(rejected.retry_after)}
+        body = _error_body(rejected, operation, policies.error_shape)
         return Response(status=rejected.status, body=body, headers=headers)
 
     async def _send(self, request: web.Request, outcome: Response | None, hit: Hit) -> web.StreamResponse:
@@ -213,7 +210,7 @@ class Endpoints:
             request[_REQUEST_ID] = f"req-{next(self._numbers)}"
         return request[_REQUEST_ID]
 
-    def _log_request(self, request: web.Request, status: int | None, response: Response | None = None) -> None:
+    def _log_request(self, request: web.Request, response: Response | web.Response | None) -> None:
         """Log the request for those who watch, with what is known of it and of the response.
 
         Where no operation has handled it, most likely its program has a wrong address.
@@ -223,13 +220,13 @@ class Endpoints:
             operation=None,
             method=request.method,
             path=redact_parameters(request.rel_url.raw_path_qs, self._secrets),
-            status=status,
+            status=None if response is None else response.status,
             tenant=None,
             request_id=self._id_of(request),
         )
         if exchange := request.get(_EXCHANGE):
             # Nobody sees more than the beginning, and to search a long page takes longer than to send it.
-            answer = response.body[: 2 * LONGEST_SHOWN] if response else b""
+            answer: bytes = getattr(response, "body", b"")[: 2 * LONGEST_SHOWN]
             line = replace(
                 line,
                 operation=exchange.operation.name,
@@ -238,7 +235,7 @@ class Endpoints:
                 content_type=exchange.content_type,
                 body=redact_body(exchange.body, grant=not exchange.operation.authenticated, also=self._secrets),
                 answer=redact_body(answer, grant=False, also=self._secrets),
-                replayed=bool(response and REPLAYED in response.headers),
+                replayed=response is not None and REPLAYED in response.headers,
                 faults=tuple(rule.effect for rule in exchange.hit.rules),
                 milliseconds=round((time.perf_counter() - exchange.began) * 1000, 3),
             )
@@ -261,24 +258,21 @@ class Endpoints:
         except CLIENT_GONE:
             return reset_connection(request)
         except Exception as error:  # noqa: BLE001 - nothing that went wrong inside may reach the client
-            _log.exception("the sandbox failed at %s %s", request.method, request.path)
-            return self._said(request, self.log_failure(request, error))
-        self._log_request(request, response.status)
+            response = self._said(request, self.log_failure(request, error))
+        self._log_request(request, response)
         return response
 
     def log_failure(self, request: web.Request, error: Exception) -> Rejected:
-        """Say on stderr and in the list of requests that the sandbox itself failed, and return what the client is told.
+        """Say on stderr that the sandbox itself failed, and return what the client is told.
 
         Nobody may be left to guess: a program that embeds the sandbox has often no logging at all.
         """
+        _log.exception("the sandbox failed at %s %s", request.method, request.path)
         cause = f"the database failed ({error})" if isinstance(error, sqlite3.Error) else ""
         if is_full(error):
             cause = f"disk full ({error})"
         sys.stderr.write(f"the sandbox failed at {request.method} {request.path}: {cause or repr(error)}\n")
-        rejected = Rejected(500, "generic", f"internal error of the sandbox: {cause or 'see its stderr'}")
-        exchange = request.get(_EXCHANGE)
-        self._log_request(request, rejected.status, exchange and self._error_response(exchange, rejected))
-        return rejected
+        return Rejected(500, "generic", f"internal error of the sandbox: {cause or 'see its stderr'}")
 
     def _said(self, request: web.Request, rejected: Rejected) -> web.Response:
         """Return what is said where no operation, command or page responds: to a program JSON, to a browser a page."""
@@ -287,15 +281,22 @@ class Endpoints:
         # It may look like a part of an operation, where none has it itself.
         operations, path = self._platform.operations.values(), request.path + "/"
         operation = next((one for one in operations if path.startswith(one.path.partition("/{")[0] + "/")), None)
-        name = "flat" if path.startswith(PREFIX) else self._platform.policies.error_shape
-        shape = SHAPES.get(name, noun_of(operation).shape if operation else cause)
-        body = rejection(rejected, operation, shape)
+        shape = "flat" if path.startswith(PREFIX) else self._platform.policies.error_shape
+        body = _error_body(rejected, operation, shape)
         return web.Response(status=rejected.status, body=body, content_type="application/json")
 
 
-def _injected_error(operation: AnyOperation, rule: FaultRule, status: int) -> Rejected:
+def _error_body(rejected: Rejected, operation: AnyOperation | None, shape: str) -> bytes:
+    """Return the body of a rejection in the *shape* that a policy asks for; by default in that of the API."""
+    message = rejected.message or (operation.meanings.get(rejected.code) if operation else None)
+    write = SHAPES.get(shape, (noun_of(operation) if operation else OWN).shape)
+    return msgspec.json.encode(write(rejected, message or phrase(rejected.status).lower()))
+
+
+def _injected_error(operation: AnyOperation, rule: FaultRule) -> Rejected:
     """Return the error that a rule asks for; unless it names a code, the most general one of its status."""
-    status = rule.status or next((one.status for one in operation.errors if one.code == rule.code), status)
+    general = 500 if rule.effect == "fail_before_commit" else 400
+    status = rule.status or next((one.status for one in operation.errors if one.code == rule.code), general)
     return Rejected(status, rule.code or noun_of(operation).general_code(operation, status))
 
 

@@ -22,7 +22,6 @@ from http import HTTPStatus
 import msgspec
 from msgspec import Struct
 
-from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.oauth import TokenRequest
 from paymentsdk.sandbox._faults import Hit
 from paymentsdk.sandbox._handlers.oauth import application
@@ -112,7 +111,7 @@ def authenticate(platform: Platform, exchange: Exchange, *, live_tokens: bool) -
     """
     operation = exchange.operation
     if not operation.authenticated:
-        body = _read_body(exchange, platform.policies)
+        body = read_body(operation, exchange.body, exchange.content_type, platform.policies)
         if not isinstance(body, TokenRequest):
             raise TypeError(operation.name)
         exchange.tenant = application(platform.store, body)
@@ -130,12 +129,6 @@ def authenticate(platform: Platform, exchange: Exchange, *, live_tokens: bool) -
     if grant is None or tenant is None:
         raise _unauthorized(platform.policies, operation, "the access token is not known")
     exchange.tenant, exchange.grant = tenant, grant
-    _check_token(platform, operation, tenant, grant)
-    return tenant
-
-
-def _check_token(platform: Platform, operation: AnyOperation, tenant: Tenant, grant: Grant) -> None:
-    """Reject a token that is not good for *operation*."""
     policies = platform.policies_of(tenant)
     if grant.revoked:
         raise _unauthorized(policies, operation, "the access token was revoked")
@@ -143,6 +136,7 @@ def _check_token(platform: Platform, operation: AnyOperation, tenant: Tenant, gr
         raise _unauthorized(policies, operation, "the access token has expired")
     if ("write" if operation.writes else "read") not in grant.scope.split():
         raise Rejected(403, "forbidden", f"the scope of the token is {grant.scope!r}")
+    return tenant
 
 
 def _unauthorized(policies: Policies, operation: AnyOperation, message: str, code: str = "") -> Rejected:
@@ -256,12 +250,11 @@ def execute(platform: Platform, exchange: Exchange, tenant: Tenant) -> Response:
         fingerprint = _fingerprint(exchange) if key else ""
         earlier = replay(context, key, place, fingerprint) if key else None
         # After the key: what went with it once is another request, whatever it says.
-        body = earlier.body if earlier else _handle(platform, exchange, context)
-        status, headers = (earlier.status, {REPLAYED: "true"}) if earlier else (operation.status, {})
+        done = earlier or SavedResponse(place, fingerprint, operation.status, _handle(platform, exchange, context))
         if key and not earlier:
-            saved = SavedResponse(place, fingerprint, status, body)
-            platform.store.save_response(tenant.user_id, key, saved, at=now, forgotten=forgotten(context))
-    return Response(status=status, body=body, headers=headers, content_type=media_type(operation))
+            platform.store.save_response(tenant.user_id, key, done, at=now, forgotten=forgotten(context))
+    headers = {REPLAYED: "true"} if earlier else {}
+    return Response(status=done.status, body=done.body, headers=headers, content_type=media_type(operation))
 
 
 def _handle(platform: Platform, exchange: Exchange, context: SellerContext) -> bytes:
@@ -269,7 +262,7 @@ def _handle(platform: Platform, exchange: Exchange, context: SellerContext) -> b
     operation, hit, handler = exchange.operation, exchange.hit, platform.handlers[exchange.operation.name]
     drift = hit.first("page_drift")
     call = Call(
-        body=_read_body(exchange, context.policies),
+        body=read_body(operation, exchange.body, exchange.content_type, context.policies),
         path=exchange.path,
         query=read_query(operation, exchange.query),
         grant=exchange.grant,
@@ -289,15 +282,6 @@ def _handle(platform: Platform, exchange: Exchange, context: SellerContext) -> b
     if not isinstance(result, bytes):
         raise TypeError(f"the handler of {operation.name} must return bytes, not {type(result).__name__}")
     return result
-
-
-def _read_body(exchange: Exchange, policies: Policies) -> object:
-    """Return the body; one that says it is something other than JSON is rejected, and one that says nothing is JSON."""
-    operation, kind = exchange.operation, exchange.content_type.lower()
-    takes_none = operation.body is bytes or (operation.body is None and not operation.keyed)
-    if kind and not kind.endswith(("/json", "+json")) and exchange.body.strip() and not takes_none:
-        raise RequestInvalid("$", f"JSON is malformed: the content type is {kind!r}", "syntax")
-    return read_body(operation, exchange.body, policies)
 
 
 def _member(call: Call[object], path: str) -> object:

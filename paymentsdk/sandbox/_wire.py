@@ -23,7 +23,7 @@ from msgspec.structs import fields
 
 from paymentsdk._codec.encode import request_invalid
 from paymentsdk._codec.timestamps import DATE
-from paymentsdk._codec.type_walk import alternatives, walk
+from paymentsdk._codec.type_walk import alternatives, below, walk
 from paymentsdk._operation.operation import MIB, Operation
 from paymentsdk._paging.options import LARGEST_OFFSET
 from paymentsdk.errors import RequestInvalid
@@ -53,7 +53,6 @@ _EITHER = (str, *_NUMBER)
 _type_info = cache(inspect.type_info)
 #: Days of which a part, at some offset, is no moment in UTC.
 _ENDS_OF_TIME = ("0001-01-01", "9999-12-31")
-_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
@@ -64,18 +63,22 @@ class ControlStruct(Struct, metaclass=KeywordOnlyMeta, frozen=True, forbid_unkno
 # --- requests ----------------------------------------------------------------------------------------------------
 
 
-def read_body(operation: AnyOperation, body: bytes, policies: Policies) -> object:
-    """Return *body* as the operation's Struct, or ``None`` where it has none.
+def read_body(operation: AnyOperation, body: bytes, content_type: str, policies: Policies) -> object:
+    """Return *body* as the operation's Struct, or ``None`` where it has none. What says nothing of its type is JSON.
 
     Raises:
-        RequestInvalid: It breaks a rule.
+        RequestInvalid: It breaks a rule, or says that it is something other than JSON.
     """
-    if operation.body is None or operation.encoder is None:
-        if operation.keyed:
-            _check_empty(body)
-        return None
     if operation.body is bytes:
         return body
+    if operation.encoder is None and not operation.keyed:
+        return None
+    kind = content_type.lower()
+    if kind and not kind.endswith(("/json", "+json")) and body.strip():
+        raise RequestInvalid("$", f"JSON is malformed: the content type is {kind!r}", "syntax")
+    if operation.encoder is None:
+        _check_empty(body)
+        return None
     if not body.strip():
         if operation.body_required:
             raise RequestInvalid("$", "Expected `object`, got no body", "object")
@@ -148,7 +151,7 @@ def _check_value(name: str, text: str, value: object) -> None:
     """Reject a moment or a position that its type allows, and no search can go by."""
     if isinstance(value, datetime):
         # Text may be read as seconds since 1970; no client means them.
-        if not _DAY.match(text):
+        if not DATE.match(text[:10]):
             raise RequestInvalid(f"$.{name}", "is not a moment such as 2026-01-31T09:30:00Z")
         _check_moment(text, f"$.{name}")
     elif name in {"offset", "limit"} and isinstance(value, int) and value > LARGEST_OFFSET:
@@ -187,9 +190,9 @@ def _check_plain(raw: object, depth: int, place: str = "$") -> None:
     path that grew on the way down would copy a long name for every entry below it.
     """
     try:
-        if depth == 0:
-            _reject("is nested too deeply")
         match raw:
+            case _ if depth == 0:
+                _reject("is nested too deeply")
             case dict():
                 for name, member in raw.items():
                     _check_text("", name)
@@ -204,7 +207,7 @@ def _check_plain(raw: object, depth: int, place: str = "$") -> None:
             case _:
                 pass
     except RequestInvalid as error:
-        raise RequestInvalid(place + error.path, error.reason, error.rule) from None
+        raise below(place, error) from None
 
 
 def _wanted(operation: AnyOperation, policies: Policies) -> tuple[type, ...]:
@@ -374,12 +377,6 @@ def media_type(operation: Operation[object, object]) -> str:
     return "application/octet-stream" if operation.accept == "*/*" else operation.accept.partition(";")[0]
 
 
-def rejection(rejected: Rejected, operation: Operation[object, object] | None, shape: Shape) -> bytes:
-    """Return the body of a rejection in *shape*."""
-    message = rejected.message or (operation.meanings.get(rejected.code) if operation else None)
-    return msgspec.json.encode(shape(rejected, message or phrase(rejected.status).lower()))
-
-
 def phrase(status: int) -> str:
     """Return what *status* is called; a fault may ask for one that has no name."""
     return HTTPStatus(status).phrase if status in set(HTTPStatus) else f"Status {status}"
@@ -387,17 +384,14 @@ def phrase(status: int) -> str:
 
 def errors(rejected: Rejected, message: str) -> Mapping[str, object]:
     """Write a list of errors."""
-    entry: dict[str, object] = {"code": rejected.code, "message": message}
-    if rejected.details:
-        entry["details"] = rejected.details
-    return {"errors": [entry]}
+    details = {"details": rejected.details} if rejected.details else {}
+    return {"errors": [{"code": rejected.code, "message": message, **details}]}
 
 
 def cause(rejected: Rejected, message: str) -> Mapping[str, object]:
     """Write a general error and its cause; so does each API that has no shape of its own."""
-    entry: dict[str, object] = {"code": rejected.code, "description": message}
-    if rejected.details:
-        entry["data"] = ", ".join(rejected.details)
+    data = {"data": ", ".join(rejected.details)} if rejected.details else {}
+    entry = {"code": rejected.code, "description": message, **data}
     return {"message": message, "error": rejected.code, "status": rejected.status, "cause": [entry]}
 
 
