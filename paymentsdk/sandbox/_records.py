@@ -74,24 +74,15 @@ class Table(Generic[D]):
             f"INSERT INTO {name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) "
             f"ON CONFLICT (key) DO UPDATE SET {changes}"
         )
-        # With the order in it, an index finds a page without looking at all documents, and nothing has to be sorted.
-        order = [*dates[:1], "seq"]
-        indexes = {one: [one, *order] for one in columns if one not in dates}
-        # With all dates, it tells alone which rows a search by them has.
-        indexes |= {one: [one, "seq", *(other for other in dates if other != one)] for one in dates}
-        self.create: str = "".join(
-            [
-                f"CREATE TABLE {name} (seq INTEGER PRIMARY KEY, tenant INTEGER, key TEXT UNIQUE",
-                *(f", {one}" for one in columns),
-                ", document BLOB);",
-                f"CREATE INDEX {name}_tenant ON {name} (tenant, seq);",
-                # Whatever is asked of a column, one without a value is not the response.
-                *(
-                    f"CREATE INDEX {name}_{one} ON {name} (tenant, {', '.join(by)}) WHERE {one} IS NOT NULL;"
-                    for one, by in indexes.items()
-                ),
-            ]
-        )
+        fields = ", ".join(["seq INTEGER PRIMARY KEY", "tenant INTEGER", "key TEXT UNIQUE", *columns, "document BLOB"])
+        self.create: str = f"CREATE TABLE {name} ({fields});CREATE INDEX {name}_tenant ON {name} (tenant, seq);"
+        for one in columns:
+            # With the order in it, an index finds a page without looking at all documents, and nothing has to be
+            # sorted. With all dates, it tells alone which rows a search by them has.
+            order = ["seq", *(date for date in dates if date != one)] if one in dates else [*dates[:1], "seq"]
+            index = f"{name}_{one} ON {name} (tenant, {', '.join([one, *order])})"
+            # Whatever is asked of a column, one without a value is not the response.
+            self.create += f"CREATE INDEX {index} WHERE {one} IS NOT NULL;"
 
     def values(self, document: D) -> list[object]:
         """Return the columns of *document*, as SQLite keeps them."""
