@@ -160,14 +160,13 @@ class Store:
             try:
                 with localcontext(money.EXACTLY):
                     yield
+                self._connection.execute("COMMIT")
             except BaseException:
                 self._counts.clear()
                 self._own.clear()
                 with suppress(sqlite3.OperationalError):  # On a full disk SQLite has rolled back by itself.
                     self._connection.execute("ROLLBACK")
                 raise
-            else:
-                self._connection.execute("COMMIT")
             finally:
                 self._inside = False
             for callback in self._after:

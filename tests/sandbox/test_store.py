@@ -407,6 +407,28 @@ def test_a_transaction_that_cannot_begin_leaves_none_behind(store):
     assert None is store.get(THINGS, "a")
 
 
+def test_a_commit_that_fails_leaves_nothing_behind(store):
+    """As on a full disk: what was written in it is not counted, and what comes after it is whole or nothing again."""
+    connection = store._connection
+    reference = "REFERENCES things (key) DEFERRABLE INITIALLY DEFERRED"
+    connection.executescript(f"PRAGMA foreign_keys = ON; CREATE TABLE parts (thing {reference});")
+
+    def fail() -> None:
+        with store.transaction():
+            store.put(THINGS, 1, Thing("a"))
+            connection.execute("INSERT INTO parts VALUES ('of nothing')")
+
+    counts = [store.count(THINGS, 1)]
+    with pytest.raises(sqlite3.IntegrityError):
+        fail()
+    counts.append(store.count(THINGS, 1))
+    with store.transaction():
+        store.put(THINGS, 1, Thing("b"))
+    counts.append(store.count(THINGS, 1))
+
+    assert [0, 0, 1] == counts
+
+
 def test_lines_of_the_ledger_are_never_changed(store):
     """The database itself rejects."""
     store.append(1, b"{}")
