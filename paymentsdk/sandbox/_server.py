@@ -146,8 +146,10 @@ class Sandbox(Platform):
         return self
 
     async def _close(self, runner: web.AppRunner) -> None:
-        await runner.cleanup()
-        self.close()
+        try:
+            await runner.cleanup()
+        finally:  # Whoever was cancelled here does not stop it again.
+            self.close()
 
     async def stop(self) -> None:
         """Stop listening, end hanging requests, and close the file. Stopping twice does no harm."""

@@ -245,6 +245,19 @@ async def test_it_stops_twice(start):
         assert 0 != probe.connect_ex(("127.0.0.1", port))
 
 
+async def test_a_stop_that_is_cancelled_lets_go_of_the_file(start, tmp_path):
+    """Another sandbox may use it."""
+    path = str(tmp_path / "sandbox.db")
+    sandbox = await start(db=path)
+    stopping = asyncio.create_task(sandbox.stop())
+    await asyncio.sleep(0)
+    stopping.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await stopping
+    assert await start(db=path)
+
+
 async def test_unknown_paths_and_methods_are_rejected_in_json(plain):
     """404 with what the matter may be, and 405 with what is allowed."""
     unknown, method = await plain("GET", "/v2/orders"), await plain("PUT", "/v1/orders", {})
