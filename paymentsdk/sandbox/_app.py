@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from email.utils import format_datetime
+from functools import partial
 from itertools import count
 from typing import TypeAlias
 
@@ -79,7 +80,7 @@ def make_app(
         # A placeholder that nobody has filled in is a bad value like others, which aiohttp's own pattern does not take.
         path = re.sub(r"{(\w+)}", r"{\1:[^/]+}", operation.path)
         for route in (path, path + "/"):
-            app.router.add_route(operation.method, route, endpoints.handler(operation))
+            app.router.add_route(operation.method, route, partial(endpoints.handle, operation))
     app.router.add_get("/openapi.json", _openapi)
     _control.add_routes(app)
     routes.add_routes(app)
@@ -104,23 +105,19 @@ class Endpoints:
         self._numbers = count(1)
         self._secrets = secrets_of(platform.operations.values())
 
-    def handler(self, operation: AnyOperation) -> Route:
-        """Return the aiohttp handler of *operation*."""
-
-        async def handle(request: web.Request) -> web.StreamResponse:
-            exchange = request[_EXCHANGE] = Exchange(operation=operation)
-            try:
-                response = await self._respond(request, exchange)
-            except (RequestInvalid, Rejected) as error:
-                response = self._error_response(exchange, error)
-            except CLIENT_GONE:
-                self._log_request(request, None)
-                return reset_connection(request)
-            sent = _with_faults(response, exchange.hit)
-            self._log_request(request, sent)
-            return await self._send(request, sent, exchange.hit)
-
-        return handle
+    async def handle(self, operation: AnyOperation, request: web.Request) -> web.StreamResponse:
+        """Respond to a request to *operation*."""
+        exchange = request[_EXCHANGE] = Exchange(operation=operation)
+        try:
+            response = await self._respond(request, exchange)
+        except (RequestInvalid, Rejected) as error:
+            response = self._error_response(exchange, error)
+        except CLIENT_GONE:
+            self._log_request(request, None)
+            return reset_connection(request)
+        sent = _with_faults(response, exchange.hit)
+        self._log_request(request, sent)
+        return await self._send(request, sent, exchange.hit)
 
     async def _respond(self, request: web.Request, exchange: Exchange) -> Response:
         platform = self._platform

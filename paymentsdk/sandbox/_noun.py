@@ -308,8 +308,7 @@ def requested_error(operation: Operation[T, object], text: object, *, later: boo
     if match is None or not match["slug"].startswith(prefix):
         return None
     slug = match["slug"].removeprefix(prefix)
-    found = next((error for error in operation.errors if _slug(error) == slug), None)
-    return None if found is None else Rejected(found.status, found.code)
+    return next((Rejected(error.status, error.code) for error in operation.errors if _slug(error) == slug), None)
 
 
 def _prefix(operation: Operation[T, object]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -403,14 +403,10 @@ SHAPES: Mapping[str, Shape] = {
 }
 
 
-def structs_in(types: Iterable[type]) -> Iterator[inspect.StructType]:
-    """Yield *types* and every Struct inside them."""
-    seen: set[type] = set()
-    for kind in types:
-        for found in walk(inspect.type_info(kind)):
-            if isinstance(found.type, inspect.StructType) and found.type.cls not in seen:
-                seen.add(found.type.cls)
-                yield found.type
+def structs_in(types: Iterable[type]) -> Iterable[inspect.StructType]:
+    """Return *types* and every Struct inside them, each once."""
+    found = (one.type for kind in types for one in walk(inspect.type_info(kind)))
+    return {one.cls: one for one in found if isinstance(one, inspect.StructType)}.values()
 
 
 def echo(body: Struct, form: type[A], **members: object) -> A:
