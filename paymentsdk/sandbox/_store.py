@@ -191,9 +191,9 @@ class Store:
         rows = self._rows(f"SELECT tenant FROM {table.name} WHERE key = ?", (key,))
         return rows[0][0] if rows else None
 
-    def unused(self, table: Table[D], number: Callable[[], int]) -> int:
-        """Return the first *number* that is the key of no document, whoever's: a new one would take its place."""
-        while self.owner(table, str(found := number())) is not None:
+    def unused(self, table: Table[D], number: Callable[[], int], tenant: int | None = None) -> int:
+        """Return the first *number* that is the key of no document: a new one, of a *tenant*, would take its place."""
+        while self.owner(table, table.stored_key(str(found := number()), tenant)) is not None:
             pass
         return found
 

@@ -660,7 +660,7 @@ def test_other_identifiers_have_their_lengths():
     assert Ids(1).token() == Ids(1).token() != Ids(2).token()
 
 
-@pytest.mark.control("paymentsdk.sandbox._store.Store.unused", lambda self, noun, number: number())
+@pytest.mark.control("paymentsdk.sandbox._store.Store.unused", lambda self, noun, number, tenant=None: number())
 async def test_no_number_is_given_twice(sandbox, client, order, monkeypatch):
     """A new seller, merchant order or invoice never takes the place of another, however often chance repeats itself."""
     fours = count()
