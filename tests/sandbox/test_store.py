@@ -20,7 +20,7 @@ from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRe
 from paymentsdk.sandbox import Platform, Sandbox
 from paymentsdk.sandbox._clock import Ids
 from paymentsdk.sandbox._records import MERCHANT_ORDERS, Documents, MerchantOrderRecord, Table
-from paymentsdk.sandbox._store import Due, Store
+from paymentsdk.sandbox._store import Due, SavedResponse, Store
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -332,6 +332,18 @@ def test_the_last_page_is_as_near_as_the_first():
             asked.append(len(steps) - begun)
 
     assert asked[1] < 2 * asked[0] < asked[2]
+
+
+def test_a_key_is_found_without_a_look_at_the_others(store):
+    """However many keys a seller has used in a day."""
+    saved, begin, steps = SavedResponse("/v1/orders", "print", 201, b"{}"), NOW - timedelta(days=1), []
+    with store.transaction():
+        for number in range(1_000):
+            store.save_response(1, str(number), saved, at=NOW, forgotten=begin)
+    store._connection.set_progress_handler(lambda: steps.append(1), 1)
+
+    assert [saved] == store.saved_responses(1, "500", after=begin)
+    assert len(steps) < 100
 
 
 def test_documents_are_found_and_sorted(store):
