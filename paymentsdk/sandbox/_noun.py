@@ -149,7 +149,7 @@ class SellerContext:
 
     def number(self, table: Table[D], digits: int) -> int:
         """Return a number of *digits* digits for a new document of *table*."""
-        return self.store.unused(self.store.prepare(table), lambda: self.ids.number(digits), self.tenant.user_id)
+        return self.store.unused(self.store.prepare(table), lambda: self.ids.number(digits))
 
     def count(self, table: Table[D], conditions: Sequence[Condition] = (), *, since: Condition | None = None) -> int:
         """Return how many of the seller's documents meet all *conditions* and *since*; see `Store.count`."""

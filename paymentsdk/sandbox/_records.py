@@ -43,13 +43,11 @@ class Table(Generic[D]):
     Args:
         name: What the table is called.
         form: The Struct.
-        key: Its identifier; unique among all sellers.
+        key: Its identifier; no seller has two of one key.
         columns: What searches look at, taken from the document.
         dates: The columns that searches sort by and bound; what has no date is found by none, and has no other either.
         rebase_links: Returns a document with links that lead to the address, where the sandbox is now.
     """
-
-    per_seller = False
 
     def __init__(
         self,
@@ -72,10 +70,12 @@ class Table(Generic[D]):
         # The names in these statements are this module's own; every value is bound.
         self.put: str = (
             f"INSERT INTO {name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) "
-            f"ON CONFLICT (key) DO UPDATE SET {changes}"
+            f"ON CONFLICT (key, tenant) DO UPDATE SET {changes}"
         )
-        fields = ", ".join(["seq INTEGER PRIMARY KEY", "tenant INTEGER", "key TEXT UNIQUE", *columns, "document BLOB"])
-        self.create: str = f"CREATE TABLE {name} ({fields});CREATE INDEX {name}_tenant ON {name} (tenant, seq);"
+        fields = ", ".join(["seq INTEGER PRIMARY KEY", "tenant INTEGER", "key TEXT", *columns, "document BLOB"])
+        self.create: str = (
+            f"CREATE TABLE {name} ({fields}, UNIQUE (key, tenant));CREATE INDEX {name}_tenant ON {name} (tenant, seq);"
+        )
         for one in columns:
             # With the order in it, an index finds a page without looking at all documents, and nothing has to be
             # sorted. With all dates, it tells alone which rows a search by them has.
@@ -87,10 +87,6 @@ class Table(Generic[D]):
     def values(self, document: D) -> list[object]:
         """Return the columns of *document*, as SQLite keeps them."""
         return [as_column(value(document)) for value in self.columns.values()]
-
-    def stored_key(self, key: str, tenant: int | None) -> str:
-        """Return the key among all sellers: two of them may have documents of one key, if those are `per_seller`."""
-        return f"{tenant}/{key}" if self.per_seller else key
 
     def where(self, tenant: int | None, conditions: Sequence[Condition]) -> tuple[str, list[object]]:
         """Return the WHERE clause for *conditions*, and its values."""
@@ -117,8 +113,6 @@ class Documents(Table[D]):
     Raises:
         ValueError: The name, or that of a column, cannot be used.
     """
-
-    per_seller = True
 
     def __init__(
         self,

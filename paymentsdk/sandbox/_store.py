@@ -178,9 +178,9 @@ class Store:
 
     def get(self, table: Table[D], key: str, tenant: int | None = None) -> D | None:
         """Return the document *key*; with a *tenant*, only if it is theirs."""
-        stored = table.stored_key(key, tenant)
-        rows = self._rows(f"SELECT document, tenant FROM {table.name} WHERE key = ?", (stored,))
-        return self._decoded(table, rows[0][0]) if rows and tenant in (None, rows[0][1]) else None
+        found = f"SELECT document FROM {table.name} WHERE key = ? AND tenant = ifnull(?, tenant)"
+        rows = self._rows(found, (key, tenant))
+        return self._decoded(table, rows[0][0]) if rows else None
 
     def _decoded(self, table: Table[D], stored: bytes) -> D:
         document = read_kept(stored, table.decode)
@@ -191,15 +191,15 @@ class Store:
         rows = self._rows(f"SELECT tenant FROM {table.name} WHERE key = ?", (key,))
         return rows[0][0] if rows else None
 
-    def unused(self, table: Table[D], number: Callable[[], int], tenant: int | None = None) -> int:
-        """Return the first *number* that is the key of no document: a new one, of a *tenant*, would take its place."""
-        while self.owner(table, table.stored_key(str(found := number()), tenant)) is not None:
+    def unused(self, table: Table[D], number: Callable[[], int]) -> int:
+        """Return the first *number* that is the key of no document, whoever's: a new one would take its place."""
+        while self.owner(table, str(found := number())) is not None:
             pass
         return found
 
     def put(self, table: Table[D], tenant: int, document: D) -> None:
         """Keep *document*, in place of an older one with its key."""
-        key = table.stored_key(table.key(document), tenant)
+        key = table.key(document)
         with self._counting(table, tenant, key):
             self._rows(table.put, (tenant, key, *table.values(document), msgspec.json.encode(document)))
 
@@ -214,9 +214,9 @@ class Store:
 
     def remove(self, table: Documents[D], key: str, tenant: int) -> bool:
         """Forget the document *key*, and say whether there was one."""
-        stored = table.stored_key(key, tenant)
-        with self._counting(table, tenant, stored):
-            return bool(self._rows(f"DELETE FROM {table.name} WHERE key = ? RETURNING key", (stored,)))
+        with self._counting(table, tenant, key):
+            gone = f"DELETE FROM {table.name} WHERE key = ? AND tenant = ? RETURNING key"
+            return bool(self._rows(gone, (key, tenant)))
 
     @contextmanager
     def _counting(self, table: Table[D], tenant: int, key: str) -> Iterator[None]:
@@ -226,10 +226,10 @@ class Store:
             if self._written > _MOST_WRITTEN:
                 self._counts.clear()
             asked = [one for one in self._counts if one[0] == table.name and one[1] in (None, tenant)]
-            before = [self._number(table, where, values, key) for *_, where, values in asked]
+            before = [self._number(table, where, values, (key, tenant)) for *_, where, values in asked]
             yield
             for one, number in zip(asked, before, strict=True):
-                self._counts[one] += self._number(table, *one[2:], key) - number
+                self._counts[one] += self._number(table, *one[2:], (key, tenant)) - number
 
     def find(
         self,
@@ -296,10 +296,10 @@ class Store:
             self._counts[asked] = self._number(table, where, values)
         return self._counts[asked]
 
-    def _number(self, table: Table[D], where: str, values: Sequence[object], key: str | None = None) -> int:
-        """Count the documents that the clause *where* holds for, with its *values*; or look only at *key*."""
-        rows = table.name if key is None else f"(SELECT * FROM {table.name} WHERE key = ?)"
-        [(number,)] = self._rows(f"SELECT COUNT(*) FROM {rows}{where}", values if key is None else (key, *values))
+    def _number(self, table: Table[D], where: str, values: Sequence[object], only: Sequence[object] = ()) -> int:
+        """Count the documents that the clause *where* holds for, with its *values*; *only* that of a key and tenant."""
+        rows = f"(SELECT * FROM {table.name} WHERE key = ? AND tenant = ?)" if only else table.name
+        [(number,)] = self._rows(f"SELECT COUNT(*) FROM {rows}{where}", (*only, *values))
         return int(number)
 
     def append(self, tenant: int, line: bytes) -> None:

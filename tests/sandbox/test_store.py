@@ -422,7 +422,7 @@ def test_a_transaction_that_cannot_begin_leaves_none_behind(store):
 def test_a_commit_that_fails_leaves_nothing_behind(store):
     """As on a full disk: what was written in it is not counted, and what comes after it is whole or nothing again."""
     connection = store._connection
-    reference = "REFERENCES things (key) DEFERRABLE INITIALLY DEFERRED"
+    reference = "REFERENCES things (seq) DEFERRABLE INITIALLY DEFERRED"
     connection.executescript(f"PRAGMA foreign_keys = ON; CREATE TABLE parts (thing {reference});")
 
     def fail() -> None:
@@ -672,7 +672,7 @@ def test_other_identifiers_have_their_lengths():
     assert Ids(1).token() == Ids(1).token() != Ids(2).token()
 
 
-@pytest.mark.control("paymentsdk.sandbox._store.Store.unused", lambda self, noun, number, tenant=None: number())
+@pytest.mark.control("paymentsdk.sandbox._store.Store.unused", lambda self, noun, number: number())
 async def test_no_number_is_given_twice(sandbox, client, order, monkeypatch):
     """A new seller, merchant order or invoice never takes the place of another, however often chance repeats itself."""
     fours = count()
