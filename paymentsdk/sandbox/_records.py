@@ -62,21 +62,21 @@ class Table(Generic[D]):
         self.name = name
         self.rebase_links = rebase_links
         self.key = key
-        self.columns = columns = columns or {}
+        self.columns: Mapping[str, Callable[[D], object]] = columns or {}
         self.dates = dates
         self.decode: Callable[[bytes], D] = msgspec.json.Decoder(form).decode
-        names = ("tenant", "key", *columns, "document")
+        names = ("tenant", "key", *self.columns, "document")
         changes = ", ".join(f"{one} = excluded.{one}" for one in names[2:])
         # The names in these statements are this module's own; every value is bound.
         self.put: str = (
             f"INSERT INTO {name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) "
             f"ON CONFLICT (key, tenant) DO UPDATE SET {changes}"
         )
-        fields = ", ".join(["seq INTEGER PRIMARY KEY", "tenant INTEGER", "key TEXT", *columns, "document BLOB"])
+        fields = ", ".join(["seq INTEGER PRIMARY KEY", "tenant INTEGER", "key TEXT", *self.columns, "document BLOB"])
         self.create: str = (
             f"CREATE TABLE {name} ({fields}, UNIQUE (key, tenant));CREATE INDEX {name}_tenant ON {name} (tenant, seq);"
         )
-        for one in columns:
+        for one in self.columns:
             # With the order in it, an index finds a page without looking at all documents, and nothing has to be
             # sorted. With all dates, it tells alone which rows a search by them has.
             order = ["seq", *(date for date in dates if date != one)] if one in dates else [*dates[:1], "seq"]
