@@ -37,6 +37,7 @@ MOST_COMPILED = 64
 MOST_AT_ONCE = 32
 #: Longer values of an enum are not remembered.
 _LONGEST_KNOWN = 64
+_SIGNS = frozenset("+-")
 _DAY = len("2026-01-31")
 _INTEGER = re.compile(r"[-+]?[0-9]{1,30}\Z")
 _entries = msgspec.json.Decoder(list[Raw]).decode
@@ -388,7 +389,7 @@ def _enum(info: inspect.EnumType) -> Repair:
 
 def _moment(text: str) -> datetime | None:
     # What is malformed has no offset, as a rule: that costs no exception.
-    return read_timestamp(text) if text[-1] in "Zz" or not {"+", "-"}.isdisjoint(text[-6:-4]) else None
+    return read_timestamp(text) if text[-1] in "Zz" or not _SIGNS.isdisjoint(text[-6:-4]) else None
 
 
 def _float(value: object) -> float | None:
