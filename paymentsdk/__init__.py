@@ -44,8 +44,7 @@ if TYPE_CHECKING:
     from paymentsdk._operation.identity import Addition, Echo
     from paymentsdk._operation.operation import Limits, Operation, PageShape
     from paymentsdk._operation.rules import ErrorCode, Failure, RetryClass
-    from paymentsdk._paging.options import WalkOptions
-    from paymentsdk._paging.pager import Page, Pager
+    from paymentsdk._paging.pager import Page, Pager, WalkOptions
     from paymentsdk._resume_point import ResumePoint
     from paymentsdk._version import __version__
     from paymentsdk.client import PaymentsClient
@@ -185,8 +184,7 @@ _HOMES = {
     "_operation.identity": ("Addition", "Echo"),
     "_operation.operation": ("Limits", "Operation", "PageShape"),
     "_operation.rules": ("ErrorCode", "Failure", "RetryClass"),
-    "_paging.options": ("WalkOptions",),
-    "_paging.pager": ("Page", "Pager"),
+    "_paging.pager": ("Page", "Pager", "WalkOptions"),
     "_resume_point": ("ResumePoint",),
     "_version": ("__version__",),
     "client": ("PaymentsClient",),

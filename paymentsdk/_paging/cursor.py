@@ -1,23 +1,48 @@
-"""The rules of a walk from the first row of a search to its last, whatever happens on the way.
+"""The rules of a walk from the first row of a search to its last, and the proof that it has seen every row.
 
 A walk goes on by the number of rows that came, never by the number that was asked for, since a platform may give
 fewer. It ends on an empty page, or when it has reached the total. When the total falls between two pages, the rows
 behind have moved up by at most the difference. So the walk goes back that far, and from then on reads a few rows again
 at every page, to avoid going back each time.
+
+With `search(certify=True)` the walk has to prove that it is whole. Rows of a window of creation that has ended can only
+become fewer, if nothing else that is searched for can change. So the distinct rows that were seen are among those that
+there were at the first page, and if they are as many as its total, none is missing. Where rows can join, only a single
+page that has all of them proves anything.
 """
 
-from __future__ import annotations
+# Without `from __future__ import annotations`: since Python 3.14, the names in the text of an inherited annotation are
+# looked up where the heir stands, and those of `Position` stand in the module of the resource.
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Annotated, Self, TypedDict
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from paymentsdk._headers import http_date
+from paymentsdk._operation.operation import PageShape
 from paymentsdk._resume_point import ResumePoint
-from paymentsdk.errors import PaginationStalled
+from paymentsdk.errors import PaginationStalled, RequestInvalid
+from paymentsdk.transports.base import header
 
+#: The last row that can be asked for: up to here every JSON reader counts exactly.
+LARGEST_OFFSET = 2**53
 #: Pages in a row with nothing new after which a walk gives up.
 MOST_STALE_PAGES = 100
 #: Pages after which a walk gives up in any case.
 MOST_PAGES = 1_000_000
+#: How late a row may appear in a window that has ended.
+SETTLING_TIME = timedelta(minutes=15)
+#: Only a total below this is believed: some platforms stop counting.
+MOST_CERTIFIED = 1_000
+
+
+class Position(TypedDict, total=False):
+    """Where a page begins, and how many rows it may have, as the query says it."""
+
+    offset: Annotated[int, Meta(ge=0)]
+    limit: Annotated[int, Meta(ge=1)]
 
 
 class PageSummary(Struct, frozen=True, kw_only=True):
@@ -76,7 +101,7 @@ class Cursor(Struct, frozen=True, kw_only=True):
     """The page before."""
 
     @classmethod
-    def begin(cls, start: ResumePoint, overlap: int) -> Cursor:
+    def begin(cls, start: ResumePoint, overlap: int) -> Self:
         """Return where a walk from *start* stands that reads *overlap* rows again at every page, and before *start*."""
         return cls(offset=max(0, start - overlap), frontier=int(start), total=start.total, overlap=overlap)
 
@@ -85,7 +110,7 @@ class Cursor(Struct, frozen=True, kw_only=True):
         """Where another walk can go on."""
         return ResumePoint(self.offset, self.total)
 
-    def advance(self, page: PageSummary, *, looks_ahead: bool = False) -> Cursor | None:
+    def advance(self, page: PageSummary, *, looks_ahead: bool = False) -> Self | None:
         """Return where the walk stands after *page*; ``None`` if that was the last.
 
         With *looks_ahead*, pages behind it are under way that begin where those of one size end: the size is that of
@@ -123,7 +148,7 @@ class Cursor(Struct, frozen=True, kw_only=True):
         if self.stale >= MOST_STALE_PAGES or self.count >= MOST_PAGES:
             raise PaginationStalled(f"{self.count + 1} pages, and no end")
 
-    def _noted(self, page: PageSummary) -> Cursor:
+    def _noted(self, page: PageSummary) -> Self:
         """Return the walk with *page* in it: of the rows that have vanished, all may have been before the frontier."""
         vanished = max(0, self.total - page.total) if page.total is not None and self.total is not None else 0
         return replace(
@@ -135,3 +160,76 @@ class Cursor(Struct, frozen=True, kw_only=True):
             stale=0 if page.has_new_rows or not page.received else self.stale + 1,
             last=page,
         )
+
+
+# --- the proof that a walk is whole -------------------------------------------------------------------------------------
+
+
+def check_filters(shape: PageShape, filters: Mapping[str, object]) -> None:
+    """Reject filters under which rows can join the search, or leave it and come back.
+
+    Raises:
+        RequestInvalid: One can change, or the window of creation has no end.
+    """
+    if shape.created_until is None:
+        return  # Only a single page is certified, whatever was searched for.
+    for name, value in filters.items():
+        if value is not None and name not in shape.immutable and name != shape.created_until:
+            known = ", ".join(sorted({*shape.immutable, shape.created_until}))
+            raise RequestInvalid(f"$query.{name}", f"can change, so nothing is certain; what cannot: {known}")
+    if filters.get(shape.created_until) is None:
+        raise RequestInvalid(f"$query.{shape.created_until}", "is needed: without it, rows join while they are read")
+
+
+class Certificate:
+    """What the pages of one walk prove.
+
+    Args:
+        until: When the window of creation ends; ``None`` if the search has none.
+    """
+
+    __slots__ = ("_ids", "_total", "_until", "rejection")
+
+    def __init__(self, until: object) -> None:
+        self._until = until if isinstance(until, datetime) else None
+        self._ids: set[str] = set()
+        self._total: int | None = None
+        #: Why nothing is proved any more.
+        self.rejection: str | None = None
+
+    @property
+    def seen(self) -> int:
+        """How many distinct rows were seen."""
+        return len(self._ids)
+
+    def add(self, offset: int, page: PageSummary, headers: Mapping[str, str]) -> None:
+        """Take *page*, which begins at *offset*, into account."""
+        is_first = self._total is None
+        texts = [str(one) for one in page.ids if isinstance(one, int | str) and one != ""]
+        self._ids.update(texts)
+        if page.total is None:
+            self.rejection = "the platform gives no total"
+        elif is_first:
+            self._total = page.total
+            is_atomic = offset == 0 and page.total == page.received == len(self._ids)
+            self.rejection = None if is_atomic else self._limits(page.total, headers)
+        elif page.total > (self._total or 0):
+            self.rejection = "the total has risen"
+        if len(texts) < page.received:
+            self.rejection = "a row has no id"
+
+    def check(self) -> None:
+        """Take the page before for the last."""
+        if self.rejection is None and len(self._ids) != self._total:
+            self.rejection = "rows have moved, or the platform does not show all that it counts"
+
+    def _limits(self, total: int, headers: Mapping[str, str]) -> str | None:
+        """Return why several pages of a search prove nothing."""
+        if total >= MOST_CERTIFIED:
+            return f"a total of {MOST_CERTIFIED} or more is not believed: search with a smaller window"
+        if self._until is None:
+            return "it does not fit on one page, and rows can join between two"
+        now = http_date(header(headers, "Date"))
+        if now is None or self._until + SETTLING_TIME > now:
+            return "it does not fit on one page, and its window has not ended 15 minutes ago"
+        return None

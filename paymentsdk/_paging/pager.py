@@ -1,6 +1,6 @@
 """A search as its pages and rows: fetched when they are needed, or ahead, and shared by the tasks that read them.
 
-Where the next page begins, and when the last has come, is up to `cursor.py`. Rows that were already
+Where the next page begins, when the last has come, and whether all have, is up to `cursor.py`. Rows that were already
 seen are left out.
 """
 
@@ -12,15 +12,13 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import aclosing, suppress
 from copy import copy
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, cast
 
 from msgspec import UNSET, Struct
 
 from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._operation.operation import Operation, PageShape
-from paymentsdk._paging.certificate import Certificate, check_filters
-from paymentsdk._paging.cursor import Cursor, PageSummary
-from paymentsdk._paging.options import LARGEST_OFFSET, MOST_PREFETCH, MOST_ROWS
+from paymentsdk._paging.cursor import LARGEST_OFFSET, Certificate, Cursor, PageSummary, check_filters
 from paymentsdk._resume_point import ResumePoint
 from paymentsdk._validate import check_within
 from paymentsdk.errors import ClientClosed, Incomplete, PaginationStalled, PaymentsError, RequestInvalid
@@ -35,10 +33,33 @@ Fetch = Callable[[int], "Coroutine[object, object, Result[object]]"]
 
 logger = logging.getLogger("paymentsdk")
 
+MOST_PREFETCH = 64
+#: The most rows that a page can be asked for.
+MOST_ROWS = 1_000_000
 #: How many ids of past rows a walk remembers, to leave out what it sees twice. It bounds the memory of a long walk.
 REMEMBERED = 10_000
 #: What stands for no id.
 _NO_ID = frozenset({None, "", UNSET})
+
+
+class WalkOptions(TypedDict, total=False):
+    """How a search is walked."""
+
+    page_size: int | None
+    """Rows to ask for per page, 1 to 1,000,000; the platform's own number by default. It may give fewer."""
+    start: int | None
+    """The offset of the first row, 0 to 2**53, such as the `resume_point` of an earlier walk."""
+    prefetch: int
+    """Pages in flight or waiting, 1 to 64. With 1, the default, a page is fetched when the one before is used up."""
+    overlap: int
+    """Rows to read again at every page, and before *start*; fewer than the rows of a page, and 0 by default. It
+    finds rows that slide over a page's edge when as many vanish as appear; without it, a walk notices only a total
+    that falls."""
+    certify: bool
+    """Raise `Incomplete` in place of the end unless the platform's own count proves that every row has come; `False` by
+    default. A search with a window of creation needs an end of it, 15 minutes ago or earlier, and no filter by what can
+    change, such as `status`. Any other search is certified only if all its rows are on one page. Of 1,000 rows or more,
+    nothing is certain."""
 
 
 class Page(Struct, Generic[T], frozen=True, kw_only=True):
@@ -345,7 +366,7 @@ class Pages(AsyncIterator[Page[T]]):
         certificate = self._certificate
         if certificate is None:
             return cursor.advance(page, looks_ahead=bool(self._ahead))
-        certificate.add(cursor.offset, page.ids, page.received, page.total, headers)
+        certificate.add(cursor.offset, page, headers)
         try:
             following = cursor.advance(page, looks_ahead=bool(self._ahead))
         except PaginationStalled as error:

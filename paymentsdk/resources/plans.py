@@ -8,8 +8,8 @@ from typing import TypedDict, Unpack
 from paymentsdk._operation.identity import Echo
 from paymentsdk._operation.operation import MIB, Operation
 from paymentsdk._operation.rules import ErrorCode, RetryClass
-from paymentsdk._paging.options import Position, WalkOptions
-from paymentsdk._paging.pager import Pager
+from paymentsdk._paging.cursor import Position
+from paymentsdk._paging.pager import Pager, WalkOptions
 from paymentsdk.resources.common import (
     INTERNAL_ERROR,
     RESULTS,

@@ -25,7 +25,7 @@ from paymentsdk._codec.encode import request_invalid
 from paymentsdk._codec.timestamps import DATE
 from paymentsdk._codec.type_walk import alternatives, below, walk
 from paymentsdk._operation.operation import MIB, Operation
-from paymentsdk._paging.options import LARGEST_OFFSET
+from paymentsdk._paging.cursor import LARGEST_OFFSET
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.common import KeywordOnlyMeta
 from paymentsdk.sandbox._policies import Policies
