@@ -231,6 +231,22 @@ def test_every_public_name_resolves() -> None:
         assert [] == [name for name in names if not hasattr(module, name)], module.__name__
 
 
+def test_every_class_of_a_resource_is_listed() -> None:
+    """A class without an underscore that a module of resources has is public: its siblings are, and so is its page."""
+    made = {
+        (module.__name__, name)
+        for module in public_modules()
+        for name, value in vars(module).items()
+        if module.__name__.startswith("paymentsdk.resources.")
+        and inspect.isclass(value)
+        and value.__module__ == module.__name__
+        and not name.startswith("_")
+    }
+
+    assert len(made) > 100
+    assert set() == {(home, name) for home, name in made if name not in importlib.import_module(home).__all__}
+
+
 def test_no_public_signature_says_any() -> None:
     """Every parameter, result and attribute that a user meets has a type; none is ``Any``."""
     found = {

@@ -162,7 +162,7 @@ class Cursor(Struct, frozen=True, kw_only=True):
         )
 
 
-# --- the proof that a walk is whole -------------------------------------------------------------------------------------
+# --- the proof that a walk is whole -----------------------------------------------------------------------------------
 
 
 def check_filters(shape: PageShape, filters: Mapping[str, object]) -> None:

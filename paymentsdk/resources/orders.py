@@ -42,6 +42,8 @@ __all__ = [
     "LONGEST_EXPIRATION",
     "REFUND",
     "SHORTEST_EXPIRATION",
+    "CashWithdrawal",
+    "CashWithdrawalRequest",
     "Category",
     "CategoryRequest",
     "Discount",
