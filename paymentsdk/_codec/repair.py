@@ -298,13 +298,13 @@ def _list(item: Repair, make: type[list[object] | tuple[object, ...]]) -> Repair
         if isinstance(item, StructRepair):
             firsts = range(0, len(entries), MOST_AT_ONCE)
             return make(row for i in firsts for row in item.read(entries[i : i + MOST_AT_ONCE], place, report, i))
-        rows = (item(one, (place, i), report) for i, one in enumerate(entries) if not is_null(one, (place, i), report))
-        return make(row for row in rows if row is not None)
-
-    def is_null(raw: Raw, place: Place, report: Report) -> bool:
-        if begins(raw, b"n"):
-            report(place, None, "is no entry; dropped", dropped=True)
-        return begins(raw, b"n")
+        rows: list[object] = []
+        for i, one in enumerate(entries):
+            if begins(one, b"n"):
+                report((place, i), None, "is no entry; dropped", dropped=True)
+            elif (row := item(one, (place, i), report)) is not None:
+                rows.append(row)
+        return make(rows)
 
     return run
 

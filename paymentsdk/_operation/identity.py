@@ -8,9 +8,9 @@ accepted only while it has no field that its type does not declare, and then say
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache, cached_property, partial
-from typing import Never, TypeAlias, cast, get_args
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cache, cached_property
+from typing import Any, Never, TypeAlias, cast, get_args
 
 import msgspec
 from msgspec import Struct, structs
@@ -31,7 +31,7 @@ _INDEX = r"\[\d*\]"
 _UNSET: tuple[object, ...] = (None, "", [], {})
 
 _Read: TypeAlias = Callable[[object], object]
-_Agrees: TypeAlias = Callable[[object, object], bool | None]
+_Agrees: TypeAlias = Callable[[Any, Any], bool | None]
 
 
 def _equal(asked: object, echoed: object) -> bool | None:
@@ -340,8 +340,10 @@ def agreement(echo: Echo) -> _Agrees:
     if echo.whole or echo.fallback or not (asks_list or shows_list):
         return agrees
     if not shows_list:
-        return lambda asked, echoed: any(agrees(one, echoed) is not False for one in cast("list[object]", asked or ()))
-    return partial(_pairwise if asks_list else _each, agrees)
+        return lambda asked, echoed: any(agrees(one, echoed) is not False for one in asked or ())
+    if asks_list:
+        return lambda asked, echoed: _each_agrees(agrees, asked or (), echoed)
+    return lambda asked, echoed: _each_agrees(agrees, [asked] * len(echoed), echoed)
 
 
 @cache
@@ -373,21 +375,13 @@ def _reading(name: str, of: str, path: str, depth: int = 0) -> Iterator[str]:
         yield f"            {name} = {entries}"
 
 
-def _pairwise(agrees: _Agrees, asked: object, echoed: object) -> bool | None:
-    wanted = cast("Sequence[object] | None", asked) or ()
-    found = cast("Sequence[object]", echoed)
-    return len(wanted) == len(found) and _all(agrees, zip(wanted, found, strict=True))
-
-
-def _each(agrees: _Agrees, asked: object, echoed: object) -> bool | None:
-    return _all(agrees, [(asked, one) for one in cast("Sequence[object]", echoed)])
-
-
-def _all(agrees: _Agrees, pairs: Iterable[tuple[object, object]]) -> bool | None:
-    """Return whether all that is present agrees; `None` if that says nothing."""
+def _each_agrees(agrees: _Agrees, asked: Sequence[object], echoed: Sequence[object]) -> bool | None:
+    """Return whether all entries that are present agree; `None` if that says nothing."""
+    if len(asked) != len(echoed):
+        return False
     said = None
-    for asked, echoed in pairs:
-        same = None if echoed is None else agrees(asked, echoed)
+    for wanted, found in zip(asked, echoed, strict=True):
+        same = None if found is None else agrees(wanted, found)
         if same is False:
             return False
         said = same or said
