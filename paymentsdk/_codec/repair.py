@@ -18,7 +18,7 @@ from types import GenericAlias
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import msgspec
-from msgspec import NODEFAULT, UNSET, Raw, Struct, ValidationError, inspect, structs
+from msgspec import NODEFAULT, Raw, Struct, ValidationError, inspect, structs
 
 from paymentsdk._codec import amounts
 from paymentsdk._codec.amounts import read_untyped
@@ -40,6 +40,8 @@ _LONGEST_KNOWN = 64
 _SIGNS = frozenset("+-")
 _DAY = len("2026-01-31")
 _INTEGER = re.compile(r"[-+]?[0-9]{1,30}\Z")
+#: Stands for each member that is missing: it is read as null where it need not be there.
+_MISSING = Raw(b"null")
 _entries = msgspec.json.Decoder(list[Raw]).decode
 
 #: Takes an anomaly, as `Reports.add` does.
@@ -135,8 +137,8 @@ class StructRepair:
         return []
 
     @cached_property
-    def _members(self) -> Mapping[str, Callable[..., object]]:
-        """What reads each member, by its name in JSON: see `_member`."""
+    def _members(self) -> Mapping[str, Repair]:
+        """What reads each member, by its name in JSON."""
         secrets: frozenset[str] = getattr(self._cls, "__secrets__", frozenset())
         infos = cast("inspect.StructType", inspect.type_info(self._cls)).fields
         members = {}
@@ -145,7 +147,8 @@ class StructRepair:
                 repair = repair_for(info.type)
             except TypeError:  # Only an operation of somebody else's has such a member.
                 repair = _whole(field.type)
-            members[info.encode_name] = _member(info, _masked(repair) if info.name in secrets else repair)
+            repair = _masked(repair) if info.name in secrets else repair
+            members[info.encode_name] = repair if info.default is None else _member(info, repair)
         return members
 
     def _without(self, apart: frozenset[str]) -> Relaxed:
@@ -167,9 +170,9 @@ class StructRepair:
         for field in structs.fields(self._cls):
             value, make = f"row.{field.name}", field.default_factory
             if field.encode_name in apart:
-                members.append((field.name, Raw, UNSET))
+                members.append((field.name, Raw, _MISSING))
                 scope[f"read_{field.name}"] = self._members[field.encode_name]
-                value = f"read_{field.name}({value}, place, report)"
+                value = f"read_{field.name}({value}, (place, {field.encode_name!r}), report)"
             elif field.required:
                 members.append((field.name, field.type))
             else:
@@ -201,26 +204,26 @@ def begins(raw: Raw, byte: bytes) -> bool:
 # --- members ----------------------------------------------------------------------------------------------------------
 
 
-def _member(info: inspect.Field, repair: Repair) -> Callable[[Raw | msgspec.UnsetType, Place, Report], object]:
-    """Compile what reads a member of the Struct at a place: its value, or what it has without one."""
-    on_wire, required = info.encode_name, info.required
+def _member(info: inspect.Field, repair: Repair) -> Repair:
+    """Compile what reads a member that is required, or that is not `None` where it is missing."""
     kinds = [one.type for one in alternatives(info.type)]
     empty = _empty(kinds)
     may_be_null = any(map(_takes_null, kinds))
     missing = f"is missing; read as {'None' if empty is None else 'empty'}"
 
-    def run(raw: Raw | msgspec.UnsetType, place: Place, report: Report) -> object:
-        if raw is not UNSET and (found := repair(raw, (place, on_wire), report)) is not None:
+    def run(raw: Raw, place: Place, report: Report) -> object:
+        is_missing = raw is _MISSING
+        if not is_missing and (found := repair(raw, place, report)) is not None:
             return found
-        if not required:
+        if not info.required:
             return info.default if info.default_factory is NODEFAULT else info.default_factory()
-        is_null = raw is not UNSET and begins(raw, b"n")
-        if is_null and may_be_null:
+        is_null = is_missing or begins(raw, b"n")
+        if is_null and may_be_null and not is_missing:
             return None
-        if place == "$":
-            raise DecodingError(f"the body has no usable {on_wire!r}")
-        if is_null or raw is UNSET:
-            report((place, on_wire), None, missing)
+        if place[0] == "$":
+            raise DecodingError(f"the body has no usable {info.encode_name!r}")
+        if is_null:
+            report(place, None, missing)
         return empty  # A row without its id is still a row: it must not vanish from a walk.
 
     return run
