@@ -1,141 +1,22 @@
-"""A request's body, query and path as bytes and text, checked before anything is sent.
-
-A body is encoded once, so that every attempt sends the same bytes. A plain one, of which a compiled function knows that
-it breaks no constraint, goes as it is; each other one is decoded again with its own type: this runs all constraints of
-all members in C, and gives the place of the first one that is broken. The platform's own decoder in the sandbox is the
-same one, so both sides reject the same things with the same words.
-"""
+"""A request's query and path as text, checked before anything is sent, and what is said of one that is rejected."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from enum import Enum
-from typing import Any, Generic, Literal, TypeVar, cast, get_origin
 
 import msgspec
-from msgspec import Struct, ValidationError
-from msgspec.structs import fields
+from msgspec import ValidationError, inspect
 
 from paymentsdk._codec.timestamps import timestamp
-from paymentsdk._codec.type_walk import below
-from paymentsdk._secrets import Secret
+from paymentsdk._codec.type_walk import below, walk
 from paymentsdk.errors import RequestInvalid
-
-B = TypeVar("B")
 
 #: Not compiled here, as at every import: only a body that is rejected needs these two, and `_RULES`.
 _RULE = r"\(\?#(?P<rule>[^)]*)\)"
 _PLACE = r"(?s)(?P<reason>.*) - at `(?P<path>[^`]*)`\Z"
 _SAFE_IN_PATH = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]*\Z")
-
-
-class BodyEncoder(Generic[B]):
-    """Checks and encodes the bodies of one operation."""
-
-    def __init__(self, body: type[B], *, decimal_strings: bool) -> None:
-        from paymentsdk._codec import wire_form  # only programs that write need it
-
-        self._type = body
-        self._class: type = get_origin(body) or body  # A generic Struct with its parameters is no class itself.
-        self._on_wire = wire_form.compile_body(body)
-        self._is_plain = wire_form.compile_plain(body)
-        decimal_format: Literal["string", "number"] = "string" if decimal_strings else "number"
-        self._encode = msgspec.json.Encoder(decimal_format=decimal_format, enc_hook=_in_clear).encode
-        self._decode: Callable[[bytes], B] = msgspec.json.Decoder(body).decode
-        if body is bytes:  # They go out as they are.
-            self._encode = self._decode = cast("Any", bytes)
-
-    def encode(self, body: B) -> bytes:
-        """Return the bytes of *body*, which is left as it is.
-
-        Raises:
-            RequestInvalid: It breaks a rule; the error names the place and the rule.
-        """
-        if not isinstance(body, self._class):
-            raise RequestInvalid("$", f"expected {self._type.__name__}, got {type(body).__name__}", "type")
-        encoded = b""
-        try:
-            if self._is_plain(body):
-                return self._encode(body)
-            encoded = self._encode(self._on_wire(body))
-            read = self._decode(encoded)
-            if read != body:
-                _compare(body, read)
-        except ValidationError as error:
-            failure = request_invalid(error, self._type)
-        except RequestInvalid as error:
-            failure = below("$", error)
-        except (TypeError, ValueError, RecursionError) as error:
-            failure = RequestInvalid("$", f"cannot be written as JSON: {error}")
-        else:
-            return encoded
-        del encoded  # It may hold credentials, and a traceback can show variables.
-        raise failure
-
-    def decode(self, body: bytes) -> B:
-        """Read a body as the platform does: for the sandbox.
-
-        Raises:
-            RequestInvalid: It breaks a rule.
-            ValueError: It is not JSON.
-        """
-        try:
-            value = self._decode(body)
-        except ValidationError as error:
-            raise request_invalid(error, self._type) from None
-        except RecursionError:
-            raise ValueError("the JSON is nested too deeply") from None
-        try:
-            self._on_wire(value)  # It rejects what the decoder lets through, such as an amount of three decimals.
-        except RequestInvalid as error:
-            raise below("$", error) from None
-        return value
-
-
-def _compare(given: object, read: object) -> None:
-    """Reject what the encoder has written in a form of its own: `bytes` as base64, a UUID as text, NaN as null.
-
-    And a Struct that stands in the place of another.
-
-    Raises:
-        RequestInvalid: There is such a member; its place is below *given*.
-    """
-    members: Iterable[tuple[str, object, object]] = ()
-    match read:
-        case str() if not isinstance(given, str | Enum):
-            raise RequestInvalid("", f"expected text, got {type(given).__name__}")
-        case None if isinstance(given, float):
-            raise RequestInvalid("", f"{given} is not a JSON number")
-        case Struct() if isinstance(given, Struct) and not isinstance(given, type(read)):
-            # The platform would read what the two have in common, and nothing of the rest.
-            raise RequestInvalid("", f"expected {type(read).__name__}, got {type(given).__name__}")
-        case Struct() if isinstance(given, Struct):
-            members = ((f".{f.encode_name}", getattr(given, f.name), getattr(read, f.name)) for f in fields(read))
-        case Struct() if isinstance(given, Mapping):
-            names = {f.encode_name: f.name for f in fields(read)}
-            members = ((f".{key}", value, getattr(read, names[key])) for key, value in given.items() if key in names)
-        case list() | tuple() if isinstance(given, list | tuple):
-            members = ((f"[{i}]", *pair) for i, pair in enumerate(zip(given, read, strict=True)))
-        case dict() if isinstance(given, Mapping):
-            # Free-form data: a moment or a UUID may well become a text here.
-            pairs = ((key, value, read.get(str(key))) for key, value in given.items())
-            members = ((f".{key}", value, member) for key, value, member in pairs if not isinstance(member, str))
-        case dict() if isinstance(given, Struct):
-            _compare({f.encode_name: getattr(given, f.name) for f in fields(given) if f.encode_name in read}, read)
-    for place, before, after in members:
-        try:
-            _compare(before, after)
-        except RequestInvalid as error:
-            raise below(place, error) from None
-
-
-def _in_clear(value: object) -> str:
-    """Return the text of a credential: msgspec itself writes no subclass of `str`."""
-    if isinstance(value, Secret):
-        return str(value)
-    raise TypeError(f"there is no form for {type(value).__name__}")
 
 
 #: Each rule by how msgspec begins to say that it is broken: in English, and in no other way. Nothing else reads that.
@@ -170,12 +51,16 @@ def request_invalid(error: ValidationError, body: type | None = None) -> Request
     rule = next((rule for beginning, rule in _RULES.items() if re.match(beginning, reason)), "value")
     if reason.startswith("Expected `str` matching regex"):
         reason = rule_of(reason) or reason
-    if body is not None and reason.startswith("Invalid enum value"):
-        from paymentsdk._codec import wire_form
-
-        if choices := wire_form.choices(body, path):
-            reason += f": must be one of {', '.join(map(str, choices))}"
+    if body is not None and reason.startswith("Invalid enum value") and (values := choices(body, path)):
+        reason += f": must be one of {', '.join(map(str, values))}"
     return RequestInvalid(path, reason, rule)
+
+
+def choices(body: type, path: str) -> tuple[object, ...]:
+    """Return the values that may stand at *path* of a *body*, where only some may."""
+    place = re.sub(r"\[[^]]*\]", "[]", path.removeprefix("$"))
+    found = (one for one in walk(inspect.type_info(body)) if one.path.replace("{}", "[]") == place)
+    return next((values for one in found if (values := getattr(one.type, "values", ()))), ())
 
 
 def rule_of(pattern: str) -> str | None:

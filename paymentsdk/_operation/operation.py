@@ -10,17 +10,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
-from typing import Generic, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
 
 from msgspec import Struct
 
 from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._codec.decode import ResponseDecoder
-from paymentsdk._codec.encode import BodyEncoder, QueryEncoder
+from paymentsdk._codec.encode import QueryEncoder
 from paymentsdk._headers import KEY_HEADER, RESERVED, check_headers, check_name
 from paymentsdk._operation.identity import Addition, Echo, Identity
 from paymentsdk._operation.rules import ANY_CODE, ErrorCode, RetryClass
 from paymentsdk.errors import OutcomeUnknown, RequestInvalid
+
+if TYPE_CHECKING:
+    from paymentsdk._codec.body import BodyEncoder
 
 B = TypeVar("B", contravariant=True)
 R = TypeVar("R", covariant=True)
@@ -262,6 +265,8 @@ class Operation(Generic[B, R]):
             RequestInvalid: The body is of a recursive type, or has amounts or moments elsewhere than in Structs and
                 lists, where nothing checks them.
         """
+        from paymentsdk._codec.body import BodyEncoder  # only programs that write need it
+
         try:
             return None if self.body is None else BodyEncoder(self.body, decimal_strings=self.decimal_strings)
         except RecursionError:

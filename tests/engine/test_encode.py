@@ -295,7 +295,7 @@ class Classed:
     at: datetime
 
 
-@pytest.mark.control("paymentsdk._codec.wire_form.parts", lambda info: (), raises=pytest.fail.Exception)
+@pytest.mark.control("paymentsdk._codec.body.parts", lambda info: (), raises=pytest.fail.Exception)
 @pytest.mark.parametrize(
     "kind",
     [dict[str, Decimal], dict[str, Line], tuple[str, Decimal], set[Fee], frozenset[Line], Named, Placed, Classed],
@@ -401,7 +401,7 @@ def trusting(encoder: type) -> type:
     return Trusting
 
 
-@pytest.mark.control("paymentsdk._operation.operation.BodyEncoder", around=trusting)
+@pytest.mark.control("paymentsdk._codec.body.BodyEncoder", around=trusting)
 @pytest.mark.parametrize(
     ("member", "value", "path"),
     [

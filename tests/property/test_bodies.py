@@ -148,7 +148,7 @@ def bodies() -> Iterator[Body]:
             yield Body(**right | {"lines": [line]})
 
 
-@pytest.mark.control("paymentsdk._codec.wire_form._lengths", lambda info, value: iter(()))
+@pytest.mark.control("paymentsdk._codec.body._lengths", lambda info, value: iter(()))
 @pytest.mark.parametrize("decimal_strings", [True, False])
 def test_a_plain_body_is_what_its_bytes_are_read_as(decimal_strings: bool) -> None:
     """Whether a body goes the short way or the long way, the same bytes go out, or the same error is raised."""

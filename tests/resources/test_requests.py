@@ -173,7 +173,7 @@ def test_a_response_may_repeat_a_day_as_it_was_sent(day: str) -> None:
 
 
 @pytest.mark.control(
-    "paymentsdk._codec.wire_form._day",
+    "paymentsdk._codec.body._day",
     around=lambda _: resolve_name("paymentsdk._codec.timestamps.timestamp"),
     raises=RequestInvalid,
 )

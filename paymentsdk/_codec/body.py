@@ -1,37 +1,36 @@
-"""The form that a request has on the wire: amounts with two decimals or none, timestamps with milliseconds.
+"""A request's body as bytes, checked before anything is sent: amounts have two decimals or none, moments milliseconds.
 
-Nearly every body is plain: just what its own bytes would be read as. Whether it is, is checked first, by source that is
-written for its type and compiled. It says yes only where every member is of exactly its declared class and keeps all of
-its constraints; whatever it does not know is not plain. Then `BodyEncoder` takes the long way, which finds the form
-that the wire wants, or the place and the rule that is broken.
+A body is encoded once, so that every attempt sends the same bytes. Nearly every one is plain: just what its own bytes
+would be read as. Whether it is, is checked first, by source that is written for its type and compiled. It says yes only
+where every member is of exactly its declared class and keeps all of its constraints; whatever it does not know is not
+plain. Any other is brought into the form that the wire wants, encoded, and decoded again with its own type: this runs
+all constraints of all members in C, and gives the place and the rule of the first one that is broken. The platform's
+own decoder in the sandbox is the same one, so both sides reject the same things with the same words.
 """
 
 from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date, datetime
 from decimal import Decimal
-from enum import StrEnum
+from enum import Enum, StrEnum
 from operator import is_
-from typing import TypeAlias, cast, get_origin
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast, get_origin
 
 import msgspec
-from msgspec import Struct, inspect
+from msgspec import Struct, ValidationError, inspect
+from msgspec.structs import fields
 
 from paymentsdk import money
+from paymentsdk._codec.encode import request_invalid
 from paymentsdk._codec.timestamps import timestamp
-from paymentsdk._codec.type_walk import (
-    Marks,
-    alternatives,
-    below,
-    compile_function,
-    indented,
-    parts,
-    walk,
-)
+from paymentsdk._codec.type_walk import Marks, alternatives, below, compile_function, indented, parts
+from paymentsdk._secrets import Secret
 from paymentsdk.errors import RequestInvalid
+
+B = TypeVar("B")
 
 #: Takes a member; returns it as the wire wants it, the very same object if nothing changes. It raises `RequestInvalid`
 #: with the place below the member; each level puts its own in front, so that a good body pays for no text.
@@ -41,13 +40,116 @@ Step: TypeAlias = Callable[[object], object]
 _MISPLACED = "amounts and moments of a body must be in Structs or lists, and in one type of a union only"
 
 
-def compile_body(kind: type) -> Step:
-    """Compile the wire form of a body of *kind*.
+class BodyEncoder(Generic[B]):
+    """Checks and encodes the bodies of one operation.
 
     Raises:
         RequestInvalid: There are amounts or timestamps where nothing checks them.
     """
-    return _step(inspect.type_info(kind)) or (lambda body: body)
+
+    def __init__(self, body: type[B], *, decimal_strings: bool) -> None:
+        self._type = body
+        self._class: type = get_origin(body) or body  # A generic Struct with its parameters is no class itself.
+        self._on_wire: Step = _step(inspect.type_info(body)) or (lambda value: value)
+        self._is_plain = _compile_plain(body)
+        decimal_format: Literal["string", "number"] = "string" if decimal_strings else "number"
+        self._encode = msgspec.json.Encoder(decimal_format=decimal_format, enc_hook=_in_clear).encode
+        self._decode: Callable[[bytes], B] = msgspec.json.Decoder(body).decode
+        if body is bytes:  # They go out as they are.
+            self._encode = self._decode = cast("Any", bytes)
+
+    def encode(self, body: B) -> bytes:
+        """Return the bytes of *body*, which is left as it is.
+
+        Raises:
+            RequestInvalid: It breaks a rule; the error names the place and the rule.
+        """
+        if not isinstance(body, self._class):
+            raise RequestInvalid("$", f"expected {self._type.__name__}, got {type(body).__name__}", "type")
+        encoded = b""
+        try:
+            if self._is_plain(body):
+                return self._encode(body)
+            encoded = self._encode(self._on_wire(body))
+            read = self._decode(encoded)
+            if read != body:
+                _compare(body, read)
+        except ValidationError as error:
+            failure = request_invalid(error, self._type)
+        except RequestInvalid as error:
+            failure = below("$", error)
+        except (TypeError, ValueError, RecursionError) as error:
+            failure = RequestInvalid("$", f"cannot be written as JSON: {error}")
+        else:
+            return encoded
+        del encoded  # It may hold credentials, and a traceback can show variables.
+        raise failure
+
+    def decode(self, body: bytes) -> B:
+        """Read a body as the platform does: for the sandbox.
+
+        Raises:
+            RequestInvalid: It breaks a rule.
+            ValueError: It is not JSON.
+        """
+        try:
+            value = self._decode(body)
+        except ValidationError as error:
+            raise request_invalid(error, self._type) from None
+        except RecursionError:
+            raise ValueError("the JSON is nested too deeply") from None
+        try:
+            self._on_wire(value)  # It rejects what the decoder lets through, such as an amount of three decimals.
+        except RequestInvalid as error:
+            raise below("$", error) from None
+        return value
+
+
+def _compare(given: object, read: object) -> None:
+    """Reject what the encoder has written in a form of its own: `bytes` as base64, a UUID as text, NaN as null.
+
+    And a Struct that stands in the place of another.
+
+    Raises:
+        RequestInvalid: There is such a member; its place is below *given*.
+    """
+    members: Iterable[tuple[str, object, object]] = ()
+    match read:
+        case str() if not isinstance(given, str | Enum):
+            raise RequestInvalid("", f"expected text, got {type(given).__name__}")
+        case None if isinstance(given, float):
+            raise RequestInvalid("", f"{given} is not a JSON number")
+        case Struct() if isinstance(given, Struct) and not isinstance(given, type(read)):
+            # The platform would read what the two have in common, and nothing of the rest.
+            raise RequestInvalid("", f"expected {type(read).__name__}, got {type(given).__name__}")
+        case Struct() if isinstance(given, Struct):
+            members = ((f".{f.encode_name}", getattr(given, f.name), getattr(read, f.name)) for f in fields(read))
+        case Struct() if isinstance(given, Mapping):
+            names = {f.encode_name: f.name for f in fields(read)}
+            members = ((f".{key}", value, getattr(read, names[key])) for key, value in given.items() if key in names)
+        case list() | tuple() if isinstance(given, list | tuple):
+            members = ((f"[{i}]", *pair) for i, pair in enumerate(zip(given, read, strict=True)))
+        case dict() if isinstance(given, Mapping):
+            # Free-form data: a moment or a UUID may well become a text here.
+            pairs = ((key, value, read.get(str(key))) for key, value in given.items())
+            members = ((f".{key}", value, member) for key, value, member in pairs if not isinstance(member, str))
+        case dict() if isinstance(given, Struct):
+            _compare({f.encode_name: getattr(given, f.name) for f in fields(given) if f.encode_name in read}, read)
+    for place, before, after in members:
+        try:
+            _compare(before, after)
+        except RequestInvalid as error:
+            raise below(place, error) from None
+
+
+def _in_clear(value: object) -> str:
+    """Return the text of a credential: msgspec itself writes no subclass of `str`."""
+    if isinstance(value, Secret):
+        return str(value)
+    raise TypeError(f"there is no form for {type(value).__name__}")
+
+
+# --- the form on the wire ---------------------------------------------------------------------------------------------
 
 
 def _step(info: inspect.Type) -> Step | None:
@@ -139,13 +241,6 @@ def _struct_step(cls: type[Struct], steps: list[tuple[str, str, Step]]) -> Step:
     return walk
 
 
-def choices(body: type, path: str) -> tuple[object, ...]:
-    """Return the values that may stand at *path* of a *body*, where only some may."""
-    place = re.sub(r"\[[^]]*\]", "[]", path.removeprefix("$"))
-    found = (one for one in walk(inspect.type_info(body)) if one.path.replace("{}", "[]") == place)
-    return next((values for one in found if (values := getattr(one.type, "values", ()))), ())
-
-
 # --- whether a body is plain ------------------------------------------------------------------------------------------
 
 #: What the source refers to.
@@ -160,7 +255,7 @@ _NAMES: dict[str, object] = {
 _BOUNDS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 
 
-def compile_plain(kind: type) -> Callable[[object], bool]:
+def _compile_plain(kind: type) -> Callable[[object], bool]:
     """Compile the check of bodies of *kind*. A value in which the check itself fails is not plain."""
     names = dict(_NAMES)
     found = list(_unless(inspect.type_info(kind), 0, names))
