@@ -126,7 +126,18 @@ class Identity:
         compared = self._compiled(body, path, value)
         if self._addition is None or compared.mismatch is not None:
             return compared
-        return self._compare_entries(self._addition, compared, body, value)
+        member = self._addition.member
+        entries = reader(member)(value)
+        if not isinstance(entries, Sequence) or not entries:
+            return Comparison(anomalies=compared.anomalies)
+        added = tuple(str(entry.id) for entry in entries if self._of_entry(body, {}, entry).mismatch is None)
+        return Comparison(
+            agreed=compared.agreed + 1,
+            mismatch=None if added else f"no entry of {member} in the response is about this request",
+            anomalies=compared.anomalies,
+            added=added,
+            listed=tuple(str(entry.id) for entry in entries),
+        )
 
     @cached_property
     def _compiled(self) -> Callable[[object, Mapping[str, str], object], Comparison]:
@@ -137,19 +148,6 @@ class Identity:
     def _of_entry(self) -> Callable[[object, Mapping[str, str], object], Comparison]:
         """Compares an added entry."""
         return compile_comparison(self._addition.echoes if self._addition else (), of_entry=True)
-
-    def _compare_entries(self, addition: Addition, compared: Comparison, body: object, value: object) -> Comparison:
-        entries = reader(addition.member)(value)
-        if not isinstance(entries, Sequence) or not entries:
-            return Comparison(anomalies=compared.anomalies)
-        added = tuple(str(entry.id) for entry in entries if self._of_entry(body, {}, entry).mismatch is None)
-        return Comparison(
-            agreed=compared.agreed + 1,
-            mismatch=None if added else f"no entry of {addition.member} in the response is about this request",
-            anomalies=compared.anomalies,
-            added=added,
-            listed=tuple(str(entry.id) for entry in entries),
-        )
 
     def verify(self, compared: Comparison, value: object, content: bytes, anomalies: tuple[Anomaly, ...]) -> Comparison:
         """Return *compared* with what else there is to say of a response to a write.
