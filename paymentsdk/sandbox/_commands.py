@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from decimal import Decimal
-from types import NoneType
-from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar, get_args, get_type_hints
+from inspect import signature
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -29,30 +29,12 @@ from paymentsdk.sandbox._tenants import ProvisionRequest, TenantRequest
 from paymentsdk.sandbox._tenants import provision as make_orders
 from paymentsdk.sandbox._wire import ControlStruct, Rejected, check_amounts, malformed
 
-B = TypeVar("B", covariant=True)
-_MOST_DIGITS = 15
 #: Rows that a list holds unless `limit` asks for others, newest first.
 _LISTED = 100
 
-
-class ControlRequest(Struct, Generic[B], frozen=True, kw_only=True):
-    """A request to the control API: the values in the path, the parameters, and the body."""
-
-    path: Mapping[str, str]
-    query: Mapping[str, str]
-    body: B
-
-    def number(self, name: str) -> int | None:
-        """Return the parameter *name*, or raise a ``ValueError`` if it has more digits than any id, or is no number."""
-        text = self.query.get(name)
-        if text is not None and not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
-            raise ValueError(f"{name} is not a number")
-        return None if text is None else int(text)
-
-
 Method: TypeAlias = Literal["GET", "POST", "PATCH", "DELETE"]
 #: Returns plain data or Structs; bytes are JSON lines.
-Run: TypeAlias = Callable[[Platform, ControlRequest[Any]], object]
+Run: TypeAlias = Callable[..., object]
 C = TypeVar("C", bound=Run)
 
 
@@ -60,16 +42,15 @@ class Command(NamedTuple):
     """Something that the control API can do."""
 
     run: Run
-    """Does it."""
-    body: type[Any]
-    """What it takes; that of `None` if it looks at no body."""
+    """Does it, given the platform and the value in the path."""
+    body: type[Any] | None
+    """What its `body` is; `None` if it looks at none."""
     parameters: tuple[str, ...]
-    """What can be asked behind a question mark. Nothing else is taken: a misspelt ``tenant`` would stand for all."""
+    """The numbers that can be asked behind a question mark. Nothing else is taken: a misspelt ``tenant`` would stand
+    for all."""
 
     def read(self, content: bytes) -> object:
         """Return the body in *content*, or raise a ``ValueError``; no content is an empty object."""
-        if self.body is NoneType:
-            return None
         content = content.strip() or b"{}"
         try:
             if isinstance(self.body, type) and issubclass(self.body, Struct):
@@ -86,11 +67,16 @@ class Command(NamedTuple):
 COMMANDS: dict[tuple[Method, str], Command] = {}
 
 
-def command(method: Method, path: str, *parameters: str) -> Callable[[C], C]:
-    """Return what makes a function the command at *path*, with those *parameters* and the body of its request."""
+def command(method: Method, path: str) -> Callable[[C], C]:
+    """Return what makes a function the command at *path*: it takes what its signature has.
+
+    That is the platform, the value in the path, the ``body``, and behind the ``*`` the parameters of the query.
+    """
 
     def add(function: C) -> C:
-        [body] = get_args(get_type_hints(function)["request"])
+        taken = signature(function, eval_str=True).parameters
+        body = taken["body"].annotation if "body" in taken else None
+        parameters = tuple(one.name for one in taken.values() if one.kind is one.KEYWORD_ONLY)
         COMMANDS[method, path] = Command(function, body, parameters)
         return function
 
@@ -100,11 +86,9 @@ def command(method: Method, path: str, *parameters: str) -> Callable[[C], C]:
 def _add_listing(table: Table[Any]) -> None:
     """Add the command that lists the newest documents of *table*, of one tenant or of all."""
 
-    @command("GET", table.name, "tenant", "limit")
-    def documents(platform: Platform, request: ControlRequest[None]) -> object:
-        limit = request.number("limit")
-        most = _LISTED if limit is None else limit
-        return platform.store.find(table, request.number("tenant"), descending=True, limit=most)
+    @command("GET", table.name)
+    def documents(platform: Platform, *, tenant: int | None = None, limit: int = _LISTED) -> object:
+        return platform.store.find(table, tenant, descending=True, limit=limit)
 
 
 for _table in (_records.ORDERS, _records.MERCHANT_ORDERS, _records.PLANS, _records.SUBSCRIPTIONS, _records.INVOICES):
@@ -112,7 +96,7 @@ for _table in (_records.ORDERS, _records.MERCHANT_ORDERS, _records.PLANS, _recor
 
 
 @command("GET", "state")
-def state(platform: Platform, request: ControlRequest[None]) -> object:
+def state(platform: Platform) -> object:
     """Say where it is, who sells, what time it is and which policies hold."""
     return {
         "sandbox": platform.describe(),
@@ -143,17 +127,17 @@ def pay(platform: Platform, how: PayRequest, pay_by: Callable[..., object], name
 
 
 @command("POST", "orders/{id}/pay")
-def pay_order(platform: Platform, request: ControlRequest[PayRequest]) -> object:
+def pay_order(platform: Platform, order_id: str, body: PayRequest) -> object:
     """Have the buyer pay an order."""
-    return pay(platform, request.body, Buyer.pay, request.path["id"])
+    return pay(platform, body, Buyer.pay, order_id)
 
 
 @command("POST", "provision")
-async def provision(platform: Platform, request: ControlRequest[ProvisionRequest]) -> object:
+async def provision(platform: Platform, body: ProvisionRequest) -> object:
     """Make many paid orders of the past at once, each with its merchant order and its lines of the ledger."""
-    for _ in make_orders(platform.context(_tenant(platform, request.body.tenant)), request.body):
+    for _ in make_orders(platform.context(_tenant(platform, body.tenant)), body):
         await asyncio.sleep(0)
-    return {"orders": request.body.orders}
+    return {"orders": body.orders}
 
 
 class ScanRequest(ControlStruct):
@@ -166,25 +150,25 @@ class ScanRequest(ControlStruct):
 
 
 @command("POST", "scan")
-def scan(platform: Platform, request: ControlRequest[ScanRequest]) -> object:
+def scan(platform: Platform, body: ScanRequest) -> object:
     """Return the order behind a code."""
-    return Buyer(platform).scan(request.body.code, tenant=request.body.tenant)
+    return Buyer(platform).scan(body.code, tenant=body.tenant)
 
 
 @command("POST", "preferences/{id}/open")
-def open_checkout(platform: Platform, request: ControlRequest[None]) -> object:
+def open_checkout(platform: Platform, preference_id: str) -> object:
     """Open the checkout of a preference."""
-    return Buyer(platform).open_checkout(request.path["id"])[1].merchant_order
+    return Buyer(platform).open_checkout(preference_id)[1].merchant_order
 
 
 @command("POST", "preferences/{id}/pay")
-def pay_preference(platform: Platform, request: ControlRequest[PayRequest]) -> object:
+def pay_preference(platform: Platform, preference_id: str, body: PayRequest) -> object:
     """Have the buyer pay a preference."""
-    return pay(platform, request.body, Buyer.pay_preference, request.path["id"])
+    return pay(platform, body, Buyer.pay_preference, preference_id)
 
 
 @command("GET", "preferences")
-def preferences(platform: Platform, request: ControlRequest[None]) -> object:
+def preferences(platform: Platform) -> object:
     """List the 20 newest preferences, each with what it asks for and has come to."""
     newest = platform.store.find(_records.PREFERENCES, None, descending=True, limit=20)
     return [_shown_preference(platform, record.preference) for record in newest]
@@ -210,22 +194,22 @@ class RefundRequest(ControlStruct):
 
 
 @command("POST", "merchant_orders/{id}/refund")
-def refund_merchant_order(platform: Platform, request: ControlRequest[RefundRequest]) -> object:
+def refund_merchant_order(platform: Platform, merchant_order_id: str, body: RefundRequest) -> object:
     """Refund what a preference was paid."""
-    return Buyer(platform).refund_merchant_order(request.path["id"], request.body.amount)
+    return Buyer(platform).refund_merchant_order(merchant_order_id, body.amount)
 
 
 @command("GET", "tenants")
-def tenants(platform: Platform, request: ControlRequest[None]) -> object:
+def tenants(platform: Platform) -> object:
     """List the sellers, with credentials that can be used."""
     found = platform.store.find(_records.TENANTS, None)
     return [_shown_tenant(platform, platform.with_valid_grants(tenant)) for tenant in found]
 
 
 @command("POST", "tenants")
-def create_tenant(platform: Platform, request: ControlRequest[TenantRequest]) -> object:
+def create_tenant(platform: Platform, body: TenantRequest) -> object:
     """Make a seller."""
-    return _shown_tenant(platform, platform.create_tenant(**msgspec.structs.asdict(request.body)))
+    return _shown_tenant(platform, platform.create_tenant(**msgspec.structs.asdict(body)))
 
 
 def _shown_tenant(platform: Platform, tenant: _records.Tenant) -> object:
@@ -233,9 +217,9 @@ def _shown_tenant(platform: Platform, tenant: _records.Tenant) -> object:
 
 
 @command("POST", "tenants/{id}/authorize")
-def authorize(platform: Platform, request: ControlRequest[None]) -> object:
+def authorize(platform: Platform, user_id: str) -> object:
     """Have a seller consent, and return the new authorization code."""
-    return {"code": platform.authorize(_tenant(platform, request.path["id"]))}
+    return {"code": platform.authorize(_tenant(platform, user_id))}
 
 
 class DiscountRequest(ControlStruct):
@@ -246,10 +230,10 @@ class DiscountRequest(ControlStruct):
 
 
 @command("POST", "tenants/{id}/discounts")
-def promise_discount(platform: Platform, request: ControlRequest[DiscountRequest]) -> object:
+def promise_discount(platform: Platform, user_id: str, body: DiscountRequest) -> object:
     """Promise a discount of a seller, so that wallet payments may use its code."""
-    tenant = _tenant(platform, request.path["id"])
-    promised = platform.promise_discount(request.body.code, tenant)
+    tenant = _tenant(platform, user_id)
+    promised = platform.promise_discount(body.code, tenant)
     return {"discount_promises": promised.discount_promises}
 
 
@@ -269,9 +253,9 @@ class RevokeRequest(ControlStruct):
 
 
 @command("POST", "tokens/revoke")
-def revoke(platform: Platform, request: ControlRequest[RevokeRequest]) -> object:
+def revoke(platform: Platform, body: RevokeRequest) -> object:
     """End a token at once."""
-    return {"revoked": platform.revoke(request.body.token)}
+    return {"revoked": platform.revoke(body.token)}
 
 
 class NewPlanRequest(PlanRequest):
@@ -282,9 +266,9 @@ class NewPlanRequest(PlanRequest):
 
 
 @command("POST", "plans")
-def create_plan(platform: Platform, request: ControlRequest[NewPlanRequest]) -> object:
+def create_plan(platform: Platform, body: NewPlanRequest) -> object:
     """Make a plan."""
-    return platform.create_plan(request.body, _tenant(platform, request.body.tenant))
+    return platform.create_plan(body, _tenant(platform, body.tenant))
 
 
 class SubscribeRequest(ControlStruct):
@@ -301,18 +285,17 @@ class SubscribeRequest(ControlStruct):
 
 
 @command("POST", "subscriptions")
-def subscribe(platform: Platform, request: ControlRequest[SubscribeRequest]) -> object:
+def subscribe(platform: Platform, body: SubscribeRequest) -> object:
     """Subscribe a buyer to a plan."""
-    how = request.body
-    return Buyer(platform, how.payer_id).subscribe(
-        how.plan_id, external_reference=how.external_reference, rejections=how.rejections
+    return Buyer(platform, body.payer_id).subscribe(
+        body.plan_id, external_reference=body.external_reference, rejections=body.rejections
     )
 
 
 @command("POST", "subscriptions/{id}/cancel")
-def unsubscribe(platform: Platform, request: ControlRequest[None]) -> object:
+def unsubscribe(platform: Platform, subscription_id: str) -> object:
     """End a subscription."""
-    return Buyer(platform).unsubscribe(request.path["id"])
+    return Buyer(platform).unsubscribe(subscription_id)
 
 
 class StatusRequest(ControlStruct):
@@ -323,13 +306,13 @@ class StatusRequest(ControlStruct):
 
 
 @command("POST", "invoices/{id}/payment")
-def change_invoice_payment(platform: Platform, request: ControlRequest[StatusRequest]) -> object:
+def change_invoice_payment(platform: Platform, invoice_id: str, body: StatusRequest) -> object:
     """Bring the payment of an invoice into a state."""
-    return Buyer(platform).change_invoice_payment(request.path["id"], request.body.status)
+    return Buyer(platform).change_invoice_payment(invoice_id, body.status)
 
 
 @command("GET", "clock")
-def clock(platform: Platform, request: ControlRequest[None]) -> object:
+def clock(platform: Platform) -> object:
     """Say what time it is."""
     return _shown_clock(platform)
 
@@ -346,14 +329,14 @@ class FreezeRequest(ControlStruct):
 
 
 @command("POST", "clock/freeze")
-async def freeze(platform: Platform, request: ControlRequest[FreezeRequest]) -> object:
+async def freeze(platform: Platform, body: FreezeRequest) -> object:
     """Stop the clock, and say what fell due up to then."""
-    platform.clock.set(platform.clock.state_frozen(request.body.at))
+    platform.clock.set(platform.clock.state_frozen(body.at))
     return await _moved(platform)
 
 
 @command("POST", "clock/resume")
-def resume(platform: Platform, request: ControlRequest[None]) -> object:
+def resume(platform: Platform) -> object:
     """Let the clock go on."""
     platform.clock.resume()
     return _shown_clock(platform)
@@ -367,9 +350,9 @@ class AdvanceRequest(ControlStruct):
 
 
 @command("POST", "clock/advance")
-async def advance(platform: Platform, request: ControlRequest[AdvanceRequest]) -> object:
+async def advance(platform: Platform, body: AdvanceRequest) -> object:
     """Move the clock, and say what happened meanwhile."""
-    platform.clock.set(platform.clock.state_advanced(request.body.duration))
+    platform.clock.set(platform.clock.state_advanced(body.duration))
     return await _moved(platform)
 
 
@@ -379,36 +362,36 @@ async def _moved(platform: Platform) -> object:
 
 
 @command("GET", "faults")
-def faults(platform: Platform, request: ControlRequest[None]) -> object:
+def faults(platform: Platform) -> object:
     """List the rules in force."""
     return platform.faults.standing()
 
 
 @command("POST", "faults")
-def add_fault(platform: Platform, request: ControlRequest[FaultRule]) -> object:
+def add_fault(platform: Platform, body: FaultRule) -> object:
     """Put a rule in force."""
-    return platform.faults.add(request.body).state
+    return platform.faults.add(body).state
 
 
-@command("DELETE", "faults", "tenant")
-def clear_faults(platform: Platform, request: ControlRequest[None]) -> object:
+@command("DELETE", "faults")
+def clear_faults(platform: Platform, *, tenant: int | None = None) -> object:
     """Take out every rule, of one tenant or of all."""
-    platform.faults.clear(request.number("tenant"))
+    platform.faults.clear(tenant)
     return []
 
 
 @command("DELETE", "faults/{id}")
-def remove_fault(platform: Platform, request: ControlRequest[None]) -> object:
+def remove_fault(platform: Platform, number: str) -> object:
     """Take one rule out."""
     for added in platform.faults.list():
-        if str(added.id) == request.path["id"]:
+        if str(added.id) == number:
             added.remove()
             return added.state
     raise Rejected(404, "not_found", "no fault has this number")
 
 
 @command("GET", "policies")
-def list_policies(platform: Platform, request: ControlRequest[None]) -> object:
+def list_policies(platform: Platform) -> object:
     """List the policies: what each may be, and what it is."""
     values = msgspec.structs.asdict(platform.policies)
     return [
@@ -417,9 +400,9 @@ def list_policies(platform: Platform, request: ControlRequest[None]) -> object:
 
 
 @command("PATCH", "policies")
-def change_policies(platform: Platform, request: ControlRequest[dict[str, object]]) -> object:
+def change_policies(platform: Platform, body: dict[str, object]) -> object:
     """Set policies: the body is an object of names and values."""
-    return msgspec.structs.asdict(platform.change_policies(request.body))
+    return msgspec.structs.asdict(platform.change_policies(body))
 
 
 class SnapshotRequest(ControlStruct):
@@ -430,32 +413,32 @@ class SnapshotRequest(ControlStruct):
 
 
 @command("POST", "snapshot")
-async def snapshot(platform: Platform, request: ControlRequest[SnapshotRequest]) -> object:
+async def snapshot(platform: Platform, body: SnapshotRequest) -> object:
     """Remember everything as it is: documents, ledger, keys, clock, policies and faults."""
-    await asyncio.to_thread(platform.snapshot, request.body.name)
-    return {"name": request.body.name}
+    await asyncio.to_thread(platform.snapshot, body.name)
+    return {"name": body.name}
 
 
 @command("POST", "restore")
-async def restore(platform: Platform, request: ControlRequest[SnapshotRequest]) -> object:
+async def restore(platform: Platform, body: SnapshotRequest) -> object:
     """Make everything as it was at a snapshot; faults that were cleared since are in force again."""
     try:
-        await asyncio.to_thread(platform.restore, request.body.name)
+        await asyncio.to_thread(platform.restore, body.name)
     except KeyError:
         raise Rejected(404, "not_found", "there is no such snapshot") from None
     except OSError as error:
         raise Rejected(409, "snapshot_unusable", str(error)) from None
-    return {"name": request.body.name, **_shown_clock(platform)}
+    return {"name": body.name, **_shown_clock(platform)}
 
 
 @command("GET", "requests")
-def requests(platform: Platform, request: ControlRequest[None]) -> object:
+def requests(platform: Platform) -> object:
     """List the last requests, newest first, without credentials."""
     return list(reversed(platform.feed.requests))
 
 
 @command("GET", "codes")
-def codes(platform: Platform, request: ControlRequest[None]) -> object:
+def codes(platform: Platform) -> object:
     """List every documented code, and the ways to be rejected with it."""
     return [
         {"operation": operation.name, "status": error.status, "code": error.code, "ways": ways(operation, error)}
@@ -464,7 +447,7 @@ def codes(platform: Platform, request: ControlRequest[None]) -> object:
     ]
 
 
-@command("GET", "ledger", "tenant")
-def ledger(platform: Platform, request: ControlRequest[None]) -> object:
+@command("GET", "ledger")
+def ledger(platform: Platform, *, tenant: int | None = None) -> object:
     """Export the ledger as JSON lines: every effect, oldest first."""
-    return b"".join(line + b"\n" for line in platform.store.ledger(request.number("tenant")))
+    return b"".join(line + b"\n" for line in platform.store.ledger(tenant))

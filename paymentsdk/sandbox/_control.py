@@ -9,6 +9,7 @@ under any host name, such as that of a container: DNS rebinding needs a browser,
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from ipaddress import ip_address
 from typing import TypeAlias
@@ -17,7 +18,7 @@ from urllib.parse import SplitResult, urlsplit
 import aiohttp
 from aiohttp import web
 
-from paymentsdk.sandbox._commands import COMMANDS, Command, ControlRequest
+from paymentsdk.sandbox._commands import COMMANDS, Command
 from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._wire import TOO_LARGE, Rejected, encode
 
@@ -31,6 +32,7 @@ PLATFORM = web.AppKey("platform", Platform)
 ALLOWED_HOSTS = web.AppKey("allowed_hosts", frozenset[str])
 #: Set when the server stops: hangs, drips and event streams end.
 STOPPING = web.AppKey("stopping", asyncio.Event)
+_NUMBER = re.compile(r"[0-9]{1,15}")
 #: Where the control API is, which has one shape of rejections whatever the interfaces have.
 PREFIX = "/_sandbox/"
 #: Seconds for a body to arrive.
@@ -64,9 +66,11 @@ def guarded(handler: Route) -> Route:
 
 def _handler(command: Command) -> Route:
     async def handle(request: web.Request) -> web.StreamResponse:
-        query, body = _query(request, command.parameters), command.read(await read(request))
+        taken, content = _query(request, command.parameters), await read(request)
+        if command.body is not None:
+            taken["body"] = command.read(content)
         await request.app[PLATFORM].catch_up()
-        done = command.run(request.app[PLATFORM], ControlRequest(path=request.match_info, query=query, body=body))
+        done = command.run(request.app[PLATFORM], *request.match_info.values(), **taken)
         if isinstance(done, Awaitable):
             done = await done
         if isinstance(done, bytes):
@@ -91,11 +95,11 @@ async def read(request: web.Request) -> bytes:
         raise Rejected(413, "request_too_large", TOO_LARGE) from None
 
 
-def _query(request: web.Request, parameters: tuple[str, ...]) -> Mapping[str, str]:
-    """Return what is asked behind the question mark, each one of *parameters* and given once.
+def _query(request: web.Request, parameters: tuple[str, ...]) -> dict[str, object]:
+    """Return the numbers that are asked behind the question mark, each one of *parameters* and given once.
 
     Raises:
-        Rejected: It is something else.
+        Rejected: It is something else, has more digits than any id, or is no number.
     """
     for name in request.query:
         if name not in parameters:
@@ -103,7 +107,9 @@ def _query(request: web.Request, parameters: tuple[str, ...]) -> Mapping[str, st
             raise Rejected(400, "bad_request", f"{name!r} is not a parameter of this request; it takes: {taken}")
         if len(request.query.getall(name)) > 1:
             raise Rejected(400, "bad_request", f"{name} is given more than once")
-    return dict(request.query)
+        if not _NUMBER.fullmatch(request.query[name]):
+            raise Rejected(400, "bad_request", f"{name} is not a number")
+    return {name: int(text) for name, text in request.query.items()}
 
 
 async def _events(request: web.Request) -> web.StreamResponse:
