@@ -100,7 +100,7 @@ def state(platform: Platform) -> object:
     """Say where it is, who sells, what time it is and which policies hold."""
     return {
         "sandbox": platform.describe(),
-        "clock": _shown_clock(platform),
+        "clock": clock(platform),
         "policies": msgspec.structs.asdict(platform.policies),
         "orders": platform.store.count(_records.ORDERS, None),
         "faults": len(platform.faults.list()),
@@ -232,8 +232,7 @@ class DiscountRequest(ControlStruct):
 @command("POST", "tenants/{id}/discounts")
 def promise_discount(platform: Platform, user_id: str, body: DiscountRequest) -> object:
     """Promise a discount of a seller, so that wallet payments may use its code."""
-    tenant = _tenant(platform, user_id)
-    promised = platform.promise_discount(body.code, tenant)
+    promised = platform.promise_discount(body.code, _tenant(platform, user_id))
     return {"discount_promises": promised.discount_promises}
 
 
@@ -312,12 +311,8 @@ def change_invoice_payment(platform: Platform, invoice_id: str, body: StatusRequ
 
 
 @command("GET", "clock")
-def clock(platform: Platform) -> object:
+def clock(platform: Platform) -> dict[str, object]:
     """Say what time it is."""
-    return _shown_clock(platform)
-
-
-def _shown_clock(platform: Platform) -> dict[str, object]:
     return {"now": platform.clock.now(), "frozen": platform.clock.frozen}
 
 
@@ -339,7 +334,7 @@ async def freeze(platform: Platform, body: FreezeRequest) -> object:
 def resume(platform: Platform) -> object:
     """Let the clock go on."""
     platform.clock.resume()
-    return _shown_clock(platform)
+    return clock(platform)
 
 
 class AdvanceRequest(ControlStruct):
@@ -358,7 +353,7 @@ async def advance(platform: Platform, body: AdvanceRequest) -> object:
 
 async def _moved(platform: Platform) -> object:
     happened = await platform.catch_up()
-    return {**_shown_clock(platform), "happened": happened}
+    return {**clock(platform), "happened": happened}
 
 
 @command("GET", "faults")
@@ -428,7 +423,7 @@ async def restore(platform: Platform, body: SnapshotRequest) -> object:
         raise Rejected(404, "not_found", "there is no such snapshot") from None
     except OSError as error:
         raise Rejected(409, "snapshot_unusable", str(error)) from None
-    return {"name": body.name, **_shown_clock(platform)}
+    return {"name": body.name, **clock(platform)}
 
 
 @command("GET", "requests")

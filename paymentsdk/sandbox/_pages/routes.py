@@ -20,7 +20,7 @@ from paymentsdk.sandbox._commands import PayRequest, pay
 from paymentsdk.sandbox._control import ALLOWED_HOSTS, PLATFORM, PREFIX, Route, check_origin, guarded, read
 from paymentsdk.sandbox._pages import snippets, views
 from paymentsdk.sandbox._pages.sale import Sale, from_order, from_preference
-from paymentsdk.sandbox._pages.views import PAGES, Markup, Way
+from paymentsdk.sandbox._pages.views import PAGES, Markup
 from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._records import PLANS, SUBSCRIPTIONS
 from paymentsdk.sandbox._wire import Rejected, unstorable
@@ -44,8 +44,6 @@ SCRIPT = {**FORM, "Content-Security-Policy": f"{_POLICY}; script-src 'self'; con
 _FORM_KEY = web.AppKey("form_key", bytes)
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _SNIPPETS = {"curl": snippets.curl, "python": snippets.python}
-#: The value of `attempt` that asks for the form once more.
-_AGAIN = "again"
 _CONFLICT = 409
 _HOST_CHECKED = ("Host", "User-Agent", "Accept-Language")
 #: What a page is called that says no.
@@ -155,17 +153,11 @@ def _preference_sale(platform: Platform, name: str, attempt: str) -> Sale:
 
 
 async def _show(sale_of: _Sale, request: web.Request) -> web.StreamResponse:
-    attempt, here = request.query.get("attempt", ""), request.path
+    attempt = request.query.get("attempt", "")
     sale = sale_of(request.app[PLATFORM], _name(request), attempt)
-    if sale.outcome is None or (sale.outcome.again and attempt == _AGAIN):
-        return _html(views.checkout(sale, action=here, token=form_token(request)))
-    ways = [(f"{here}?attempt={_AGAIN}", sale.outcome.again)] if sale.outcome.again else []
-    if sale.back:
-        ways.append((sale.back, "Back to the shop"))
-    go_back = bool(sale.back) and sale.auto_return and attempt == "approved"
-    if go_back:  # Not everybody reads in that time.
-        ways.append((here, "Stay here"))
-    return _html(views.outcome(sale, sale.outcome, ways, go_back=go_back))
+    if sale.outcome is None or (sale.outcome.again and attempt == views.AGAIN):
+        return _html(views.checkout(sale, action=request.path, token=form_token(request)))
+    return _html(views.outcome(sale, sale.outcome, here=request.path))
 
 
 async def _pay(sale_of: _Sale, pay_by: Callable[..., object], request: web.Request) -> web.StreamResponse:
@@ -260,7 +252,7 @@ def _page(handler: Route) -> Route:
 
 def rejection_page(request: web.Request, rejected: Rejected) -> web.Response:
     """Return *rejected* as a page for people, with a way back to the form that was sent."""
-    ways: list[Way] = [(request.path, "Open the page again")] if request.method == "POST" else []
+    ways = [(request.path, "Open the page again")] if request.method == "POST" else []
     title = _TITLES.get(rejected.status, "This did not work")
     return _html(views.message(title, _sentence(rejected.message), ways), rejected.status)
 

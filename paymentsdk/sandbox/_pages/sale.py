@@ -85,8 +85,8 @@ class Sale(Struct, frozen=True, kw_only=True):
     """What it has come to; `None` while it waits for the buyer."""
     back: str | None = None
     """The shop's address for this outcome."""
-    auto_return: bool = False
-    """Whether the shop wants a buyer who has paid to be taken there without a click."""
+    go_back: bool = False
+    """Whether the buyer is taken there without a click: they have just paid, and the shop wants it."""
 
 
 def money(currency: str | None, amount: Decimal | None) -> str:
@@ -160,6 +160,7 @@ def from_preference(record: PreferenceRecord, opened: MerchantOrderRecord, attem
     kinds, most, proposed = offered(preference), most_installments(preference), default_installments(preference)
     favourite = preference.payment_methods and preference.payment_methods.default_payment_method_id
     outcome = _preference_outcome(order, attempt) or (None if kinds else _NO_METHOD)
+    back = _back(preference, outcome)
     return Sale(
         heading=f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else names[0],
         seller=preference.statement_descriptor or f"Seller {preference.collector_id}",
@@ -181,8 +182,8 @@ def from_preference(record: PreferenceRecord, opened: MerchantOrderRecord, attem
         installment=proposed,
         until=preference.expiration_date_to if preference.expires else None,
         outcome=outcome,
-        back=_back(preference, outcome),
-        auto_return=preference.auto_return == "approved",
+        back=back,
+        go_back=back is not None and preference.auto_return == attempt == "approved",
     )
 
 

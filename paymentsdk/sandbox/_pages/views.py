@@ -23,6 +23,8 @@ from paymentsdk.sandbox._records import AUTHORIZED, CANCELED, FINISHED, Subscrip
 PAGES = resources.files("paymentsdk.sandbox._pages")
 #: Seconds that a buyer has to read the outcome before they are taken back, where the shop asked for that.
 RETURN_SECONDS = 8
+#: The value of `attempt` that asks for the form once more.
+AGAIN = "again"
 #: A link: where to, and its words.
 Way = tuple[str, str]
 
@@ -130,15 +132,16 @@ def _method(sale: Sale, kind: str, total: Decimal) -> Markup:
     return render("method.html", type=kind, name=method_name(kind), checked=checked, saves=saves)
 
 
-def outcome(sale: Sale, outcome: SaleState, ways: Iterable[Way], *, go_back: bool = False) -> Markup:
-    """Return the page that says what it has come to, with the *ways* on from there.
-
-    With *go_back* it goes on to the shop by itself, and says so.
-    """
+def outcome(sale: Sale, outcome: SaleState, *, here: str) -> Markup:
+    """Return the page, itself at *here*, that says what it has come to, and leads on from there."""
     leaving, extra = "", _NONE
-    if go_back and sale.back:
+    ways = [(f"{here}?attempt={AGAIN}", outcome.again)] if outcome.again else []
+    if sale.back:
+        ways.append((sale.back, "Back to the shop"))
+    if sale.back and sale.go_back:
         leaving = f" You go back to the shop in {RETURN_SECONDS} seconds."
         extra = render("return.html", seconds=str(RETURN_SECONDS), url=sale.back)
+        ways.append((here, "Stay here"))  # Not everybody reads in that time.
     words = {"tone": outcome.tone, "word": outcome.word, "text": outcome.text + leaving}
     content = render("outcome.html", **_common(sale), **words, ways=_ways(ways))
     return _page(f"{outcome.word}: {sale.heading}", content, extra)
