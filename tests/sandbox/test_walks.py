@@ -89,6 +89,18 @@ async def test_date_filters_have_edges_and_a_grain(start, plain_to, sell, polici
     assert [f"sale-{number}" for number in found] == await names(plain_to(sandbox), query)
 
 
+@pytest.mark.parametrize("grain", ["millisecond", "second", "minute", "hour"])
+@pytest.mark.parametrize("edge", ["inclusive", "exclusive", "half_open"])
+async def test_the_calendar_ends_with_a_whole_grain(start, plain_to, sell, grain, edge):
+    """A bound in the last grain of all is a bound like others, in every zone: a program that wants no end sends it."""
+    sandbox = await start(policies={"search_order": "oldest", "date_filter_grain": grain, "window_edge": edge})
+    sold = await sell(sandbox, 0, 1)
+
+    for end in ("9999-12-31T23:59:59.999Z", "9999-12-31T23:59:59.999%2B05:30"):
+        assert [*sold] == await names(plain_to(sandbox), f"?date_created_to={end}")
+        assert [] == await names(plain_to(sandbox), f"?date_created_from={end}")
+
+
 async def test_equal_moments_may_come_in_any_order(start, plain_to, sell):
     """Shuffled, two looks at one moment differ, and each has all rows; rows of other moments stay in place."""
     for policy, orders in (("stable", 1), ("shuffled", 2)):

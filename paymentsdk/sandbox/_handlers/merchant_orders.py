@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from msgspec import Struct
@@ -102,12 +102,11 @@ def _range(policies: Policies, column: str, *ends: object) -> Iterator[Condition
     for end, edge in zip(ends, _EDGES[policies.window_edge], strict=True):
         if not isinstance(end, datetime):
             continue
-        bound = end - (end - EPOCH) % grain if grain else end
+        # In UTC: at another offset the end of the grain could be beyond the calendar.
+        bound = end.astimezone(UTC) - ((end - EPOCH) % grain if grain else timedelta())
         if grain and policies.date_filter_compares == "grains" and edge in {">", "<="}:
-            # Beyond the whole of the grain that the bound is in.
-            yield column, ">=" if edge == ">" else "<", bound + grain
-        else:
-            yield column, edge, bound
+            bound += grain - timedelta.resolution  # To the last moment of the grain that it is in.
+        yield column, edge, bound
 
 
 def from_order(context: SellerContext, order: Order, payer_id: int) -> None:
