@@ -21,6 +21,7 @@ from paymentsdk.resources.common import parse_duration
 #: Characters of a value that are repeated to whoever gave it.
 _LONGEST_SHOWN = 40
 # The ends keep moments within the calendar, and offsets within what a database counts.
+_LONGEST_WAIT = timedelta(days=2_000_000)
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 Seconds = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 
@@ -113,11 +114,12 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         try:
-            _ = self.retry_waits
+            possible = all(wait <= _LONGEST_WAIT for wait in self.retry_waits)
         except ValueError:
-            # Found later, it would keep the clock from going on.
+            possible = False
+        if not possible:  # Found later, it would keep the clock from going on.
             shown = _shown(self.invoice_retries)
-            raise ValueError(f"invoice_retries must be durations such as P1D,P3D,P5D, not {shown}") from None
+            raise ValueError(f"invoice_retries must be durations such as P1D,P3D,P5D, not {shown}")
 
     def merged(self, changes: Mapping[str, object]) -> Policies:
         """Return a copy with *changes*.

@@ -51,6 +51,7 @@ def test_the_defaults_are_what_a_sandbox_has():
         {"invoice_retries": "P1D,"},
         {"invoice_retries": ","},
         {"invoice_retries": "P9999999D"},
+        {"invoice_retries": "P999999W"},
         {"max_key_length": 5_000},
     ],
 )
