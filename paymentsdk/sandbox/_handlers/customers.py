@@ -95,9 +95,7 @@ def _shape(rejected: Rejected, message: str) -> Mapping[str, object]:
 
 
 NOUN = Noun(
-    handlers=[
-        Handler(operation=customers.CREATE, handle=create, magic=MagicValue("email", ending="@example.com")),
-    ],
+    handlers=[Handler(operation=customers.CREATE, handle=create, magic=MagicValue("email", ending="@example.com"))],
     code_of=_code_of,
     shape=_shape,
     required=lambda policies: {CustomerRequest.__name__: REQUIRED[policies.customer_required]},

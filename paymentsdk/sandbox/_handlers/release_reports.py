@@ -45,6 +45,4 @@ def _scheduled(context: SellerContext) -> ReleaseReport:
     )
 
 
-NOUN = Noun(
-    handlers=[Handler(operation=release_reports.DISABLE_SCHEDULE, handle=disable_schedule)],
-)
+NOUN = Noun(handlers=[Handler(operation=release_reports.DISABLE_SCHEDULE, handle=disable_schedule)])
