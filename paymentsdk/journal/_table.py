@@ -53,6 +53,8 @@ _STATES = dict(enumerate(RecordState))
 _MOST_HELD = 10_000
 #: What never changes of a record stands in one column, in this order.
 _FIXED_NAMES = ("name", "operation", "base_url", "account", "path", "sensitive", "keyed", "not_after")
+#: What stands in a column of its own, as it is.
+_PLAIN_NAMES = ("key", "seller", "owner", "lease_until", "begun", "updated", "digest", "reason")
 _fixed_of = attrgetter(*_FIXED_NAMES)
 _ENCODER = msgspec.msgpack.Encoder()
 _FIXED = msgspec.msgpack.Decoder(tuple[str, str, str, str | None, str, bool, bool, float])
@@ -99,15 +101,18 @@ class Codec:
             response_column(record.response),
         )
 
-    def record(self, columns: Mapping[str, Any]) -> Record:
+    def record(self, row: Mapping[str, Any]) -> Record:
         """Return the record that a row keeps."""
-        row = {**columns, **dict(zip(_FIXED_NAMES, _FIXED.decode(columns["fixed"]), strict=True))}
-        if row["sealed"] and row["body"] is not None:
-            row["body"] = self._unsealed(row["body"], row["name"])
-        row["state"] = _STATES[row["state"]]
-        row["headers"] = {} if row["headers"] is None else _HEADERS.decode(row["headers"])
-        row["response"] = None if row["response"] is None else _RESPONSE.decode(row["response"])
-        return Record(**{name: row[name] for name in Record.__struct_fields__})
+        fixed: dict[str, Any] = dict(zip(_FIXED_NAMES, _FIXED.decode(row["fixed"]), strict=True))
+        body, headers, response = row["body"], row["headers"], row["response"]
+        return Record(
+            **fixed,
+            **{name: row[name] for name in _PLAIN_NAMES},
+            state=_STATES[row["state"]],
+            headers={} if headers is None else _HEADERS.decode(headers),
+            body=self._unsealed(body, fixed["name"]) if row["sealed"] and body is not None else body,
+            response=None if response is None else _RESPONSE.decode(response),
+        )
 
     def _unsealed(self, body: bytes, name: str) -> bytes | None:
         """Return what was sealed; `None` if it cannot be had, as of a key that was discarded: the others are read."""
