@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import queue
+import re
 import sqlite3
 import threading
 import time
@@ -65,22 +66,21 @@ class _File:
 
     async def fetch(self, query: str, *args: object) -> list[Any]:
         """See `Database`."""
-        return self.connection.execute(_in_sqlite(query), _numbered(args)).fetchall()
+        return self.connection.execute(_in_sqlite(query), args).fetchall()
 
     async def executemany(self, command: str, args: Iterable[Sequence[object]]) -> None:
         """See `Database`."""
-        self.connection.executemany(_in_sqlite(command), map(_numbered, args))
+        self.connection.executemany(_in_sqlite(command), args)
 
 
 @lru_cache
 def _in_sqlite(statement: str) -> str:
-    """Return *statement* for the table of the file; a transaction has locked all of it."""
-    return statement.partition(" FOR UPDATE")[0].replace("paymentsdk_record", "record")
+    """Return *statement*, which names its values once and in order, for the table of the file.
 
-
-def _numbered(values: Sequence[object]) -> dict[str, object]:
-    """Return *values* by the names that statements have for them: `$1` and so on."""
-    return {str(place): value for place, value in enumerate(values, 1)}
+    A transaction has locked all of it.
+    """
+    unlocked = statement.partition(" FOR UPDATE")[0].replace("paymentsdk_record", "record")
+    return re.sub(r"\$\d+", "?", unlocked)
 
 
 class SQLiteJournal(TableJournal):

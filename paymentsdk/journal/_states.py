@@ -101,10 +101,10 @@ TRANSITIONS: Mapping[RecordState, Mapping[RecordState, Right]] = {
 _WITHOUT_LEASE = (_R.CALLER, _R.ANYONE)
 #: An owner holds these by a lease.
 HELD = frozenset({_S.PENDING, _S.SENT})
-#: What became of these is final, but for a late ``DONE``: their bytes are not needed to send them once more.
-CLOSED = frozenset({_S.NOT_SENT, _S.REFUSED, _S.DONE, _S.EXPIRED, _S.ABANDONED})
 #: Recovery works on these once they have no living owner.
 OPEN = frozenset({_S.PENDING, _S.SENT, _S.UNKNOWN, _S.DEFERRED})
+#: What became of these is final, but for a late ``DONE``: their bytes are not needed to send them once more.
+CLOSED = frozenset(_S) - OPEN
 
 
 class Action(StrEnum):
@@ -158,7 +158,7 @@ ON_BEGIN: Mapping[str, Row] = {
 WITHOUT_TRACE = (_S.NOT_SENT, _S.EXPIRED, _S.DEFERRED)
 #: States that must be durable before the caller hears of them: the platform forgets what it rejected, so that recovery
 #: could send, with success, what the caller believes to be over. To lose ``DONE`` or ``UNKNOWN`` costs one replay.
-HEARD: frozenset[RecordState] = frozenset({_S.NOT_SENT, _S.REFUSED, _S.EXPIRED, _S.DEFERRED})
+HEARD = frozenset({*WITHOUT_TRACE, _S.REFUSED})
 
 
 class StoredResponse(Struct, frozen=True):
