@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from decimal import Context, Decimal, Inexact, InvalidOperation
+from decimal import Decimal
 from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -61,8 +61,6 @@ _COPIED = {
 duckdb = partial(import_module, "duckdb")
 arrow = partial(import_module, "pyarrow")
 parquet = partial(import_module, "pyarrow.parquet")
-_SMALLEST = Decimal(1).scaleb(-DECIMALS)
-_EXACTLY = Context(prec=DIGITS, traps=[Inexact, InvalidOperation])
 _ENTRY = re.compile(r"\$\.elements\[(\d+)\]\Z")
 _AMOUNT = re.compile(r"\$\.elements\[(\d+)\]\.(total|paid|refunded)_amount\Z")
 
@@ -189,9 +187,10 @@ def keepable(rows: Rows) -> tuple[Rows, str | None]:
 def is_kept(amount: Decimal | None) -> bool:
     """Whether the files can keep *amount*."""
     try:
-        return amount is None or amount.quantize(_SMALLEST, context=_EXACTLY).is_finite()
-    except (Inexact, InvalidOperation):
+        arrow().scalar(amount, kinds()["total"])
+    except ValueError:
         return False
+    return True
 
 
 @contextmanager

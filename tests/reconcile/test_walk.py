@@ -208,6 +208,22 @@ async def test_rows_without_a_date_are_kept_and_counted(tmp_path: Path) -> None:
     assert set(platform.rows) == {row for _, row in written(report)}
 
 
+@pytest.mark.parametrize("amount", [f"1.{'0' * 45}", "0e50", "1e20", "1e-19"])
+async def test_an_amount_that_the_files_cannot_keep_is_named(tmp_path: Path, amount: str) -> None:
+    """Also one whose value would fit, had it been written with fewer digits: its window is not whole, the rest is."""
+
+    def spoil(rows: list[dict]) -> None:
+        for row in rows:
+            if row["id"] == 3:
+                row["total_amount"] = amount
+
+    platform = quiet(1, rows=30)
+    with pytest.raises(NotWhole, match="total_amount of 3 is no amount that can be kept"):
+        await walked(Served(platform, spoil), tmp_path)
+
+    assert [*platform.rows] == [row for _, row in written(tmp_path / "parts")]
+
+
 async def test_windows_older_than_the_search_shows_are_named(tmp_path: Path) -> None:
     """The search shows 90 days: of what is older, nothing is claimed."""
     created = (WEEK[1] - timedelta(days=100), WEEK[1])
