@@ -13,9 +13,8 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, closing, nullcontext
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -116,19 +115,9 @@ async def reconcile(
         with closing(Ledger(directory, question(window, names, rules))) as ledger:
             _drop_left(directory, diff)
             async with executor or nullcontext():
-                run = _Reconciliation(
-                    created=window,
-                    accounts=_clients(client, names),
-                    rules=rules,
-                    in_flight=in_flight,
-                    ledger=ledger,
-                    progress=progress,
-                    executor=executor,
-                    diff=diff,
-                    columns=columns,
-                    open_records=await client.journal.records(OPEN, limit=NO_LIMIT) if client.journal else [],
-                )
-                return await run.reconcile()
+                run = Walk(window, _clients(client, names), rules, in_flight, ledger, progress, executor)
+                open_records = await client.journal.records(OPEN, limit=NO_LIMIT) if client.journal else ()
+                return await _compared(run, diff, columns, open_records)
 
 
 async def walk(
@@ -181,16 +170,7 @@ async def walk(
         raise RequestInvalid("accounts", "is empty")
     with closing(Ledger(Path(out), question(window, names, rules))) as ledger:
         async with executor or nullcontext():
-            run = Walk(
-                created=window,
-                accounts=_clients(client, names),
-                rules=rules,
-                in_flight=in_flight,
-                ledger=ledger,
-                progress=progress,
-                executor=executor,
-            )
-            report = await run.walk()
+            report = await Walk(window, _clients(client, names), rules, in_flight, ledger, progress, executor).walk()
     if report.not_whole:
         first, *others = report.not_whole
         for other in others:
@@ -199,56 +179,45 @@ async def walk(
     return report
 
 
-@dataclass(kw_only=True)
-class _Reconciliation(Walk):
-    """A reconciliation under way: the walk, what has changed since, the comparison, and what was not found."""
-
-    diff: Diff
-    """Has the book."""
-    columns: tuple[str, ...]
-    """The columns of the book."""
-    open_records: list[Record]
-    """Of the journal of the client."""
-
-    async def reconcile(self) -> Report:
-        """Take every step, and write what was found."""
-        directory = self.ledger.parts.parent
-        walked = await self.walk()
-        changes = Changes(self)
-        await changes.run()
-        # Before the first call of this run nobody knew more than the book.
-        begun = self.search.begun or self.created.end
-        missing = await asyncio.to_thread(
-            self.diff.compare,
-            self.created,
-            walked.parts,
-            changes.files,
-            columns=self.columns,
-            # However coarse the date filter is: the search shows an order once it is older than the lag.
-            settled=begun - self.rules.lag,
-            oldest=begun - self.rules.horizon,
-            doubtful=walked.not_whole,
-            open_writes=map(subject_of, self.open_records),
-        )
-        if missing:
-            look_ups = LookUps(self, missing)
-            await look_ups.run(self.diff.absent())
-            self.diff.add_looked_up((one, look_ups.found(one)) for one in self.diff.absent())
-        self.tell("comparison", 0.0)
-        counts = await asyncio.to_thread(self.diff.finish, directory / "differences.parquet")
-        self.ledger.drop_look_ups()
-        self.tell("comparison", 1.0)
-        return Report(
-            directory=directory,
-            counts=counts,
-            columns=self.columns,
-            created=(moment_of(self.created.begin), moment_of(self.created.end)),
-            rows=walked.rows,
-            calls=self.search.calls,
-            as_of=None if changes.as_of is None else moment_of(changes.as_of),
-            not_whole=(*walked.not_whole, *changes.not_whole),
-            open_records=tuple(self.open_records),
-        )
+async def _compared(run: Walk, diff: Diff, columns: tuple[str, ...], open_records: Sequence[Record]) -> Report:
+    """Take every step of a reconciliation, and write what was found."""
+    walked = await run.walk()
+    changes = Changes(run)
+    await changes.run()
+    # Before the first call of this run nobody knew more than the book.
+    begun = run.search.begun or run.created.end
+    missing = await asyncio.to_thread(
+        diff.compare,
+        run.created,
+        walked.parts,
+        changes.files,
+        columns=columns,
+        # However coarse the date filter is: the search shows an order once it is older than the lag.
+        settled=begun - run.rules.lag,
+        oldest=begun - run.rules.horizon,
+        doubtful=walked.not_whole,
+        open_writes=map(subject_of, open_records),
+    )
+    if missing:
+        look_ups = LookUps(run, missing)
+        await look_ups.run(diff.absent())
+        diff.add_looked_up((one, look_ups.found(one)) for one in diff.absent())
+    run.tell("comparison", 0.0)
+    directory = run.ledger.directory
+    counts = await asyncio.to_thread(diff.finish, directory / "differences.parquet")
+    run.ledger.drop_look_ups()
+    run.tell("comparison", 1.0)
+    return Report(
+        directory=directory,
+        counts=counts,
+        columns=columns,
+        created=(moment_of(run.created.begin), moment_of(run.created.end)),
+        rows=walked.rows,
+        calls=run.search.calls,
+        as_of=None if changes.as_of is None else moment_of(changes.as_of),
+        not_whole=(*walked.not_whole, *changes.not_whole),
+        open_records=tuple(open_records),
+    )
 
 
 @asynccontextmanager

@@ -48,7 +48,7 @@ class Changes:
     _rows: list[Rows] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._directory = self.walk.ledger.parts.parent / "changes"
+        self._directory = self.walk.ledger.directory / "changes"
 
     async def run(self) -> None:
         """Write the rows that have changed since the first window was walked."""

@@ -78,6 +78,7 @@ class Ledger:
     """
 
     def __init__(self, directory: Path, question: str) -> None:
+        self.directory = directory
         self.parts = directory / "parts"
         self.parts.mkdir(parents=True, exist_ok=True)
         path = directory / "ledger.sqlite"

@@ -129,7 +129,7 @@ class Executor(AbstractAsyncContextManager["Executor"], Protocol):
         ...
 
 
-@dataclass(kw_only=True)
+@dataclass
 class Walk:
     """A run: it asks, writes and commits until every window is done."""
 
