@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec.structs import astuple
+from msgspec.structs import asdict
 
 from paymentsdk.errors import NotWhole
 from paymentsdk.reconcile._book import STATES
@@ -110,10 +110,9 @@ class Diff:
         pa = arrow()
         known = {**kinds(), "n": pa.int64(), "by_id": pa.bool_(), "is_doubtful": pa.bool_()}
         schema = pa.schema([(name, known[name]) for name in ("n", "account", "reference", *LookedUp.__struct_fields__)])
-        left = ((one.n, one.account, one.reference, *astuple(row)) for one, rows in found for row in rows)
+        left = ({**one._asdict(), **asdict(row)} for one, rows in found for row in rows)
         while batch := list(islice(left, _BATCH)):
-            columns = zip(schema.names, map(list, zip(*batch, strict=True)), strict=True)
-            self.database.register("batch", pa.Table.from_pydict(dict(columns), schema))
+            self.database.register("batch", pa.Table.from_pylist(batch, schema))
             self._run("INSERT INTO looked_up FROM batch")
             self.database.unregister("batch")
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from paymentsdk.errors import BadRequest, NotFound, NotWhole, RequestInvalid
 from paymentsdk.reconcile._certificate import EPOCH, Rules, Window, moment_of
-from paymentsdk.reconcile._orders import Rows, is_kept, keepable, not_whole, together, write
+from paymentsdk.reconcile._orders import Rows, drop_unkept, is_kept, not_whole, together, write
 from paymentsdk.reconcile._walk import COMMIT_EVERY, MOST_IN_FLIGHT, MOST_PENDING, Walk, examined
 from paymentsdk.resources.orders import GET, Order, RefundStatus
 
@@ -110,8 +110,7 @@ class Changes:
         return True
 
     async def _keep(self, window: Window, rows: Rows) -> None:
-        rows, reason = keepable(rows)
-        if reason is not None:
+        if reason := drop_unkept(rows):
             self.not_whole.append(not_whole(rows.account, window, len(rows), len(rows), reason))
         self._rows.append(rows)
         if sum(map(len, self._rows)) >= MOST_PENDING:
@@ -216,7 +215,7 @@ class LookUps:
 
     async def _judge(self, one: Absent, rows: Rows, at: datetime) -> list[LookedUp]:
         """Return what all *rows* of a reference say, and the order of the id, if they do not say that it was paid."""
-        if keepable(rows)[1] is not None:
+        if drop_unkept(rows):
             return [_doubtful(one, at)]
         # The search may find more than it was asked for.
         found = [_seen(rows, i, at) for i in range(len(rows)) if rows.reference[i] == one.reference]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import astuple, replace
+from msgspec.structs import astuple
 
 from paymentsdk._codec.anomaly import MOST_REPORTS
 from paymentsdk._headers import http_date
@@ -162,7 +162,7 @@ def write(parts: Sequence[Rows], path: Path) -> None:
 
     Raises:
         OSError: It cannot be written.
-        ValueError: An amount cannot be kept; see `keepable`.
+        ValueError: An amount cannot be kept; see `drop_unkept`.
     """
     with whole(path) as unfinished, unfinished.open("wb") as file:
         # Small parts have nothing to gain from a dictionary or from statistics: they cost more time than all the rest.
@@ -171,17 +171,16 @@ def write(parts: Sequence[Rows], path: Path) -> None:
         )
 
 
-def keepable(rows: Rows) -> tuple[Rows, str | None]:
-    """Return *rows* without amounts that were not read or have more digits than can be kept, and what is wrong."""
-    kept, reasons = replace(rows), []
+def drop_unkept(rows: Rows) -> str | None:
+    """Drop amounts of *rows* that were not read or that the files cannot keep, and return what is wrong with them."""
+    reasons = []
     for name in AMOUNTS:
-        amounts = list(getattr(rows, name))
+        amounts = getattr(rows, name)
         for i, amount in enumerate(amounts):
             if not is_kept(amount):
                 reasons.append(f"{name}_amount of {rows.id[i]} is no amount that can be kept: {amount}")
                 amounts[i] = None
-        setattr(kept, name, amounts)
-    return kept, "; ".join(reasons[:3]) or None
+    return "; ".join(reasons[:3]) or None
 
 
 def is_kept(amount: Decimal | None) -> bool:

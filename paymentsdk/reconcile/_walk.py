@@ -29,7 +29,7 @@ from paymentsdk.reconcile._certificate import (
     remaining,
 )
 from paymentsdk.reconcile._ledger import Entry, Ledger
-from paymentsdk.reconcile._orders import By, Rows, Search, asked_for, cancel, keepable, not_whole, together, write
+from paymentsdk.reconcile._orders import By, Rows, Search, asked_for, cancel, drop_unkept, not_whole, together, write
 
 if TYPE_CHECKING:
     from paymentsdk.client import PaymentsClient
@@ -307,7 +307,7 @@ class Walker:
             files = self._write(pending)
         except ValueError:
             # A window whose rows have an amount that cannot be kept is not whole.
-            pending = [_keepable(entry, rows) for entry, rows in pending]
+            pending = [(_without_unkept(entry, rows), rows) for entry, rows in pending]
             files = self._write(pending)
         self.commit([entry for entry, _ in pending], files)
 
@@ -349,9 +349,10 @@ def _cut(rows: Rows, places: Sequence[int], window: Window) -> tuple[Rows, int]:
     return rows, len(undated)
 
 
-def _keepable(entry: Entry, rows: Rows) -> tuple[Entry, Rows]:
-    rows, reason = keepable(rows)
-    return (entry if reason is None else entry._replace(kept=False, reason=entry.reason or reason)), rows
+def _without_unkept(entry: Entry, rows: Rows) -> Entry:
+    """Drop amounts of *rows* that cannot be kept; return what is to be said of their window then."""
+    reason = drop_unkept(rows)
+    return entry if reason is None else entry._replace(kept=False, reason=entry.reason or reason)
 
 
 def _merged(pieces: Sequence[Window], most: int) -> Iterable[Window]:
