@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager, closing, nullcontext
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing, nullcontext
 from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -108,7 +108,10 @@ async def reconcile(
     if not isinstance(book, Book):
         raise RequestInvalid("book", "must be a Book, such as Book.csv(path)")
     directory, more = Path(out), _names(accounts or ())
-    async with _loaded(book, directory) as (diff, columns):
+    await asyncio.to_thread(directory.mkdir, parents=True, exist_ok=True)
+    own = TemporaryDirectory(prefix=_PREFIX, dir=directory, ignore_cleanup_errors=True)
+    with own as name, closing(await asyncio.to_thread(Diff, Path(name))) as diff:
+        columns = await book.load(diff.database, diff.directory)
         names = sorted({*diff.accounts(), *more}) or [""]
         if "" in names and len(names) > 1:
             raise RequestInvalid("book.account", "is needed in every row where there are several accounts")
@@ -218,16 +221,6 @@ async def _compared(run: Walk, diff: Diff, columns: tuple[str, ...], open_record
         not_whole=(*walked.not_whole, *changes.not_whole),
         open_records=tuple(open_records),
     )
-
-
-@asynccontextmanager
-async def _loaded(book: Book, out: Path) -> AsyncIterator[tuple[Diff, tuple[str, ...]]]:
-    """Read *book* into a database of its own, below *out*, and yield it with the columns that the book has."""
-    await asyncio.to_thread(out.mkdir, parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=_PREFIX, dir=out, ignore_cleanup_errors=True) as name:
-        directory = Path(name)
-        with closing(await asyncio.to_thread(Diff, directory)) as diff:
-            yield diff, await book.load(diff.database, directory)
 
 
 def _drop_left(out: Path, diff: Diff) -> None:
