@@ -350,8 +350,8 @@ async def _rows_of_journal(journal: Journal) -> list[BookRow]:
         order_id = _order_id(record)
         if order_id is not None and record.state is RecordState.DONE:
             changes[order_id].append(record)
-    made = [record for record in records if record.operation in (orders.CREATE.name, preferences.CREATE.name)]
-    return [_row(record, changes) for record in made]
+    made = (orders.CREATE.name, preferences.CREATE.name)
+    return [_row(record, changes) for record in records if record.operation in made]
 
 
 def _row(record: Record, changes: Mapping[str, Sequence[Record]]) -> BookRow:

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
@@ -248,15 +248,15 @@ async def examine(window: Window, rules: Rules, ask: Ask) -> Verdict:
 def _at_once(window: Window, rules: Rules, first: Page) -> Verdict | None:
     """Judge *window* by its first page alone; ``None`` if it has to be walked."""
     total, now = first.total, first.now
-    given_up = Verdict(places=first.places, total=total, at=now)
+    given_up = partial(Verdict, places=first.places, total=total, at=now)
     shown_since = now - rules.horizon
     if window.begin < shown_since:
         since = shown_since + AGEING
         if since < window.end:
             return Verdict(pieces=[Window(window.begin, since), Window(since, window.end)], at=now)
-        return replace(given_up, reason="the search shows no rows of that age")
+        return given_up(reason="the search shows no rows of that age")
     if total is None:
-        return replace(given_up, reason="the platform gives no total")
+        return given_up(reason="the platform gives no total")
     if first.is_atomic(rules):
         return Verdict(places=first.places, at=now)
     is_small = total < rules.max_window
@@ -264,7 +264,7 @@ def _at_once(window: Window, rules: Rules, first: Page) -> Verdict | None:
         return None
     if pieces := window.pieces(rules, now, total):
         return Verdict(pieces=pieces, at=now)
-    return None if is_small else replace(given_up, reason="it has too many rows, and cannot be split")
+    return None if is_small else given_up(reason="it has too many rows, and cannot be split")
 
 
 async def _walk(first: Page, count: Count, places: dict[str | None, int], ask: Ask) -> set[str | None] | None:
