@@ -85,24 +85,24 @@ class Ledger:
         # A run deletes what it does not know in these directories: they must be its own.
         if not path.exists() and (any(self.parts.iterdir()) or (directory / "changes").exists()):
             raise RequestInvalid("out", f"{directory} has `parts` or `changes` of no run: use another directory")
-        # The flushes of the driver come from threads, one after the other.
-        self._file = sqlite3.connect(path, timeout=0, check_same_thread=False)
         #: Of the date filter, once it is proved.
         self.grain: int | None = None
         try:
-            self._open(question)
-        except BaseException:
-            self._file.close()
-            raise
-
-    def _open(self, question: str) -> None:
-        try:
-            # Until the process ends, however it does: two drivers would take each other's parts for orphans.
-            self._file.execute("PRAGMA locking_mode = EXCLUSIVE")
-            self._file.execute("PRAGMA synchronous = FULL")
-            self._file.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} COMMIT;")
+            # The flushes of the driver come from threads, one after the other.
+            self._file = sqlite3.connect(path, timeout=0, check_same_thread=False)
+            try:
+                self._open(question)
+            except BaseException:
+                self._file.close()
+                raise
         except sqlite3.DatabaseError as error:
             raise RequestInvalid("out", f"cannot be used: {error}") from None
+
+    def _open(self, question: str) -> None:
+        # Until the process ends, however it does: two drivers would take each other's parts for orphans.
+        self._file.execute("PRAGMA locking_mode = EXCLUSIVE")
+        self._file.execute("PRAGMA synchronous = FULL")
+        self._file.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} COMMIT;")
         begun = self._file.execute("SELECT question, grain FROM run").fetchone()
         known, self.grain = begun or (question, None)
         if known != question:

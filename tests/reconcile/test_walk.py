@@ -290,6 +290,22 @@ async def test_young_windows_are_walked_again(tmp_path: Path) -> None:
     assert written(tmp_path / "parts") == written(report)
 
 
+@pytest.mark.parametrize("theirs", [b"no database", "CREATE TABLE run (theirs)", None], ids=["text", "table", "folder"])
+async def test_a_ledger_of_somebody_else_is_rejected(tmp_path: Path, theirs: bytes | str | None) -> None:
+    """Whatever has the name of the ledger: the argument is wrong."""
+    path = tmp_path / "ledger.sqlite"
+    if theirs is None:
+        path.mkdir()
+    elif isinstance(theirs, bytes):
+        path.write_bytes(theirs)
+    else:
+        with closing(sqlite3.connect(path)) as file:
+            file.execute(theirs)
+
+    with pytest.raises(RequestInvalid, match="out: cannot be used: "):
+        await walked(Served(quiet(1)), tmp_path)
+
+
 @pytest.mark.parametrize(
     "other",
     [{"created": (WEEK[0], WEEK[1] - timedelta(days=1))}, {"max_window": 30}, {"lag": timedelta(0)}],
