@@ -8,7 +8,7 @@ import pickle
 import signal
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
@@ -204,10 +204,9 @@ class _Host:
         self._idle: asyncio.TimerHandle | None = None
         self._loop = _loop()
 
-    def do(self, job: Job) -> JobDone | BaseException:
-        """Do *job* and return what it has come to, or its error; called from any thread of the worker."""
-        future = asyncio.run_coroutine_threadsafe(self._do(job), self._loop)
-        return future.exception() or future.result()
+    def do(self, job: Job) -> Future[JobDone]:
+        """Begin *job* and return what gets its result; called from any thread of the worker."""
+        return asyncio.run_coroutine_threadsafe(self._do(job), self._loop)
 
     def close(self) -> None:
         """Close the client."""
@@ -254,7 +253,8 @@ def _serve(pipes: list[Connection], connect: Callable[[], PaymentsClient], in_fl
 def _answer(host: _Host, pipe: Connection) -> None:
     with pipe, suppress(EOFError, OSError):
         while True:
-            pipe.send(host.do(pipe.recv()))
+            done = host.do(pipe.recv())
+            pipe.send(done.exception() or done.result())
 
 
 #: By the run: a worker of Dask may serve several drivers.
@@ -262,10 +262,7 @@ _hosts: dict[str, _Host] = {}
 
 
 def _do(job: Job, run: str, connect: Callable[[], PaymentsClient], in_flight: int) -> JobDone:
-    done = _hosts.setdefault(run, _Host(connect, in_flight)).do(job)
-    if isinstance(done, BaseException):
-        raise done
-    return done
+    return _hosts.setdefault(run, _Host(connect, in_flight)).do(job).result()
 
 
 def _close(run: str) -> None:
