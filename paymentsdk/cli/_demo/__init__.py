@@ -3,50 +3,63 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from paymentsdk import OPERATIONS, PaymentsClient, RetryClass, RetryPolicy
 from paymentsdk.cli._demo.books import Entry, Report, Step, compare, lines
-from paymentsdk.cli._demo.seller import FIRST, LATER, Seller, sell_and_die, shown
 from paymentsdk.cli._output import Output, counted, print_output
 from paymentsdk.errors import PaymentsError
-from paymentsdk.events import AttemptEnded, Event, Observer
+from paymentsdk.events import AttemptEnded, Event
 from paymentsdk.journal import RecordState, SQLiteJournal
-from paymentsdk.resources.orders import Order
+from paymentsdk.resources.merchant_orders import MerchantOrder
+from paymentsdk.resources.orders import (
+    Order,
+    OrderConfigRequest,
+    OrderRequest,
+    OrderStatus,
+    PaymentRequest,
+    QRConfigRequest,
+    TransactionsRequest,
+)
+from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
+from paymentsdk.resources.release_reports import ReleaseReport
 from paymentsdk.sandbox import FaultRule, Sandbox
 
 T = TypeVar("T")
 R = TypeVar("R")
 
+_KEYED = [name for name, operation in OPERATIONS.items() if operation.keyed]
+_UNKEYED = [name for name, operation in OPERATIONS.items() if operation.retry is RetryClass.UNKEYED]
 #: What goes wrong meanwhile. The first request of every kind of keyed write takes effect and loses its response.
 FAULTS = (
-    *(
-        FaultRule(effect="lose_response_after_commit", operation=name, nth=1)
-        for name, operation in OPERATIONS.items()
-        if operation.keyed
-    ),
+    *(FaultRule(effect="lose_response_after_commit", operation=name, nth=1) for name in _KEYED),
     FaultRule(effect="lose_response_after_commit", operation="orders.*", probability=0.05, seed=1),
     FaultRule(effect="fail_before_commit", operation="orders.*", probability=0.04, seed=2, status=503),
     FaultRule(effect="truncate", operation="orders.*", probability=0.02, seed=3),
     # What takes no key is sent again only because a 429 was not processed.
-    *(
-        FaultRule(effect="rate_limit", operation=name, nth=1, retry_after=1)
-        for name, operation in OPERATIONS.items()
-        if operation.retry is RetryClass.UNKEYED
-    ),
-    FaultRule(effect="reset", operation="merchant_orders.search", nth=2),
-    FaultRule(effect="html", operation="merchant_orders.search", nth=3, status=502),
+    *(FaultRule(effect="rate_limit", operation=name, nth=1, retry_after=1) for name in _UNKEYED),
+    FaultRule(effect="reset", operation="merchant_orders.search", nth=1),
+    FaultRule(effect="html", operation="merchant_orders.search", nth=2, status=502),
 )
 #: More attempts than usual, and shorter pauses: here, every tenth request is meant to fail.
 RETRY = RetryPolicy(attempts=10, base_delay=0.05, max_delay=0.5)
 #: How far the clock is moved, so that orders that nobody paid expire.
 EXPIRY = "PT1H"
+#: The number of the first sale of a till: those of the others are smaller.
+FIRST = 50_000
+#: Sales that it has under way.
+AT_ONCE = 4
+#: Seconds that have passed for the journal after the till was killed: its leases have ended.
+LATER = 120.0
+_NOTHING, _CENT = Decimal(0), Decimal("0.01")
 
 
 def demonstrate(*, orders: int, concurrency: int, as_json: bool) -> int:
@@ -70,6 +83,67 @@ def demonstrate(*, orders: int, concurrency: int, as_json: bool) -> int:
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
+
+
+async def _work(*, orders: int, concurrency: int) -> Report:
+    sent: Counter[int] = Counter()
+
+    def count(event: Event) -> None:
+        if isinstance(event, AttemptEnded):
+            sent[event.number] += 1
+
+    with TemporaryDirectory() as folder:
+        journal = Path(folder) / "till.db"
+        async with (
+            Sandbox() as sandbox,
+            PaymentsClient(
+                base_url=sandbox.base_url,
+                client_id=sandbox.client_id,
+                client_secret=sandbox.client_secret,
+                retry=RETRY,
+                observers=[count],
+                journal=SQLiteJournal(journal, now=lambda: time.time() + LATER),
+            ) as client,
+        ):
+            faults = [sandbox.faults.add(rule) for rule in FAULTS]
+            seller, diary = Seller(client, sandbox.external_pos_id), _Diary(client, concurrency)
+            unpaid = await _trade(sandbox, seller, diary, orders=orders)
+            unpaid += await _survive_kill(sandbox, seller, diary, journal, sales=max(4, orders // 10))
+            found = await diary.walk("merchant orders walked", seller.walk_merchant_orders())
+            sandbox.clock.advance(EXPIRY)
+            await diary.each("orders seen to expire", seller.see_expired, unpaid)
+            fired: Counter[str] = Counter()
+            for fault in faults:
+                fired[fault.rule.effect] += fault.hits
+            ledger = compare(seller.believed, (Entry(row.kind, row.id, row.amount) for row in sandbox.ledger()))
+            search = compare(seller.sold, _shown(found))
+            clean = ledger.clean and search.clean
+            return Report(clean, diary.steps, fired, sent[1], sent.total(), ledger, search)
+
+
+async def _trade(sandbox: Sandbox, seller: Seller, diary: _Diary, *, orders: int) -> list[Order]:
+    """Sell, refund and cancel; return the orders that nobody paid. The last digit of its number is an order's fate."""
+
+    async def be_paid(order: Order) -> Order:
+        sandbox.buyer.pay(order)
+        return await seller.see_paid(order)
+
+    await diary.each("signed in (OAuth)", seller.sign_in, [sandbox.authorization_code])
+    created = await diary.each("orders created", seller.create_order, range(orders))
+    paid = await diary.each("orders paid and read", be_paid, (o for i, o in enumerate(created) if i % 10 not in {8, 9}))
+    await diary.each("refunded in full", seller.refund, paid[1::8])
+    await diary.each("refunded in part", seller.refund_half, paid[2::8])
+    await diary.each("orders canceled", seller.cancel, created[8::10])
+    await diary.each("preferences", seller.create_preference, ["demo-preference"])
+    await diary.walk("report schedules ended", seller.end_reports())
+    return created[9::10]
+
+
+async def _survive_kill(sandbox: Sandbox, seller: Seller, diary: _Diary, journal: Path, *, sales: int) -> list[Order]:
+    """Kill a till in the middle of its sales, recover them, and make all of them once more; return their orders."""
+    await diary.walk("sold by a till that is killed", sell_and_die(sandbox, seller.access_token, journal, sales))
+    await diary.walk("recovered", seller.recover())
+    return await diary.each("sold again by name", seller.sell_once, range(FIRST, FIRST + sales))
 
 
 class _Diary:
@@ -99,80 +173,144 @@ class _Diary:
         return results
 
 
-async def _work(*, orders: int, concurrency: int) -> Report:
-    sent: Counter[int] = Counter()
-
-    def count(event: Event) -> None:
-        if isinstance(event, AttemptEnded):
-            sent[event.number] += 1
-
-    async with (
-        Sandbox() as sandbox,
-        PaymentsClient(
-            base_url=sandbox.base_url,
-            client_id=sandbox.client_id,
-            client_secret=sandbox.client_secret,
-            retry=RETRY,
-            observers=[count],
-        ) as client,
-    ):
-        faults = [sandbox.faults.add(rule) for rule in FAULTS]
-        seller, diary = Seller(client, sandbox.external_pos_id), _Diary(client, concurrency)
-        unpaid = await _trade(sandbox, seller, diary, orders=orders)
-        unpaid += await _survive_kill(sandbox, seller, diary, sales=max(4, orders // 10), observer=count)
-        found = await diary.walk("merchant orders walked", seller.walk_merchant_orders())
-        sandbox.clock.advance(EXPIRY)
-        await diary.each("orders seen to expire", seller.see_expired, unpaid)
-        fired: Counter[str] = Counter()
-        for fault in faults:
-            fired[fault.rule.effect] += fault.hits
-        ledger = compare(seller.believed, (Entry(row.kind, row.id, row.amount) for row in sandbox.ledger()))
-        search = compare(seller.sold, shown(found))
-    clean = ledger.clean and search.clean
-    return Report(clean, diary.steps, fired, calls=sent[1], requests=sent.total(), ledger=ledger, search=search)
+# --- the seller ---------------------------------------------------------------------------------------------------
 
 
-async def _trade(sandbox: Sandbox, seller: Seller, diary: _Diary, *, orders: int) -> list[Order]:
-    """Sell, refund and cancel; return the orders that nobody paid. The last digit of its number is an order's fate."""
+class Seller:
+    """One seller, who works with the platform and trusts nothing but its responses.
 
-    async def be_paid(order: Order) -> Order:
-        sandbox.buyer.pay(order)
-        return await seller.see_paid(order)
+    Args:
+        client: Calls the platform.
+        external_pos_id: The point of sale that orders are paid at.
+    """
 
-    await diary.each("signed in (OAuth)", seller.sign_in, [sandbox.authorization_code])
-    created = await diary.each("orders created", seller.create_order, range(orders))
-    paid = await diary.each("orders paid and read", be_paid, (o for i, o in enumerate(created) if i % 10 not in {8, 9}))
-    await diary.each("refunded in full", seller.refund, paid[1::8])
-    await diary.each("refunded in part", seller.refund_half, paid[2::8])
-    await diary.each("orders canceled", seller.cancel, created[8::10])
-    [preference] = await diary.each("preferences", seller.create_preference, ["demo-preference"])
-    sandbox.buyer.pay_preference(preference)
-    await diary.each("preferences paid and read", seller.see_preference_paid, [preference])
-    await diary.each("report schedules ended", lambda _: seller.end_reports(), [None])
-    return created[9::10]
+    def __init__(self, client: PaymentsClient, external_pos_id: str) -> None:
+        self.believed: list[Entry] = []
+        """What happened, as far as the responses say; each entry as the platform's ledger should have it."""
+        self.sold: list[Entry] = []
+        """What each sale came to: what a search of merchant orders should show."""
+        self.access_token: str = ""
+        """What it works with, once it has signed in."""
+        self._client = client
+        self._external_pos_id = external_pos_id
+
+    async def sign_in(self, code: str) -> None:
+        """Exchange *code* for a token, and work with that from now on."""
+        token = await self._client.oauth.exchange_code(code)
+        self._note("token_created", token.user_id)
+        self.access_token = token.access_token
+        self._client = self._client.with_options(access_token=token.access_token)
+
+    async def create_order(self, number: int, *, once: str | None = None) -> Order:
+        """Create the order *number*."""
+        amount = Decimal(1_000 + number * 137 % 9_000) * _CENT
+        request = OrderRequest(
+            external_reference=f"demo-{number:05}",
+            total_amount=amount,
+            description="A sale of the demonstration",
+            config=OrderConfigRequest(qr=QRConfigRequest(external_pos_id=self._external_pos_id, mode="dynamic")),
+            transactions=TransactionsRequest(payments=[PaymentRequest(amount=amount)]),
+        )
+        order = await self._client.orders.create(request, once=once)
+        self._note("order_created", order.id)
+        return order
+
+    async def sell_once(self, number: int) -> Order:
+        """Create the order *number* under a name: once, also if the process that does so is killed."""
+        return await self.create_order(number, once=f"demo/{number}")
+
+    async def recover(self) -> list[RecordState]:
+        """Finish what was open in the journal, and return the state of each such record."""
+        return list(Counter((await self._client.recover()).resolved).elements())
+
+    async def see_paid(self, order: Order) -> Order:
+        """Ask whether *order* was paid, and how much."""
+        order = await self._client.orders.get(order.id)
+        if payment := order.payment:
+            self._note("payment", payment.id, payment.paid_amount)
+            self._sold("paid", order, payment.paid_amount)
+        return order
+
+    async def see_expired(self, order: Order) -> None:
+        """Ask whether nobody has paid *order* in time."""
+        order = await self._client.orders.get(order.id)
+        if order.status == OrderStatus.EXPIRED:
+            self._note("order_expired", order.id)
+
+    async def refund(self, order: Order, payment_id: str | None = None, amount: Decimal | None = None) -> None:
+        """Give back all of *order*, or a part of its payment."""
+        answer = await self._client.orders.refund(order.id, payment_id=payment_id, amount=amount)
+        for refund in answer.refunds:
+            self._note("refund", refund.id, -(refund.amount or _NOTHING))
+            self._sold("refunded", order, refund.amount)
+
+    async def refund_half(self, order: Order) -> None:
+        """Give back a half of *order*, which is paid, rounded to a cent."""
+        if payment := order.payment:
+            await self.refund(order, payment.id, ((payment.paid_amount or _NOTHING) / 2).quantize(_CENT))
+
+    async def cancel(self, order: Order) -> None:
+        """Cancel *order*, which nobody has paid."""
+        self._note("order_canceled", (await self._client.orders.cancel(order.id)).id)
+
+    async def create_preference(self, reference: str) -> None:
+        """Create a preference, which a buyer pays in a browser."""
+        item = PreferenceItemRequest(id="book", title="A book", quantity=2, unit_price=Decimal("12.50"))
+        request = PreferenceRequest(items=[item], external_reference=reference)
+        self._note("preference_created", (await self._client.preferences.create(request)).id)
+
+    async def end_reports(self) -> list[ReleaseReport]:
+        """Have the platform make no more release reports."""
+        report = await self._client.release_reports.disable_schedule()
+        self._note("schedule_disabled", report.id)
+        return [report]
+
+    async def walk_merchant_orders(self) -> list[MerchantOrder]:
+        """Return what all sales have come to, as a search shows it."""
+        return await self._client.merchant_orders.search(page_size=50, prefetch=4).collect()
+
+    def _note(self, what: str, of: object, amount: Decimal | None = None) -> None:
+        self.believed.append(Entry(what, str(of), amount or _NOTHING))
+
+    def _sold(self, what: str, order: Order, amount: Decimal | None) -> None:
+        self.sold.append(Entry(what, str(order.external_reference), amount or _NOTHING))
 
 
-async def _survive_kill(
-    sandbox: Sandbox, seller: Seller, diary: _Diary, *, sales: int, observer: Observer
-) -> list[Order]:
-    """Kill a till in the middle of its sales, recover them, and make all of them once more; return their orders."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "till.db"
-        await diary.walk("sold by a till that is killed", sell_and_die(sandbox, seller.access_token, path, sales))
-        async with PaymentsClient(
-            seller.access_token,
-            base_url=sandbox.base_url,
-            retry=RETRY,
-            observers=[observer],
-            journal=SQLiteJournal(path, now=lambda: time.time() + LATER),
-        ) as client:
-            await diary.walk("recovered", _recovered(client))
-            next_till = Seller(client, sandbox.external_pos_id)
-            made = await diary.each("sold again by name", next_till.sell_once, range(FIRST, FIRST + sales))
-    seller.believed += next_till.believed
-    return made
+def _shown(found: Iterable[MerchantOrder]) -> Iterator[Entry]:
+    """Yield what a search shows, as a seller keeps it in ``sold``."""
+    for order in found:
+        reference = str(order.external_reference)
+        yield Entry("paid", reference, order.paid_amount or _NOTHING)
+        if order.refunded_amount:
+            yield Entry("refunded", reference, order.refunded_amount)
 
 
-async def _recovered(client: PaymentsClient) -> list[RecordState]:
-    """Recover, and return the states of the records that were open."""
-    return list(Counter((await client.recover()).resolved).elements())
+# --- a till, in a process of its own ------------------------------------------------------------------------------
+
+_PROGRAM = f"import asyncio; from {__name__} import sell; asyncio.run(sell())"
+
+
+async def sell_and_die(sandbox: Sandbox, token: str, journal: Path, sales: int) -> list[bytes]:
+    """Start a till, kill it in the middle of *sales*, and return the ids of those that it has made known."""
+    environment = {"PAYMENTSDK_BASE_URL": sandbox.base_url, "PAYMENTSDK_ACCESS_TOKEN": token}
+    till = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", _PROGRAM, str(journal), sandbox.external_pos_id, str(sales)),
+        env={**os.environ, **environment},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    said = cast("asyncio.StreamReader", till.stdout)
+    try:
+        return [await said.readline() for _ in range(sales // 2)]
+    finally:
+        till.kill()
+        # Reads on: what it has said since was not heard by anybody.
+        await till.communicate()
+
+
+async def sell() -> None:
+    """Sell as the arguments say (the journal, the point of sale, the number of sales), and print a line for each."""
+    journal, external_pos_id, sales = sys.argv[1:]
+    async with PaymentsClient.from_env(journal=SQLiteJournal(journal)) as client:
+        sell_once, numbers = Seller(client, external_pos_id).sell_once, range(FIRST, FIRST + int(sales))
+        async for sold in client.map(sell_once, numbers, concurrency=AT_ONCE):
+            print(sold.value.id, flush=True)
