@@ -122,7 +122,7 @@ class Rows:
     def add_only(self, value: object) -> None:
         """Print the one object that there is: in a table it has a line for each field."""
         if self._form == "table" and not self._asked:
-            print("\n".join(map(visible, fields(dict(_leaves(_sent(value)))))))
+            print("\n".join(map(visible, fields(dict(leaves(_sent(value)))))))
         else:
             self.add(value)
             self.end()
@@ -170,14 +170,14 @@ def _cell(sent: object, column: str) -> object:
     return sent
 
 
-def _leaves(sent: object, place: str = "") -> Iterator[tuple[str, object]]:
-    """Yield what *sent* holds at any depth, with its place (`items[0].title`)."""
+def leaves(sent: object, place: str = "") -> Iterator[tuple[str, object]]:
+    """Yield what *sent*, which is at *place*, holds at any depth, with its own place (`items[0].title`)."""
     if isinstance(sent, dict):
         for name, member in sent.items():
-            yield from _leaves(member, f"{place}.{name}" if place else name)
+            yield from leaves(member, f"{place}.{name}" if place else name)
     elif isinstance(sent, list):
         for number, entry in enumerate(sent):
-            yield from _leaves(entry, f"{place}[{number}]")
+            yield from leaves(entry, f"{place}[{number}]")
     else:
         yield place, sent
 

@@ -23,7 +23,7 @@ from msgspec import Struct, structs
 from paymentsdk._codec.type_walk import rows_of
 from paymentsdk._operation.identity import undeclared
 from paymentsdk._texts import texts
-from paymentsdk.cli._output import Rows, discard_stdout, in_terminal, progress
+from paymentsdk.cli._output import Rows, discard_stdout, in_terminal, leaves, progress
 from paymentsdk.cli._parsing import DONE, FAILED, IN_DOUBT, MISUSED, Commands, Parser, add_parser, count
 from paymentsdk.errors import OutcomeUnknown, PaymentsError, RequestInvalid, visible
 
@@ -259,30 +259,19 @@ def _body(operation: AnyOperation, options: Namespace) -> object:
         raise RequestInvalid("$", str(error), "syntax") from None
     if operation.body is not bytes:
         # Numbers as text: they have been read, and a very long one would be an error here.
-        load = partial(json.loads, content, parse_int=str, parse_float=str)
-        _check_once(load(object_pairs_hook=_Members), "$")
-        if (place := next(undeclared(load(), body, "$"), None)) is not None:
-            raise RequestInvalid(place, "is not a field of the contract", "unknown")
+        given = json.loads(content, object_pairs_hook=_members, parse_int=str, parse_float=str)
+        for place, value in leaves(given, "$"):
+            if type(value) is int:
+                raise RequestInvalid(place, f"is given {value} times", "twice")
+        if (unknown := next(undeclared(given, body, "$"), None)) is not None:
+            raise RequestInvalid(unknown, "is not a field of the contract", "unknown")
     return body
 
 
-class _Members(tuple[tuple[str, object], ...]):
-    """The members of an object, each as often as it is given."""
-
-    __slots__ = ()
-
-
-def _check_once(given: object, place: str) -> None:
-    """Reject a member that is given twice: one would be dropped, and nobody knows which was meant."""
-    if isinstance(given, list):
-        for number, entry in enumerate(cast("list[object]", given)):
-            _check_once(entry, f"{place}[{number}]")
-    elif isinstance(given, _Members):
-        for name, times in Counter(name for name, _ in given).items():
-            if times > 1:
-                raise RequestInvalid(f"{place}.{name}", f"is given {times} times", "twice")
-        for name, value in given:
-            _check_once(value, f"{place}.{name}")
+def _members(given: list[tuple[str, object]]) -> dict[str, object]:
+    """Return an object; a member that is given more than once, of which nobody knows which was meant, is a count."""
+    times = Counter(name for name, _ in given)
+    return {name: value if times[name] == 1 else times[name] for name, value in given}
 
 
 # --- what comes back ----------------------------------------------------------------------------------------------
@@ -371,7 +360,8 @@ def _profiles(file: Path) -> dict[str, object]:
             _check_private(file, os.fstat(opened.fileno()))
             return cast("dict[str, object]", msgspec.toml.decode(opened.read()))
     except OSError as error:
-        raise RequestInvalid(str(file), error.strerror or str(error)) from None
+        hint = "profiles are read from this file, or from the one that PAYMENTSDK_PROFILES names"
+        raise RequestInvalid(str(file), f"{error.strerror or error}; {hint}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RequestInvalid(str(file), f"is not TOML: {error}") from None
 

@@ -161,7 +161,11 @@ def test_help_names_the_fields_of_a_body(run):
         (["merchant-orders", "search", "--start", "-1"], "--start: "),
         (["merchant-orders", "search", "--columns", "id,colour"], "--columns: there is no colour; there are id, "),
         (["orders", "get", "../secrets"], "ORDER_ID: an id has only letters"),
-        (["orders", "get", "ORD1", "--profile", "shop"], "profiles.toml: No such file or directory"),
+        (
+            ["orders", "get", "ORD1", "--profile", "shop"],
+            "profiles.toml: No such file or directory; profiles are read from this file, or from the one that "
+            "PAYMENTSDK_PROFILES names",
+        ),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, list) else "",
 )
