@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from paymentsdk._postgres import is_dsn
 from paymentsdk.cli._output import Output, Row, columns, counted, fields, print_output
 from paymentsdk.cli._parsing import Commands, Parser, add_parser, count, file
-from paymentsdk.errors import visible
+from paymentsdk.errors import RequestInvalid, visible
 
 if TYPE_CHECKING:
     from paymentsdk.journal import Journal, Record, RecoverySummary
@@ -168,7 +168,9 @@ async def _recover(journal: Journal, _options: argparse.Namespace) -> Output:
 
 
 def _token(_account: str) -> str:
-    return os.environ["PAYMENTSDK_ACCESS_TOKEN"]
+    if not (token := os.environ.get("PAYMENTSDK_ACCESS_TOKEN")):
+        raise RequestInvalid("PAYMENTSDK_ACCESS_TOKEN", "is not set; a record is sent with a token of its seller")
+    return token
 
 
 def _tell(summary: RecoverySummary) -> None:

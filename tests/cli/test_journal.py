@@ -198,7 +198,7 @@ def test_recover_needs_credentials(run, sandbox: Sandbox, monkeypatch: pytest.Mo
     code, printed, _ = run("recover")
 
     assert 1 == code
-    assert "shop-1" in printed
+    assert "shop-1: PAYMENTSDK_ACCESS_TOKEN: is not set" in printed
 
 
 def test_abandon_closes_what_nobody_can_tell(run) -> None:

@@ -163,8 +163,7 @@ def test_help_names_the_fields_of_a_body(run):
         (["orders", "get", "../secrets"], "ORDER_ID: an id has only letters"),
         (
             ["orders", "get", "ORD1", "--profile", "shop"],
-            "profiles.toml: No such file or directory; profiles are read from this file, or from the one that "
-            "PAYMENTSDK_PROFILES names",
+            "profiles.toml: No such file or directory; profiles are read from this file, or from the one that PAY",
         ),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, list) else "",
