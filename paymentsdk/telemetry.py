@@ -139,9 +139,9 @@ class OpenTelemetryObserver:
             case events.CallEnded():
                 self._call_ended(event)
             case events.TokenRefreshed():
-                self._refreshes.add(1, self._account(event))
+                self._refreshes.add(1, _about(None, self._label(event)))
             case events.ReauthorizationDue():
-                self._due.add(1, self._account(event))
+                self._due.add(1, _about(None, self._label(event)))
             case RecordResolved():
                 about = {"paymentsdk.record.state": event.state.value, "paymentsdk.recovered": event.recovered}
                 self._resolved.add(1, {**self._operation(event), **about})
@@ -235,10 +235,6 @@ class OpenTelemetryObserver:
         """Return the account, if metrics have it."""
         return event.account if self._label_accounts else None
 
-    def _account(self, event: events.Event) -> _Attributes:
-        account = self._label(event)
-        return {} if account is None else {"paymentsdk.account": account}
-
     def _operation(self, event: events.CallEvent | RecordResolved) -> _Labels:
         return _about(event.operation, self._label(event))
 
@@ -247,24 +243,20 @@ class OpenTelemetryObserver:
 
 
 @lru_cache(maxsize=_MOST_KEPT)
-def _about(operation: str, account: str | None) -> _Labels:
-    """Return what the spans of a call and of its attempts have in common."""
-    about: _Attributes = {"paymentsdk.operation": operation}
-    if account is not None:
-        about["paymentsdk.account"] = account
-    return about
+def _about(operation: str | None, account: str | None) -> _Labels:
+    """Return what the spans of a call and of its attempts have in common, and what the metrics are labelled with."""
+    about = {"paymentsdk.operation": operation, "paymentsdk.account": account}
+    return {name: value for name, value in about.items() if value is not None}
 
 
 @lru_cache(maxsize=_MOST_KEPT)
 def _request(method: str, route: str, origin: str, account: str | None) -> _Labels:
     """Return what the span and the metrics of an attempt have in common."""
     parts = urlsplit(origin)
-    request: _Attributes = {
+    return {
         "http.request.method": method,
         "url.template": route,
         "server.address": parts.hostname or "",
         "server.port": parts.port or (443 if parts.scheme == "https" else 80),
+        **_about(None, account),
     }
-    if account is not None:
-        request["paymentsdk.account"] = account
-    return request
