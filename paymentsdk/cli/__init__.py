@@ -167,7 +167,7 @@ def _add_demo(commands: Commands) -> None:
 def _run_demo(options: argparse.Namespace) -> int:
     from paymentsdk.cli._demo import demonstrate
 
-    return demonstrate(orders=options.orders, concurrency=options.concurrency, as_json=options.json)
+    return demonstrate(number=options.orders, concurrency=options.concurrency, as_json=options.json)
 
 
 #: The commands besides those of the operations.

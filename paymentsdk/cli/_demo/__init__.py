@@ -19,18 +19,7 @@ from paymentsdk.cli._output import Output, counted, print_output
 from paymentsdk.errors import PaymentsError
 from paymentsdk.events import AttemptEnded, Event
 from paymentsdk.journal import RecordState, SQLiteJournal
-from paymentsdk.resources.merchant_orders import MerchantOrder
-from paymentsdk.resources.orders import (
-    Order,
-    OrderConfigRequest,
-    OrderRequest,
-    OrderStatus,
-    PaymentRequest,
-    QRConfigRequest,
-    TransactionsRequest,
-)
-from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
-from paymentsdk.resources.release_reports import ReleaseReport
+from paymentsdk.resources import merchant_orders, orders, preferences, release_reports
 from paymentsdk.sandbox import FaultRule, Sandbox
 
 T = TypeVar("T")
@@ -62,20 +51,20 @@ LATER = 120.0
 _NOTHING, _CENT = Decimal(0), Decimal("0.01")
 
 
-def demonstrate(*, orders: int, concurrency: int, as_json: bool) -> int:
+def demonstrate(*, number: int, concurrency: int, as_json: bool) -> int:
     """Run the job, print what it came to, and return the exit code: 0 only if all books agree.
 
     Args:
-        orders: How many orders are created, 1 or more.
+        number: How many orders are created, 1 or more.
         concurrency: How many calls are in flight, 1 or more.
         as_json: Print one line of JSON.
 
     Raises:
         PaymentsError: A call failed for good; the books were not compared.
     """
-    _say(f"{counted(orders, 'order')}, {counted(concurrency, 'call')} at a time, against a sandbox on this machine")
+    _say(f"{counted(number, 'order')}, {counted(concurrency, 'call')} at a time, against a sandbox on this machine")
     try:
-        report = asyncio.run(_work(orders=orders, concurrency=concurrency))
+        report = asyncio.run(_work(number=number, concurrency=concurrency))
     except PaymentsError as error:
         raise PaymentsError(f"the job came to its end early: {type(error).__name__}: {error}") from error
     return print_output(Output(report, ["", *lines(report)], code=0 if report.clean else 1), as_json=as_json)
@@ -85,7 +74,7 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-async def _work(*, orders: int, concurrency: int) -> Report:
+async def _work(*, number: int, concurrency: int) -> Report:
     sent: Counter[int] = Counter()
 
     def count(event: Event) -> None:
@@ -107,8 +96,8 @@ async def _work(*, orders: int, concurrency: int) -> Report:
         ):
             faults = [sandbox.faults.add(rule) for rule in FAULTS]
             seller, diary = Seller(client, sandbox.external_pos_id), _Diary(client, concurrency)
-            unpaid = await _trade(sandbox, seller, diary, orders=orders)
-            unpaid += await _survive_kill(sandbox, seller, diary, journal, sales=max(4, orders // 10))
+            unpaid = await _trade(sandbox, seller, diary, number)
+            unpaid += await _survive_kill(sandbox, seller, diary, journal, max(4, number // 10))
             found = await diary.walk("merchant orders walked", seller.walk_merchant_orders())
             sandbox.clock.advance(EXPIRY)
             await diary.each("orders seen to expire", seller.see_expired, unpaid)
@@ -121,15 +110,15 @@ async def _work(*, orders: int, concurrency: int) -> Report:
             return Report(clean, diary.steps, fired, sent[1], sent.total(), ledger, search)
 
 
-async def _trade(sandbox: Sandbox, seller: Seller, diary: _Diary, *, orders: int) -> list[Order]:
+async def _trade(sandbox: Sandbox, seller: Seller, diary: _Diary, number: int) -> list[orders.Order]:
     """Sell, refund and cancel; return the orders that nobody paid. The last digit of its number is an order's fate."""
 
-    async def be_paid(order: Order) -> Order:
+    async def be_paid(order: orders.Order) -> orders.Order:
         sandbox.buyer.pay(order)
         return await seller.see_paid(order)
 
     await diary.each("signed in (OAuth)", seller.sign_in, [sandbox.authorization_code])
-    created = await diary.each("orders created", seller.create_order, range(orders))
+    created = await diary.each("orders created", seller.create_order, range(number))
     paid = await diary.each("orders paid and read", be_paid, (o for i, o in enumerate(created) if i % 10 not in {8, 9}))
     await diary.each("refunded in full", seller.refund, paid[1::8])
     await diary.each("refunded in part", seller.refund_half, paid[2::8])
@@ -139,7 +128,9 @@ async def _trade(sandbox: Sandbox, seller: Seller, diary: _Diary, *, orders: int
     return created[9::10]
 
 
-async def _survive_kill(sandbox: Sandbox, seller: Seller, diary: _Diary, journal: Path, *, sales: int) -> list[Order]:
+async def _survive_kill(
+    sandbox: Sandbox, seller: Seller, diary: _Diary, journal: Path, sales: int
+) -> list[orders.Order]:
     """Kill a till in the middle of its sales, recover them, and make all of them once more; return their orders."""
     await diary.walk("sold by a till that is killed", sell_and_die(sandbox, seller.access_token, journal, sales))
     await diary.walk("recovered", seller.recover())
@@ -201,21 +192,22 @@ class Seller:
         self.access_token = token.access_token
         self._client = self._client.with_options(access_token=token.access_token)
 
-    async def create_order(self, number: int, *, once: str | None = None) -> Order:
+    async def create_order(self, number: int, *, once: str | None = None) -> orders.Order:
         """Create the order *number*."""
         amount = Decimal(1_000 + number * 137 % 9_000) * _CENT
-        request = OrderRequest(
+        qr = orders.QRConfigRequest(external_pos_id=self._external_pos_id, mode="dynamic")
+        request = orders.OrderRequest(
             external_reference=f"demo-{number:05}",
             total_amount=amount,
             description="A sale of the demonstration",
-            config=OrderConfigRequest(qr=QRConfigRequest(external_pos_id=self._external_pos_id, mode="dynamic")),
-            transactions=TransactionsRequest(payments=[PaymentRequest(amount=amount)]),
+            config=orders.OrderConfigRequest(qr=qr),
+            transactions=orders.TransactionsRequest(payments=[orders.PaymentRequest(amount=amount)]),
         )
         order = await self._client.orders.create(request, once=once)
         self._note("order_created", order.id)
         return order
 
-    async def sell_once(self, number: int) -> Order:
+    async def sell_once(self, number: int) -> orders.Order:
         """Create the order *number* under a name: once, also if the process that does so is killed."""
         return await self.create_order(number, once=f"demo/{number}")
 
@@ -223,7 +215,7 @@ class Seller:
         """Finish what was open in the journal, and return the state of each such record."""
         return list(Counter((await self._client.recover()).resolved).elements())
 
-    async def see_paid(self, order: Order) -> Order:
+    async def see_paid(self, order: orders.Order) -> orders.Order:
         """Ask whether *order* was paid, and how much."""
         order = await self._client.orders.get(order.id)
         if payment := order.payment:
@@ -231,52 +223,52 @@ class Seller:
             self._sold("paid", order, payment.paid_amount)
         return order
 
-    async def see_expired(self, order: Order) -> None:
+    async def see_expired(self, order: orders.Order) -> None:
         """Ask whether nobody has paid *order* in time."""
         order = await self._client.orders.get(order.id)
-        if order.status == OrderStatus.EXPIRED:
+        if order.status == orders.OrderStatus.EXPIRED:
             self._note("order_expired", order.id)
 
-    async def refund(self, order: Order, payment_id: str | None = None, amount: Decimal | None = None) -> None:
+    async def refund(self, order: orders.Order, payment_id: str | None = None, amount: Decimal | None = None) -> None:
         """Give back all of *order*, or a part of its payment."""
         answer = await self._client.orders.refund(order.id, payment_id=payment_id, amount=amount)
         for refund in answer.refunds:
             self._note("refund", refund.id, -(refund.amount or _NOTHING))
             self._sold("refunded", order, refund.amount)
 
-    async def refund_half(self, order: Order) -> None:
+    async def refund_half(self, order: orders.Order) -> None:
         """Give back a half of *order*, which is paid, rounded to a cent."""
         if payment := order.payment:
             await self.refund(order, payment.id, ((payment.paid_amount or _NOTHING) / 2).quantize(_CENT))
 
-    async def cancel(self, order: Order) -> None:
+    async def cancel(self, order: orders.Order) -> None:
         """Cancel *order*, which nobody has paid."""
         self._note("order_canceled", (await self._client.orders.cancel(order.id)).id)
 
     async def create_preference(self, reference: str) -> None:
         """Create a preference, which a buyer pays in a browser."""
-        item = PreferenceItemRequest(id="book", title="A book", quantity=2, unit_price=Decimal("12.50"))
-        request = PreferenceRequest(items=[item], external_reference=reference)
+        item = preferences.PreferenceItemRequest(id="book", title="A book", quantity=2, unit_price=Decimal("12.50"))
+        request = preferences.PreferenceRequest(items=[item], external_reference=reference)
         self._note("preference_created", (await self._client.preferences.create(request)).id)
 
-    async def end_reports(self) -> list[ReleaseReport]:
+    async def end_reports(self) -> list[release_reports.ReleaseReport]:
         """Have the platform make no more release reports."""
         report = await self._client.release_reports.disable_schedule()
         self._note("schedule_disabled", report.id)
         return [report]
 
-    async def walk_merchant_orders(self) -> list[MerchantOrder]:
+    async def walk_merchant_orders(self) -> list[merchant_orders.MerchantOrder]:
         """Return what all sales have come to, as a search shows it."""
         return await self._client.merchant_orders.search(page_size=50, prefetch=4).collect()
 
     def _note(self, what: str, of: object, amount: Decimal | None = None) -> None:
         self.believed.append(Entry(what, str(of), amount or _NOTHING))
 
-    def _sold(self, what: str, order: Order, amount: Decimal | None) -> None:
+    def _sold(self, what: str, order: orders.Order, amount: Decimal | None) -> None:
         self.sold.append(Entry(what, str(order.external_reference), amount or _NOTHING))
 
 
-def _shown(found: Iterable[MerchantOrder]) -> Iterator[Entry]:
+def _shown(found: Iterable[merchant_orders.MerchantOrder]) -> Iterator[Entry]:
     """Yield what a search shows, as a seller keeps it in ``sold``."""
     for order in found:
         reference = str(order.external_reference)
