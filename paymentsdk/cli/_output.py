@@ -80,7 +80,16 @@ def discard_stdout() -> None:
 def print_json(data: object, *, numbers: bool = False) -> None:
     """Print *data* as one line of JSON; amounts as *numbers*, or as strings."""
     encoder = msgspec.json.Encoder(decimal_format="number" if numbers else "string")
-    print(encoder.encode(data).decode())
+    print(_harmless(encoder.encode(data).decode()))
+
+
+def _print_csv(cells: Iterable[str]) -> None:
+    csv.writer(sys.stdout, lineterminator="\n").writerow(map(_harmless, cells))
+
+
+def _harmless(text: str) -> str:
+    """Return *text* as it is, which is what programs want, or so that it cannot steer the terminal that shows it."""
+    return visible(text) if in_terminal(sys.stdout) else text
 
 
 class Rows:
@@ -106,7 +115,7 @@ class Rows:
         self._numbers = numbers
         self._kept: list[Row] = []
         if form == "csv":
-            csv.writer(sys.stdout, lineterminator="\n").writerow(self._names)
+            _print_csv(self._names)
 
     def add(self, row: object) -> None:
         """Print *row*, or keep it for the table."""
@@ -115,7 +124,7 @@ class Rows:
         if self._form == "json":
             print_json(sent, numbers=self._numbers)
         elif self._form == "csv":  # A list or an object in a cell is JSON.
-            csv.writer(sys.stdout, lineterminator="\n").writerow(map(_plain, cells.values()))
+            _print_csv(map(_plain, cells.values()))
         else:
             self._kept.append(cells)
 

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 #: Exit codes; the last is what a shell says of a program that SIGPIPE ended.
 DONE, FAILED, MISUSED, IN_DOUBT, INTERRUPTED, UNREAD = 0, 1, 2, 3, 130, 141
+#: What `count` takes.
+_MOST = 1_000_000_000
 #: Where commands are added; argparse has no public name for it.
 Commands: TypeAlias = "_SubParsersAction[Parser]"
 
@@ -90,9 +92,11 @@ def pairs(given: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def count(text: str) -> int:
-    """Read a number of at least 1."""
+    """Read a number from 1 to a billion: what is far above it fits neither a time nor a database."""
     if not text.isdecimal() or int(text) < 1:
         raise ArgumentTypeError(f"{text!r} is not a number of at least 1")
+    if int(text) > _MOST:
+        raise ArgumentTypeError(f"{text} is above {_MOST:,}")
     return int(text)
 
 

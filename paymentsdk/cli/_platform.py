@@ -12,6 +12,7 @@ import stat
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -372,10 +373,11 @@ def _at_once(path: str, flags: int) -> int:
 
 
 def _file() -> Path:
-    given = os.environ.get("PAYMENTSDK_PROFILES")
-    return Path(
-        given or Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config", "paymentsdk", "profiles.toml")
-    ).expanduser()
+    usual = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config", "paymentsdk", "profiles.toml")
+    file = Path(os.environ.get("PAYMENTSDK_PROFILES") or usual)
+    with suppress(RuntimeError):  # Of a user who does not exist.
+        file = file.expanduser()
+    return file
 
 
 def _check_private(file: Path, found: os.stat_result) -> None:

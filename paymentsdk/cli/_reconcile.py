@@ -46,7 +46,7 @@ PAYMENTSDK_ACCESS_TOKEN.
 """
 #: The exit code of an error: the first that its class has.
 _FAILURES: Mapping[tuple[type[Exception], ...], int] = {
-    (RequestInvalid, ImportError, OSError): MISUSED,
+    (RequestInvalid, ImportError, OSError, ValueError): MISUSED,
     (errors.AuthenticationFailed, errors.PermissionDenied, errors.ReauthorizationRequired, errors.RefreshFailed): TOKEN,
     (errors.NotWhole,): NOT_WHOLE,
     (Exception,): PLATFORM,
@@ -92,7 +92,7 @@ def _run(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("interrupted: the same command goes on from here", file=sys.stderr)
         return INTERRUPTED
-    except (errors.PaymentsError, ImportError, OSError) as error:
+    except (errors.PaymentsError, ImportError, OSError, ValueError) as error:
         print(visible(f"paymentsdk: {error}"), file=sys.stderr)
         return next(code for kinds, code in _FAILURES.items() if isinstance(error, kinds))
     code = NOT_WHOLE if report.not_whole else SAME if report.is_same else DIFFERENT
@@ -136,7 +136,7 @@ def _tokens(path: str) -> dict[str, str]:
     """Return the tokens in a file, by account."""
     try:
         tokens = msgspec.json.decode(Path(path).read_bytes(), type=dict[str, str])
-    except msgspec.MsgspecError:
+    except ValueError:
         # Not its text: it has tokens.
         raise RequestInvalid("--accounts", f'{path} is no JSON object such as {{"shop-1": "TEST-..."}}') from None
     except OSError as error:

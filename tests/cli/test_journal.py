@@ -109,6 +109,15 @@ def test_what_is_not_listed_is_said(run) -> None:
     assert "" == run("list", "--limit", "2")[2]
 
 
+def test_a_limit_that_no_database_has(run) -> None:
+    """It is misuse, and no crash."""
+    keep(make_record("a"))
+
+    code, _, said = run("list", "--limit", "99999999999999999999")
+
+    assert (2, True) == (code, "99999999999999999999 is above 1,000,000,000" in said)
+
+
 def test_an_empty_list_is_said(run) -> None:
     """Nobody has to wonder whether the command worked."""
     keep(make_record("sold"), Resolution(state=RecordState.DONE))

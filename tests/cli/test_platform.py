@@ -22,7 +22,7 @@ from paymentsdk_foo.sandbox import FooSandbox
 
 from paymentsdk import OPERATIONS, PaymentsClient
 from paymentsdk.cli import main
-from paymentsdk.sandbox import FaultRule, Sandbox
+from paymentsdk.sandbox import FaultRule, PlanRequest, RecurringRequest, Sandbox
 from tests.cli.terminal import read
 
 ORDER = msgspec.json.encode(OPERATIONS["orders.create"].example).decode()
@@ -408,6 +408,31 @@ def test_a_profile_that_is_no_file(run, sandbox, make: Callable[[str, int], None
     code, _, err = run("merchant-orders", "search", "--profile", "shop")
 
     assert (2, True) == (code, f"profiles.toml: {complaint}" in err)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there are no such homes")
+def test_profiles_of_nobody(run, sandbox, monkeypatch):
+    """A home that does not exist is a file that is not there."""
+    monkeypatch.setenv("PAYMENTSDK_PROFILES", "~no-such-user/profiles.toml")
+
+    code, _, err = run("merchant-orders", "search", "--profile", "shop")
+
+    assert (2, True) == (code, err.startswith("paymentsdk: ~no-such-user/profiles.toml: No such file or directory; "))
+
+
+@pytest.mark.control("paymentsdk.cli._output.visible", lambda text: text)
+@pytest.mark.parametrize("form", ["--table", "--csv", "--json"])
+def test_what_a_seller_wrote_does_not_steer_the_terminal(run, sandbox, monkeypatch, form: str):
+    """In a terminal it is shown in escapes; a program gets it as it is."""
+    recurring = RecurringRequest(frequency=1, frequency_type="months", transaction_amount=Decimal(9))
+    sandbox.create_plan(PlanRequest(reason="A\x9b2J", auto_recurring=recurring))
+    command = ("plans", "search", form, "--columns", "reason")
+    piped = run(*command)[1]
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    monkeypatch.setattr("paymentsdk.cli._output.in_terminal", lambda stream: True)
+
+    assert ("\x9b" in piped) == (form != "--table")
+    assert all(line.isprintable() for line in run(*command)[1].splitlines())
 
 
 @pytest.mark.parametrize("missing", ["PAYMENTSDK_BASE_URL", "PAYMENTSDK_ACCESS_TOKEN"])

@@ -126,11 +126,14 @@ async def test_exit_codes_say_what_went_wrong(shop: Shop) -> None:
     assert (2, "No such file") == (nowhere.code, nowhere.err[nowhere.err.index("No such") :][:12])
 
     (shop.directory / "none.json").write_text("{}", encoding="utf-8")
+    (shop.directory / "latin-1.json").write_bytes(b'{"shop-1": "TEST-\xff"}')
     for wrong_too in (
         ("--query", "SELECT 1"),
         ("--accounts", "none.json"),
         ("--executor", "dask:nonsense"),
         ("--from", "9999-12-31"),
+        ("--lag", "99999999999999"),
+        ("--accounts", "latin-1.json"),
     ):
         done = await shop.run(*wrong_too)
         assert 2 == done.code, done.err
