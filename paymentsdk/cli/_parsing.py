@@ -50,7 +50,7 @@ def add_parser(
     """
     parser = commands.add_parser(
         name,
-        help=summary,
+        help=summary.replace("%", "%%"),
         description=description or f"{summary[:1].upper()}{summary[1:]}.",
         epilog=epilog,
         formatter_class=RawDescriptionHelpFormatter if epilog and "\n" in epilog else HelpFormatter,

@@ -79,7 +79,7 @@ def _add(commands: Commands, operation: AnyOperation) -> None:
         commands, _option(operation.name.partition(".")[2]), operation.summary, _run, epilog=_EXIT_CODES
     )
     for placeholder in operation.path_names:
-        parser.add_argument(placeholder, metavar=placeholder.upper())
+        parser.add_argument(f"path {placeholder}", metavar=placeholder.upper())
     if operation.body is not None:
         about = f"the file with the body, or - for stdin{_fields_of(operation.body)}"
         parser.add_argument("--body", required=operation.body_required, metavar="FILE", help=about)
@@ -190,7 +190,7 @@ async def _call(options: Namespace) -> int:
             body,
             query=query or None,
             idempotency_key=options.idempotency_key,
-            **{name: getattr(options, name) for name in operation.path_names},
+            **{name: getattr(options, f"path {name}") for name in operation.path_names},
         )
     return _show(result, printed, options)
 

@@ -20,7 +20,7 @@ import pytest
 from paymentsdk_foo import FooClient, HmacAuth, Voucher, VoucherRequest
 from paymentsdk_foo.sandbox import FooSandbox
 
-from paymentsdk import OPERATIONS, PaymentsClient
+from paymentsdk import OPERATIONS, Operation, PaymentsClient, RetryClass
 from paymentsdk.cli import main
 from paymentsdk.sandbox import FaultRule, PlanRequest, RecurringRequest, Sandbox
 from tests.cli.terminal import read
@@ -556,6 +556,27 @@ def test_the_operations_of_another_package(capsys, monkeypatch, tmp_path):
         assert 1 == main(["vouchers", "get", "v-0"], operations=FooClient.own_operations, connect=connect)
         assert capsys.readouterr().err.startswith("foo: 404 ")
     assert Path("gift.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_names_of_another_package_are_its_own(capsys, sandbox):
+    """A placeholder may be called as something here is, and words may have a percent sign."""
+    statement = Operation(
+        name="statements.get",
+        method="GET",
+        path="/v1/statements/{format}/{profile}",
+        retry=RetryClass.READ,
+        result=Voucher,
+        summary="read 100 % of a statement",
+    )
+
+    def foo(*arguments: str) -> int:
+        return main(arguments, operations=[statement], connect=lambda _: PaymentsClient.from_env())
+
+    with pytest.raises(SystemExit):
+        foo("statements", "--help")
+    assert "read 100 % of a statement" in capsys.readouterr().out
+    assert 1 == foo("statements", "get", "pdf", "short")
+    assert ["/v1/statements/pdf/short"] == [request.path for request in sandbox.platform.feed.requests]
 
 
 def test_a_write_whose_columns_are_none_is_not_begun(run, sandbox):
