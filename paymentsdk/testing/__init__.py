@@ -70,18 +70,21 @@ class MemoryTransport:
         self.closed = True
 
     async def _reply(self, request: Request) -> Response:
+        reply: object
         if self._script:
             reply = self._script.popleft()
             if isinstance(reply, BaseException):
                 raise reply
-            return Response(reply, {}, b"{}") if isinstance(reply, int) else reply
-        if self._handler is None:
+            if isinstance(reply, int):
+                reply = Response(reply, {}, b"{}")
+        elif self._handler is None:
             raise LookupError("the script is used up")
-        returned = self._handler(request)
-        response = await returned if inspect.isawaitable(returned) else returned
-        if not isinstance(response, Response):
-            raise TypeError(f"it returned {type(response).__name__}, not a Response")
-        return response
+        else:
+            returned = self._handler(request)
+            reply = await returned if inspect.isawaitable(returned) else returned
+        if not isinstance(reply, Response):
+            raise TypeError(f"it returned {type(reply).__name__}, not a Response")
+        return reply
 
 
 class FakeClock:

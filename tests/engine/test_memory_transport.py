@@ -28,10 +28,11 @@ async def test_a_response_from_a_function_or_a_script(handler: object) -> None:
     assert [REQUEST] == transport.requests
 
 
-async def test_a_handler_that_returns_something_else() -> None:
-    """A handler that forgets to make a response is told so."""
+@pytest.mark.parametrize("handler", [lambda request: {"id": "ORD1"}, [{"id": "ORD1"}]], ids=["function", "script"])
+async def test_a_handler_that_returns_something_else(handler: object) -> None:
+    """A handler or a script that forgets to make a response is told so."""
     with pytest.raises(SendFailed, match="it returned dict, not a Response"):
-        await MemoryTransport(lambda request: {"id": "ORD1"}).send(REQUEST)
+        await MemoryTransport(handler).send(REQUEST)
 
 
 async def test_a_script_is_used_up_one_by_one() -> None:
