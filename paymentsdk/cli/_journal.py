@@ -186,23 +186,24 @@ async def _abandon(journal: Journal, options: argparse.Namespace) -> Output:
     row = await journal.get(options.key)
     if row is None:
         raise ValueError(f"no record has the key {options.key!r}")
-    _check_open(row)
+    _check_open(row, at=time.time())
     if not options.yes and not _agreed(row):
         return Output(_shown(row), ["nothing was changed"], code=1)
-    # A journal asks once more, in the transaction that writes: it may have got an owner meanwhile.
+    # It may have got an owner meanwhile: a journal asks once more, by its own clock, in the transaction that writes.
     resolution = Resolution(state=RecordState.ABANDONED, reason="abandoned by a person")
-    _check_open(now := await journal.resolve(row.key, resolution, owner=""), but=RecordState.ABANDONED.value)
+    now = await journal.resolve(row.key, resolution, owner="")
+    if now.state is not RecordState.ABANDONED:
+        _check_open(now, at=0.0)
     return Output(_shown(now), [f"{now.name} is abandoned: whoever names it once more gets OutcomeUnknown"])
 
 
-def _check_open(row: Record, but: str = "") -> None:
+def _check_open(row: Record, *, at: float) -> None:
+    """Reject a record that is closed, or has an owner *at* that time."""
     from paymentsdk.journal._states import OPEN
 
-    if row.state.value == but:
-        return
     if row.state not in OPEN:
         raise ValueError(f"{row.name} is {row.state.value}: there is nothing to abandon")
-    if row.lease_until > time.time():
+    if row.lease_until > at:
         raise ValueError(f"{row.name} has a living owner, until {_moment(row.lease_until):%H:%M:%S} UTC at least")
 
 

@@ -6,10 +6,12 @@ import asyncio
 import io
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -257,12 +259,23 @@ def test_a_record_with_a_living_owner_is_not_abandoned(run) -> None:
     assert 0 == run("abandon", dead, "--yes")[0]
 
 
-@pytest.mark.control("paymentsdk.cli._journal._check_open", lambda row, but="": None)
+@pytest.mark.control("paymentsdk.cli._journal._check_open", lambda row, at: None)
 def test_the_journal_decides_about_the_owner(run) -> None:
     """What the row says is looked at, not what was asked first: a record that is held stays as it is."""
     held = keep(make_record("held"), lease=600.0)
 
     assert 1 == run("abandon", held, "--yes")[0]
+
+
+def test_the_clock_of_the_journal_decides_about_the_owner(run, monkeypatch) -> None:
+    """A machine whose clock is ahead does not say that a record is abandoned which the journal has left as it is."""
+    held = keep(make_record("held"), lease=600.0)
+    monkeypatch.setattr("paymentsdk.cli._journal.time", SimpleNamespace(time=lambda: time.time() + 1_000))
+
+    code, printed, said = run("abandon", held, "--yes")
+
+    assert (1, "", True) == (code, printed, "held has a living owner" in said)
+    assert "state:       pending" in run("show", "held")[1].splitlines()
 
 
 @pytest.mark.parametrize("state", [RecordState.DONE, RecordState.REFUSED, RecordState.ABANDONED])
