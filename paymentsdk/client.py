@@ -6,24 +6,30 @@ import copy
 import os
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, ClassVar, Never, Self, TypedDict, TypeVar, Unpack, cast, get_args
+from typing import TYPE_CHECKING, ClassVar, Never, Self, TypedDict, TypeVar, Unpack, cast
 
 from msgspec import structs
 
 from paymentsdk._auth.accounts import AccountResolver, Accounts
 from paymentsdk._auth.refresh import drain
-from paymentsdk._auth.schemes import AuthScheme, NoToken, StaticToken, check_scheme, credentials_of
+from paymentsdk._auth.schemes import AuthScheme, credentials_of
 from paymentsdk._auth.token_store import TokenPair
 from paymentsdk._clock import Clock, SystemClock
-from paymentsdk._engine.client_state import ClientState
 from paymentsdk._engine.deadline import RefreshTimeout, Timeout
 from paymentsdk._engine.engine import Engine
-from paymentsdk._engine.events import check_observers, notify
+from paymentsdk._engine.events import notify
 from paymentsdk._engine.flow import FlowControl
-from paymentsdk._engine.limiter import Priority
 from paymentsdk._engine.retry import RetryPolicy
-from paymentsdk._engine.settings import SESSION_HEADER, CallOptions, Settings, check_base_url, check_key
-from paymentsdk._headers import check_headers, masked_values, merged
+from paymentsdk._engine.settings import (
+    SESSION_HEADER,
+    CallOptions,
+    ClientState,
+    Settings,
+    check_base_url,
+    check_kinds,
+    mask_options,
+)
+from paymentsdk._headers import check_headers, masked_values
 from paymentsdk._operation.operation import Limits, Operation
 from paymentsdk._secrets import masked
 from paymentsdk._validate import check_methods, check_seconds
@@ -68,8 +74,6 @@ _HEADERS = {
     "Accept-Encoding": "identity",
     "User-Agent": f"paymentsdk/{__version__}",
 }
-
-_CALL_OPTIONS = frozenset(CallOptions.__annotations__)
 
 
 class ClientOptions(TypedDict, total=False):
@@ -196,30 +200,25 @@ class PaymentsClient(Engine):
         headers = masked_values(headers)
         if transport is not None and session is not None:
             raise RequestInvalid("session", "cannot be combined with transport")
-        _check_kinds(timeout=(timeout, Timeout), retry=(retry, RetryPolicy), flow=(flow, FlowControl))
-        _check_kinds(max_order_expiration=(max_order_expiration, timedelta), session_header=(session_header, str))
-        _check_kinds(strict=(strict, bool), allow_http=(allow_http, bool))
+        check_kinds(flow=(flow, FlowControl), max_order_expiration=(max_order_expiration, timedelta))
+        check_kinds(session_header=(session_header, str), allow_http=(allow_http, bool))
         check_methods("transport", transport, "send", "aclose")
         check_methods("session", session, "request", "close")
-        check_scheme("auth", auth)
         check_methods("clock", clock, "now", "monotonic", "sleep", "call_at", "random", "key", sync="now")
         check_headers({session_header: "any"}, "session_header")
-        auth = _auth(access_token, auth)
         settings = Settings(
             base_url=check_base_url(base_url, allow_http=allow_http),
-            auth=NoToken() if auth is None else auth,
             credentials=credentials_of(client_id, client_secret),
-            timeout=timeout or Timeout(),
             refresh_timeout=check_seconds("refresh_timeout", refresh_timeout),
-            retry=retry or RetryPolicy(),
             limits=_limits(max_order_expiration),
             session_header=session_header,
-            headers=merged(_HEADERS, check_headers(headers or {})),
-            idempotency_key=None,
-            strict=strict,
-            observers=check_observers(observers, observer) or (),
+            headers=_HEADERS,
             accounts=None if accounts is None else Accounts(accounts),
         )
+        options = CallOptions(
+            access_token=access_token, auth=auth, timeout=timeout, retry=retry, headers=headers or None, strict=strict
+        )
+        settings = settings.changed({**options, "observers": observers, "observer": observer})
         if transport is None:  # Not where it is false: one of the caller's own may be a list of what it was sent.
             from paymentsdk.transports.aiohttp import AiohttpTransport  # programs with their own do without it
 
@@ -245,7 +244,10 @@ class PaymentsClient(Engine):
         Raises:
             RequestInvalid: A variable is missing or invalid.
         """
-        base_url = masked(os.environ.get("PAYMENTSDK_BASE_URL"))
+        base_url, options["headers"] = (
+            masked(os.environ.get("PAYMENTSDK_BASE_URL")),
+            masked_values(options.get("headers")),
+        )
         if not base_url:
             raise RequestInvalid("PAYMENTSDK_BASE_URL", "is not set in the environment; a sandbox prints it")
         if options.get("transport") is None and options.get("session") is None:
@@ -273,31 +275,8 @@ class PaymentsClient(Engine):
         Raises:
             RequestInvalid: An option is invalid.
         """
-        if not options.keys() <= _CALL_OPTIONS:
-            raise TypeError(f"with_options() has no option {', '.join(sorted(options.keys() - _CALL_OPTIONS))}")
-        # In here, so that no traceback shows what was given: a header may be a credential.
-        options["access_token"] = access_token = masked(options.get("access_token"))
-        options["headers"] = headers = masked_values(options.get("headers"))
-        timeout, retry, strict = options.get("timeout"), options.get("retry"), options.get("strict")
-        auth, priority, idempotency_key = options.get("auth"), options.get("priority"), options.get("idempotency_key")
-        _check_kinds(timeout=(timeout, Timeout), retry=(retry, RetryPolicy), strict=(strict, bool))
-        check_scheme("auth", auth)
-        if priority not in (None, *get_args(Priority)):
-            raise RequestInvalid("priority", 'must be "interactive" or "batch"')
-        changes = {
-            "auth": _auth(access_token, auth),
-            "timeout": timeout,
-            "retry": retry,
-            "idempotency_key": None if idempotency_key is None else check_key(idempotency_key),
-            "headers": None if headers is None else merged(self._settings.headers, check_headers(headers)),
-            "strict": strict,
-            "observers": check_observers(options.get("observers"), options.get("observer")),
-            "priority": priority,
-        }
-        given: dict[str, object] = {name: value for name, value in changes.items() if value is not None}
-        if "auth" in given:
-            given["account"] = None
-        return self._copy(structs.replace(self._settings, **given))
+        mask_options(options)
+        return self._copy(self._settings.changed(options))
 
     def account(self, name: str) -> Self:
         """Return the client of one seller: a copy on the same connections that calls with the credentials of *name*.
@@ -597,12 +576,6 @@ def _copy_own(client: PaymentsClient, clone: PaymentsClient) -> None:
         setattr(clone, name, own)
 
 
-def _check_kinds(**settings: tuple[object, type]) -> None:
-    for name, (value, kind) in settings.items():
-        if value is not None and not isinstance(value, kind):
-            raise RequestInvalid(name, f"must be a {kind.__name__}, not {type(value).__name__}")
-
-
 def _limits(max_order_expiration: timedelta | None) -> Limits:
     longest = Limits()
     if max_order_expiration is None:
@@ -621,12 +594,6 @@ def _journaling(journal: Journal | None, clock: Clock) -> Journaling | None:
     from paymentsdk.journal._call import Journaling
 
     return Journaling(journal, clock)
-
-
-def _auth(access_token: str | None, auth: AuthScheme | None) -> AuthScheme | None:
-    if access_token is not None and auth is not None:
-        raise RequestInvalid("auth", "cannot be combined with access_token")
-    return auth if access_token is None else StaticToken(access_token)
 
 
 def _transport_named(name: str) -> Transport | None:

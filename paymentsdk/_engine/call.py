@@ -41,12 +41,11 @@ from paymentsdk.transports.base import Request, Response
 
 if TYPE_CHECKING:
     from paymentsdk._auth.schemes import Signer
-    from paymentsdk._engine.client_state import ClientState
     from paymentsdk._engine.credential import Credential
     from paymentsdk._engine.deadline import Deadline
     from paymentsdk._engine.flow import Flow
     from paymentsdk._engine.limiter import Permit
-    from paymentsdk._engine.settings import Settings
+    from paymentsdk._engine.settings import ClientState, Settings
     from paymentsdk._operation.operation import Operation
     from paymentsdk.journal._call import MaySend
 

@@ -15,12 +15,11 @@ from paymentsdk._auth.schemes import Credentials, Seller, signer_or_tokens
 from paymentsdk._auth.token_store import TokenPair
 from paymentsdk._codec.encode import fill_path
 from paymentsdk._engine.call import Call
-from paymentsdk._engine.client_state import ClientState
 from paymentsdk._engine.credential import Bearer, Credential, user_id
 from paymentsdk._engine.events import observed
 from paymentsdk._engine.failures import AttemptFailed, History
 from paymentsdk._engine.result import Result
-from paymentsdk._engine.settings import CallOptions, Settings, check_key
+from paymentsdk._engine.settings import CallOptions, ClientState, Settings, check_key
 from paymentsdk._headers import check_headers, masked_values
 from paymentsdk._operation.operation import Operation
 from paymentsdk._secrets import masked

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import warnings
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from contextlib import suppress
 from itertools import count
@@ -18,7 +17,6 @@ from typing import TYPE_CHECKING, Never, Protocol, TypeVar
 from paymentsdk._auth.refresh import RefreshingToken
 from paymentsdk._codec.anomaly import MOST_REPORTS, Anomaly
 from paymentsdk._headers import check_headers
-from paymentsdk._validate import check_methods
 from paymentsdk.errors import APIError, NoAnswer, OutcomeUnknown, RequestInvalid
 from paymentsdk.events import (
     AttemptEnded,
@@ -34,10 +32,9 @@ from paymentsdk.events import (
 from paymentsdk.transports.base import Response, header
 
 if TYPE_CHECKING:
-    from paymentsdk._engine.client_state import ClientState
     from paymentsdk._engine.deadline import Deadline
     from paymentsdk._engine.failures import AttemptFailed
-    from paymentsdk._engine.settings import Settings
+    from paymentsdk._engine.settings import ClientState, Settings
     from paymentsdk._operation.operation import Operation
 
 T = TypeVar("T")
@@ -54,30 +51,6 @@ _OUTCOMES: tuple[tuple[type[BaseException], CallOutcome], ...] = (
     (APIError, CallOutcome.REFUSED),
     (asyncio.CancelledError, CallOutcome.CANCELLED),
 )
-
-
-def check_observers(
-    observers: Iterable[Observer] | None, observer: Callable[[AttemptEnded], None] | None
-) -> tuple[Observer, ...] | None:
-    """Return what is to be called with events; *observer* is the former name, for the ends of attempts alone.
-
-    Raises:
-        RequestInvalid: One of them cannot be called, or is async.
-    """
-    check_methods("observer", observer, "__call__", sync="__call__")
-    if observer is not None and observers is not None:
-        raise RequestInvalid("observer", "cannot be combined with observers")
-    if observer is not None:
-        warnings.warn("observer= goes in 0.3: use observers=", DeprecationWarning, stacklevel=3)
-        return (lambda event: observer(event) if isinstance(event, AttemptEnded) else None,)
-    if observers is None:
-        return None
-    if not isinstance(observers, Iterable):
-        raise RequestInvalid("observers", f"must be a list of functions, not {type(observers).__name__}")
-    all_ = tuple(observers)
-    for number, one in enumerate(all_):
-        check_methods(f"observers[{number}]", one, "__call__", sync="__call__")
-    return all_
 
 
 def notify(event: Event, observers: Iterable[Observer]) -> None:

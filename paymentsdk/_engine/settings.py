@@ -1,28 +1,41 @@
-"""What a client is set up with."""
+"""The two halves of a client: its settings, some of which a copy changes, and the state that all its copies share."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypedDict
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypedDict, get_args
+from weakref import WeakSet
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from paymentsdk._engine.deadline import Timeout
+from paymentsdk._auth.schemes import NoToken, StaticToken, check_scheme
+from paymentsdk._engine.deadline import Deadlines, Timeout
+from paymentsdk._engine.flow import Flow, FlowControl
 from paymentsdk._engine.limiter import Priority
-from paymentsdk._engine.retry import RetryPolicy
+from paymentsdk._engine.retry import RetryBudgets, RetryPolicy
+from paymentsdk._headers import check_headers, masked_values, merged
+from paymentsdk._operation.identity import Additions
 from paymentsdk._operation.operation import Limits
-from paymentsdk._validate import ALLOW_HTTP, is_loopback
-from paymentsdk.errors import RequestInvalid
+from paymentsdk._secrets import masked
+from paymentsdk._validate import ALLOW_HTTP, check_methods, is_loopback
+from paymentsdk.errors import ClientClosed, RequestInvalid
+from paymentsdk.events import Attempt
+from paymentsdk.transports.base import DiscardingTransport, Response, Transport, header
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
     from urllib.parse import SplitResult
 
     from paymentsdk._auth.accounts import Accounts
+    from paymentsdk._auth.refresh import RefreshingToken
     from paymentsdk._auth.schemes import AuthScheme, Credentials
-    from paymentsdk.events import Attempt, Observer
+    from paymentsdk._clock import Clock
+    from paymentsdk.events import Observer
+    from paymentsdk.journal._call import Journaling
 
 #: The header that the id of the buyer's device goes with (4.4), unless a client is told its real name.
 SESSION_HEADER = "X-Platform-Session-Id"
@@ -62,20 +75,96 @@ class Settings(Struct, frozen=True, kw_only=True):
     """What a client is set up with, and what a copy of it may change. See `PaymentsClient`."""
 
     base_url: str
-    auth: AuthScheme
+    auth: AuthScheme = NoToken()
     credentials: Credentials | None
-    timeout: Timeout
+    timeout: Timeout = Timeout()
     refresh_timeout: float
-    retry: RetryPolicy
+    retry: RetryPolicy = RetryPolicy()
     limits: Limits
     session_header: str
     headers: Mapping[str, str]
-    idempotency_key: str | None
-    strict: bool
+    idempotency_key: str | None = None
+    strict: bool = False
     observers: tuple[Observer, ...] = ()
     accounts: Accounts | None = None
     account: str | None = None
     priority: Priority = "interactive"
+
+    def changed(self, options: CallOptions) -> Settings:
+        """Return these settings with *options* in place of their own.
+
+        Raises:
+            RequestInvalid: An option is invalid.
+            TypeError: There is no such option.
+        """
+        if unknown := sorted(options.keys() - CallOptions.__annotations__.keys()):
+            raise TypeError(f"with_options() has no option {', '.join(unknown)}")
+        access_token, headers = options.get("access_token"), options.get("headers")
+        timeout, retry, strict = options.get("timeout"), options.get("retry"), options.get("strict")
+        auth, priority, idempotency_key = options.get("auth"), options.get("priority"), options.get("idempotency_key")
+        check_kinds(timeout=(timeout, Timeout), retry=(retry, RetryPolicy), strict=(strict, bool))
+        check_scheme("auth", auth)
+        if access_token is not None and auth is not None:
+            raise RequestInvalid("auth", "cannot be combined with access_token")
+        if priority not in (None, *get_args(Priority)):
+            raise RequestInvalid("priority", 'must be "interactive" or "batch"')
+        changes = {
+            "auth": auth if access_token is None else StaticToken(access_token),
+            "timeout": timeout,
+            "retry": retry,
+            "idempotency_key": None if idempotency_key is None else check_key(idempotency_key),
+            "headers": None if headers is None else merged(self.headers, check_headers(headers)),
+            "strict": strict,
+            "observers": _check_observers(options.get("observers"), options.get("observer")),
+            "priority": priority,
+        }
+        given: dict[str, object] = {name: value for name, value in changes.items() if value is not None}
+        if "auth" in given:
+            given["account"] = None
+        return structs.replace(self, **given)
+
+
+def mask_options(options: CallOptions) -> None:
+    """Mask the credentials in *options*, where they are: no traceback of the caller of this shows them."""
+    if "access_token" in options:
+        options["access_token"] = masked(options["access_token"])
+    if "headers" in options:
+        options["headers"] = masked_values(options["headers"])
+
+
+def check_kinds(**settings: tuple[object, type]) -> None:
+    """Reject a setting that is not of its class; ``None`` is always allowed.
+
+    Raises:
+        RequestInvalid: One of them.
+    """
+    for name, (value, kind) in settings.items():
+        if value is not None and not isinstance(value, kind):
+            raise RequestInvalid(name, f"must be a {kind.__name__}, not {type(value).__name__}")
+
+
+def _check_observers(
+    observers: Iterable[Observer] | None, observer: Callable[[Attempt], None] | None
+) -> tuple[Observer, ...] | None:
+    """Return what is to be called with events; *observer* is the former name, for the ends of attempts alone.
+
+    Raises:
+        RequestInvalid: One of them cannot be called, or is async.
+    """
+    check_methods("observer", observer, "__call__", sync="__call__")
+    if observer is not None and observers is not None:
+        raise RequestInvalid("observer", "cannot be combined with observers")
+    if observer is not None:
+        warnings.warn("observer= goes in 0.3: use observers=", DeprecationWarning, stacklevel=4)
+        return (lambda event: observer(event) if isinstance(event, Attempt) else None,)
+    if observers is None:
+        return None
+    if not isinstance(observers, Iterable):
+        raise RequestInvalid("observers", f"must be a list of functions, not {type(observers).__name__}")
+    all_ = tuple(observers)
+    for number, one in enumerate(all_):
+        check_methods(f"observers[{number}]", one, "__call__", sync="__call__")
+    return all_
 
 
 def check_key(key: str) -> str:
@@ -133,3 +222,94 @@ def _parts(base_url: str) -> SplitResult | None:
     except ValueError:  # A port above 65535, or an IPv6 address that is none.
         return None
     return None if port == 0 else parts
+
+
+class ClientState:
+    """What a client and all its copies have in common: connections, time, budgets for retries, permits."""
+
+    def __init__(
+        self, transport: Transport, clock: Clock, flow: FlowControl, journaling: Journaling | None = None
+    ) -> None:
+        self.transport: Transport = transport
+        self._discarding: DiscardingTransport | None = transport if isinstance(transport, DiscardingTransport) else None
+        self.additions: Additions = Additions()
+        self.clock: Clock = clock
+        self.journaling: Journaling | None = journaling
+        self.deadlines: Deadlines = Deadlines(clock)
+        self.budgets: RetryBudgets = RetryBudgets()
+        self.flow: Flow = Flow(flow, clock)
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.closed: bool = False
+        self.refreshing: WeakSet[RefreshingToken] = WeakSet()
+        """The tokens that were asked to refresh themselves, as long as somebody has them."""
+        self._pause_tasks: set[asyncio.Future[None]] = set()
+
+    def close(self) -> None:
+        """Reject further calls, and end the pauses of those that wait for their next attempt: it will not come.
+
+        Raises:
+            ClientClosed: The calls belong to another event loop, which still runs; nothing was closed.
+        """
+        if self.loop is not None and self.loop is not asyncio.get_running_loop() and self.loop.is_running():
+            raise ClientClosed("the client belongs to another event loop: close it there")
+        self.closed = True
+        for pause in self._pause_tasks:
+            pause.cancel()
+        if self.loop is None or not self.loop.is_closed():  # Else nobody can be told any more.
+            self.flow.close()
+
+    async def pause(self, seconds: float) -> None:
+        """Return when *seconds* have passed, or at once when the client is closed."""
+        if self.closed:
+            return
+        pause = asyncio.ensure_future(self.clock.sleep(seconds))
+        self._pause_tasks.add(pause)
+        try:
+            await asyncio.wait((pause,))
+            if not pause.cancelled():
+                pause.result()
+        finally:
+            self._pause_tasks.discard(pause)
+            pause.cancel()
+
+    def discard(self, response: Response | None) -> None:
+        """Have no further request use the connection of *response*, where the transport can do that."""
+        if self._discarding is not None and response is not None:
+            with suppress(Exception):  # The outcome of the call must not depend on it.
+                self._discarding.discard(response)
+
+    def observe_platform_time(self, response: Response) -> None:
+        """Take the platform's time from *response*, if a journal counts on it."""
+        if self.journaling is not None:
+            self.journaling.platform_clock.observe(header(response.headers, "Date"))
+
+    def ensure_open(self) -> asyncio.AbstractEventLoop:
+        """Let a call begin, and return the loop that it runs on.
+
+        Raises:
+            ClientClosed: The client is closed, its connections belong to another event loop that is not closed, or no
+                loop of asyncio runs.
+        """
+        if self.closed:
+            raise ClientClosed("the client is closed")
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            raise ClientClosed("a call needs a running event loop of asyncio; trio has none") from None
+        if self.loop is not running:
+            self._bind(running)
+        return running
+
+    def _bind(self, running: asyncio.AbstractEventLoop) -> None:
+        """Have the calls belong to the *running* loop, if there is none yet or the former one is closed.
+
+        A loop that stands still is not given up: it may go on, and with it calls and token refreshes in flight.
+        """
+        if self.loop is not None:
+            if not self.loop.is_closed():
+                raise ClientClosed("the client belongs to another event loop; make one client per loop")
+            # Nothing of that loop will ever wake up: neither its calls nor the alarm for their deadlines.
+            self.deadlines = Deadlines(self.clock)
+            self.flow = self.flow.moved()
+            self._pause_tasks = set()
+        self.loop = running

@@ -17,7 +17,7 @@ from msgspec import Meta, Struct, StructMeta, field
 from paymentsdk._codec.timestamps import read_day
 from paymentsdk._engine.engine import Engine
 from paymentsdk._engine.result import Result
-from paymentsdk._engine.settings import CallOptions
+from paymentsdk._engine.settings import CallOptions, mask_options
 from paymentsdk._operation.operation import Operation, PageShape
 from paymentsdk._operation.rules import ErrorCode
 from paymentsdk.errors import RequestInvalid, visible
@@ -260,6 +260,7 @@ class Resource:
 
     def with_options(self, **options: Unpack[CallOptions]) -> Self:
         """Return a copy that calls with other options: ``await client.orders.with_options(timeout=t).get(id)``."""
+        mask_options(options)
         clone = copy.copy(self)
         clone._engine = self._engine.with_options(**options)  # noqa: SLF001 - it is of this very class
         return clone

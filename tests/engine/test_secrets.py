@@ -84,6 +84,25 @@ def test_a_credential_in_a_header_that_is_rejected(wrong: dict[str, str]) -> Non
         assert_clean("".join(str(frame.locals) for frame in frames), str(refused.value))
 
 
+@pytest.mark.parametrize("wrong", [{"timeout": 5}, {"bogus": 1}])
+def test_a_credential_beside_an_option_that_is_rejected(
+    wrong: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No frame of a copy, of a resource or of `from_env` shows the credentials that came with a wrong option."""
+    monkeypatch.setenv("PAYMENTSDK_BASE_URL", "https://x")
+    client, headers = PaymentsClient(base_url="https://x"), {"X-Api-Key": SECRET}
+    for make in (
+        lambda: client.with_options(access_token=ACCESS, headers=headers, **wrong),
+        lambda: client.orders.with_options(access_token=ACCESS, headers=headers, **wrong),
+        lambda: PaymentsClient.from_env(headers=headers, **wrong),
+    ):
+        with pytest.raises((RequestInvalid, TypeError)) as refused:
+            make()
+        shown = TracebackException.from_exception(refused.value, capture_locals=True)
+        frames = [frame for frame in shown.stack if not frame.filename.startswith(TESTS)]
+        assert_clean("".join(str(frame.locals) for frame in frames), str(refused.value))
+
+
 @pytest.mark.parametrize("given", ["client", "copy", "call", "all"])
 async def test_a_credential_in_a_header_of_ones_own(given: str) -> None:
     """The key of a gateway is in no frame of the client either when a call is rejected, before it is sent or after."""
