@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from paymentsdk._engine.deadline import Timeout
     from paymentsdk._engine.flow import FlowControl
     from paymentsdk._engine.rate_share import RateShare
-    from paymentsdk._engine.result import Result
+    from paymentsdk._engine.response import Result
     from paymentsdk._engine.retry import RetryPolicy
     from paymentsdk._headers import Headers
     from paymentsdk._operation.identity import Addition, Echo
@@ -178,7 +178,7 @@ _HOMES = {
     "_engine.deadline": ("Timeout",),
     "_engine.flow": ("FlowControl",),
     "_engine.rate_share": ("RateShare",),
-    "_engine.result": ("Result",),
+    "_engine.response": ("Result",),
     "_engine.retry": ("RetryPolicy",),
     "_headers": ("Headers",),
     "_operation.identity": ("Addition", "Echo"),

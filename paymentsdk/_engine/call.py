@@ -5,7 +5,7 @@
         credential.py       take the token, or wait until there is one (`_auth/refresh.py`)
         flow.py             wait for a permit, if the seller is at a limit
         transports/         send
-    response_checks.py      is it the response to this request, and as the contract says?
+    response.py             is it the response to this request, and as the contract says?
     after a failure:
         failures.py         what it means; and, if it was the last one, which error is true
         retry.py            may the call be tried again, and when? (`_operation/rules.py` has the table)
@@ -29,8 +29,7 @@ from paymentsdk._engine import events, failures
 from paymentsdk._engine.deadline import cancelled_again, connect_timeout
 from paymentsdk._engine.failures import AttemptFailed, History
 from paymentsdk._engine.limiter import NO_PERMIT
-from paymentsdk._engine.response_checks import check_response
-from paymentsdk._engine.result import Result
+from paymentsdk._engine.response import Result, check_response
 from paymentsdk._engine.retry import KEY_LIFETIME, Retries, key_expired, should_refresh_token
 from paymentsdk._headers import Headers, merge
 from paymentsdk._operation.rules import Failure, RetryClass

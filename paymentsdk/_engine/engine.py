@@ -18,7 +18,7 @@ from paymentsdk._engine.call import Call
 from paymentsdk._engine.credential import Bearer, Credential, user_id
 from paymentsdk._engine.events import observed
 from paymentsdk._engine.failures import AttemptFailed, History
-from paymentsdk._engine.result import Result
+from paymentsdk._engine.response import Result
 from paymentsdk._engine.settings import CallOptions, ClientState, Settings, check_key
 from paymentsdk._headers import check_headers, masked_values
 from paymentsdk._operation.operation import Operation

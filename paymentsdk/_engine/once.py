@@ -20,7 +20,7 @@ from paymentsdk._engine import events
 from paymentsdk._engine.credential import user_id
 from paymentsdk._engine.events import observed
 from paymentsdk._engine.failures import History
-from paymentsdk._engine.result import Result
+from paymentsdk._engine.response import Result
 from paymentsdk._operation.error_response import parse_error_response
 from paymentsdk._secrets import secrets_in
 from paymentsdk.errors import APIError, Deferred, NotSent, OutcomeUnknown, PaymentsError, RequestInvalid

@@ -25,7 +25,7 @@ from paymentsdk.errors import ClientClosed, Incomplete, PaginationStalled, Payme
 
 if TYPE_CHECKING:
     from paymentsdk._engine.engine import Engine
-    from paymentsdk._engine.result import Result
+    from paymentsdk._engine.response import Result
 
 T = TypeVar("T")
 #: Fetches the page at an offset.

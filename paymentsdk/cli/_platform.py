@@ -31,7 +31,7 @@ from paymentsdk.errors import OutcomeUnknown, PaymentsError, RequestInvalid, vis
 if TYPE_CHECKING:
     from argparse import Action, Namespace
 
-    from paymentsdk._engine.result import Result
+    from paymentsdk._engine.response import Result
     from paymentsdk._operation.operation import Operation
     from paymentsdk.client import PaymentsClient
 

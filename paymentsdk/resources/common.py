@@ -16,7 +16,7 @@ from msgspec import Meta, Struct, StructMeta, field
 
 from paymentsdk._codec.timestamps import read_day
 from paymentsdk._engine.engine import Engine
-from paymentsdk._engine.result import Result
+from paymentsdk._engine.response import Result
 from paymentsdk._engine.settings import CallOptions, mask_options
 from paymentsdk._operation.operation import Operation, PageShape
 from paymentsdk._operation.rules import ErrorCode
