@@ -6,6 +6,7 @@ import copy
 import os
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Never, Self, TypedDict, TypeVar, Unpack, cast
 
 from msgspec import structs
@@ -43,10 +44,9 @@ if TYPE_CHECKING:
 
     import aiohttp
 
-    from paymentsdk._engine.call import Call
     from paymentsdk._engine.concurrent_map import MapOutcome
-    from paymentsdk._engine.recovery import Backoff, Recovery, Sender
-    from paymentsdk.journal import Journal, Record, RecoverySummary
+    from paymentsdk._recovery import Backoff, Recovery, Sender
+    from paymentsdk.journal import Journal, RecoverySummary
     from paymentsdk.journal._call import Journaling
     from paymentsdk.resources.customers import Customers
     from paymentsdk.resources.invoices import Invoices
@@ -412,14 +412,14 @@ class PaymentsClient(Engine):
         Args:
             every: Seconds between the end of one recovery and the next: above 0, at most 86,400.
         """
-        from paymentsdk._engine.recovery import Backoff, repeatedly
+        from paymentsdk._recovery import Backoff, repeatedly
 
         clock = self._state.clock
         backoff = Backoff(clock.monotonic, check_seconds("every", every))
         return repeatedly(lambda: self._recovery(backoff).run(), clock.sleep, every)
 
     def _recovery(self, backoff: Backoff | None = None) -> Recovery:
-        from paymentsdk._engine.recovery import Recovery
+        from paymentsdk._recovery import Recovery
 
         return Recovery(self._journaling(), self._sender, self._settings.observers, backoff)
 
@@ -430,26 +430,20 @@ class PaymentsClient(Engine):
 
     def _sender(self, account: str | None) -> Sender:
         """Return what recovery needs of one seller."""
-        from paymentsdk._engine.recovery import Sender
-        from paymentsdk._look_up import LookUp
-
         if account is not None:
             return self.account(account)._sender(None)  # noqa: SLF001 - it is of this very class
+        from paymentsdk._recovery import Sender
+
         journaling = self._journaling()
-        look = LookUp(self.orders, self.merchant_orders, journaling)
-        return Sender(seller=lambda: self._seller(journaling), prepare=self._prepare_again, look=look)
-
-    def _prepare_again(self, record: Record) -> Call[object, object]:
-        """Return the call that sends *record* once more."""
-        from paymentsdk._engine.recovery import path_values
-
-        operation = self.operations.get(record.operation)
-        if operation is None or record.base_url != self._settings.base_url:
-            raise RequestInvalid("record", f"{record.operation} of {record.base_url} is not of this client")
-        body = operation.encoder.decode(record.body) if operation.encoder is not None and record.body else None
-        call = self._prepare(operation, body, path_values(operation, record.path), record.headers)
-        self._state.deadlines.remove(call.deadline)  # Its attempts have deadlines of their own.
-        return call
+        return Sender(
+            self._settings.base_url,
+            self.operations,
+            self.orders,
+            self.merchant_orders,
+            journaling,
+            partial(self._seller, journaling),
+            self._prepare,
+        )
 
     async def _read_platform_time(self) -> None:
         try:

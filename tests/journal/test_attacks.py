@@ -397,7 +397,7 @@ async def test_each_pause_of_a_record_that_stays_open_is_twice_the_last(world: W
     assert [5, 10, 20, 40, 60, 60] == [round(after - before) for before, after in pairwise(times)][:6]
 
 
-@pytest.mark.control("paymentsdk._engine.recovery.Recovery._put_off", lambda self, record: None)
+@pytest.mark.control("paymentsdk._recovery.Recovery._put_off", lambda self, record: None)
 async def test_a_record_of_nobody_is_tried_less_often_too(world: World, until, caplog) -> None:
     """Where nobody has credentials for its account, that is not said at every turn, and others do not wait for it."""
     world.platform.fail = lambda _: Response(503)

@@ -233,7 +233,7 @@ async def test_a_request_that_this_version_cannot_read_is_left(
     assert ("member_of_tomorrow" if b"{" in body else "JSON is malformed") in "".join(summary.problems)
 
 
-@pytest.mark.control("paymentsdk._engine.recovery.Recovery._can_send", lambda self, record: True)
+@pytest.mark.control("paymentsdk._recovery.Recovery._can_send", lambda self, record: True)
 @pytest.mark.parametrize("body", [b'{"member_of_tomorrow":1}', None])
 async def test_recovery_holds_nothing_that_it_cannot_send(journal, connect, platform: Platform, clock, body) -> None:
     """A record of another platform or version stays free: the client that can send it does not wait for a lease."""

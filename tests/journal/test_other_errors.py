@@ -134,7 +134,7 @@ async def test_an_attempt_in_doubt_is_not_hidden(
     assert 1 == len(platform.posts)
 
 
-@pytest.mark.control("paymentsdk._engine.recovery.WithinContract", unguarded, raises=tuple(map(type, ERRORS)))
+@pytest.mark.control("paymentsdk._recovery.WithinContract", unguarded, raises=tuple(map(type, ERRORS)))
 @pytest.mark.parametrize("method", ["records", "claim"])
 async def test_recovery_says_that_the_journal_does_not_respond(
     client: PaymentsClient, journal: Failing, platform: Platform, clock: FakeClock, method: str

@@ -1,4 +1,7 @@
-"""What becomes of records whose process died: recovery takes them over and sends them, as long as that is allowed."""
+"""What becomes of records whose process died: recovery takes them over, and sends them as long as that is allowed.
+
+Of one that may not be sent any more it reads what has become of it, as far as that shows.
+"""
 
 from __future__ import annotations
 
@@ -6,28 +9,30 @@ import asyncio
 import logging
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from msgspec import Struct, field
+import msgspec
+from msgspec import Struct, field, structs
 
 from paymentsdk._engine import events
 from paymentsdk._engine.once import LEASE, Attempts
+from paymentsdk._operation.operation import Operation
 from paymentsdk._secrets import HiddenRepr
 from paymentsdk.errors import InProgress, JournalUnavailable, PaymentsError, RequestInvalid, describe
+from paymentsdk.journal import StoredResponse
 from paymentsdk.journal._call import Journaling, Moment, WithinContract
 from paymentsdk.journal._journal import RecordsOpen, RecoverySummary
-from paymentsdk.journal._states import NO_LIMIT, OPEN, Record, RecordState, Resolution, Timing, timing
+from paymentsdk.journal._states import NO_LIMIT, OPEN, TOLERANCE, Record, RecordState, Resolution, Timing, timing
+from paymentsdk.money import ZERO
+from paymentsdk.resources import merchant_orders, orders
 
 if TYPE_CHECKING:
     from paymentsdk._engine.call import Call
-    from paymentsdk._operation.operation import Operation
     from paymentsdk.events import Observer
-
-B = TypeVar("B")
-R = TypeVar("R")
 
 logger = logging.getLogger("paymentsdk")
 
@@ -35,17 +40,10 @@ logger = logging.getLogger("paymentsdk")
 BATCH = 16
 #: Seconds between two tries at a record that may be sent, at most, and at one that can only be looked up.
 _LONGEST, _LONGEST_AFTER = 60.0, 3600.0
-
-
-class Sender(Struct, frozen=True):
-    """What recovery needs of one seller."""
-
-    seller: Callable[[], Awaitable[str]]
-    """Returns the user id on the platform."""
-    prepare: Callable[[Record], Call[object, object]]
-    """Returns the call that sends a record again."""
-    look: Callable[[Record], Awaitable[Resolution | None]]
-    """Finds out by reading what became of a record that may not be sent any more."""
+#: Records in another state have had no effect.
+_EFFECTIVE = tuple(set(RecordState) - {RecordState.REFUSED, RecordState.NOT_SENT, RecordState.EXPIRED})
+_ORDER = msgspec.json.Decoder(orders.OrderRequest)
+_REFUND = msgspec.json.Decoder(orders.RefundRequest)
 
 
 class Backoff(Struct, eq=False):
@@ -86,7 +84,7 @@ class Recovery(HiddenRepr, Struct, eq=False):
     """Which of the records are tried; all of them by default."""
     senders: dict[str, Sender] = {}
     """By the user id on the platform."""
-    told: set[str] = set()
+    finished: set[str] = set()
     """The keys of the records that were carried out."""
     resolved: dict[RecordState, int] = field(default_factory=Counter)
     problems: list[str] = []
@@ -108,7 +106,7 @@ class Recovery(HiddenRepr, Struct, eq=False):
                 progress(self._summary())
         still_open = await self._open()
         self._notify_open(still_open)
-        summary = self._summary(tuple(row for row in still_open if row.key not in self.told))
+        summary = self._summary(tuple(row for row in still_open if row.key not in self.finished))
         if progress is not None:
             progress(summary)
         return summary
@@ -191,7 +189,7 @@ class Recovery(HiddenRepr, Struct, eq=False):
         except (InProgress, JournalUnavailable, RequestInvalid) as error:
             self._add_problem(f"{record.name}: {describe(error)}")
             return
-        self.told.add(record.key)
+        self.finished.add(record.key)
         if told.state in OPEN:
             self._put_off(record)
         logger.info("recovery: %s %s is %s", record.operation, record.name, told.state.value)
@@ -232,8 +230,139 @@ async def repeatedly(
             await task
 
 
-def path_values(operation: Operation[B, R], path: str) -> dict[str, str]:
+# --- one seller -----------------------------------------------------------------------------------------------------
+
+
+class Sender(HiddenRepr, Struct, frozen=True):
+    """What recovery needs of one seller: it sends a record again, or finds out by reading what became of it.
+
+    It says nothing where another record may have done what it sees, nor where there is more than the records explain.
+    """
+
+    base_url: str
+    operations: Mapping[str, Operation[object, object]]
+    orders: orders.Orders
+    """Of the seller, as the next one."""
+    merchant_orders: merchant_orders.MerchantOrders
+    journaling: Journaling
+    """The journal, whose other records tell what they have done, and the platform's time."""
+    seller: Callable[[], Awaitable[str]]
+    """Returns the user id on the platform."""
+    prepare_call: Callable[..., Call[object, object]]
+    """Makes a call of an operation, a body, the values of its path and header fields."""
+
+    def prepare(self, record: Record) -> Call[object, object]:
+        """Return the call that sends *record* once more.
+
+        Raises:
+            RequestInvalid: It is not of this client.
+            msgspec.DecodeError: Its bytes are no JSON.
+        """
+        operation = self.operations.get(record.operation)
+        if operation is None or record.base_url != self.base_url:
+            raise RequestInvalid("record", f"{record.operation} of {record.base_url} is not of this client")
+        body = operation.encoder.decode(record.body) if operation.encoder is not None and record.body else None
+        call = self.prepare_call(operation, body, _path_values(operation, record.path), record.headers)
+        call.state.deadlines.remove(call.deadline)  # Its attempts have deadlines of their own.
+        return call
+
+    async def look(self, record: Record) -> Resolution | None:
+        """Return what became of *record*; `None` if that does not show."""
+        ways = {orders.CANCEL.name: self._cancel, orders.REFUND.name: self._refund, orders.CREATE.name: self._create}
+        try:
+            return await ways[record.operation](record) if record.operation in ways else None
+        except (PaymentsError, msgspec.DecodeError):
+            return None  # A record that this version cannot read may be what it would see.
+
+    async def _cancel(self, record: Record) -> Resolution | None:
+        seen = await self.orders.get(_order_id(record))
+        return _done(seen) if seen.status == orders.OrderStatus.CANCELED else None
+
+    async def _refund(self, record: Record) -> Resolution | None:
+        seen = await self.orders.get(_order_id(record))
+        if not record.body:
+            return _done(seen) if _is_refunded_whole(seen) else None
+        # Read after the order: what it shows was kept before it was sent.
+        others = [row for row in await self._others(record) if row.path == record.path]
+        known = {_own_refund(row) for row in others if row.state is RecordState.DONE}
+        in_doubt = [row for row in others if row.state is not RecordState.DONE]
+        if None in known or any(not row.body for row in in_doubt):
+            return None  # It may be any of the refunds.
+        wanted = _wanted(record)
+        rivals = sorted([record.key, *(row.key for row in in_doubt if _wanted(row) == wanted)])
+        found = [one for one in seen.refunds if (one.transaction_id, one.amount) == wanted and one.id not in known]
+        if len(found) != len(rivals):
+            return None
+        # Of several with the same bytes it does not matter which is whose, as long as no two have one.
+        return _done(_with_last(seen, found[rivals.index(record.key)]))
+
+    async def _create(self, record: Record) -> Resolution | None:
+        asked, now = _ORDER.decode(record.body or b""), self.journaling.platform_clock.earliest()
+        search = self.merchant_orders.search(
+            external_reference=asked.external_reference,
+            date_created_from=datetime.fromtimestamp(record.begun - TOLERANCE, UTC),
+            date_created_to=datetime.fromtimestamp(now or record.not_after, UTC),
+            certify=True,
+        )
+        found = await search.collect()
+        others = [row.body for row in await self._others(record) if row.operation == orders.CREATE.name]
+        if any(body is None or _ORDER.decode(body).external_reference == asked.external_reference for body in others):
+            return None  # It may be what that one has made.
+        paid = len(found) == 1 and found[0].total_amount == asked.total_amount
+        # The order itself has another id, which a merchant order does not have.
+        return Resolution(state=RecordState.DONE, reason="seen by a read: it was paid") if paid else None
+
+    async def _others(self, record: Record) -> Sequence[Record]:
+        """Return what else the seller has in the journal that may have taken effect."""
+        with WithinContract():
+            rows = await self.journaling.journal.records(_EFFECTIVE, limit=NO_LIMIT)
+        mine = (record.base_url, record.seller)
+        return [row for row in rows if row.key != record.key and (row.base_url, row.seller) == mine]
+
+
+def _path_values(operation: Operation[object, object], path: str) -> dict[str, str]:
     """Return the values that *path* has in the places of the operation's placeholders."""
     pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/?]+)", re.escape(operation.path))
     found = re.match(pattern + r"\Z", path)
     return {} if found is None else found.groupdict()
+
+
+def _done(seen: orders.Order) -> Resolution:
+    response = StoredResponse(200, {}, msgspec.json.encode(seen))
+    return Resolution(state=RecordState.DONE, reason="seen by a read", response=response)
+
+
+def _is_refunded_whole(seen: orders.Order) -> bool:
+    """Whether all that was paid went back: after a part of it, too, the contract has the status `refunded`."""
+    payment = seen.payment
+    if payment is None or seen.status != orders.OrderStatus.REFUNDED:
+        return False
+    paid, back = payment.amount if payment.paid_amount is None else payment.paid_amount, payment.refunded_amount
+    if back is None:
+        back = sum((one.amount or ZERO for one in seen.refunds if one.status == orders.RefundStatus.PROCESSED), ZERO)
+    return paid is not None and back >= paid
+
+
+def _order_id(record: Record) -> str:
+    return record.path.split("/")[-2]
+
+
+def _wanted(record: Record) -> tuple[object, object]:
+    """Return the payment and the amount of a partial refund."""
+    asked = _REFUND.decode(record.body or b"").transactions or ()
+    return next(((one.id, one.amount) for one in asked), (None, None))
+
+
+def _own_refund(record: Record) -> str | None:
+    """Return the id of the refund that a record has made: the newest of its response, which comes last."""
+    refunds = () if record.response is None else orders.REFUND.decode(record.response.body)[0].refunds
+    if not refunds or (record.body and _wanted(record) != (refunds[-1].transaction_id, refunds[-1].amount)):
+        return None
+    return refunds[-1].id
+
+
+def _with_last(order: orders.Order, refund: orders.Refund) -> orders.Order:
+    """Return *order* with *refund* as the last, as the platform sends it."""
+    refunds = (*(one for one in order.refunds if one is not refund), refund)
+    before = order.transactions or orders.Transactions()
+    return structs.replace(order, transactions=structs.replace(before, refunds=refunds))
