@@ -126,12 +126,12 @@ class Attempts(Generic[B, R]):
         self._observing = recovered and bool(settings.observers)
         lease, later = max(LEASE, 2 * (settings.timeout.attempt or 0.0)), partial(journaling.write_later, record.key)
         drive = JournaledCall(journaling.journal, journaling.platform_clock, self._seller, lease, later, defer, look)
-        await journaling.take_turn(record.key)
+        mine = await journaling.acquire(record.key)
         try:
             send = self._send
             told = await (drive.run(record, send) if since is None else drive.carry_on(record, send, since=since))
         finally:
-            journaling.end_turn(record.key)
+            journaling.release(record.key, mine)
         if settings.observers and (told.own or recovered):
             row, now = told.record, journaling.platform_clock.now()
             event = RecordResolved(

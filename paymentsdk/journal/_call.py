@@ -99,7 +99,7 @@ class PlatformClock:
 
 
 class Journaling:
-    """What the journaled calls of a client share: the journal, the platform's time, and whose turn it is."""
+    """What the journaled calls of a client share: the journal, the platform's time, and who works on what."""
 
     def __init__(self, journal: Journal, clock: Clock) -> None:
         self.journal: Journal = journal
@@ -107,37 +107,38 @@ class Journaling:
         self._clock = clock
         self._process = f"{os.getpid()}-{clock.key()[:16]}"
         self._count = itertools.count(1)
-        #: By the key of a record: what is under way of the call whose turn it is, and what those wait for who are next.
-        self._running: dict[str, int] = {}
-        self._over: dict[str, asyncio.Future[None]] = {}
+        #: By the key of a record, what those wait for who want to work on it: a call, and then the write it has left.
+        self._running: dict[str, asyncio.Future[object]] = {}
         self._late: set[asyncio.Future[object]] = set()
 
     def owner(self) -> str:
         """Return a new owner of records: this process, and a number that no other call has."""
         return f"{self._process}/{next(self._count)}"
 
-    async def take_turn(self, key: str) -> None:
+    async def acquire(self, key: str) -> asyncio.Future[object]:
         """Wait for the calls of this process that work on the record *key*: they know best what becomes of it.
 
-        A turn is over when the last write of `write_later` has been made, so that whoever comes next finds the
-        record closed.
+        Also for the write of `write_later`, so that whoever comes next finds the record closed. Return what has to be
+        given to `release`.
         """
-        while key in self._running:
-            if key not in self._over:
-                self._over[key] = asyncio.get_running_loop().create_future()
-            await asyncio.wait((self._over[key],))
-        self._running[key] = 1
+        while (running := self._running.get(key)) is not None:
+            if running.get_loop().is_closed():
+                break  # It will never end.
+            await asyncio.wait((running,))
+        self._running[key] = mine = asyncio.get_running_loop().create_future()
+        return mine
 
-    def end_turn(self, key: str) -> None:
-        """End the turn, or one of the writes that belong to it."""
-        self._running[key] -= 1
-        if not self._running[key]:
+    def release(self, key: str, mine: asyncio.Future[object]) -> None:
+        """Let the next one work on the record, unless there is a write to wait for."""
+        self._forget(key, mine)
+        mine.set_result(None)
+
+    def _forget(self, key: str, running: asyncio.Future[object]) -> None:
+        if self._running.get(key) is running:
             del self._running[key]
-            if (over := self._over.pop(key, None)) is not None:
-                over.set_result(None)
 
     def write_later(self, key: str, write: Callable[[], Awaitable[object]]) -> None:
-        """Make a *write* that the caller whose turn it is does not wait for."""
+        """Make a *write* that the caller who works on the record does not wait for."""
         try:
             written = asyncio.ensure_future(write())
         except PaymentsError as error:
@@ -147,7 +148,7 @@ class Journaling:
             # Of a journal of one's own that is no coroutine: what is done is done.
             logger.exception("a record could not be closed in the journal")
             return
-        self._running[key] += 1
+        self._running[key] = written
         self._late.add(written)
         written.add_done_callback(partial(self._written, key))
 
@@ -155,13 +156,14 @@ class Journaling:
         self._late.discard(written)
         if not written.cancelled() and isinstance(error := written.exception(), Exception):
             _warn(error)
-        self.end_turn(key)
+        self._forget(key, written)
 
     async def drain(self, grace: float) -> None:
         """Wait up to *grace* seconds for what is still being written."""
-        if self._late:
+        # Those of a loop that is closed will never end.
+        if late := [write for write in self._late if not write.get_loop().is_closed()]:
             end = asyncio.ensure_future(self._clock.sleep(grace))
-            writes = asyncio.gather(*self._late, return_exceptions=True)
+            writes = asyncio.gather(*late, return_exceptions=True)
             await asyncio.wait((end, writes), return_when=asyncio.FIRST_COMPLETED)
             end.cancel()
 
@@ -252,21 +254,21 @@ class JournaledCall(Struct, eq=False):
         """Carry out *row*, which was taken over after the moment *since*."""
         self.held, self.held_since = self.lease, since
         try:
-            heard = await send(row, partial(self._may_send, row))
+            outcome = await send(row, partial(self._may_send, row))
         except BaseException:
             # Cancelled, as a rule: nobody can be waited for now. What is on its way may still take effect, so the row
             # stays held until its lease ends: another owner that resumed it at once could hear a rejection before that.
             if not self.attempts:
                 self.later(partial(self._cancel, row))
             raise
-        if heard.state is not _DONE:
-            heard = structs.replace(heard, state=self._judged(row, heard.state))
-            if heard.state is RecordState.UNKNOWN and self.timing is Timing.TOO_LATE and self.look is not None:
-                heard = await self.look(row) or heard
-        if heard.state is not _DONE:
-            return await self._close(row, heard)
+        if outcome.state is not _DONE:
+            outcome = structs.replace(outcome, state=self._judged(row, outcome.state))
+            if outcome.state is RecordState.UNKNOWN and self.timing is Timing.TOO_LATE and self.look is not None:
+                outcome = await self.look(row) or outcome
+        if outcome.state is not _DONE:
+            return await self._close(row, outcome)
         # It replaces every other state, so the row cannot say otherwise. To lose it costs one replay.
-        self.later(partial(self.journal.resolve, row.key, heard, owner=row.owner))
+        self.later(partial(self.journal.resolve, row.key, outcome, owner=row.owner))
         return Told(_DONE, row, own=True)
 
     async def _may_send(self, row: Record, seconds: float) -> str | None:

@@ -586,3 +586,19 @@ def late(begin, clock: FakeClock):
         return begun
 
     return run
+
+
+def test_nothing_waits_for_a_write_of_a_loop_that_is_closed(journal, clock: FakeClock, platform: Platform) -> None:
+    """The loop ends with its one call, whose record was to be closed after that: no later call waits for it."""
+    client = PaymentsClient(TOKEN, base_url=URL, journal=journal(), clock=clock, transport=MemoryTransport(platform))
+    ids = []
+    for _ in range(2):
+        loop = asyncio.new_event_loop()
+        loop.set_exception_handler(lambda *_: None)  # It tells of the write that is left.
+        ids.append(loop.run_until_complete(client.orders.create(order(), once="table-7/1")).id)
+        loop.close()
+
+    with asyncio.Runner() as runner:
+        runner.run(client.aclose())
+
+    assert ["ORD0"] * 2 == ids
