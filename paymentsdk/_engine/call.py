@@ -190,7 +190,8 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
     def _ensure_open(self) -> None:
         """Send nothing more for a client that is closed."""
         if self.state.closed:
-            raise self._recorded(failures.client_closed(ClientClosed("the client was closed"), attempted=False))
+            closed = ClientClosed("the client was closed")
+            raise self._recorded(failures.not_attempted(str(closed), closed))
 
     async def _ensure_may_send(self) -> None:
         """Send nothing more with a key that may be forgotten, nor what the journal does not permit."""
@@ -201,7 +202,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         elif self.may_send is not None:
             reason = await self.may_send(self.deadline.when - self.state.clock.monotonic())
         if reason is not None:
-            raise self._recorded(AttemptFailed(Failure.NOT_SENT, reason, permanent=True, attempted=False))
+            raise self._recorded(failures.not_attempted(reason))
 
     async def _wait_for_permit(self, flow: Flow) -> Permit:
         """Wait for the seller's limits to allow one request; the time of the attempt begins after that."""
@@ -219,7 +220,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
             events.notify_of_call(self, Throttled, number=self.attempts + 1, waited=waited, admitted=permit is not None)
         self._ensure_open()
         if permit is None:
-            raise self._recorded(AttemptFailed(Failure.NOT_SENT, reason, permanent=True, attempted=False))
+            raise self._recorded(failures.not_attempted(reason))
         self.sending = self.state.deadlines.restart(self.deadline)
         return permit
 

@@ -64,28 +64,28 @@ async def concurrent_map(
     """See `PaymentsClient.map`."""
     #: The calls that are under way, or have ended and were not yielded yet: a slow consumer holds everything up.
     calls: dict[asyncio.Task[R], T] = {}
-    places = asyncio.Semaphore(concurrency)
+    free = asyncio.Semaphore(concurrency)
     #: The next call to yield, by the order of the items, or of the ends; `None` when no more of them begin.
-    line: asyncio.Queue[asyncio.Task[R] | None] = asyncio.Queue()
+    next_calls: asyncio.Queue[asyncio.Task[R] | None] = asyncio.Queue()
     closed: ClientClosed | None = None
 
     async def begin_calls() -> None:
         async with aclosing(_one_by_one(items)) as source:
-            await places.acquire()
+            await free.acquire()
             async for item in source:
                 call = asyncio.ensure_future(_call(function, item))
                 calls[call] = item
                 if ordered:
-                    line.put_nowait(call)
+                    next_calls.put_nowait(call)
                 else:
-                    call.add_done_callback(line.put_nowait)
-                await places.acquire()
+                    call.add_done_callback(next_calls.put_nowait)
+                await free.acquire()
 
     reader = asyncio.ensure_future(begin_calls())
-    reader.add_done_callback(lambda _: line.put_nowait(None))
+    reader.add_done_callback(lambda _: next_calls.put_nowait(None))
     try:
         while calls or not reader.done():
-            if (call := await line.get()) is None:
+            if (call := await next_calls.get()) is None:
                 continue
             if not call.done():
                 await asyncio.wait((call,))
@@ -93,7 +93,7 @@ async def concurrent_map(
             if isinstance(outcome.error, ClientClosed):
                 closed = copy(outcome.error)
                 reader.cancel()  # Every further call would fail, of endless items without an end.
-            places.release()
+            free.release()
             yield outcome
     finally:
         was_reading = reader.cancel()

@@ -118,9 +118,9 @@ class History(Struct, eq=False):
             self.first_reason = self.first_reason or failure.reason
 
 
-def client_closed(error: ClientClosed, *, attempted: bool = True) -> AttemptFailed:
-    """Nothing was sent, since the client is closed."""
-    return AttemptFailed(Failure.NOT_SENT, str(error), cause=_own(error), permanent=True, attempted=attempted)
+def not_attempted(reason: str, cause: PaymentsError | None = None) -> AttemptFailed:
+    """No request was made, nor would the next attempt make one."""
+    return AttemptFailed(Failure.NOT_SENT, reason, cause=cause, permanent=True, attempted=False)
 
 
 def no_token(error: Exception) -> AttemptFailed:
@@ -129,7 +129,7 @@ def no_token(error: Exception) -> AttemptFailed:
     cause = _own(error) if isinstance(error, PaymentsError) else None
     if not isinstance(cause, OWN_ERRORS):
         cause = RefreshFailed(reason, cause)
-    return AttemptFailed(Failure.NOT_SENT, f"no token: {reason}", cause=cause, permanent=True, attempted=False)
+    return not_attempted(f"no token: {reason}", cause)
 
 
 def not_signed(error: Exception) -> AttemptFailed:
@@ -166,7 +166,7 @@ def no_response(error: BaseException, ran_out: str | None) -> AttemptFailed | No
         case asyncio.CancelledError() if ran_out is not None:
             return AttemptFailed(Failure.NO_TRUSTED_RESPONSE, ran_out, timed_out=True)
         case ClientClosed():
-            return client_closed(error)
+            return AttemptFailed(Failure.NOT_SENT, str(error), cause=_own(error), permanent=True)
         case Exception():
             reason = f"the transport raised {describe(error)}"
             return AttemptFailed(Failure.NO_TRUSTED_RESPONSE, reason, timed_out=expired)
