@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Never, Self, TypedDict, TypeVar, Unpack, cast
@@ -336,18 +337,18 @@ class PaymentsClient(Engine):
         """
         check_seconds("grace", grace, zero=True)
         if self._origin is None:
-            self._state.close()
-            try:
-                # First, since a transport may end at once what is in flight: the refresh token that was sent is spent.
-                if self._state.refreshing:
-                    await drain(tuple(self._state.refreshing), self._state.clock, grace)
-            finally:
+            state = self._state
+            state.close()
+            async with AsyncExitStack() as closing:  # From the last to the first, whatever one of them raises.
                 # The calls that are let end still have their deadlines.
-                await self._state.transport.aclose()
-                if self._state.journaling is not None:
-                    await self._state.journaling.drain(grace)
-                    await self._state.journaling.journal.aclose()
-            self._state.deadlines.close()
+                closing.callback(state.deadlines.close)
+                if state.journaling is not None:
+                    closing.push_async_callback(state.journaling.journal.aclose)
+                    closing.push_async_callback(state.journaling.drain, grace)
+                closing.push_async_callback(state.transport.aclose)
+                # First, since a transport may end at once what is in flight: the refresh token that was sent is spent.
+                if state.refreshing:
+                    await drain(tuple(state.refreshing), state.clock, grace)
 
     def map(
         self,

@@ -602,3 +602,23 @@ def test_nothing_waits_for_a_write_of_a_loop_that_is_closed(journal, clock: Fake
         runner.run(client.aclose())
 
     assert ["ORD0"] * 2 == ids
+
+
+@pytest.mark.parametrize("error", [OSError("no"), asyncio.CancelledError()], ids=["raises", "cancelled"])
+async def test_the_journal_is_closed_also_if_the_transport_cannot_be(journal, connect, error: BaseException) -> None:
+    """Else its file would stay open: closing once more would fail in the same way."""
+    kept, closed = journal(), []
+
+    class Stuck(MemoryTransport):
+        async def aclose(self) -> None:
+            raise error
+
+    async def close() -> None:
+        closed.append(True)
+        await Journal.aclose(kept)
+
+    kept.aclose = close
+    with pytest.raises(type(error)):
+        await connect(kept, transport=Stuck()).aclose()
+
+    assert [True] == closed
