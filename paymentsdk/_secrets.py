@@ -1,7 +1,7 @@
 """Keeping credentials out of everything that a person or a log may see.
 
 where it could show           what keeps it out
-repr of a variable            `Secret`, into which `client.py` puts what it is given
+repr of a variable            `Secret`, into which `client.py` and `_engine/settings.py` put what they are given
 repr of a Struct              `MaskedRepr` for the members in `__secrets__`; `HiddenRepr`, which shows the class alone
 header fields                 `_headers.py`: a `Headers` shows the values of known fields only
 the platform's error message  `scrub`, in `_operation/error_response.py`
