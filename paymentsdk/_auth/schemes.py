@@ -167,20 +167,18 @@ class StaticToken:
 class Seller:
     """The seller, as far as a client can tell: one token, or one source of tokens, is one seller."""
 
-    __slots__ = ("_identity",)
+    __slots__ = ("_auth", "_key")
 
     def __init__(self, auth: AuthScheme) -> None:
+        self._auth = auth  # Kept, so that no other object gets its id.
         # Some programs make a copy of the client, and so a `StaticToken`, for each call.
-        self._identity: object = auth.token(0.0) if isinstance(auth, StaticToken) else auth
+        self._key = auth.token(0.0) if isinstance(auth, StaticToken) else id(auth)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Seller):
-            return NotImplemented
-        one, two = self._identity, other._identity
-        return one == two if isinstance(one, str) and isinstance(two, str) else one is two
+        return isinstance(other, Seller) and self._key == other._key
 
     def __hash__(self) -> int:
-        return hash(self._identity) if isinstance(self._identity, str) else id(self._identity)
+        return hash(self._key)
 
 
 class NoToken:

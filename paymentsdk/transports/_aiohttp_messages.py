@@ -22,6 +22,7 @@ from paymentsdk.transports.base import Request, SendFailed, too_long
 
 if TYPE_CHECKING:
     import asyncio
+    from types import TracebackType
 
 #: Where the host of a URL can begin at the latest: the path comes after.
 _SCHEME = len("https://")
@@ -209,41 +210,46 @@ def _check_head(status: int, length: str | None, coding: str | None, transfer: S
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-#: What is raised where nothing was sent: why, and whether it would be again. The first that fits counts, and a
-#: certificate error is a connect error, too.
-_NOT_SENT = (
-    (aiohttp.ClientConnectorCertificateError, "the server's certificate does not verify", True),
-    (aiohttp.ServerFingerprintMismatch, "the server's certificate has another fingerprint", True),
-    (aiohttp.ClientConnectorSSLError, "the TLS handshake failed", False),
-    (aiohttp.ClientConnectorDNSError, "the host name was not resolved", False),
-    (aiohttp.ClientProxyConnectionError, "no connection to the proxy", False),
-    (aiohttp.ClientConnectorError, "no connection to the server", False),
-    (aiohttp.ConnectionTimeoutError, "no connection in time", False),
-    (aiohttp.ClientHttpProxyError, "the proxy refused to connect", False),
-    (aiohttp.InvalidURL, "the URL, or that of the proxy, has no host", True),
-    (aiohttp.NonHttpUrlClientError, "the URL is not an http or https URL", True),
-)
-#: What may be raised later.
-_SENT = (
-    (aiohttp.ServerDisconnectedError, "the server closed the connection without a response"),
-    (aiohttp.ClientPayloadError, "the response is cut off or malformed"),
+#: What aiohttp raises: whether the request may have been sent, whether another would fail alike, and why. The first
+#: that fits counts, and a certificate error is a connect error, too.
+_FAILURES = (
+    (aiohttp.ClientConnectorCertificateError, False, True, "the server's certificate does not verify"),
+    (aiohttp.ServerFingerprintMismatch, False, True, "the server's certificate has another fingerprint"),
+    (aiohttp.ClientConnectorSSLError, False, False, "the TLS handshake failed"),
+    (aiohttp.ClientConnectorDNSError, False, False, "the host name was not resolved"),
+    (aiohttp.ClientProxyConnectionError, False, False, "no connection to the proxy"),
+    (aiohttp.ClientConnectorError, False, False, "no connection to the server"),
+    (aiohttp.ConnectionTimeoutError, False, False, "no connection in time"),
+    (aiohttp.ClientHttpProxyError, False, False, "the proxy refused to connect"),
+    (aiohttp.InvalidURL, False, True, "the URL, or that of the proxy, has no host"),
+    (aiohttp.NonHttpUrlClientError, False, True, "the URL is not an http or https URL"),
+    (aiohttp.ServerDisconnectedError, True, False, "the server closed the connection without a response"),
+    (aiohttp.ClientPayloadError, True, False, "the response is cut off or malformed"),
     # aiohttp gives it the status 400, but nobody has sent that.
-    ((aiohttp.ClientResponseError, HttpProcessingError), "the response is not valid HTTP"),
-    (aiohttp.ClientOSError, "the connection broke"),
+    ((aiohttp.ClientResponseError, HttpProcessingError), True, False, "the response is not valid HTTP"),
+    (aiohttp.ClientOSError, True, False, "the connection broke"),
 )
 
 
-def send_failed(error: Exception) -> SendFailed:
-    """Say what *error* means, without a trace of it: the text of aiohttp's errors can hold the token."""
+def send_failed(error: Exception, *, sent: bool | None) -> SendFailed:
+    """Say what *error* means, without a trace of it: the text of aiohttp's errors can hold the token.
+
+    *sent* says whether there was a connection; `None` where nothing but the error tells.
+    """
+    may_be_sent, permanent, reason = _meaning(error)
+    return SendFailed(reason, may_be_sent if sent is None else sent, permanent=permanent)
+
+
+def _meaning(error: Exception) -> tuple[bool, bool, str]:
     if isinstance(error, SendFailed):
-        return error.with_traceback(None)
-    for kind, reason, permanent in _NOT_SENT:
-        if isinstance(error, kind):
-            return SendFailed(reason + _detail(error), sent=False, permanent=permanent)
-    for kinds, reason in _SENT:
+        return error.sent, error.permanent, error.reason
+    if isinstance(error, ValueError) and not isinstance(error, aiohttp.ClientError) and _raised_by_session(error):
+        # A session whose user has credentials in `.netrc`, or in the URL, raises it before it has a connection.
+        return False, True, "next to a token, a session or a URL can have no credentials of its own"
+    for kinds, may_be_sent, permanent, reason in _FAILURES:
         if isinstance(error, kinds):
-            return SendFailed(reason + _detail(error))
-    return SendFailed(f"aiohttp raised {type(error).__name__}")
+            return may_be_sent, permanent, reason + _detail(error)
+    return True, False, f"aiohttp raised {type(error).__name__}"
 
 
 def _detail(error: Exception) -> str:
@@ -257,14 +263,16 @@ def _detail(error: Exception) -> str:
     return f" ({f'[{host}]' if ':' in host else host}:{error.port}){words}"
 
 
-def raised_by_session(error: Exception, *, but_not: str) -> bool:
-    """Whether a session itself raised *error*: not the module *but_not*, which has called it, nor what it has called.
+def _raised_by_session(error: Exception) -> bool:
+    """Whether a session itself raised *error*, and not what it calls.
 
-    It calls traces, middlewares and connections, and their errors say nothing about what was sent.
+    Of traces, middlewares and connections, errors say nothing about what was sent.
     """
     entry = error.__traceback__
-    while entry is not None and entry.tb_frame.f_globals["__name__"] == but_not:
+    while entry is not None and _module_of(entry).startswith("paymentsdk."):
         entry = entry.tb_next
-    if entry is None or entry.tb_next is not None or isinstance(error, aiohttp.ClientError):
-        return False
-    return str(entry.tb_frame.f_globals["__name__"]).startswith("aiohttp.")
+    return entry is not None and entry.tb_next is None and _module_of(entry).startswith("aiohttp.")
+
+
+def _module_of(entry: TracebackType) -> str:
+    return str(entry.tb_frame.f_globals["__name__"])

@@ -36,7 +36,6 @@ from paymentsdk.errors import ClientClosed, RequestInvalid
 from paymentsdk.transports._aiohttp_messages import (
     checked_url,
     proxy_for,
-    raised_by_session,
     read,
     read_at_once,
     send_failed,
@@ -162,7 +161,11 @@ class AiohttpTransport(PooledTransport[SessionPool]):
                 raise error.with_traceback(None) from None
             failure = closed_while_waiting()
         except Exception as error:  # noqa: BLE001 - nothing else may come out of here
-            failure = _send_failed(error, attempt, pool)
+            if pool.kept.closed and isinstance(error, RuntimeError):
+                failure = ClientClosed("the session is closed")
+            else:
+                # Over sessions of ours: there was a connection, or there never was, whatever nobody expects.
+                failure = send_failed(error, sent=attempt.wire is not None if pool.owned else None)
         except BaseException as error:  # noqa: BLE001 - as above: it ends the program
             raise error.with_traceback(None) from None
         finally:
@@ -222,16 +225,3 @@ class AiohttpTransport(PooledTransport[SessionPool]):
         finally:
             pool.leave(host)
         return _Answer(response.status, response.headers, content, attempt.reused, attempt.wire)
-
-
-def _send_failed(error: Exception, attempt: Attempt, pool: SessionPool) -> SendFailed | ClientClosed:
-    if pool.kept.closed and isinstance(error, RuntimeError):
-        return ClientClosed("the session is closed")
-    if isinstance(error, ValueError) and raised_by_session(error, but_not=__name__):
-        # Once it has a connection, it raises none itself: its user has credentials in `.netrc`, or in the URL.
-        reason = "next to a token, a session or a URL can have no credentials of its own"
-        return SendFailed(reason, sent=False, permanent=True)
-    failure = send_failed(error)
-    # Over sessions of ours: there was a connection, or there never was, whatever nobody expects.
-    sent = attempt.wire is not None if pool.owned else failure.sent
-    return SendFailed(failure.reason, sent, permanent=failure.permanent)

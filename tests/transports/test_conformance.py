@@ -494,7 +494,7 @@ CONTROLS: list[tuple[str, type[AiohttpTransport] | Spoil]] = [
     ("logs_hold_no_credentials", Logging),
     ("the_token_is_the_one_that_was_given", Substituting),
     ("an_unknown_authority_is_refused", seen_as(permanent=False)),
-    ("another_host_is_refused", has(_NOT_SENT=_aiohttp_messages._NOT_SENT[1:])),
+    ("another_host_is_refused", has(_FAILURES=_aiohttp_messages._FAILURES[1:])),
     ("an_expired_certificate_is_refused", Believing),
     ("a_request_arrives_as_it_is", has(_url_of=yarl.URL)),
     ("nothing_is_added_that_says_who_calls", asks(cookies={"who": "me"})),
