@@ -254,8 +254,9 @@ async def _shared(server: Postgres) -> _Shared:
     key = os.getpid(), asyncio.get_running_loop(), server
     if (known := _SHARED.get(key)) is not None:
         return known
-    for ended in [other for other in _SHARED if other[1].is_closed()]:
-        del _SHARED[ended]
+    for other in tuple(_SHARED):  # Other threads have loops of their own, which begin and end meanwhile.
+        if other[1].is_closed():
+            _SHARED.pop(other, None)
     made = _SHARED[key] = _Shared(server)
     await anext(made.end)  # Which does not wait.
     return made

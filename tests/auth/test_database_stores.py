@@ -525,6 +525,25 @@ async def test_a_connection_ends_with_its_loop(counted: Counted) -> None:
     assert pair(1) == await counted.store().load()
 
 
+class EndedElsewhere:
+    """The event loop of another thread, in which somebody forgets all that have ended at the same time."""
+
+    def is_closed(self) -> bool:
+        """It is."""
+        database_stores._SHARED.clear()
+        return True
+
+
+async def test_event_loops_of_other_threads_may_end_at_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each thread may have a loop, and uses what its loop shares, whatever the others do."""
+    monkeypatch.setattr(database_stores, "_SHARED", {(0, EndedElsewhere(), number): None for number in range(2)})
+    store = PostgresTokenStore("postgresql://127.0.0.1:9/nobody", "shop-1")
+
+    await store.aclose()
+
+    assert 1 == len(database_stores._SHARED)
+
+
 async def test_a_forked_process_connects_anew(counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two that write on one connection would read each other's responses."""
     await counted.store().save(pair(1))
