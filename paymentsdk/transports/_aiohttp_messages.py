@@ -17,15 +17,13 @@ from yarl import URL
 
 from paymentsdk._secrets import masked
 from paymentsdk._validate import ALLOW_HTTP, is_http, is_loopback
-from paymentsdk.transports._pool import words_of_system
+from paymentsdk.transports._pool import HOST_BEGINS, words_of_system
 from paymentsdk.transports.base import Request, SendFailed, too_long
 
 if TYPE_CHECKING:
     import asyncio
     from types import TracebackType
 
-#: Where the host of a URL can begin at the latest: the path comes after.
-_SCHEME = len("https://")
 #: The status codes of a response; aiohttp passes over the interim ones below, except 101.
 _FINAL = range(200, 600)
 #: What no part of a request may hold: control characters, though a tab may stand in the value of a header field, and
@@ -61,7 +59,7 @@ def checked_url(request: Request) -> URL:
 
 @lru_cache(maxsize=64)
 def _url_of(url: str) -> URL:
-    path = url.find("/", _SCHEME)
+    path = url.find("/", HOST_BEGINS)
     if path < 0 or "?" in url or "#" in url:
         return _parsed(url)
     # Most URLs differ from the last one in their path alone, and to parse one takes yarl longer than all checks here.

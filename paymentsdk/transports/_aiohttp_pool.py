@@ -180,17 +180,15 @@ class Connector(aiohttp.TCPConnector):
         if attempt is None or attempt.wire is not None:
             # aiohttp sends a GET, PUT or DELETE again when a kept connection breaks. The engine counts attempts.
             raise SendFailed("the server closed the connection without a response")
-        connection = await super().connect(req, traces, timeout)
-        while not self.takes(connection, attempt):
-            connection.close()
+        while True:
             connection = await super().connect(req, traces, timeout)
-        return connection
+            if self.takes(connection, attempt):
+                return connection
+            connection.close()
 
     def takes(self, connection: Connection, attempt: Attempt) -> bool:
         """Give *connection* to *attempt*, unless it is gone, or something has arrived on it."""
-        handler = connection.protocol
-        transport = None if handler is None else handler.transport
-        if handler is None or transport is None:
+        if (handler := connection.protocol) is None or (transport := handler.transport) is None:
             return False
         wire = transport.get_protocol()
         if isinstance(wire, Wire):

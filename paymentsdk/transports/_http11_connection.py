@@ -146,9 +146,6 @@ class Connection(asyncio.BufferedProtocol):
         self._closed = False
         self._reused = False
         self._head = self._partial = b""
-        #: The bytes that the body has; -1 if the head does not say.
-        self._size = -1
-        self._chunks: Chunks | None = None
         #: Set while the socket takes no more of a large body.
         self._drained: asyncio.Future[None] | None = None
         self._waiting: asyncio.Future[Response] | None = None
@@ -231,11 +228,12 @@ class Connection(asyncio.BufferedProtocol):
         self._keep = not request.fresh
         self._large = len(request.body) > PIECE
         self._head = self._partial = b""
-        self._size = -1
+        #: The bytes that the body has; -1 if the head does not say.
+        self._size: int = -1
         #: The bytes of the heads, and then of the body.
         self._received = 0
         self._body: list[bytes] = []
-        self._chunks = None
+        self._chunks: Chunks | None = None
         self._waiting = waiting = loop.create_future()
         self.transport.write(message)
         return waiting

@@ -23,6 +23,8 @@ from paymentsdk.transports.base import SendFailed
 #: Connections at a time. aiohttp's own 100 makes a busy service wait for a place; much more would come near the 1,024
 #: files that many systems let a process open.
 POOL_SIZE = 500
+#: Where the host of a URL can begin at the latest: the path comes after.
+HOST_BEGINS = len("https://")
 #: The most bytes of one read.
 _READ = 64 * 1024
 

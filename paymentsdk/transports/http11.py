@@ -19,6 +19,7 @@ from msgspec import Struct, field
 from paymentsdk.errors import ClientClosed, RequestInvalid
 from paymentsdk.transports._http11_connection import PIECE, Connection, ConnectionResponse
 from paymentsdk.transports._pool import (
+    HOST_BEGINS,
     POOL_SIZE,
     Pool,
     PooledTransport,
@@ -40,8 +41,6 @@ _OWN_FIELDS = frozenset({"connection", "content-length", "expect", "host", "tran
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 #: Methods whose requests have no `Content-Length` without a body.
 _BODILESS = frozenset({"GET", "HEAD"})
-#: Where the host of a URL can begin at the latest: the path comes after.
-_SCHEME = len("https://")
 #: How a URL begins that leads to a server: its scheme, its host, and its port, if it names one.
 _ORIGIN = re.compile(r"(https?)://(\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._~-]+)?\]|[A-Za-z0-9._~-]+)(?::([0-9]{1,5}))?")
 _PORTS = {"http": 80, "https": 443}
@@ -120,15 +119,14 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
             SendFailed: No response came that can be used.
             ClientClosed: The transport is closed, or belongs to another event loop or process; nothing was sent.
         """
-        loop = asyncio.get_running_loop()
-        pool = self._pool
+        loop, pool = asyncio.get_running_loop(), self._pool
         if pool is None or pool.usable_on is not loop:
             pool = await self._bind()
         url = request.url
-        end = url.find("/", _SCHEME)
+        end = url.find("/", HOST_BEGINS)
         if end < 0 or "#" in url:
             url = _with_path(url)
-            end = url.find("/", _SCHEME)
+            end = url.find("/", HOST_BEGINS)
         server = pool.servers.get(url[:end])
         if server is None:
             server = pool.servers[url[:end]] = _parse(url[:end])
@@ -366,7 +364,7 @@ def _flaw(request: Request) -> str:
 def _with_path(url: str) -> str:
     """Return *url* with a path, and without a fragment, which is not sent."""
     url = url.partition("#")[0]
-    return url if "/" in url[_SCHEME:] else f"{url}/"
+    return url if "/" in url[HOST_BEGINS:] else f"{url}/"
 
 
 @cache
