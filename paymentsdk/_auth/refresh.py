@@ -9,6 +9,16 @@ Active       Active, if it came after   PendingSave             Revoked
 PendingSave  Active, if it came after                                                 Active
 Revoked      Active
 ===========  =========================  ======================  ====================  =====================
+
+The way of a refresh, each step in a method below:
+
+- `renew`: a call without a usable token begins the refresh, or joins the one under way. It waits for a task of its own,
+  so that a call that is cancelled takes it from nobody.
+- `_refresh_once` takes the turn among the processes that share the store. If it fails, and was early, the live token
+  stays in use.
+- `_refresh_alone` looks in the store first (`_adopt`). Only if nobody has been faster, it has the platform exchange the
+  refresh token (`_exchanged`, with a mark in the store), and saves the new pair before anyone uses it (`_persist`).
+- `drain` and `give_up` end it when the client is closed.
 """
 
 from __future__ import annotations
