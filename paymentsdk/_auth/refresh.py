@@ -433,7 +433,8 @@ async def drain(tokens: Sequence[RefreshingToken], clock: Clock, grace: float) -
     alarm = clock.call_at(clock.monotonic() + grace, over.set)
     if not grace:
         over.set()  # Now, whatever the clock says.
-    drained = asyncio.gather(*(token.drain(now) for token in tokens))
+    drains = [asyncio.ensure_future(token.drain(now)) for token in tokens]
+    drained = asyncio.gather(*drains)
     drained.add_done_callback(_looked_at)
     # A task: without any grace, too, each token has its turn to begin to save its pair.
     ends = asyncio.ensure_future(over.wait())
@@ -446,9 +447,9 @@ async def drain(tokens: Sequence[RefreshingToken], clock: Clock, grace: float) -
     alarm.cancel()
     ends.cancel()
     if not drained.done():
-        drained.cancel()
-        for token in tokens:
-            token.give_up()
+        for token, its_drain in zip(tokens, drains, strict=True):
+            if its_drain.cancel():  # Else it has ended: a refresh that has begun since is another client's.
+                token.give_up()
     if cancelled is not None:
         raise cancelled
     if drained.done():

@@ -329,6 +329,34 @@ async def test_another_client_asks_for_itself(make_client, platform: Platform, c
         await first
 
 
+async def test_a_refresh_that_another_client_begins_later_is_its_own(make_client, platform, clock, until) -> None:
+    """A client that waits for the token of one seller as it closes gives up no refresh of another that began since.
+
+    The refresh token that was sent is spent: the client that has begun it would lose the seller.
+    """
+    shared = RefreshingToken(platform.pair(expires_at=0.0))
+    one, other = (make_client(auth=shared) for _ in range(2))
+    await one.orders.get("ORD1")
+    platform.latency, platform.accepts_only = 1000.0, 3
+    seller = one.with_options(auth=RefreshingToken(platform.pair(7, expires_at=0.0)))
+    call = asyncio.create_task(seller.orders.get("ORD1"))
+    await until(lambda: len(platform.refreshes) == 2)
+    closing = asyncio.create_task(one.aclose(grace=3))
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+    platform.latency = 10.0
+    second = asyncio.create_task(other.orders.get("ORD1"))
+    await until(lambda: len(platform.refreshes) == 3)
+    clock.advance(3)
+    await closing
+    clock.advance(7)
+
+    assert "ORD1" == (await second).id
+    with pytest.raises(ClientClosed):
+        await call
+
+
 @pytest.mark.parametrize("grace", [-1, float("nan"), True, "5", None])
 async def test_a_grace_is_a_number_of_seconds(make_client, grace: object) -> None:
     """From 0 to a day; a client that is told anything else stays open."""
