@@ -1,8 +1,9 @@
 """Faults as data: which requests they hit, and what happens to those.
 
 ``EFFECTS`` lists the details of each effect; all effects pick their requests in the same way. What happens before the
-commit is done by `_inject_faults` in `_app.py`, what happens after it by `_with_faults` and `_send` there; `page_drift`
-by the handlers of searches.
+commit is done by `_inject_faults` in `_app.py`, what happens after it by `_with_faults` and `_send` there. What happens
+to the rows of a search is done while it is handled: `page_drift` by `cut_page` in `_noun.py`, and `row_inserted`,
+`row_deleted` and `row_changed` by `_inject_row_fault` in `_handlers/merchant_orders.py`.
 """
 
 from __future__ import annotations

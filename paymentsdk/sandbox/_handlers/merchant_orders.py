@@ -46,7 +46,7 @@ class _Page(Struct, frozen=True, kw_only=True):
 def search(context: SellerContext, call: Call[None]) -> _Page:
     """Return a page of the orders of the last 90 days that meet the filters."""
     for effect in call.effects:
-        _drift(context, effect)
+        _inject_row_fault(context, effect)
     # A row without a date was deleted, and is older than all that a search sees.
     edge, days = _EDGES[context.policies.window_edge][0], timedelta(days=SEARCH_DAYS)
     since: Condition = ("date_created", edge, context.now - days)
@@ -66,7 +66,7 @@ def search(context: SellerContext, call: Call[None]) -> _Page:
     return _Page(elements=elements, next_offset=following if rows and following < total else last, total=total)
 
 
-def _drift(context: SellerContext, effect: str) -> None:
+def _inject_row_fault(context: SellerContext, effect: str) -> None:
     """Make, hide or touch one of the seller's rows, at random, if *effect* is that of such a fault."""
     shown: list[Condition] = [("date_created", ">=", EARLIEST)]
     rows = context.count(MERCHANT_ORDERS, shown)
