@@ -34,7 +34,7 @@ from paymentsdk.sandbox._feed import LONGEST_SHOWN, RequestLine, redact_body, re
 from paymentsdk.sandbox._handlers import OWN, noun_of
 from paymentsdk.sandbox._openapi import document
 from paymentsdk.sandbox._pages import routes
-from paymentsdk.sandbox._pipeline import REPLAYED, Exchange, InFlight, Response, authenticate, execute
+from paymentsdk.sandbox._pipeline import REPLAYED, InFlight, ReceivedRequest, Reply, authenticate, execute
 from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._snapshots import is_full
 from paymentsdk.sandbox._wire import MAX_BODY, SHAPES, AnyOperation, Rejected, phrase
@@ -45,7 +45,7 @@ Authenticate: TypeAlias = Callable[[Request], str | None]
 #: What is raised by reading from a client that has gone, or writing to it, as any may at any moment.
 CLIENT_GONE = (ConnectionError, TimeoutError, web.RequestPayloadError)
 _REQUEST_ID = web.RequestKey("request_id", str)
-_EXCHANGE = web.RequestKey("exchange", Exchange)
+_RECEIVED = web.RequestKey("received", ReceivedRequest)
 #: As a rule somebody has put a path into the base URL.
 _NOTHING_HERE = "nothing is at this path; the base URL of the sandbox has none of its own"
 #: The page of a gateway that responds in place of the platform.
@@ -62,7 +62,7 @@ def make_app(
     *,
     live_tokens: bool = False,
     allowed_hosts: frozenset[str] = frozenset(),
-    authenticate: Authenticate | None = None,
+    find_token: Authenticate | None = None,
 ) -> web.Application:
     """Return the application of *platform*.
 
@@ -70,9 +70,9 @@ def make_app(
         platform: The platform.
         live_tokens: Whether ``APP_USR`` tokens are taken.
         allowed_hosts: Names besides those of this machine that a browser may know the control API by.
-        authenticate: Finds the token that a signature stands for.
+        find_token: Finds the token that a signature stands for.
     """
-    endpoints = Endpoints(platform, live_tokens=live_tokens, authenticate=authenticate)
+    endpoints = Endpoints(platform, live_tokens=live_tokens, find_token=find_token)
     app = web.Application(client_max_size=MAX_BODY, middlewares=[endpoints.respond_always])
     app[PLATFORM], app[ALLOWED_HOSTS], app[STOPPING] = platform, allowed_hosts, endpoints.stopping
     app.on_response_prepare.append(endpoints.name_response)
@@ -96,10 +96,10 @@ async def _openapi(request: web.Request) -> web.StreamResponse:
 class Endpoints:
     """Responds to the operations of the contract, and wherever nothing else does."""
 
-    def __init__(self, platform: Platform, *, live_tokens: bool, authenticate: Authenticate | None) -> None:
+    def __init__(self, platform: Platform, *, live_tokens: bool, find_token: Authenticate | None) -> None:
         self._platform = platform
         self._live_tokens = live_tokens
-        self._authenticate = authenticate
+        self._find_token = find_token
         self.stopping = asyncio.Event()
         self._in_flight = InFlight()
         self._numbers = count(1)
@@ -107,47 +107,47 @@ class Endpoints:
 
     async def handle(self, operation: AnyOperation, request: web.Request) -> web.StreamResponse:
         """Respond to a request to *operation*."""
-        exchange = request[_EXCHANGE] = Exchange(operation=operation)
+        received = request[_RECEIVED] = ReceivedRequest(operation=operation)
         try:
-            response = await self._respond(request, exchange)
+            reply = await self._respond(request, received)
         except (RequestInvalid, Rejected) as error:
-            response = self._error_response(exchange, error)
+            reply = self._error_reply(received, error)
         except CLIENT_GONE:
             self._log_request(request, None)
             return reset_connection(request)
-        sent = _with_faults(response, exchange.hit)
+        sent = _with_faults(reply, received.hit)
         self._log_request(request, sent)
-        return await self._send(request, sent, exchange.hit)
+        return await self._send(request, sent, received.hit)
 
-    async def _respond(self, request: web.Request, exchange: Exchange) -> Response:
+    async def _respond(self, request: web.Request, received: ReceivedRequest) -> Reply:
         platform = self._platform
-        await self._read(request, exchange)
-        tenant = authenticate(platform, exchange, live_tokens=self._live_tokens)
-        exchange.hit = platform.faults.match(exchange.operation.name, tenant.user_id)
-        async with self._in_flight.turn(exchange, tenant, platform.policies_of(tenant)) as waited:
-            await self._inject_faults(request, exchange)
+        await self._read(request, received)
+        tenant = authenticate(platform, received, live_tokens=self._live_tokens)
+        received.hit = platform.faults.match(received.operation.name, tenant.user_id)
+        async with self._in_flight.turn(received, tenant, platform.policies_of(tenant)) as waited:
+            await self._inject_faults(request, received)
             await platform.catch_up()
-            if waited or exchange.hit.rules:  # Meanwhile the token may have ended.
-                tenant = authenticate(platform, exchange, live_tokens=self._live_tokens)
-            return execute(platform, exchange, tenant)
+            if waited or received.hit.rules:  # Meanwhile the token may have ended.
+                tenant = authenticate(platform, received, live_tokens=self._live_tokens)
+            return execute(platform, received, tenant)
 
-    async def _read(self, request: web.Request, exchange: Exchange) -> None:
+    async def _read(self, request: web.Request, received: ReceivedRequest) -> None:
         """Read a request whole, with the token that its signature stands for, if it has one that is known here."""
-        operation, headers = exchange.operation, request.headers
-        exchange.body = await read(request)
-        exchange.path, exchange.query = dict(request.match_info), dict(request.query)
-        exchange.authorization = headers.get("Authorization", "")
-        exchange.content_type = headers.get("Content-Type", "").partition(";")[0].strip()
-        exchange.key = headers.get(operation.key_header)
-        if self._authenticate and operation.authenticated:
+        operation, headers = received.operation, request.headers
+        received.body = await read(request)
+        received.path, received.query = dict(request.match_info), dict(request.query)
+        received.authorization = headers.get("Authorization", "")
+        received.content_type = headers.get("Content-Type", "").partition(";")[0].strip()
+        received.key = headers.get(operation.key_header)
+        if self._find_token and operation.authenticated:
             url = self._platform.base_url + request.raw_path
-            token = self._authenticate(Request(request.method, url, Headers(headers), exchange.body))
+            token = self._find_token(Request(request.method, url, Headers(headers), received.body))
             if token is not None:
-                exchange.authorization = f"Bearer {token}"
+                received.authorization = f"Bearer {token}"
 
-    async def _inject_faults(self, request: web.Request, exchange: Exchange) -> None:
+    async def _inject_faults(self, request: web.Request, received: ReceivedRequest) -> None:
         """Apply the faults that come before the commit."""
-        for rule in exchange.hit.rules:
+        for rule in received.hit.rules:
             match rule.effect:
                 case "delay_before_commit":
                     await pause(rule.seconds, self.stopping)
@@ -157,35 +157,35 @@ class Endpoints:
                 case "reset":
                     raise ConnectionResetError
                 case "fail_before_commit" | "refuse":
-                    raise _injected_error(exchange.operation, rule)
+                    raise _injected_error(received.operation, rule)
                 case "rate_limit":
                     raise Rejected(429, rule.code or "too_many_requests", retry_after=rule.retry_after)
                 case _:
                     pass
 
-    def _error_response(self, exchange: Exchange, error: Rejected | RequestInvalid) -> Response:
-        platform, operation = self._platform, exchange.operation
+    def _error_reply(self, received: ReceivedRequest, error: Rejected | RequestInvalid) -> Reply:
+        platform, operation = self._platform, received.operation
         rejected = error if isinstance(error, Rejected) else noun_of(operation).reject(operation, error)
-        policies = platform.policies_of(exchange.tenant) if exchange.tenant else platform.policies
+        policies = platform.policies_of(received.tenant) if received.tenant else platform.policies
         headers = {} if rejected.retry_after is None else {"Retry-After": str(rejected.retry_after)}
         body = _error_body(rejected, operation, policies.error_shape)
-        return Response(status=rejected.status, body=body, headers=headers)
+        return Reply(status=rejected.status, body=body, headers=headers)
 
-    async def _send(self, request: web.Request, outcome: Response | None, hit: Hit) -> web.StreamResponse:
+    async def _send(self, request: web.Request, reply: Reply | None, hit: Hit) -> web.StreamResponse:
         """Send what is left of a response, as late and as slowly as *hit* has it. Everything is committed by now."""
         for rule in hit.of("delay_after_commit"):
             await pause(rule.seconds, self.stopping)
-        if outcome is None:
+        if reply is None:
             return reset_connection(request)
         slow = hit.first("drip")
-        if slow is None and not outcome.missing:
+        if slow is None and not reply.missing:
             return web.Response(
-                status=outcome.status, body=outcome.body, content_type=outcome.content_type, headers=outcome.headers
+                status=reply.status, body=reply.body, content_type=reply.content_type, headers=reply.headers
             )
-        response = web.StreamResponse(status=outcome.status, headers=outcome.headers)
-        response.content_type = outcome.content_type
-        response.content_length = len(outcome.body) + outcome.missing
-        pieces = [outcome.body] if slow is None else [outcome.body[i : i + 1] for i in range(len(outcome.body))]
+        response = web.StreamResponse(status=reply.status, headers=reply.headers)
+        response.content_type = reply.content_type
+        response.content_length = len(reply.body) + reply.missing
+        pieces = [reply.body] if slow is None else [reply.body[i : i + 1] for i in range(len(reply.body))]
         await response.prepare(request)
         for piece in pieces:
             if self.stopping.is_set():
@@ -193,7 +193,7 @@ class Endpoints:
             await response.write(piece)
             if slow is not None:
                 await pause(slow.seconds, self.stopping)
-        return reset_connection(request) if outcome.missing else response
+        return reset_connection(request) if reply.missing else response
 
     async def name_response(self, request: web.Request, response: web.StreamResponse) -> None:
         """Give every response the id of its request."""
@@ -207,7 +207,7 @@ class Endpoints:
             request[_REQUEST_ID] = f"req-{next(self._numbers)}"
         return request[_REQUEST_ID]
 
-    def _log_request(self, request: web.Request, response: Response | web.Response | None) -> None:
+    def _log_request(self, request: web.Request, response: Reply | web.Response | None) -> None:
         """Log the request for those who watch, with what is known of it and of the response.
 
         Where no operation has handled it, most likely its program has a wrong address.
@@ -221,20 +221,20 @@ class Endpoints:
             tenant=None,
             request_id=self._id_of(request),
         )
-        if exchange := request.get(_EXCHANGE):
+        if received := request.get(_RECEIVED):
             # Nobody sees more than the beginning, and to search a long page takes longer than to send it.
-            answer: bytes = getattr(response, "body", b"")[: 2 * LONGEST_SHOWN]
+            shown: bytes = getattr(response, "body", b"")[: 2 * LONGEST_SHOWN]
             line = replace(
                 line,
-                operation=exchange.operation.name,
-                tenant=exchange.tenant and exchange.tenant.user_id,
-                key=exchange.key,
-                content_type=exchange.content_type,
-                body=redact_body(exchange.body, grant=not exchange.operation.authenticated, also=self._secrets),
-                answer=redact_body(answer, grant=False, also=self._secrets),
+                operation=received.operation.name,
+                tenant=received.tenant and received.tenant.user_id,
+                key=received.key,
+                content_type=received.content_type,
+                body=redact_body(received.body, grant=not received.operation.authenticated, also=self._secrets),
+                answer=redact_body(shown, grant=False, also=self._secrets),
                 replayed=response is not None and REPLAYED in response.headers,
-                faults=tuple(rule.effect for rule in exchange.hit.rules),
-                milliseconds=round((time.perf_counter() - exchange.began) * 1000, 3),
+                faults=tuple(rule.effect for rule in received.hit.rules),
+                milliseconds=round((time.perf_counter() - received.began) * 1000, 3),
             )
         self._platform.feed.log(line)
 
@@ -244,18 +244,18 @@ class Endpoints:
         try:
             return await handler(request)
         except Rejected as rejected:  # By a command or a page.
-            return self._said(request, rejected)
+            return self._rejection_response(request, rejected)
         except web.HTTPNotFound:
-            response = self._said(request, Rejected(404, "not_found", _NOTHING_HERE))
+            response = self._rejection_response(request, Rejected(404, "not_found", _NOTHING_HERE))
         except web.HTTPMethodNotAllowed as error:
-            response = self._said(request, Rejected(405, "method_not_allowed", "method not allowed"))
+            response = self._rejection_response(request, Rejected(405, "method_not_allowed", "method not allowed"))
             response.headers["Allow"] = error.headers["Allow"]
         except web.HTTPException:
             raise  # A redirect.
         except CLIENT_GONE:
             return reset_connection(request)
         except Exception as error:  # noqa: BLE001 - nothing that went wrong inside may reach the client
-            response = self._said(request, self.log_failure(request, error))
+            response = self._rejection_response(request, self.log_failure(request, error))
         self._log_request(request, response)
         return response
 
@@ -265,13 +265,13 @@ class Endpoints:
         Nobody may be left to guess: a program that embeds the sandbox has often no logging at all.
         """
         _log.exception("the sandbox failed at %s %s", request.method, request.path)
-        cause = f"the database failed ({error})" if isinstance(error, sqlite3.Error) else ""
+        reason = f"the database failed ({error})" if isinstance(error, sqlite3.Error) else ""
         if is_full(error):
-            cause = f"disk full ({error})"
-        sys.stderr.write(f"the sandbox failed at {request.method} {request.path}: {cause or repr(error)}\n")
-        return Rejected(500, "generic", f"internal error of the sandbox: {cause or 'see its stderr'}")
+            reason = f"disk full ({error})"
+        sys.stderr.write(f"the sandbox failed at {request.method} {request.path}: {reason or repr(error)}\n")
+        return Rejected(500, "generic", f"internal error of the sandbox: {reason or 'see its stderr'}")
 
-    def _said(self, request: web.Request, rejected: Rejected) -> web.Response:
+    def _rejection_response(self, request: web.Request, rejected: Rejected) -> web.Response:
         """Return what is said where no operation, command or page responds: to a program JSON, to a browser a page."""
         if "text/html" in request.headers.get("Accept", ""):
             return routes.rejection_page(request, rejected)
@@ -297,22 +297,22 @@ def _injected_error(operation: AnyOperation, rule: FaultRule) -> Rejected:
     return Rejected(status, rule.code or noun_of(operation).general_code(operation, status))
 
 
-def _with_faults(outcome: Response, hit: Hit) -> Response | None:
-    """Return what the faults in *hit* leave of *outcome*, as it will be sent; `None` when nothing will be."""
+def _with_faults(reply: Reply, hit: Hit) -> Reply | None:
+    """Return what the faults in *hit* leave of *reply*, as it will be sent; `None` when nothing will be."""
     if hit.first("lose_response_after_commit"):
         return None
     if rule := hit.first("html"):
         status = rule.status or 502
         page = _GATEWAY_PAGE.format(f"{status} {phrase(status)}")
-        outcome = replace(outcome, status=status, body=page.encode(), content_type="text/html")
+        reply = replace(reply, status=status, body=page.encode(), content_type="text/html")
     if hit.first("malformed"):
-        outcome = replace(outcome, body=outcome.body[: len(outcome.body) // 2] + b"\x00<<")
+        reply = replace(reply, body=reply.body[: len(reply.body) // 2] + b"\x00<<")
     if hit.first("wrong_content_type"):
-        outcome = replace(outcome, content_type="text/plain")
+        reply = replace(reply, content_type="text/plain")
     if hit.first("truncate"):
-        half = outcome.body[: len(outcome.body) // 2]
-        outcome = replace(outcome, body=half, missing=len(outcome.body) - len(half))
-    return outcome
+        half = reply.body[: len(reply.body) // 2]
+        reply = replace(reply, body=half, missing=len(reply.body) - len(half))
+    return reply
 
 
 async def pause(seconds: float, stopping: asyncio.Event) -> None:

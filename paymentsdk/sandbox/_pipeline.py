@@ -51,7 +51,7 @@ _WRITE = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
 
 
 @dataclass(kw_only=True)
-class Exchange:
+class ReceivedRequest:
     """A request, and what is known so far of who sent it and what becomes of it."""
 
     operation: AnyOperation
@@ -78,8 +78,8 @@ class Exchange:
         return self.operation.path.format_map(self.path)
 
 
-class Response(Struct, frozen=True, kw_only=True):
-    """A response, ready to be sent."""
+class Reply(Struct, frozen=True, kw_only=True):
+    """The response to a request, ready to be sent: of what it says, faults may leave less."""
 
     status: int
     """The HTTP status."""
@@ -96,12 +96,12 @@ class Response(Struct, frozen=True, kw_only=True):
 # --- authenticate ------------------------------------------------------------------------------------------------
 
 
-def authenticate(platform: Platform, exchange: Exchange, *, live_tokens: bool) -> Tenant:
+def authenticate(platform: Platform, received: ReceivedRequest, *, live_tokens: bool) -> Tenant:
     """Return who asks, under whose policies all that follows is: also that a token is not good for the operation.
 
     Args:
         platform: The platform.
-        exchange: The request.
+        received: The request.
         live_tokens: Whether a token that begins with `APP_USR` stands for its `TEST` twin.
 
     Raises:
@@ -109,14 +109,14 @@ def authenticate(platform: Platform, exchange: Exchange, *, live_tokens: bool) -
             known.
         RequestInvalid: The body, which says who asks for a token, breaks a rule.
     """
-    operation = exchange.operation
+    operation = received.operation
     if not operation.authenticated:
-        body = read_body(operation, exchange.body, exchange.content_type, platform.policies)
+        body = read_body(operation, received.body, received.content_type, platform.policies)
         if not isinstance(body, TokenRequest):
             raise TypeError(operation.name)
-        exchange.tenant = application(platform.store, body)
-        return exchange.tenant
-    scheme, token = exchange.authorization[: len(_BEARER)], exchange.authorization[len(_BEARER) :].strip()
+        received.tenant = application(platform.store, body)
+        return received.tenant
+    scheme, token = received.authorization[: len(_BEARER)], received.authorization[len(_BEARER) :].strip()
     if scheme.lower() != _BEARER:
         raise _unauthorized(platform.policies, operation, "a bearer token is needed")
     if token.startswith("APP_USR"):
@@ -128,7 +128,7 @@ def authenticate(platform: Platform, exchange: Exchange, *, live_tokens: bool) -
     tenant = platform.find_tenant(grant.user_id) if grant and grant.kind == "access" else None
     if grant is None or tenant is None:
         raise _unauthorized(platform.policies, operation, "the access token is not known")
-    exchange.tenant, exchange.grant = tenant, grant
+    received.tenant, received.grant = tenant, grant
     policies = platform.policies_of(tenant)
     if grant.revoked:
         raise _unauthorized(policies, operation, "the access token was revoked")
@@ -158,16 +158,16 @@ class InFlight:
         self._claims: dict[tuple[int, str, str], asyncio.Event] = {}
 
     @asynccontextmanager
-    async def turn(self, exchange: Exchange, tenant: Tenant, policies: Policies) -> AsyncIterator[bool]:
+    async def turn(self, received: ReceivedRequest, tenant: Tenant, policies: Policies) -> AsyncIterator[bool]:
         """Keep the key in flight, once no other request does, and say whether one has.
 
         Raises:
             Rejected: One does, and the policy ``concurrent_twin`` says to reject the second.
         """
-        if not (exchange.operation.keyed and exchange.key):
+        if not (received.operation.keyed and received.key):
             yield False
             return
-        claim = tenant.user_id, exchange.key, exchange.place if policies.key_scope == "path" else ""
+        claim = tenant.user_id, received.key, received.place if policies.key_scope == "path" else ""
         waited = False
         while (done := self._claims.get(claim)) is not None:
             if policies.concurrent_twin != "wait":
@@ -198,14 +198,14 @@ def _checked_key(operation: AnyOperation, key: str | None, policies: Policies) -
     raise Rejected(400, code, details=(f"{operation.key_header}: {wrong}",))
 
 
-def _fingerprint(exchange: Exchange) -> str:
+def _fingerprint(received: ReceivedRequest) -> str:
     """Return what makes two requests the same: operation, path and body, whatever the spaces and the order in it."""
-    request = [exchange.operation.name, sorted(exchange.path.items())]
+    request = [received.operation.name, sorted(received.path.items())]
     try:
-        text = _WRITE([*request, read_json(exchange.body.strip() or b"{}")])
+        text = _WRITE([*request, read_json(received.body.strip() or b"{}")])
     except (ValueError, ArithmeticError, RecursionError):
         # No saved response has this one: it will be rejected.
-        text = _WRITE([*request, "no JSON", exchange.body])
+        text = _WRITE([*request, "no JSON", received.body])
     return hashlib.sha256(text).hexdigest()
 
 
@@ -233,40 +233,40 @@ def forgotten(context: SellerContext) -> datetime:
 # --- handle ------------------------------------------------------------------------------------------------------
 
 
-def execute(platform: Platform, exchange: Exchange, tenant: Tenant) -> Response:
+def execute(platform: Platform, received: ReceivedRequest, tenant: Tenant) -> Reply:
     """Handle a request once per idempotency key: replay, or effect, ledger and saved response in one transaction.
 
     Raises:
         Rejected: Nothing was done.
         RequestInvalid: Nothing was done: it breaks a rule.
     """
-    operation, place = exchange.operation, exchange.place
-    key = _checked_key(operation, exchange.key, platform.policies_of(tenant))
+    operation, place = received.operation, received.place
+    key = _checked_key(operation, received.key, platform.policies_of(tenant))
     with platform.store.transaction():
         now = platform.clock.now()
         # A moment ago all that was due was done; what fell due since then comes before the request as well.
         platform.run_due(now)
         context = platform.context(tenant, now=now, key=key)
-        fingerprint = _fingerprint(exchange) if key else ""
+        fingerprint = _fingerprint(received) if key else ""
         earlier = replay(context, key, place, fingerprint) if key else None
         # After the key: what went with it once is another request, whatever it says.
-        done = earlier or SavedResponse(place, fingerprint, operation.status, _handle(platform, exchange, context))
+        done = earlier or SavedResponse(place, fingerprint, operation.status, _handle(platform, received, context))
         if key and not earlier:
             platform.store.save_response(tenant.user_id, key, done, at=now, forgotten=forgotten(context))
     headers = {REPLAYED: "true"} if earlier else {}
-    return Response(status=done.status, body=done.body, headers=headers, content_type=media_type(operation))
+    return Reply(status=done.status, body=done.body, headers=headers, content_type=media_type(operation))
 
 
-def _handle(platform: Platform, exchange: Exchange, context: SellerContext) -> bytes:
+def _handle(platform: Platform, received: ReceivedRequest, context: SellerContext) -> bytes:
     """Have the handler of the operation do what is asked, and return the body of the response."""
-    operation, hit, handler = exchange.operation, exchange.hit, platform.handlers[exchange.operation.name]
+    operation, hit, handler = received.operation, received.hit, platform.handlers[received.operation.name]
     drift = hit.first("page_drift")
     call = Call(
-        body=read_body(operation, exchange.body, exchange.content_type, context.policies),
-        path=exchange.path,
-        query=read_query(operation, exchange.query),
-        grant=exchange.grant,
-        sent=exchange.body,
+        body=read_body(operation, received.body, received.content_type, context.policies),
+        path=received.path,
+        query=read_query(operation, received.query),
+        grant=received.grant,
+        sent=received.body,
         drift=drift.rows if drift else 0,
         effects=tuple(rule.effect for rule in hit.rules),
     )

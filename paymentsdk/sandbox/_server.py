@@ -118,7 +118,7 @@ class Sandbox(Platform):
         if frozen or frozen_at is not None:
             with self.store.opening():  # If it fails nobody will have it: its file must not stay locked.
                 self.clock.freeze(frozen_at)
-        self._app = make_app(self, live_tokens=live_tokens, allowed_hosts=names, authenticate=authenticate)
+        self._app = make_app(self, live_tokens=live_tokens, allowed_hosts=names, find_token=authenticate)
         self._runner: web.AppRunner | None = None
         self.buyer: Buyer = Buyer(self)
         self._tenant: Tenant | None = None

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from paymentsdk.resources import orders
 from paymentsdk.sandbox import Buyer, Platform
-from paymentsdk.sandbox._pipeline import Exchange, authenticate, execute
+from paymentsdk.sandbox._pipeline import ReceivedRequest, authenticate, execute
 from paymentsdk.sandbox._records import MERCHANT_ORDERS, ORDERS
 
 BODY = json.dumps(orders.CREATE.example).encode()
@@ -29,10 +29,10 @@ BODY = json.dumps(orders.CREATE.example).encode()
 def ask(platform: Platform, operation, key: str, body: bytes = b"", **path: str) -> dict:
     """Do what a request does, without a network."""
     token = platform.default_tenant().access_token
-    exchange = Exchange(operation=operation, path=path, authorization=f"Bearer {token}", key=key, body=body)
+    received = ReceivedRequest(operation=operation, path=path, authorization=f"Bearer {token}", key=key, body=body)
     platform.run_due()
-    tenant = authenticate(platform, exchange, live_tokens=False)
-    return json.loads(execute(platform, exchange, tenant).body)
+    tenant = authenticate(platform, received, live_tokens=False)
+    return json.loads(execute(platform, received, tenant).body)
 
 
 def live(platform: Platform) -> None:

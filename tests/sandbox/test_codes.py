@@ -13,7 +13,7 @@ from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox import FaultRule, Rejected, _app, _noun, _pipeline, _wire
 from paymentsdk.sandbox._handlers import HANDLERS, ways
 from paymentsdk.sandbox._noun import CAUSES
-from paymentsdk.sandbox._pipeline import Exchange
+from paymentsdk.sandbox._pipeline import ReceivedRequest
 
 CODES = [(operation, error) for operation in OPERATIONS.values() for error in operation.errors]
 NAMES = [f"{operation.name}-{error.status}-{error.code}" for operation, error in CODES]
@@ -101,10 +101,10 @@ def test_a_token_is_rejected_with_the_code_that_the_operation_documents(sandbox)
     """Whatever it is called: a 401 with a code of its own needs no line in what all operations share."""
     own = ErrorCode(401, "token_not_known", "the token is not known")
     operation = replace(OPERATIONS["plans.search"], errors=(own,))
-    exchange = Exchange(operation=operation, authorization="Bearer x")
+    received = ReceivedRequest(operation=operation, authorization="Bearer x")
 
     with pytest.raises(Rejected) as rejected:
-        _pipeline.authenticate(sandbox.platform, exchange, live_tokens=False)
+        _pipeline.authenticate(sandbox.platform, received, live_tokens=False)
 
     assert (401, "token_not_known") == (rejected.value.status, rejected.value.code)
 
