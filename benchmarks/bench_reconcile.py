@@ -43,7 +43,7 @@ from paymentsdk import OPERATIONS, FlowControl, PaymentsClient, Request, Respons
 from paymentsdk.reconcile import DaskExecutor, Executor, ProcessExecutor, walk
 from paymentsdk.reconcile._certificate import EPOCH, MILLISECOND
 from paymentsdk.reconcile._executors import JOBS_PER_WORKER
-from paymentsdk.reconcile._orders import OrderPage, Rows, write
+from paymentsdk.reconcile._merchant_orders import MerchantOrderPage, Rows, write
 from paymentsdk.reconcile._walk import MOST_PENDING, Job, JobDone, do
 
 MILLION = 1_000_000
@@ -154,7 +154,7 @@ async def walked(serving: Serving, out: str, in_flight: int = 8, sellers: int = 
 
 
 async def bare(serving: Serving, out: str = "") -> int:
-    search = OPERATIONS["merchant_orders.search"].returning(OrderPage)
+    search = OPERATIONS["merchant_orders.search"].returning(MerchantOrderPage)
     found = 0
     async with _client(serving) as client:
         for name, dates in serving.dates.items():

@@ -20,7 +20,7 @@ from pyarrow import parquet
 from paymentsdk.reconcile import Book
 from paymentsdk.reconcile._certificate import Window, milliseconds
 from paymentsdk.reconcile._diff import Diff
-from paymentsdk.reconcile._orders import kinds
+from paymentsdk.reconcile._merchant_orders import kinds
 
 BEGIN = datetime(2026, 10, 1, tzinfo=UTC)
 SPAN = timedelta(days=30)

@@ -8,6 +8,12 @@ Needs the extra `reconcile`, or `dask` to share the walk out over many machines.
 Counter({<Outcome.MATCH: 'match'>: 996052, <Outcome.MISSING: 'missing'>: 1003, ...})
 """
 
+# The way of a reconciliation: `_book.py` reads the orders that its owner knows of. `_walk.py` drives the walk over all
+# windows of time, on this event loop or on workers (`_executors.py`), and resumes by what `_checkpoint.py` has saved.
+# `_date_filter.py` proves that windows show their rows, and `_certificate.py` that all rows of a window were seen;
+# `_merchant_orders.py` makes the calls, and writes the files. Then `_follow_up.py` reads what has changed or was not
+# found, `_diff.py` compares, in SQL, and `_report.py` says what differs.
+
 from __future__ import annotations
 
 import asyncio
@@ -26,11 +32,11 @@ from paymentsdk.journal import Record
 from paymentsdk.journal._states import NO_LIMIT, OPEN
 from paymentsdk.reconcile._book import Book, BookRow, subject_of
 from paymentsdk.reconcile._certificate import MILLISECOND, Rules, Window, milliseconds, moment_of
+from paymentsdk.reconcile._checkpoint import Checkpoint
 from paymentsdk.reconcile._diff import Diff
 from paymentsdk.reconcile._executors import DaskExecutor, ProcessExecutor
 from paymentsdk.reconcile._follow_up import Changes, LookUps
-from paymentsdk.reconcile._ledger import Ledger
-from paymentsdk.reconcile._orders import check_installed
+from paymentsdk.reconcile._merchant_orders import check_installed
 from paymentsdk.reconcile._report import Difference, Outcome, Report
 from paymentsdk.reconcile._walk import MOST_IN_FLIGHT, Executor, Progress, Walk, WalkReport, question
 
@@ -115,10 +121,10 @@ async def reconcile(
         names = sorted({*diff.accounts(), *more}) or [""]
         if "" in names and len(names) > 1:
             raise RequestInvalid("book.account", "is needed in every row where there are several accounts")
-        with closing(Ledger(directory, question(window, names, rules))) as ledger:
+        with closing(Checkpoint(directory, question(window, names, rules))) as checkpoint:
             _drop_left(directory, diff)
             async with executor or nullcontext():
-                run = Walk(window, _clients(client, names), rules, in_flight, ledger, progress, executor)
+                run = Walk(window, _clients(client, names), rules, in_flight, checkpoint, progress, executor)
                 open_records = await client.journal.records(OPEN, limit=NO_LIMIT) if client.journal else ()
                 return await _compared(run, diff, columns, open_records)
 
@@ -171,9 +177,10 @@ async def walk(
     names = [""] if accounts is None else sorted({*_names(accounts)})
     if not names:
         raise RequestInvalid("accounts", "is empty")
-    with closing(Ledger(Path(out), question(window, names, rules))) as ledger:
+    with closing(Checkpoint(Path(out), question(window, names, rules))) as checkpoint:
         async with executor or nullcontext():
-            report = await Walk(window, _clients(client, names), rules, in_flight, ledger, progress, executor).walk()
+            run = Walk(window, _clients(client, names), rules, in_flight, checkpoint, progress, executor)
+            report = await run.walk()
     if report.not_whole:
         first, *others = report.not_whole
         for other in others:
@@ -205,11 +212,11 @@ async def _compared(run: Walk, diff: Diff, columns: tuple[str, ...], open_record
         look_ups = LookUps(run, missing)
         await look_ups.run(diff.absent())
         diff.add_looked_up((one, look_ups.found(one)) for one in diff.absent())
-    run.tell("comparison", 0.0)
-    directory = run.ledger.directory
+    run.report_progress("comparison", 0.0)
+    directory = run.checkpoint.directory
     counts = await asyncio.to_thread(diff.finish, directory / "differences.parquet")
-    run.ledger.drop_look_ups()
-    run.tell("comparison", 1.0)
+    run.checkpoint.drop_look_ups()
+    run.report_progress("comparison", 1.0)
     return Report(
         directory=directory,
         counts=counts,

@@ -23,7 +23,7 @@ from msgspec import Struct
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.journal import Journal, Record, RecordState
 from paymentsdk.journal._states import NO_LIMIT, OPEN
-from paymentsdk.reconcile._orders import AMOUNTS, DECIMALS, DIGITS, arrow, duckdb, parquet
+from paymentsdk.reconcile._merchant_orders import AMOUNTS, DECIMALS, DIGITS, arrow, duckdb, parquet
 from paymentsdk.resources import orders, preferences
 from paymentsdk.resources.orders import RefundStatus
 

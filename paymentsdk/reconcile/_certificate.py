@@ -8,9 +8,10 @@ that has settled can only become fewer, so U is a part of the T rows that there 
 nothing is missing, whatever the order of the rows, and however they moved or vanished meanwhile. Walks add up: U is
 counted from the first page of each.
 
-Everything rests on the date filter: of a platform that drops the milliseconds of a bound, or reads it in another zone,
-there are rows that no window shows, and every total agrees. So a run begins with rows that were found without the
-filter, and asks for the millisecond of each, widened by one grain, as it asks for every window later.
+That the date filter shows the rows of a window at all is proved before, in `_date_filter.py`.
+
+`Count` holds the proof, and `examine` walks one window by it. The walk of `search(certify=True)` proves the same of a
+single search, in `_paging/cursor.py`.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import pairwise
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
+
+from paymentsdk._paging.cursor import MOST_CERTIFIED, SETTLING_TIME
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
@@ -32,10 +35,6 @@ NO_DATE = datetime(1, 1, 3, tzinfo=UTC)
 MOST_DOUBTS = 5
 #: Milliseconds that a walk may take before the oldest rows of its window age out of the search.
 AGEING = 60_000
-#: How exact a date filter may be, in milliseconds: to a millisecond, a second, a minute, an hour, a day.
-GRAINS = (1, 1_000, 60_000, 3_600_000, 86_400_000)
-#: Rows to prove it on.
-SAMPLES = 3
 
 
 class Rules(Struct, frozen=True, kw_only=True):
@@ -44,10 +43,10 @@ class Rules(Struct, frozen=True, kw_only=True):
     grain: int = 1
     """Milliseconds: the date filter is known to be exact to this."""
 
-    lag: int = 900_000
+    lag: int = SETTLING_TIME // MILLISECOND
     """Milliseconds after which no further row appears in a window that has ended."""
 
-    max_window: int = 1_000
+    max_window: int = MOST_CERTIFIED
     """Only a total below this is believed."""
 
     tries: int = 20
@@ -301,62 +300,3 @@ def _gaps(shown: list[tuple[int, int]], total: int, step: int) -> Iterator[int]:
     for begin, end in (*sorted(shown), (total, total)):
         yield from range(reached, begin, step)
         reached = max(reached, end)
-
-
-# --- the date filter --------------------------------------------------------------------------------------------------
-
-
-class Sample(NamedTuple):
-    """A row that was found without the date filter."""
-
-    id: str
-    at: int
-    """The date that the filter is about, in milliseconds since 1970."""
-
-    is_changed: bool
-    """Whether it was changed since: a filter that goes by another date finds the others as well."""
-
-
-async def prove(
-    samples: Sequence[Sample], find: Callable[[Sequence[Sample], int], Awaitable[Sequence[bool]]]
-) -> int | None:
-    """Return the grain of the date filter, in milliseconds; ``None`` if no sample is found by its date.
-
-    *find* tells which samples come among the rows of their own millisecond, widened by a grain.
-    """
-    proved: int | None = None
-    finest = _finest(samples)
-    sought = _most_telling(samples, finest)
-    for grain in GRAINS[finest:]:
-        found = await find(sought, grain)
-        if any(found):
-            proved = grain
-        # One that is found by no grain has vanished, unless all others have as well.
-        sought = [one for one, is_found in zip(sought, found, strict=True) if not is_found]
-        if not sought:
-            break
-    return proved
-
-
-def _finest(samples: Sequence[Sample]) -> int:
-    """Return which grain is the finest that *samples* can tell from the next.
-
-    Whole seconds say nothing about milliseconds: they are found all the same when the milliseconds of a bound are lost.
-    """
-    for i, (grain, coarser) in enumerate(pairwise(GRAINS)):
-        if any(_tells(sample, grain, coarser) for sample in samples):
-            return i
-    return len(GRAINS) - 1
-
-
-def _tells(sample: Sample, grain: int, coarser: int) -> bool:
-    return 2 * grain <= sample.at % coarser < coarser - 2 * grain
-
-
-def _most_telling(samples: Sequence[Sample], finest: int) -> list[Sample]:
-    """Return those that say the most, from all parts of *samples*."""
-    grain, coarser = GRAINS[finest], GRAINS[min(finest + 1, len(GRAINS) - 1)]
-    ranked = sorted(samples, key=lambda one: (not _tells(one, grain, coarser), not one.is_changed))
-    same = [one for one in ranked if one.is_changed == ranked[0].is_changed and _tells(one, grain, coarser)]
-    ranked = same if len(same) >= SAMPLES else ranked[:SAMPLES]
-    return ranked[:: max(1, len(ranked) // SAMPLES)][:SAMPLES]

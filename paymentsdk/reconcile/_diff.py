@@ -16,7 +16,7 @@ from paymentsdk.errors import NotWhole
 from paymentsdk.reconcile._book import STATES
 from paymentsdk.reconcile._certificate import Window, moment_of
 from paymentsdk.reconcile._follow_up import Absent, LookedUp
-from paymentsdk.reconcile._orders import arrow, duckdb, kinds, whole
+from paymentsdk.reconcile._merchant_orders import arrow, duckdb, kinds, whole
 from paymentsdk.reconcile._report import Outcome
 
 if TYPE_CHECKING:

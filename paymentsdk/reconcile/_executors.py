@@ -244,13 +244,13 @@ def _serve(pipes: list[Connection], connect: Callable[[], PaymentsClient], in_fl
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     host = _Host(connect, in_flight)
     for pipe in pipes:
-        threading.Thread(target=_answer, args=(host, pipe), daemon=True).start()
+        threading.Thread(target=_serve_pipe, args=(host, pipe), daemon=True).start()
     driver = multiprocessing.parent_process()
     if driver is not None:
         driver.join()
 
 
-def _answer(host: _Host, pipe: Connection) -> None:
+def _serve_pipe(host: _Host, pipe: Connection) -> None:
     with pipe, suppress(EOFError, OSError):
         while True:
             done = host.do(pipe.recv())

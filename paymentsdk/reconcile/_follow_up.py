@@ -18,7 +18,8 @@ from msgspec.structs import replace
 
 from paymentsdk.errors import BadRequest, NotFound, NotWhole, RequestInvalid
 from paymentsdk.reconcile._certificate import EPOCH, Rules, Window, moment_of
-from paymentsdk.reconcile._orders import Rows, drop_unkept, is_kept, not_whole, together, write
+from paymentsdk.reconcile._merchant_orders import Rows, drop_unstorable, is_storable, not_whole, write
+from paymentsdk.reconcile._tasks import together
 from paymentsdk.reconcile._walk import COMMIT_EVERY, MOST_IN_FLIGHT, MOST_PENDING, Walk, examined
 from paymentsdk.resources.orders import GET, Order, RefundStatus
 
@@ -48,12 +49,12 @@ class Changes:
     _rows: list[Rows] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._directory = self.walk.ledger.directory / "changes"
+        self._directory = self.walk.checkpoint.directory / "changes"
 
     async def run(self) -> None:
         """Write the rows that have changed since the first window was walked."""
         shutil.rmtree(self._directory, ignore_errors=True)
-        since = self.walk.ledger.sums().since
+        since = self.walk.checkpoint.sums().since
         if since is None:
             return
         # What changed shortly before may have been shown only since.
@@ -69,7 +70,7 @@ class Changes:
         async def one(name: str) -> int | None:
             async with turn:
                 moment = await self._account(name, rules, since)
-            self.walk.tell("changes", next(done) / len(names))
+            self.walk.report_progress("changes", next(done) / len(names))
             return moment
 
         moments = await together(one(name) for name in names)
@@ -86,7 +87,7 @@ class Changes:
             if page is None:
                 return None
             if page.is_atomic(rules):
-                await self._keep(Window(begin, page.now), rows)
+                await self._add(Window(begin, page.now), rows)
                 return page.now
             if begin < page.now and not await self._ranges(name, rules, Window(begin, page.now)):
                 return None
@@ -94,7 +95,7 @@ class Changes:
         return None
 
     async def _ranges(self, name: str, rules: Rules, whole: Window) -> bool:
-        """Walk ranges that have ended, the earliest first; tell whether all of them were whole."""
+        """Walk ranges that have ended, the earliest first; say whether all of them were whole."""
         stack = [whole]
         while stack:
             window = stack.pop()
@@ -102,15 +103,15 @@ class Changes:
             if verdict.pieces:
                 stack += reversed(verdict.pieces)
                 continue
-            await self._keep(window, rows.take(verdict.places))
+            await self._add(window, rows.take(verdict.places))
             if verdict.reason is not None:
                 reason = f"what has changed in this time: {verdict.reason}"
                 self.not_whole.append(not_whole(name, window, len(verdict.places), verdict.total, reason))
                 return False
         return True
 
-    async def _keep(self, window: Window, rows: Rows) -> None:
-        if reason := drop_unkept(rows):
+    async def _add(self, window: Window, rows: Rows) -> None:
+        if reason := drop_unstorable(rows):
             self.not_whole.append(not_whole(rows.account, window, len(rows), len(rows), reason))
         self._rows.append(rows)
         if sum(map(len, self._rows)) >= MOST_PENDING:
@@ -137,7 +138,7 @@ class Absent(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What its look-up is kept under."""
+        """What its look-up is saved under."""
         return self.account, self.reference, self.order_id
 
 
@@ -166,14 +167,14 @@ _ENCODE = msgspec.msgpack.Encoder().encode
 
 @dataclass
 class LookUps:
-    """Looks orders up, by reference and by the id that the book has, and keeps what was found in the ledger."""
+    """Looks orders up, by reference and by the id that the book has, and saves what was found in the checkpoint."""
 
     walk: Walk
     missing: int
     """How many there are."""
 
     _found: list[tuple[str, str, str, bytes]] = field(default_factory=list)
-    _kept_at: float = 0.0
+    _saved_at: float = 0.0
     _done: int = 0
 
     async def run(self, absent: Iterator[Absent]) -> None:
@@ -182,27 +183,27 @@ class LookUps:
         try:
             await together(self._work(absent) for _ in range(workers))
         finally:
-            self._keep()
+            self._save()
 
     async def _work(self, absent: Iterator[Absent]) -> None:
         for one in absent:
-            if self.walk.ledger.look_up(*one.key) is None:
+            if self.walk.checkpoint.look_up(*one.key) is None:
                 found = await self._find(one)
                 self._found.append((*one.key, _ENCODE(found)))
             self._done += 1
-            if asyncio.get_running_loop().time() - self._kept_at >= COMMIT_EVERY:
-                self._keep()
+            if asyncio.get_running_loop().time() - self._saved_at >= COMMIT_EVERY:
+                self._save()
 
     def found(self, one: Absent) -> list[LookedUp]:
         """Return what was found of an order that was looked up."""
-        return _LOOKED_UP.decode(self.walk.ledger.look_up(*one.key) or b"")
+        return _LOOKED_UP.decode(self.walk.checkpoint.look_up(*one.key) or b"")
 
-    def _keep(self) -> None:
+    def _save(self) -> None:
         # A few rows in one transaction: a thread would cost more than it saves.
         found, self._found = self._found, []
-        self.walk.ledger.add_look_ups(found)
-        self._kept_at = asyncio.get_running_loop().time()
-        self.walk.tell("look-ups", self._done / self.missing)
+        self.walk.checkpoint.add_look_ups(found)
+        self._saved_at = asyncio.get_running_loop().time()
+        self.walk.report_progress("look-ups", self._done / self.missing)
 
     async def _find(self, one: Absent) -> list[LookedUp]:
         search, page = self.walk.search, None
@@ -215,7 +216,7 @@ class LookUps:
 
     async def _judge(self, one: Absent, rows: Rows, at: datetime) -> list[LookedUp]:
         """Return what all *rows* of a reference say, and the order of the id, if they do not say that it was paid."""
-        if drop_unkept(rows):
+        if drop_unstorable(rows):
             return [_doubtful(one, at)]
         # The search may find more than it was asked for.
         found = [_seen(rows, i, at) for i in range(len(rows)) if rows.reference[i] == one.reference]
@@ -234,7 +235,7 @@ class LookUps:
             return nothing
         seen = _of_order(result.value, at)
         is_unread = any(anomaly.dropped and "amount" in anomaly.path for anomaly in result.anomalies)
-        if is_unread or not all(map(is_kept, (seen.total, seen.paid, seen.refunded))):
+        if is_unread or not all(map(is_storable, (seen.total, seen.paid, seen.refunded))):
             return replace(nothing, is_doubtful=True)
         # The id of another order says nothing about this one.
         return seen if result.value.external_reference in (None, one.reference) else nothing

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from paymentsdk.errors import NotWhole
 from paymentsdk.journal import Record
-from paymentsdk.reconcile._orders import DIGITS, duckdb, parquet
+from paymentsdk.reconcile._merchant_orders import DIGITS, duckdb, parquet
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyRelation

@@ -1,15 +1,15 @@
-"""The walk over all windows of all accounts: split, certified, written to files, and entered into the ledger."""
+"""The walk over all windows of all accounts: split, certified, written to files, and entered into the checkpoint."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol
 from uuid import uuid4
 
 from msgspec import Struct
@@ -28,15 +28,13 @@ from paymentsdk.reconcile._certificate import (
     moment_of,
     remaining,
 )
-from paymentsdk.reconcile._ledger import Entry, Ledger
-from paymentsdk.reconcile._orders import By, Rows, Search, asked_for, cancel, drop_unkept, not_whole, together, write
+from paymentsdk.reconcile._checkpoint import Checkpoint, DoneWindow
+from paymentsdk.reconcile._merchant_orders import By, Rows, Search, asked_for, drop_unstorable, not_whole, write
+from paymentsdk.reconcile._tasks import in_thread, together, work_off
 
 if TYPE_CHECKING:
     from paymentsdk.client import PaymentsClient
 
-P = ParamSpec("P")
-R = TypeVar("R")
-T = TypeVar("T")
 Phase = Literal["walk", "changes", "look-ups", "comparison"]
 
 #: Calls in flight, of all accounts together.
@@ -106,10 +104,10 @@ class Job(Struct, frozen=True, kw_only=True):
 
 
 class JobDone(Struct, frozen=True, kw_only=True):
-    """What a job has come to. Nothing of it counts before the driver has entered it into the ledger."""
+    """What a job has come to. Nothing of it counts before the driver has entered it into the checkpoint."""
 
     job: Job
-    entries: Sequence[Entry]
+    windows: Sequence[DoneWindow]
     files: Sequence[tuple[str, bool]]
     calls: int
     postponed: Sequence[Window]
@@ -137,7 +135,7 @@ class Walk:
     accounts: Mapping[str, PaymentsClient]
     rules: Rules
     in_flight: int
-    ledger: Ledger
+    checkpoint: Checkpoint
     progress: Callable[[Progress], None] | None
     """Called after each commit."""
     executor: Executor | None
@@ -149,22 +147,23 @@ class Walk:
 
     async def walk(self) -> WalkReport:
         """Walk whatever is left."""
-        if self.ledger.grain is None:
-            self.ledger.keep_grain(await self.search.prove(self.created))
-        rules = replace(self.rules, grain=self.ledger.grain)
-        todo = {name: remaining(self.created, self.ledger.done(name)) for name in self.accounts}
+        if self.checkpoint.grain is None:
+            self.checkpoint.save_grain(await self.search.prove(self.created))
+        rules = replace(self.rules, grain=self.checkpoint.grain)
+        todo = {name: remaining(self.created, self.checkpoint.done(name)) for name in self.accounts}
         if self.executor is None:
-            commit, directory = self.ledger.commit, self.ledger.parts
-            await Walker(self.search, rules, self.in_flight, directory, commit, told=self.tell).run(todo)
+            commit, directory = self.checkpoint.commit, self.checkpoint.parts
+            walker = Walker(self.search, rules, self.in_flight, directory, commit, on_commit=self.report_progress)
+            await walker.run(todo)
         else:
             await self._spread(self.executor, rules, todo)
-        sums = self.ledger.sums()
+        sums = self.checkpoint.sums()
         doubtful = [
             not_whole(one.account, Window(one.begin, one.end), one.seen, one.total, one.reason or "")
-            for one in self.ledger.doubtful()
+            for one in self.checkpoint.doubtful()
         ]
         return WalkReport(
-            parts=tuple(self.ledger.parts / name for name in self.ledger.names()),
+            parts=tuple(self.checkpoint.parts / name for name in self.checkpoint.names()),
             rows=sums.rows,
             undated=sums.undated,
             windows=sums.windows,
@@ -175,7 +174,7 @@ class Walk:
 
     async def _spread(self, executor: Executor, rules: Rules, todo: Mapping[str, Sequence[Window]]) -> None:
         """Have *executor* walk the windows. Workers write files; whose windows are entered is decided here alone."""
-        directory = str(self.ledger.parts.absolute())
+        directory = str(self.checkpoint.parts.absolute())
         jobs = [
             Job(directory=directory, account=name, window=window, rules=rules)
             for name, windows in todo.items()
@@ -184,16 +183,16 @@ class Walk:
 
         async def take(done: JobDone) -> None:
             self.search.calls += done.calls
-            await _in_thread(self.ledger.commit, done.entries, done.files)
-            self.tell()
+            await in_thread(self.checkpoint.commit, done.windows, done.files)
+            self.report_progress()
             jobs.extend(replace(done.job, window=window) for window in done.postponed)
 
-        await _work_off(jobs, executor.run, take, executor.slots)
+        await work_off(jobs, executor.run, take, executor.slots)
 
-    def tell(self, phase: Phase = "walk", share: float | None = None) -> None:
+    def report_progress(self, phase: Phase = "walk", share: float | None = None) -> None:
         """Report the progress; without a *share*, that of the walk."""
         if self.progress is not None:
-            sums = self.ledger.sums()
+            sums = self.checkpoint.sums()
             if share is None:
                 share = sums.width / ((self.created.end - self.created.begin) * len(self.accounts))
             self.progress(
@@ -212,16 +211,16 @@ async def do(job: Job, client: PaymentsClient, in_flight: int, budget: asyncio.S
     """Walk the window of *job* on this event loop, up to *in_flight* windows at a time; *budget* bounds the calls."""
     seller = client.account(job.account) if job.account else client
     search = Search({job.account: seller}, job.rules.max_window, {job.account: budget})
-    entries: list[Entry] = []
+    windows: list[DoneWindow] = []
     files: list[tuple[str, bool]] = []
 
-    def keep(done: Sequence[Entry], written: Sequence[tuple[str, bool]]) -> None:
-        entries.extend(done)
+    def collect(done: Sequence[DoneWindow], written: Sequence[tuple[str, bool]]) -> None:
+        windows.extend(done)
         files.extend(written)
 
-    walker = Walker(search, job.rules, in_flight, Path(job.directory), keep, most_pieces=MOST_PIECES)
+    walker = Walker(search, job.rules, in_flight, Path(job.directory), collect, most_pieces=MOST_PIECES)
     await walker.run({job.account: [job.window]})
-    return JobDone(job=job, entries=entries, files=files, calls=search.calls, postponed=walker.postponed)
+    return JobDone(job=job, windows=windows, files=files, calls=search.calls, postponed=walker.postponed)
 
 
 # --- the windows of some accounts, on one event loop ------------------------------------------------------------------
@@ -237,16 +236,16 @@ class Walker:
     """Windows of an account that are walked at a time."""
     directory: Path
     """Where files go."""
-    commit: Callable[[Sequence[Entry], Sequence[tuple[str, bool]]], None]
+    commit: Callable[[Sequence[DoneWindow], Sequence[tuple[str, bool]]], None]
     """Enters windows, and the files with their rows; called in a thread."""
-    told: Callable[[], None] = lambda: None
+    on_commit: Callable[[], None] = lambda: None
     """Called after each batch."""
     most_pieces: int | None = None
     """A window that is split into more pieces is left to whoever shares out work."""
     postponed: list[Window] = field(default_factory=list)
     """What was left."""
 
-    _pending: list[tuple[Entry, Rows]] = field(default_factory=list)
+    _pending: list[tuple[DoneWindow, Rows]] = field(default_factory=list)
     """Windows that are done and not yet committed, with their rows."""
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     _committed_at: float = 0.0
@@ -276,17 +275,17 @@ class Walker:
                 self.postponed += _merged(verdict.pieces, self.most_pieces)
 
         async with at_once:
-            await _work_off(windows, walk, take, self.in_flight)
+            await work_off(windows, walk, take, self.in_flight)
 
     async def _finish(self, window: Window, verdict: Verdict, seen: Rows) -> None:
         """Keep the rows of *window*, and commit if that is due."""
         rows, undated = _cut(seen, verdict.places, window)
         # The certificate of a young window speaks of one moment; rows may have become visible since.
-        kept = verdict.reason is None and window.is_settled(self.rules, verdict.at)
+        is_final = verdict.reason is None and window.is_settled(self.rules, verdict.at)
         # Rows of several tries were read before the last one began.
         at = min(map(seen.read_at.__getitem__, verdict.places), default=verdict.at)
         about = (len(rows), undated, len(verdict.places), verdict.total, verdict.reason)
-        self._pending.append((Entry(rows.account, window.begin, window.end, kept, at, *about), rows))
+        self._pending.append((DoneWindow(rows.account, window.begin, window.end, is_final, at, *about), rows))
         is_full = sum(len(one) for _, one in self._pending) >= MOST_PENDING
         is_due = asyncio.get_running_loop().time() - self._committed_at >= COMMIT_EVERY
         if is_full or (is_due and not self._turn.locked()):
@@ -297,29 +296,29 @@ class Walker:
         async with self._turn:
             pending, self._pending = self._pending, []
             if pending:
-                await _in_thread(self._save, pending)
+                await in_thread(self._save, pending)
                 self._committed_at = asyncio.get_running_loop().time()
-                self.told()
+                self.on_commit()
 
-    def _save(self, pending: Sequence[tuple[Entry, Rows]]) -> None:
-        """Write files first, entries after: a file without an entry is nothing, an entry without its file a lie."""
+    def _save(self, pending: Sequence[tuple[DoneWindow, Rows]]) -> None:
+        """Write files first, windows after: a file that no window has is nothing, a window without its file a lie."""
         try:
             files = self._write(pending)
         except ValueError:
-            # A window whose rows have an amount that cannot be kept is not whole.
-            pending = [(_without_unkept(entry, rows), rows) for entry, rows in pending]
+            # A window whose rows have an amount that cannot be stored is not whole.
+            pending = [(_without_unstorable(window, rows), rows) for window, rows in pending]
             files = self._write(pending)
-        self.commit([entry for entry, _ in pending], files)
+        self.commit([window for window, _ in pending], files)
 
-    def _write(self, pending: Sequence[tuple[Entry, Rows]]) -> list[tuple[str, bool]]:
+    def _write(self, pending: Sequence[tuple[DoneWindow, Rows]]) -> list[tuple[str, bool]]:
         files = []
-        for kept in (True, False):
-            parts = [rows for entry, rows in pending if rows and entry.kept == kept]
+        for is_final in (True, False):
+            parts = [rows for window, rows in pending if rows and window.is_final == is_final]
             if parts:
                 # A name that no other worker gives: a job may be done by two, if one is taken for dead.
                 file = f"{uuid4().hex}.parquet"
                 write(parts, self.directory / file)
-                files.append((file, kept))
+                files.append((file, is_final))
         return files
 
 
@@ -349,10 +348,10 @@ def _cut(rows: Rows, places: Sequence[int], window: Window) -> tuple[Rows, int]:
     return rows, len(undated)
 
 
-def _without_unkept(entry: Entry, rows: Rows) -> Entry:
-    """Drop amounts of *rows* that cannot be kept; return what is to be said of their window then."""
-    reason = drop_unkept(rows)
-    return entry if reason is None else entry._replace(kept=False, reason=entry.reason or reason)
+def _without_unstorable(window: DoneWindow, rows: Rows) -> DoneWindow:
+    """Drop amounts of *rows* that cannot be stored; return what is to be said of their window then."""
+    reason = drop_unstorable(rows)
+    return window if reason is None else window._replace(is_final=False, reason=window.reason or reason)
 
 
 def _merged(pieces: Sequence[Window], most: int) -> Iterable[Window]:
@@ -360,42 +359,3 @@ def _merged(pieces: Sequence[Window], most: int) -> Iterable[Window]:
     for i in range(0, len(pieces), most):
         some = pieces[i : i + most]
         yield Window(some[0].begin, some[-1].end, some[0].doubts)
-
-
-# --- tasks ------------------------------------------------------------------------------------------------------------
-
-
-async def _work_off(
-    todo: list[T],
-    do: Callable[[T], Coroutine[None, None, R]],
-    take: Callable[[R], Coroutine[None, None, None]],
-    at_once: int,
-) -> None:
-    """Do what is *todo*, the last first and so many at a time; *take* each result. The first error ends the rest.
-
-    What *take* adds to *todo* is done, too. As long as it takes one, nothing else is begun: results wait in memory.
-    """
-    running: set[asyncio.Task[R]] = set()
-    done: set[asyncio.Task[R]] = set()
-    try:
-        while todo or running:
-            while todo and len(running) < at_once:
-                running.add(asyncio.create_task(do(todo.pop())))
-            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                await take(task.result())
-    finally:
-        await cancel(running | done)
-
-
-async def _in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """Call *function* in a thread; a cancellation waits for it: nothing ends a thread.
-
-    The ledger is not to be closed under it.
-    """
-    working = asyncio.ensure_future(asyncio.to_thread(function, *arguments, **named))
-    try:
-        return await asyncio.shield(working)
-    except asyncio.CancelledError:
-        await asyncio.wait([working])
-        raise

@@ -10,7 +10,8 @@ from typing import TypeVar
 
 from msgspec import structs
 
-from paymentsdk.reconcile._certificate import Page, Rules, Sample, Verdict, Window, examine, prove, remaining
+from paymentsdk.reconcile._certificate import Page, Rules, Verdict, Window, examine, remaining
+from paymentsdk.reconcile._date_filter import Sample, prove
 from tests.reconcile.platform import CAP, CAPS, DAY, DRIFTS, ENDS, NOW, ORDERS, Platform, Row
 
 T = TypeVar("T")

@@ -19,8 +19,8 @@ import pyarrow.parquet
 from paymentsdk import PaymentsClient, Request, Response, RetryPolicy
 from paymentsdk.reconcile import WalkReport, _walk, walk
 from paymentsdk.reconcile._certificate import milliseconds, moment_of
-from paymentsdk.reconcile._ledger import Entry
-from paymentsdk.reconcile._orders import Rows
+from paymentsdk.reconcile._checkpoint import DoneWindow
+from paymentsdk.reconcile._merchant_orders import Rows
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.reconcile.model import CREATED
 from tests.reconcile.platform import CAP, NOW, Platform, Row
@@ -113,10 +113,10 @@ def written(report: WalkReport | Path) -> list[tuple[str, int]]:
     return sorted(rows)
 
 
-def entered_first(self: _walk.Walker, pending: Sequence[tuple[Entry, Rows]]) -> None:
-    """What must not be: an entry in the ledger before the rows are in their file."""
+def entered_first(self: _walk.Walker, pending: Sequence[tuple[DoneWindow, Rows]]) -> None:
+    """What must not be: a window in the checkpoint before its rows are in their file."""
     name = f"{uuid4().hex}.parquet"
-    self.commit([entry for entry, _ in pending], [(name, True)])
+    self.commit([window for window, _ in pending], [(name, True)])
     _walk.write([], self.directory / "999999.unfinished")
     _walk.write([rows for _, rows in pending], self.directory / name)
 
@@ -137,7 +137,7 @@ def client_of_sellers(handlers: Mapping[str, Callable[[Request], object]]) -> Pa
 
 
 async def walk_and_die(out: str, seed: int, calls: int, where: str) -> None:
-    """Walk, and kill this process: at a call, or between a file and its entry in the ledger."""
+    """Walk, and kill this process: at a call, or between a file and the checkpoint that names it."""
     sellers = {name: Served(quiet(seed + i, order="random")) for i, name in enumerate(("one", "two"))}
     left = calls
 

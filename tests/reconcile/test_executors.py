@@ -168,7 +168,7 @@ def test_a_worker_closes_the_client_of_a_driver_that_was_killed(
     for event in closed:
         done = _executors._do(job, "killed", connect, 8)
         assert event.wait(10)
-        assert ROWS // 2 == sum(entry.rows for entry in done.entries)
+        assert ROWS // 2 == sum(window.rows for window in done.windows)
 
 
 async def test_too_many_deaths_end_the_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

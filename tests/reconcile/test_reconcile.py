@@ -15,7 +15,7 @@ import pytest
 
 from paymentsdk import NoAnswer, OutcomeUnknown, PaymentsClient, RequestInvalid, RetryPolicy
 from paymentsdk.journal import SQLiteJournal
-from paymentsdk.reconcile import Book, Outcome, Progress, Report, _diff, _follow_up, _ledger, reconcile
+from paymentsdk.reconcile import Book, Outcome, Progress, Report, _checkpoint, _diff, _follow_up, reconcile
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.reconcile.planted import BEGIN, CREATED, World
@@ -301,17 +301,17 @@ async def test_a_full_disk_is_an_oserror_and_loses_nothing(tmp_path: Path) -> No
     assert world.counts == report.counts
 
 
-def test_a_ledger_that_cannot_be_written_is_an_oserror(tmp_path: Path) -> None:
+def test_a_checkpoint_that_cannot_be_written_is_an_oserror(tmp_path: Path) -> None:
     """Not an error of the database that it happens to be."""
-    ledger = _ledger.Ledger(tmp_path, "mine")
+    checkpoint = _checkpoint.Checkpoint(tmp_path, "mine")
     found = [("shop", str(i), "", b"found") for i in range(1_000)]
 
     with no_room(), pytest.raises(OSError, match="the ledger cannot be written"):
-        ledger.add_look_ups(found)
+        checkpoint.add_look_ups(found)
 
-    ledger.add_look_ups(found)
-    assert b"found" == ledger.look_up("shop", "999", "")
-    ledger.close()
+    checkpoint.add_look_ups(found)
+    assert b"found" == checkpoint.look_up("shop", "999", "")
+    checkpoint.close()
 
 
 async def test_rows_that_are_gone_are_not_taken_for_none(tmp_path: Path) -> None:
@@ -339,7 +339,7 @@ async def test_files_of_others_are_not_deleted(tmp_path: Path, name: str) -> Non
 
 
 async def test_progress_names_the_phase(tmp_path: Path) -> None:
-    """Each phase is told, in order, and ends at 1."""
+    """Each phase is reported, in order, and ends at 1."""
     steps: list[Progress] = []
 
     await reconciled(World(600, grain=10), tmp_path, progress=steps.append)

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from paymentsdk import BadRequest, NoAnswer, NotWhole, Request, RequestInvalid, Response
-from paymentsdk.reconcile import Progress, WalkReport, _ledger, _walk, walk
+from paymentsdk.reconcile import Progress, WalkReport, _checkpoint, _walk, walk
 from tests.reconcile.model import CREATED, snapshot, survivors
 from tests.reconcile.platform import CAP, NOW, Platform
 from tests.reconcile.served import WEEK, Served, client_of, client_of_sellers, quiet, written
@@ -81,7 +81,7 @@ async def test_calls_in_flight_are_bounded(tmp_path: Path) -> None:
     assert 3 == served.most_in_flight
 
 
-async def test_progress_is_told_after_each_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_progress_is_reported_after_each_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it says grows, and ends at everything."""
     monkeypatch.setattr(_walk, "COMMIT_EVERY", 0.0)
     steps: list[Progress] = []
@@ -291,8 +291,8 @@ async def test_young_windows_are_walked_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("theirs", [b"no database", "CREATE TABLE run (theirs)", None], ids=["text", "table", "folder"])
-async def test_a_ledger_of_somebody_else_is_rejected(tmp_path: Path, theirs: bytes | str | None) -> None:
-    """Whatever has the name of the ledger: the argument is wrong."""
+async def test_a_checkpoint_of_somebody_else_is_rejected(tmp_path: Path, theirs: bytes | str | None) -> None:
+    """Whatever has the name of the checkpoint: the argument is wrong."""
     path = tmp_path / "ledger.sqlite"
     if theirs is None:
         path.mkdir()
@@ -321,13 +321,13 @@ async def test_another_question_is_rejected(tmp_path: Path, other: dict) -> None
 
 async def test_two_processes_cannot_share_a_directory(tmp_path: Path) -> None:
     """The second is rejected as long as the first works."""
-    ledger = _ledger.Ledger(tmp_path, "mine")
+    checkpoint = _checkpoint.Checkpoint(tmp_path, "mine")
 
     with pytest.raises(RequestInvalid, match="out: cannot be used: database is locked"):
-        _ledger.Ledger(tmp_path, "mine")
+        _checkpoint.Checkpoint(tmp_path, "mine")
 
-    ledger.close()
-    _ledger.Ledger(tmp_path, "mine").close()
+    checkpoint.close()
+    _checkpoint.Checkpoint(tmp_path, "mine").close()
 
 
 @pytest.mark.parametrize(
@@ -380,8 +380,7 @@ def test_a_killed_run_has_the_output_of_one_that_was_not(tmp_path: Path, seed: i
         kills += -signal.SIGKILL == die(tmp_path / "killed", seed, chance.randrange(1, most), where)
     assert 2 <= kills
     files = len(list((tmp_path / "killed" / "parts").iterdir()))
-    entries = len(entered(tmp_path / "killed"))
-    assert where == "call" or entries < files
+    assert where == "call" or len(entered(tmp_path / "killed")) < files
 
     assert 0 == die(tmp_path / "killed", seed, 10**9, where)
 
@@ -389,7 +388,7 @@ def test_a_killed_run_has_the_output_of_one_that_was_not(tmp_path: Path, seed: i
 
 
 @pytest.mark.skipif(os.name == "nt", reason="it has no SIGKILL")
-def test_an_entry_before_its_file_loses_rows(tmp_path: Path) -> None:
+def test_a_window_that_is_entered_before_its_file_loses_rows(tmp_path: Path) -> None:
     """Control: a window that is entered before its rows are written is never walked again."""
     assert -signal.SIGKILL == die(tmp_path / "killed", 1, 3, "early")
 
@@ -397,25 +396,25 @@ def test_an_entry_before_its_file_loses_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="it has no SIGKILL")
-async def test_a_file_without_an_entry_that_is_counted_has_rows_twice(
+async def test_a_file_of_no_window_that_is_counted_has_rows_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Control: where files that no entry speaks of are left in place, their rows are there twice."""
+    """Control: where files that no window has are left in place, their rows are there twice."""
     platform = quiet(1)
     monkeypatch.setattr(_walk, "COMMIT_EVERY", 0.0)
-    monkeypatch.setattr(_ledger.Ledger, "_drop_orphans", lambda self: None)
+    monkeypatch.setattr(_checkpoint.Checkpoint, "_drop_orphans", lambda self: None)
 
-    commit = _ledger.Ledger.commit
+    commit = _checkpoint.Checkpoint.commit
 
-    def full(self: _ledger.Ledger, entries: list[_ledger.Entry], parts: list[tuple[str, bool]]) -> None:
+    def full(self: _checkpoint.Checkpoint, done: list[_checkpoint.DoneWindow], parts: list[tuple[str, bool]]) -> None:
         if parts:
             raise OSError("the disk is full")
-        commit(self, entries, parts)
+        commit(self, done, parts)
 
-    monkeypatch.setattr(_ledger.Ledger, "commit", full)
+    monkeypatch.setattr(_checkpoint.Checkpoint, "commit", full)
     with pytest.raises(OSError, match="disk"):
         await walked(Served(platform), tmp_path)
-    monkeypatch.setattr(_ledger.Ledger, "commit", commit)
+    monkeypatch.setattr(_checkpoint.Checkpoint, "commit", commit)
     report = await walked(Served(platform), tmp_path)
 
     assert [*platform.rows] == [row for _, row in written(report)]
@@ -423,6 +422,6 @@ async def test_a_file_without_an_entry_that_is_counted_has_rows_twice(
 
 
 def entered(out: Path) -> list[str]:
-    """The files that the ledger speaks of."""
-    with closing(sqlite3.connect(out / "ledger.sqlite")) as ledger:
-        return [name for (name,) in ledger.execute("SELECT name FROM parts")]
+    """The files that the checkpoint names."""
+    with closing(sqlite3.connect(out / "ledger.sqlite")) as checkpoint:
+        return [name for (name,) in checkpoint.execute("SELECT name FROM parts")]

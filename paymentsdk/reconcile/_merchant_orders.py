@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from itertools import chain, product
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import astuple
@@ -25,16 +25,15 @@ from paymentsdk._headers import http_date
 from paymentsdk.errors import BadRequest, NotWhole, install_extra
 from paymentsdk.reconcile._certificate import (
     EPOCH,
-    GRAINS,
     MILLISECOND,
     NO_DATE,
     Page,
-    Sample,
     Window,
     milliseconds,
     moment_of,
-    prove,
 )
+from paymentsdk.reconcile._date_filter import GRAINS, Sample, prove
+from paymentsdk.reconcile._tasks import together
 from paymentsdk.resources.common import Id, Moment, ResponseStruct
 from paymentsdk.resources.merchant_orders import SEARCH
 from paymentsdk.transports.base import header
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from paymentsdk._codec.anomaly import Anomaly
     from paymentsdk.client import PaymentsClient
 
-T = TypeVar("T")
 #: The date that a range is about.
 By: TypeAlias = Literal["date_created", "last_updated"]
 #: Digits of an amount, and how many of them are decimals: more than any currency has.
@@ -71,7 +69,7 @@ class _Priced(ResponseStruct):
     currency_id: str | None = None
 
 
-class Order(
+class MerchantOrderRow(
     ResponseStruct,
     rename={
         "reference": "external_reference",
@@ -103,16 +101,16 @@ class Order(
         return next((one.currency_id for one in (*(self.payments or ()), *(self.items or ())) if one.currency_id), None)
 
 
-class OrderPage(ResponseStruct):
+class MerchantOrderPage(ResponseStruct):
     """A page of them."""
 
-    elements: tuple[Order, ...] | None = None
+    elements: tuple[MerchantOrderRow, ...] | None = None
     next_offset: int | None = None
     total: int | None = None
 
 
 #: The search for merchant orders, which decodes only what a reconciliation reads.
-SEARCH_ORDERS = SEARCH.returning(OrderPage)
+SEARCH_ORDERS = SEARCH.returning(MerchantOrderPage)
 
 
 class Rows(Struct):
@@ -140,7 +138,7 @@ class Rows(Struct):
     def __len__(self) -> int:
         return len(self.id)
 
-    def add(self, ids: Sequence[str | None], orders: Sequence[Order], now: int) -> range:
+    def add(self, ids: Sequence[str | None], orders: Sequence[MerchantOrderRow], now: int) -> range:
         """Add the *orders* of a page that was read at *now*, and return their places."""
         first = len(self)
         self.id += [one or "" for one in ids]
@@ -162,7 +160,7 @@ def write(parts: Sequence[Rows], path: Path) -> None:
 
     Raises:
         OSError: It cannot be written.
-        ValueError: An amount cannot be kept; see `drop_unkept`.
+        ValueError: An amount cannot be stored; see `drop_unstorable`.
     """
     with whole(path) as unfinished, unfinished.open("wb") as file:
         # Small parts have nothing to gain from a dictionary or from statistics: they cost more time than all the rest.
@@ -171,20 +169,20 @@ def write(parts: Sequence[Rows], path: Path) -> None:
         )
 
 
-def drop_unkept(rows: Rows) -> str | None:
-    """Drop amounts of *rows* that were not read or that the files cannot keep, and return what is wrong with them."""
+def drop_unstorable(rows: Rows) -> str | None:
+    """Drop amounts of *rows* that were not read or that the files cannot store, and return what is wrong with them."""
     reasons = []
     for name in AMOUNTS:
         amounts = getattr(rows, name)
         for i, amount in enumerate(amounts):
-            if not is_kept(amount):
+            if not is_storable(amount):
                 reasons.append(f"{name}_amount of {rows.id[i]} is no amount that can be kept: {amount}")
                 amounts[i] = None
     return "; ".join(reasons[:3]) or None
 
 
-def is_kept(amount: Decimal | None) -> bool:
-    """Whether the files can keep *amount*."""
+def is_storable(amount: Decimal | None) -> bool:
+    """Whether the files can store *amount*."""
     try:
         arrow().scalar(amount, kinds()["total"])
     except ValueError:
@@ -284,7 +282,7 @@ class Search:
             # It may take no number as large as that; then it has one of its own.
             self._limit = {}
             return await self.page(rows, **filters)
-        orders: Sequence[Order] = result.value.elements or ()
+        orders: Sequence[MerchantOrderRow] = result.value.elements or ()
         # This machine's time, if the platform does not say it.
         now = milliseconds(http_date(header(result.headers, "Date")) or datetime.now(UTC))
         self.begun = self.begun or now
@@ -347,7 +345,7 @@ def asked_for(begin: int, end: int, by: By) -> dict[str, object]:
     return {f"{by}_from": moment_of(begin), f"{by}_to": moment_of(end)}
 
 
-def ids_of(orders: Sequence[Order]) -> tuple[str | None, ...]:
+def ids_of(orders: Sequence[MerchantOrderRow]) -> tuple[str | None, ...]:
     """Return the ids of *orders* as text: 3 and "3" are one."""
     ids = [str(order.id) for order in orders]
     # Neither is an id; a row without one has lost it in decoding.
@@ -377,19 +375,3 @@ def _mark_unreadable(rows: Rows, places: range, anomalies: Sequence[Anomaly]) ->
         if i < places.stop and amounts_of_rows[i] is None:
             amounts_of_rows[i] = Decimal("NaN")
     return len(dropped)
-
-
-async def together(work: Iterable[Coroutine[None, None, T]]) -> list[T]:
-    """Run all of *work* at a time and return what it returns; the first error ends the rest and is raised."""
-    tasks = [asyncio.create_task(one) for one in work]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        await cancel(tasks)
-
-
-async def cancel(tasks: Collection[asyncio.Task[T]]) -> None:
-    """Cancel *tasks*, and wait until they are gone."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

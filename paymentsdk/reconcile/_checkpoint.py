@@ -1,4 +1,4 @@
-"""The ledger of a run: which windows are done, and which files have their rows. Only the driver writes to it."""
+"""How far a run is: which windows are done, and which files have their rows. Only the driver writes it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import NamedTuple
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.reconcile._certificate import Window
 
+#: A row of `windows` is a `DoneWindow`; `kept` is its `is_final`, and so it is of a file.
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS run (question TEXT NOT NULL, grain INTEGER);
 CREATE TABLE IF NOT EXISTS parts (name TEXT PRIMARY KEY, kept INTEGER NOT NULL) WITHOUT ROWID;
@@ -29,13 +30,13 @@ SELECT COUNT(*), IFNULL(SUM(rows), 0), IFNULL(SUM(undated), 0), IFNULL(SUM("end"
 """
 
 
-class Entry(NamedTuple):
-    """A window that is done, as a row of the ledger."""
+class DoneWindow(NamedTuple):
+    """A window that is done, as a row of the checkpoint."""
 
     account: str
     begin: int
     end: int
-    kept: bool
+    is_final: bool
     """Whether a resumed run relies on it; otherwise, it walks the window again."""
 
     at: int
@@ -64,7 +65,7 @@ class Sums(NamedTuple):
     """When the first window was walked, in milliseconds since 1970; `None` if none was."""
 
 
-class Ledger:
+class Checkpoint:
     """The file ``ledger.sqlite`` of a run, and the directory of its parts.
 
     Args:
@@ -88,7 +89,7 @@ class Ledger:
         #: Of the date filter, once it is proved.
         self.grain: int | None = None
         try:
-            # The flushes of the driver come from threads, one after the other.
+            # The commits of the driver come from threads, one after the other.
             self._file = sqlite3.connect(path, timeout=0, check_same_thread=False)
             try:
                 self._open(question)
@@ -123,33 +124,33 @@ class Ledger:
             raise OSError(f"the ledger cannot be written: {error}") from None
 
     def _drop_orphans(self) -> None:
-        """Delete the files that no entry speaks of: written by a process that was killed, or discarded."""
+        """Delete the files that the checkpoint does not name: written by a process that was killed, or discarded."""
         known = set(self.names())
         for path in self.parts.iterdir():
             if path.name not in known:
                 path.unlink()
 
-    def keep_grain(self, grain: int) -> None:
-        """Keep the grain of the date filter, which is proved."""
+    def save_grain(self, grain: int) -> None:
+        """Save the grain of the date filter, which is proved."""
         with self._transaction():
             self._file.execute("UPDATE run SET grain = ?", (grain,))
         self.grain = grain
 
-    def commit(self, entries: Iterable[Entry], parts: Sequence[tuple[str, bool]]) -> None:
+    def commit(self, windows: Iterable[DoneWindow], parts: Sequence[tuple[str, bool]]) -> None:
         """Add windows, and the files with their rows, which are there already."""
         with self._transaction():
             self._file.executemany("INSERT INTO parts VALUES (?, ?)", parts)
-            self._file.executemany("INSERT INTO windows VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", entries)
+            self._file.executemany("INSERT INTO windows VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", windows)
 
     def done(self, account: str) -> list[Window]:
         """Return the windows of *account* that are done."""
         rows = self._file.execute('SELECT "begin", "end" FROM windows WHERE account = ?', (account,))
         return [Window(begin, end) for begin, end in rows]
 
-    def doubtful(self) -> list[Entry]:
+    def doubtful(self) -> list[DoneWindow]:
         """Return the windows that are not whole, in order."""
         rows = self._file.execute('SELECT * FROM windows WHERE reason IS NOT NULL ORDER BY account, "begin"')
-        return [Entry(*row) for row in rows]
+        return [DoneWindow(*row) for row in rows]
 
     def names(self) -> list[str]:
         """Return the names of the files with the rows."""
@@ -168,7 +169,7 @@ class Ledger:
         return None if found is None else bytes(found[0])
 
     def add_look_ups(self, found: Iterable[tuple[str, str, str, bytes]]) -> None:
-        """Keep what look-ups have found: a run that goes on does not make them again."""
+        """Save what look-ups have found: a run that goes on does not make them again."""
         with self._transaction():
             self._file.executemany("INSERT OR REPLACE INTO looked_up VALUES (?, ?, ?, ?)", found)
 

@@ -1,0 +1,63 @@
+"""Tasks of a run: many at a time, the first error ends the others, and none outlives what has begun it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Iterable
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+async def together(work: Iterable[Coroutine[None, None, T]]) -> list[T]:
+    """Run all of *work* at a time and return what it returns; the first error ends the rest and is raised."""
+    tasks = [asyncio.create_task(one) for one in work]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        await cancel(tasks)
+
+
+async def cancel(tasks: Collection[asyncio.Task[T]]) -> None:
+    """Cancel *tasks*, and wait until they are gone."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def work_off(
+    todo: list[T],
+    do: Callable[[T], Coroutine[None, None, R]],
+    take: Callable[[R], Coroutine[None, None, None]],
+    at_once: int,
+) -> None:
+    """Do what is *todo*, the last first and so many at a time; *take* each result. The first error ends the rest.
+
+    What *take* adds to *todo* is done, too. As long as it takes one, nothing else is begun: results wait in memory.
+    """
+    running: set[asyncio.Task[R]] = set()
+    done: set[asyncio.Task[R]] = set()
+    try:
+        while todo or running:
+            while todo and len(running) < at_once:
+                running.add(asyncio.create_task(do(todo.pop())))
+            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                await take(task.result())
+    finally:
+        await cancel(running | done)
+
+
+async def in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """Call *function* in a thread; a cancellation waits for it: nothing ends a thread.
+
+    What it works with, such as a file, is not to be closed under it.
+    """
+    working = asyncio.ensure_future(asyncio.to_thread(function, *arguments, **named))
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        await asyncio.wait([working])
+        raise
