@@ -76,8 +76,8 @@ def _source(
                 yield f"    return {member!r}"
             case inspect.StructType(cls=cls, fields=fields):
                 for field in fields:
-                    told = member if above else field.encode_name
-                    if inner := list(_source(field.type, (*above, cls), again, told)):
+                    named = member if above else field.encode_name
+                    if inner := list(_source(field.type, (*above, cls), again, named)):
                         yield f"{below} = {value}.{field.name}"
                         yield f"if {below} is not None:"
                         yield from indented(inner)

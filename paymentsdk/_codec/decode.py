@@ -22,7 +22,7 @@ from paymentsdk._codec.anomaly import MALFORMED, Anomaly, DecodingError, Reports
 from paymentsdk._codec.type_walk import days_without_time, rows_of
 
 if TYPE_CHECKING:
-    from paymentsdk._codec.repair import Relaxed, StructRepair
+    from paymentsdk._codec.repair import Reader, StructRepair
 
 R = TypeVar("R")
 
@@ -125,24 +125,24 @@ class ResponseDecoder(Generic[R]):
         return days_without_time(self._type)
 
     def _repair(self, body: bytes, reports: Reports) -> object:
-        relaxed, found = self._decode(body)
-        return relaxed.restore([found], ["$"], reports.add)[0]
+        reader, found = self._decode(body)
+        return reader.restore([found], ["$"], reports.add)[0]
 
     async def _repair_in_turns(self, body: bytes, reports: Reports) -> object:
         """Do what `_repair` does, the rows in slices of some milliseconds, between which other tasks have turns."""
-        relaxed, found = self._decode(body)
+        reader, found = self._decode(body)
         name, on_wire, _ = self._rows or ("", "", None)
         listed = memoryview(getattr(found, name, None) or b"")
         has_rows = bytes(listed[:1]) == b"["
         if has_rows:
             structs.force_setattr(found, name, Raw(b"[]"))
-        [value] = relaxed.restore([found], ["$"], reports.add)
+        [value] = reader.restore([found], ["$"], reports.add)
         if not has_rows:
             return value
         rows = await _read_rows(self._repairs[1], listed, f"$.{on_wire}", reports)
         return structs.replace(cast(Struct, value), **{name: type(getattr(value, name))(rows)})
 
-    def _decode(self, body: bytes) -> tuple[Relaxed, Struct]:
+    def _decode(self, body: bytes) -> tuple[Reader, Struct]:
         """Decode *body* but for its rows, and what is malformed."""
         try:
             decoded = self._repairs[0].decode([body])
@@ -152,8 +152,8 @@ class ResponseDecoder(Generic[R]):
         if decoded is None or len(decoded[1]) != 1:
             value = amounts.read_untyped(body)  # It says what is wrong if there is no value, or more than one.
             raise DecodingError(f"the body holds {kind_of(value)}, not an object")
-        relaxed, [found] = decoded
-        return relaxed, found
+        reader, [found] = decoded
+        return reader, found
 
     @cached_property
     def _rows(self) -> tuple[str, str, type[Struct]] | None:

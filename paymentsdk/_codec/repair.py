@@ -50,7 +50,7 @@ Report: TypeAlias = Callable[..., None]
 Repair: TypeAlias = Callable[[Raw, Place, Report], object]
 
 
-class Relaxed(NamedTuple):
+class Reader(NamedTuple):
     """How Structs are read in which some members may be anything."""
 
     apart: frozenset[str]
@@ -74,7 +74,7 @@ class StructRepair:
     def __init__(self, cls: type[Struct], apart: frozenset[str] = frozenset()) -> None:
         self._cls = cls
         self._apart = apart
-        self._compiled: dict[frozenset[str], Relaxed] = {}
+        self._compiled: dict[frozenset[str], Reader] = {}
         self._last = apart
 
     def __call__(self, raw: Raw, place: Place, report: Report) -> object:
@@ -93,36 +93,36 @@ class StructRepair:
         if first == 0 and len(raws) >= MOST_AT_ONCE:
             self._last = self._apart  # What was malformed in an earlier page may not be so in this one.
         if (found := self.decode(raws)) is not None:
-            relaxed, rows = found
-            return relaxed.restore(rows, [place] if first is None else zip(repeat(place), count(first)), report)
+            reader, rows = found
+            return reader.restore(rows, [place] if first is None else zip(repeat(place), count(first)), report)
         if first is not None and len(raws) > 1:
             return [row for number, raw in enumerate(raws, first) for row in self.read([raw], place, report, number)]
         return self._read_other(raws[0], place if first is None else (place, first), report)
 
-    def decode(self, raws: Sequence[bytes | Raw]) -> tuple[Relaxed, list[Struct]] | None:
+    def decode(self, raws: Sequence[bytes | Raw]) -> tuple[Reader, list[Struct]] | None:
         """Decode *raws* but for the members that are malformed; `None` if one is no object."""
         body = b"".join((b"[", b",".join(raws), b"]"))  # Of a large one, anything else makes more copies.
-        relaxed = self._without(self._apart)
+        reader = self._without(self._apart)
         while True:
             try:
-                rows = relaxed.decode(body)
+                rows = reader.decode(body)
             except ValidationError as error:
                 found = _PLACE.search(str(error))
                 malformed: str | None = (found[2] or found[1]) if found else None
                 if malformed is None and str(error).startswith(_NO_OBJECT):
                     return None
             else:
-                malformed = next(filter(None, map(relaxed.unusable, rows)), None)
+                malformed = next(filter(None, map(reader.unusable, rows)), None)
                 if malformed is None:
-                    self._last = relaxed.apart
-                    return relaxed, rows
+                    self._last = reader.apart
+                    return reader, rows
             # Where it is not said what is malformed, anything may be.
             named = {malformed} if malformed and malformed in self._members else {*self._members}
-            if relaxed.apart >= named:
+            if reader.apart >= named:
                 return None
-            apart = relaxed.apart.union(named)
+            apart = reader.apart.union(named)
             # What is malformed in one Struct is so in most of its kind.
-            relaxed = self._without(self._last if self._last.issuperset(apart) else apart)
+            reader = self._without(self._last if self._last.issuperset(apart) else apart)
 
     def _read_other(self, raw: bytes | Raw, place: Place, report: Report) -> list[object]:
         """Read what should be an object, and is none."""
@@ -146,12 +146,12 @@ class StructRepair:
             try:
                 repair = repair_for(info.type)
             except TypeError:  # Only an operation of somebody else's has such a member.
-                repair = _whole(field.type)
+                repair = _as_it_is(field.type)
             repair = _masked(repair) if info.name in secrets else repair
             members[info.encode_name] = repair if info.default is None else _member(info, repair)
         return members
 
-    def _without(self, apart: frozenset[str]) -> Relaxed:
+    def _without(self, apart: frozenset[str]) -> Reader:
         """Return how Structs are read of which the members *apart* may be anything; from some number on, all may."""
         # Of a class that checks itself as a whole, nothing must be left that it could reject.
         is_checked = bool(apart) and hasattr(self._cls, "__post_init__")
@@ -161,9 +161,9 @@ class StructRepair:
             self._compiled[apart] = self._compile(apart)
         return self._compiled[apart]
 
-    def _compile(self, apart: frozenset[str]) -> Relaxed:
+    def _compile(self, apart: frozenset[str]) -> Reader:
         if not apart:
-            return Relaxed(apart, _list_decoder(self._cls), amounts.compile_check(self._cls), lambda rows, *_: [*rows])
+            return Reader(apart, _list_decoder(self._cls), amounts.compile_check(self._cls), lambda rows, *_: [*rows])
         members: list[tuple[str, object, object] | tuple[str, object]] = []
         values: list[str] = []
         scope: dict[str, object] = {"cls": self._cls}
@@ -185,7 +185,7 @@ class StructRepair:
         )
         lines = [f"return [cls({', '.join(values)}) for row, place in zip(rows, places)]"]
         restored = cast("Callable[..., list[object]]", compile_function("rows, places, report", lines, scope))
-        return Relaxed(apart, _list_decoder(relaxed), amounts.compile_check(relaxed), restored)
+        return Reader(apart, _list_decoder(relaxed), amounts.compile_check(relaxed), restored)
 
 
 def _list_decoder(cls: type[Struct]) -> Callable[[bytes], list[Struct]]:
@@ -211,7 +211,7 @@ def _member(info: inspect.Field, repair: Repair) -> Repair:
     may_be_null = any(map(_takes_null, kinds))
     missing = f"is missing; read as {'None' if empty is None else 'empty'}"
 
-    def run(raw: Raw, place: Place, report: Report) -> object:
+    def read_member(raw: Raw, place: Place, report: Report) -> object:
         is_missing = raw is _MISSING
         if not is_missing and (found := repair(raw, place, report)) is not None:
             return found
@@ -226,7 +226,7 @@ def _member(info: inspect.Field, repair: Repair) -> Repair:
             report(place, None, missing)
         return empty  # A row without its id is still a row: it must not vanish from a walk.
 
-    return run
+    return read_member
 
 
 def _empty(kinds: list[inspect.Type]) -> str | None:
@@ -243,13 +243,13 @@ def _takes_null(info: inspect.Type) -> bool:
 def _masked(inner: Repair) -> Repair:
     """Repair a credential, and report it without showing it."""
 
-    def run(raw: Raw, place: Place, report: Report) -> object:
-        def masked(place: Place, value: object, reason: str, *, dropped: bool = False) -> None:
+    def read_masked(raw: Raw, place: Place, report: Report) -> object:
+        def report_masked(place: Place, value: object, reason: str, *, dropped: bool = False) -> None:
             report(place, MASK, reason.replace("{}", kind_of(value)), dropped=dropped)
 
-        return inner(raw, place, masked)
+        return inner(raw, place, report_masked)
 
-    return run
+    return read_masked
 
 
 def repair_for(info: inspect.Type) -> Repair:
@@ -268,27 +268,27 @@ def repair_for(info: inspect.Type) -> Repair:
 def _union(repairs: list[Repair]) -> Repair:
     """Repair a value of several types: the first that reads it without complaint, or else the first that reads it."""
 
-    def run(raw: Raw, place: Place, report: Report) -> object:
+    def read_union(raw: Raw, place: Place, report: Report) -> object:
         tries: list[tuple[object, list[Callable[[], None]]]] = []
         for repair in repairs:
-            told: list[Callable[[], None]] = []
-            tries.append((repair(raw, place, partial(_defer, told, report)), told))
-            if not told:
+            deferred: list[Callable[[], None]] = []
+            tries.append((repair(raw, place, partial(_defer, deferred, report)), deferred))
+            if not deferred:
                 return tries[-1][0]
-        value, told = next((one for one in tries if one[0] is not None), tries[0])
-        for tell in told:
-            tell()
+        value, deferred = next((one for one in tries if one[0] is not None), tries[0])
+        for report_now in deferred:
+            report_now()
         return value
 
-    return run
+    return read_union
 
 
-def _defer(told: list[Callable[[], None]], report: Report, *given: object, dropped: bool = False) -> None:
-    told.append(partial(report, *given, dropped=dropped))
+def _defer(deferred: list[Callable[[], None]], report: Report, *given: object, dropped: bool = False) -> None:
+    deferred.append(partial(report, *given, dropped=dropped))
 
 
 def _list(item: Repair, make: type[list[object] | tuple[object, ...]]) -> Repair:
-    def run(raw: Raw, place: Place, report: Report) -> object:
+    def read_list(raw: Raw, place: Place, report: Report) -> object:
         if begins(raw, b"["):
             entries = _entries(raw)
         elif isinstance(item, StructRepair) and begins(raw, b"{") and (value := read_untyped(raw)):
@@ -309,16 +309,16 @@ def _list(item: Repair, make: type[list[object] | tuple[object, ...]]) -> Repair
                 rows.append(row)
         return make(rows)
 
-    return run
+    return read_list
 
 
-def _whole(kind: object) -> Repair:
+def _as_it_is(kind: object) -> Repair:
     """Take a value as it is, or not at all."""
     # In free-form data, a number that no float can hold costs nothing of what is around it.
     exact = msgspec.json.Decoder(cast("type[object]", kind), float_hook=float).decode
     reason = f"expected {getattr(kind, '__name__', kind)}, got {{}}; dropped"
 
-    def run(raw: Raw, place: Place, report: Report) -> object:
+    def read_as_it_is(raw: Raw, place: Place, report: Report) -> object:
         try:
             return None if begins(raw, b"n") else exact(raw)
         except ValidationError:
@@ -327,7 +327,7 @@ def _whole(kind: object) -> Repair:
             report(place, None, "is nested too deeply; dropped", dropped=True)
         return None
 
-    return run
+    return read_as_it_is
 
 
 # --- single values ----------------------------------------------------------------------------------------------------
@@ -350,7 +350,7 @@ def _leaf(wanted: type, nearly: Mapping[type, Read], exact: Mapping[type, Read] 
     for kind, read in nearly.items():
         reads.setdefault(kind, []).append((read, repaired_as))
 
-    def run(raw: Raw, place: Place, report: Report) -> object:
+    def read_value(raw: Raw, place: Place, report: Report) -> object:
         value = read_untyped(raw)
         kind = type(value)
         if kind is plain or value is None:
@@ -367,7 +367,7 @@ def _leaf(wanted: type, nearly: Mapping[type, Read], exact: Mapping[type, Read] 
         _report_mismatch(place, value, report, dropped_as)
         return None
 
-    return run
+    return read_value
 
 
 def _report_mismatch(
@@ -403,7 +403,7 @@ def _int(text: str) -> int | None:
     return int(text) if _INTEGER.match(text) else None
 
 
-def _whole_number(number: Decimal) -> int | None:
+def _integer(number: Decimal) -> int | None:
     return int(number) if number == number.to_integral_value() else None
 
 
@@ -429,7 +429,7 @@ def _free_form(info: inspect.DictType) -> Repair:
     entry = next(alternatives(info.value_type)).type
     if not isinstance(entry, inspect.AnyType | inspect.CustomType):
         raise TypeError("it holds more than free-form data")
-    return _whole(dict)
+    return _as_it_is(dict)
 
 
 _NEARLY_STRINGS: dict[type, Read] = {int: str, Decimal: str, bool: lambda value: str(value).lower()}
@@ -446,7 +446,7 @@ _REPAIRS: dict[type, Callable[[Any], Repair]] = {
     inspect.DictType: _free_form,
     inspect.EnumType: _enum,
     inspect.StrType: lambda info: _leaf(str, _NEARLY_STRINGS, {str: str} if info.min_length else None),
-    inspect.IntType: lambda _: _leaf(int, {str: _int, Decimal: _whole_number}),
+    inspect.IntType: lambda _: _leaf(int, {str: _int, Decimal: _integer}),
     inspect.BoolType: lambda _: _leaf(bool, _NEARLY_BOOLEANS),
     inspect.FloatType: lambda _: _leaf(float, {str: _float}, {int: _float, Decimal: _float}),
     inspect.DecimalType: lambda _: _leaf(Decimal, {}, dict.fromkeys((int, Decimal, str), _decimal)),

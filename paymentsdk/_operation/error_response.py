@@ -92,8 +92,8 @@ def _read(body: bytes, secrets: Sequence[str]) -> tuple[object, bytes]:
         parsed = msgspec.json.decode(body)
         # A secret may have come with escapes in it: here every text is written without those that it does not need.
         written = msgspec.json.encode(parsed)
-        masked = scrub(written, secrets)
-        return (parsed, body) if masked == written else (msgspec.json.decode(masked), masked)
+        scrubbed = scrub(written, secrets)
+        return (parsed, body) if scrubbed == written else (msgspec.json.decode(scrubbed), scrubbed)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None, body
 
