@@ -66,7 +66,7 @@ class Wire(asyncio.BufferedProtocol):
     """
 
     def __init__(self, handler: ResponseHandler, transport: asyncio.Transport, connector: Connector) -> None:
-        self.attempt: Attempt | None = None
+        self.attempt: InFlightRequest | None = None
         self.handler = handler
         self.transport = transport
         self.buffer = connector.buffer
@@ -114,7 +114,7 @@ class Wire(asyncio.BufferedProtocol):
         self.handler.resume_writing()
 
 
-class Attempt(Struct, eq=False):
+class InFlightRequest(Struct, eq=False):
     """One request on its way."""
 
     cancelling: int
@@ -142,13 +142,15 @@ class Attempt(Struct, eq=False):
                 self.wire.transport.abort()
 
 
-Attempts: TypeAlias = dict["asyncio.Task[object]", Attempt]
+InFlightRequests: TypeAlias = dict["asyncio.Task[object]", InFlightRequest]
 
 
 class Connector(aiohttp.TCPConnector):
     """aiohttp's pool, whose connections are watched while they are idle."""
 
-    def __init__(self, attempts: Attempts, connections: set[Wire], options: ConnectorOptions, *, fresh: bool) -> None:
+    def __init__(
+        self, attempts: InFlightRequests, connections: set[Wire], options: ConnectorOptions, *, fresh: bool
+    ) -> None:
         self.attempts = attempts
         self.connections = connections
         self.buffer = shared_buffer()
@@ -186,7 +188,7 @@ class Connector(aiohttp.TCPConnector):
                 return connection
             connection.close()
 
-    def takes(self, connection: Connection, attempt: Attempt) -> bool:
+    def takes(self, connection: Connection, attempt: InFlightRequest) -> bool:
         """Give *connection* to *attempt*, unless it is gone, or something has arrived on it."""
         if (handler := connection.protocol) is None or (transport := handler.transport) is None:
             return False
@@ -220,7 +222,7 @@ class SessionPool(Pool[Wire]):
         trace_configs: Sequence[aiohttp.TraceConfig],
         process: int,
     ) -> None:
-        self.attempts: Attempts = {}
+        self.attempts: InFlightRequests = {}
         self.owned = session is None
         #: How many requests are to ask the server to close their connections, since one of them is not trusted.
         self.emptying = 0
@@ -247,7 +249,7 @@ class SessionPool(Pool[Wire]):
             for connector in connectors
         )
 
-    def cancelled(self, attempt: Attempt, task: asyncio.Task[object]) -> bool:
+    def cancelled(self, attempt: InFlightRequest, task: asyncio.Task[object]) -> bool:
         """Whether nobody but the transport or its session, by being closed, has cancelled *task*."""
         if attempt.ended and attempt.wire is None:
             return task.uncancel() <= attempt.cancelling

@@ -40,7 +40,7 @@ from paymentsdk.transports._aiohttp_messages import (
     read_at_once,
     send_failed,
 )
-from paymentsdk.transports._aiohttp_pool import Attempt, ConnectorOptions, SessionPool, Wire
+from paymentsdk.transports._aiohttp_pool import ConnectorOptions, InFlightRequest, SessionPool, Wire
 from paymentsdk.transports._pool import POOL_SIZE, PooledTransport, check_numbers, closed_while_waiting
 from paymentsdk.transports.base import Request, Response, SendFailed
 
@@ -52,10 +52,10 @@ _LARGE = 64 * 1024
 _WARNED_OF = 2**20
 
 
-class _Answer(Response, frozen=True):
-    """A response that knows its connection."""
+class ConnectionResponse(Response, frozen=True):
+    """A response that knows which connection it came over."""
 
-    wire: Wire | None = None
+    connection: Wire | None = None
 
 
 @lru_cache(maxsize=16)
@@ -148,7 +148,7 @@ class AiohttpTransport(PooledTransport[SessionPool]):
         task = asyncio.current_task(loop)
         if task is None:
             raise SendFailed("requests are sent from a task", sent=False, permanent=True)
-        attempt = pool.attempts[task] = Attempt(task.cancelling(), len(request.body) > _LARGE)
+        attempt = pool.attempts[task] = InFlightRequest(task.cancelling(), len(request.body) > _LARGE)
         failure: SendFailed | ClientClosed
         try:
             response = await self._exchange(pool, request, attempt)
@@ -180,12 +180,12 @@ class AiohttpTransport(PooledTransport[SessionPool]):
         injected session is not the transport's: there, as many requests as it may have connections ask the server to
         close theirs, which empties it.
         """
-        if isinstance(response, _Answer) and response.wire is not None:
-            response.wire.discard()
+        if isinstance(response, ConnectionResponse) and response.connection is not None:
+            response.connection.discard()
         elif (pool := self._pool) is not None and not pool.owned and pool.kept.connector is not None:
             pool.emptying = pool.kept.connector.limit or POOL_SIZE
 
-    async def _exchange(self, pool: SessionPool, request: Request, attempt: Attempt) -> Response:
+    async def _exchange(self, pool: SessionPool, request: Request, attempt: InFlightRequest) -> Response:
         url = checked_url(request)
         # A plain dict, which multidict reads in half the time that it takes for a subclass.
         headers, body = dict(request.headers), request.body
@@ -224,4 +224,4 @@ class AiohttpTransport(PooledTransport[SessionPool]):
             raise
         finally:
             pool.leave(host)
-        return _Answer(response.status, response.headers, content, attempt.reused, attempt.wire)
+        return ConnectionResponse(response.status, response.headers, content, attempt.reused, attempt.wire)

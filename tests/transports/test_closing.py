@@ -16,7 +16,7 @@ from aiohttp.abc import ResolveResult
 from paymentsdk import Http11Transport, Request, SendFailed, Transport
 from paymentsdk.errors import ClientClosed
 from paymentsdk.testing._fault_server import FaultServer, Peer, always, http, unanswered_port
-from paymentsdk.transports._aiohttp_pool import Attempt
+from paymentsdk.transports._aiohttp_pool import InFlightRequest
 from paymentsdk.transports.aiohttp import AiohttpTransport
 from tests.conftest import PATIENCE
 
@@ -240,13 +240,13 @@ async def test_closing_breaks_off_what_a_peer_does_not_take(kind: Kind) -> None:
         assert failed.value.sent
 
 
-def abort(attempt: Attempt, task: asyncio.Task[object]) -> None:
+def abort(attempt: InFlightRequest, task: asyncio.Task[object]) -> None:
     """Break the connection off without a word to who reads from it."""
     attempt.wire.transport.abort()
 
 
 @pytest.mark.parametrize("fresh", [False, True])
-@pytest.mark.control("paymentsdk.transports._aiohttp_pool.Attempt.end", abort, raises=pytest.fail.Exception)
+@pytest.mark.control("paymentsdk.transports._aiohttp_pool.InFlightRequest.end", abort, raises=pytest.fail.Exception)
 async def test_closing_ends_no_response(fresh: bool) -> None:
     """What came of a response that says nothing of its length does not pass for the whole when its time is up."""
     arrived = asyncio.Event()

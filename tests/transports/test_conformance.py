@@ -225,7 +225,7 @@ async def unguarded(transport: AiohttpTransport, request: Request) -> Response:
     """Send without what the transport makes of failures."""
     task = asyncio.current_task()
     pool = transport._pool or await transport._bind()
-    attempt = pool.attempts[task] = _aiohttp_pool.Attempt(task.cancelling(), large=False)
+    attempt = pool.attempts[task] = _aiohttp_pool.InFlightRequest(task.cancelling(), large=False)
     try:
         return await transport._exchange(pool, request, attempt)
     finally:
@@ -528,7 +528,7 @@ CONTROLS: list[tuple[str, type[AiohttpTransport] | Spoil]] = [
     ("waiting_requests_are_served_in_turn", has(Pool, wait=wait_for_a_turn)),
     ("ten_thousand_at_once", Unlimited),
     ("cancelled_at_any_moment", Swallowing),
-    ("closing_ends_the_wait_for_a_connection", has(_aiohttp_pool.Attempt, end=lambda attempt, task: None)),
+    ("closing_ends_the_wait_for_a_connection", has(_aiohttp_pool.InFlightRequest, end=lambda attempt, task: None)),
     *((f"{name}_is_no_response", Trusting) for name in _responses.MALFORMED),
     ("a_handshake_that_hangs", has(_connecting_within=lambda seconds: aiohttp.ClientTimeout(total=None))),
 ]
