@@ -31,7 +31,7 @@ from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from inspect import isawaitable
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -50,6 +50,7 @@ from paymentsdk._auth.token_store import (
     lead,
     usable,
 )
+from paymentsdk._futures import retrieve_exception
 from paymentsdk._secrets import masked
 from paymentsdk.errors import (
     ClientClosed,
@@ -312,7 +313,7 @@ class RefreshingToken:
         # is under way.
         if self._flight is flight:
             self._flight = None
-        _looked_at(flight)  # Everyone who waited may have been cancelled.
+        retrieve_exception(flight)  # Everyone who waited may have been cancelled.
 
     async def _refresh_once(self, rejected: str | None, exchange: Exchange, now: float) -> TokenPair:
         """Refresh the pair for all who wait; if that was early and fails, return the live one."""
@@ -435,7 +436,7 @@ async def drain(tokens: Sequence[RefreshingToken], clock: Clock, grace: float) -
         over.set()  # Now, whatever the clock says.
     drains = [asyncio.ensure_future(token.drain(now)) for token in tokens]
     drained = asyncio.gather(*drains)
-    drained.add_done_callback(_looked_at)
+    drained.add_done_callback(retrieve_exception)
     # A task: without any grace, too, each token has its turn to begin to save its pair.
     ends = asyncio.ensure_future(over.wait())
     cancelled: asyncio.CancelledError | None = None
@@ -454,12 +455,6 @@ async def drain(tokens: Sequence[RefreshingToken], clock: Clock, grace: float) -
         raise cancelled
     if drained.done():
         drained.result()
-
-
-def _looked_at(ended: asyncio.Future[Any]) -> None:
-    """Ask how it ended: else asyncio would log that nobody did."""
-    if not ended.cancelled():
-        ended.exception()
 
 
 async def _awaited(given: Awaitable[R]) -> R:

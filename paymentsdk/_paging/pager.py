@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, cast
 from msgspec import UNSET, Struct
 
 from paymentsdk._codec.anomaly import Anomaly
+from paymentsdk._futures import retrieve_exception
 from paymentsdk._operation.operation import Operation, PageShape
 from paymentsdk._paging.cursor import LARGEST_OFFSET, Certificate, Cursor, PageSummary, check_filters
 from paymentsdk._resume_point import ResumePoint
@@ -292,10 +293,10 @@ class Pages(AsyncIterator[Page[T]]):
         self._ahead.clear()
         for task in tasks:
             if task.done():
-                _retrieve_exception(task)
+                retrieve_exception(task)
             else:
                 task.cancel()
-                task.add_done_callback(_retrieve_exception)
+                task.add_done_callback(retrieve_exception)
         self._left = [task for task in (*self._left, *tasks) if not task.done()]
 
     async def _take(self, cursor: Cursor) -> Result[object]:
@@ -433,8 +434,3 @@ async def _gone(tasks: list[asyncio.Task[Result[object]]]) -> None:
     """Wait until *tasks*, which are cancelled, have ended."""
     if tasks:
         await asyncio.wait(tasks)
-
-
-def _retrieve_exception(task: asyncio.Task[Result[object]]) -> None:
-    if not task.cancelled():
-        task.exception()

@@ -15,13 +15,13 @@ from aiohttp.hdrs import CONTENT_ENCODING, CONTENT_LENGTH, TRANSFER_ENCODING
 from aiohttp.http import HttpProcessingError
 from yarl import URL
 
+from paymentsdk._futures import retrieve_exception
 from paymentsdk._secrets import masked
 from paymentsdk._validate import ALLOW_HTTP, is_http, is_loopback
 from paymentsdk.transports._pool import HOST_BEGINS, words_of_system
 from paymentsdk.transports.base import Request, SendFailed, too_long
 
 if TYPE_CHECKING:
-    import asyncio
     from types import TracebackType
 
 #: The status codes of a response; aiohttp passes over the interim ones below, except 101.
@@ -158,7 +158,7 @@ async def read(response: aiohttp.ClientResponse, most: int) -> bytes:
     if closed is None:
         cut_off()
     else:
-        closed.add_done_callback(_heard)
+        closed.add_done_callback(retrieve_exception)
         closed.add_done_callback(cut_off)
     chunks, size = [], 0
     try:
@@ -182,12 +182,6 @@ def _cut_off(content: aiohttp.StreamReader, _: object = None) -> None:
     """Have *content* fail, unless it is whole. aiohttp leaves a body waiting when it closes a malformed response."""
     if not content.is_eof() and content.exception() is None:
         content.set_exception(aiohttp.ClientPayloadError())
-
-
-def _heard(closed: asyncio.Future[None]) -> None:
-    # Or asyncio would report how the connection ended, perhaps much later, as an error that nobody has asked for.
-    if not closed.cancelled():
-        closed.exception()
 
 
 def _check_head(status: int, length: str | None, coding: str | None, transfer: Sequence[str]) -> None:

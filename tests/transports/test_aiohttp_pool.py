@@ -355,7 +355,7 @@ async def test_the_options_of_the_connector_hold_where_they_can() -> None:
         await transport.aclose()
 
 
-@pytest.mark.control("paymentsdk.transports._aiohttp_messages._heard", lambda closed: None)
+@pytest.mark.control("paymentsdk.transports._aiohttp_messages.retrieve_exception", lambda closed: None)
 async def test_an_idle_connection_may_break(transport: AiohttpTransport, until) -> None:
     """Nobody has asked for how it ends, so nothing is reported, also after a response that was waited for."""
     reported, go_on, broken = [], asyncio.Event(), asyncio.Event()
