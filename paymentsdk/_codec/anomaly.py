@@ -38,12 +38,12 @@ class Anomaly(Struct, frozen=True):
 
 
 #: A place in a response: `$`, or that of what is around it, and the name of a field or the number of an entry there.
-#: Only what is told of a place is spelt out: of most of a hundred thousand, nothing is.
+#: Only a place that is reported is spelt out: of most of a hundred thousand, nothing is.
 Place: TypeAlias = "str | tuple[Place, str | int]"
 
 
 def spell(place: Place) -> str:
-    """Return *place* as it is told: `$.results[3].debit_date`."""
+    """Return *place* as it is reported: `$.results[3].debit_date`."""
     steps: list[str] = []
     while not isinstance(place, str):
         place, step = place
@@ -61,7 +61,7 @@ class Reports:
     """The anomalies of a response: the first hundred, those that nobody may miss, and the number of the others.
 
     Args:
-        essential: Says of which anomaly beyond the hundred the first one has to be told: see `Identity.unreadable`.
+        essential: Says of which anomaly beyond the hundred the first one has to be reported: see `Identity.unreadable`.
     """
 
     __slots__ = ("_essential", "_kept", "_missed", "_rest", "_sample")

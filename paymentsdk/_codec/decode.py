@@ -33,7 +33,7 @@ LARGE = 65_536
 HUGE = 1_048_576
 #: Bytes of rows that are decoded in one piece: a few hundred microseconds, and a few milliseconds if all are malformed.
 SLICE = 32_768
-#: Entries of which a piece has no more, however short they are: what is no row is still told.
+#: Entries of which a piece has no more, however short they are: what is no row is still reported.
 MOST_ENTRIES = 1_000
 #: Bytes from which on a row is huge: to repair what is in it takes seconds, if it has 10 MB.
 HUGE_ROW = 262_144

@@ -260,7 +260,7 @@ class Endpoints:
         return response
 
     def log_failure(self, request: web.Request, error: Exception) -> Rejected:
-        """Say on stderr that the sandbox itself failed, and return what the client is told.
+        """Say on stderr that the sandbox itself failed, and return what is sent to the client.
 
         Nobody may be left to guess: a program that embeds the sandbox has often no logging at all.
         """

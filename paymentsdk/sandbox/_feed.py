@@ -21,7 +21,7 @@ from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox._records import Tenant
 from paymentsdk.sandbox._wire import read_json, structs_in, write_json
 
-#: Requests that are kept, and events that a watcher may be behind before it is told to look at everything anew.
+#: Requests that are kept, and events that a watcher may be behind before it has to look at everything anew.
 KEPT_REQUESTS = 200
 MOST_BEHIND = 1_000
 #: Characters of a body that are shown; and of all bodies longer than that, how many are kept to be sent again.
@@ -81,7 +81,7 @@ Queue: TypeAlias = "asyncio.Queue[Event | None]"
 
 
 class Feed:
-    """Hands events to every watcher; it may be told from any thread."""
+    """Hands events to every watcher; it may be used from any thread."""
 
     def __init__(self) -> None:
         self.requests: deque[RequestLine] = deque(maxlen=KEPT_REQUESTS)

@@ -108,7 +108,7 @@ class SellerContext:
     store: Store = field(repr=False)
     """Where documents are kept. The methods below read and write it for this seller alone."""
     publish: Callable[[str, int, Struct], None] = field(repr=False)
-    """Tells those who watch, such as the dashboard: the name of the table, the seller, the document."""
+    """Sends a change to those who watch, such as the dashboard: the name of the table, the seller, the document."""
     jobs: Collection[str] = field(default=(), repr=False)
     """The names of what `schedule` can bring about."""
     key: str | None = None
@@ -296,7 +296,7 @@ class MagicValue(Struct, frozen=True):
     member: str
     """The member of its request; of the request that made the thing, if it is *later*."""
     later: bool = False
-    """What it is asked to do is done to a thing that exists, which was told at its creation."""
+    """Whether the operation is about a thing that exists, and the value was sent when that was created."""
     ending: str = ""
     """What the value ends with, to be one of the member."""
 

@@ -212,7 +212,7 @@ def _parameters(operation: AnyOperation, policies: Policies) -> Iterator[Schema]
 
 
 def _filters(operation: AnyOperation) -> Schema:
-    """Return the schemas of the filters. Each has its values with it: what stands elsewhere is told of bodies."""
+    """Return the schemas of the filters. Each has its values with it: the components of the document are for bodies."""
     if operation.query is None:
         return {}
     _, components = msgspec.json.schema_components([operation.query], ref_template=_REF)

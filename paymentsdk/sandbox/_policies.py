@@ -162,13 +162,13 @@ class Policy(Struct, frozen=True, kw_only=True):
 def describe() -> tuple[Policy, ...]:
     """Return every policy with its default."""
     hints = get_type_hints(Policies)
-    told = texts(Policies.__module__).get(Policies.__name__, {})
+    descriptions = texts(Policies.__module__).get(Policies.__name__, {})
     return tuple(
         Policy(
             name=field.name,
             value=field.default,
             allowed=_allowed(hints[field.name]),
-            description=told.get(field.name, ""),
+            description=descriptions.get(field.name, ""),
         )
         for field in msgspec.structs.fields(Policies)
     )

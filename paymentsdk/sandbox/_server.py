@@ -22,12 +22,12 @@ from paymentsdk.sandbox._control import STOPPING
 from paymentsdk.sandbox._platform import NOT_STARTED, Job, OwnHandlers, Platform
 from paymentsdk.sandbox._records import Tenant
 
-#: Seconds that requests have to end when the server stops; hangs and drips are told to end before.
+#: Seconds that requests have to end when the server stops; hangs and drips are ended before.
 _GRACE = 0.5
 #: Seconds that a connection stays without a whole request: before the first, between two, and in the headers of one.
 #: Clients keep idle connections for less: none sends where it is just being closed.
 _IDLE = 60.0
-#: What clients do wrong below HTTP is heard by whoever listens, and is no news on the terminal.
+#: What clients do wrong below HTTP: for programs that read this log, and not for the terminal.
 _log = logging.getLogger("paymentsdk.sandbox.http")
 _log.addHandler(logging.NullHandler())
 

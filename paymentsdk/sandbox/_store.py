@@ -124,7 +124,7 @@ class Store:
                 self._connection.execute("BEGIN EXCLUSIVE").execute("COMMIT")  # Another sandbox is noticed here.
 
     def close(self) -> None:
-        """Let go of the file; whoever still asks is told so by a ``RuntimeError``."""
+        """Let go of the file; whoever still asks gets a ``RuntimeError`` that says so."""
         with self._lock:
             self._close()
             self._connection = cast("sqlite3.Connection", _Closed())
@@ -204,7 +204,7 @@ class Store:
             self._rows(table.put, (tenant, key, *table.values(document), msgspec.json.encode(document)))
 
     def prepare(self, table: Table[D]) -> Table[D]:
-        """Return *table*, and make that of `Documents` at the first look: nobody has told of them before."""
+        """Return *table*, and make that of `Documents` at the first look: they are not known before."""
         if isinstance(table, Documents) and table.name not in self._own:
             if not self._rows("SELECT 1 FROM sqlite_master WHERE name = ?", (table.name,)):
                 for statement in filter(None, table.create.split(";")):

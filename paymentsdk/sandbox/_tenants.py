@@ -135,7 +135,7 @@ class _Past(SellerContext):
 def provision(context: SellerContext, request: ProvisionRequest) -> Iterator[int]:
     """Make the orders, oldest first, as if each had come by the API and a buyer had paid it; say at each step how many.
 
-    Their references are `provisioned-1` and so on, their amounts 1.00 to 999.99. Nobody who watches is told of each.
+    Their references are `provisioned-1` and so on, their amounts 1.00 to 999.99. Those who watch get no event for each.
     """
     days = timedelta(days=request.days)
     for first in range(0, request.orders, _PIECE):

@@ -294,7 +294,7 @@ class Rejected(Exception):  # noqa: N818 - it says what happened
     code: str
     """The platform's code."""
     message: str = ""
-    """What a person is told; by default what the contract says about *code*."""
+    """What a person reads; by default what the contract says about *code*."""
     _: KW_ONLY
     details: tuple[str, ...] = ()
     """The places in the request that break the rule."""
@@ -305,7 +305,7 @@ class Rejected(Exception):  # noqa: N818 - it says what happened
         return " ".join(map(str, filter(None, (self.status, self.code, self.message, *self.details))))
 
 
-#: Writes the body of a rejection, which is told with a message.
+#: Writes the body of a rejection, which is sent with a message.
 Shape: TypeAlias = Callable[[Rejected, str], Mapping[str, object]]
 
 

@@ -193,11 +193,11 @@ async def test_an_example_that_a_gateway_responds_to_says_so(tab, sandbox) -> No
 
 
 async def test_an_order_that_changes_while_the_orders_are_loaded_is_shown_as_it_is(tab, sandbox, shop) -> None:
-    """What is loaded can be older than what was just heard of: the newer one stays."""
+    """What is loaded can be older than what has just come as an event: the newer one stays."""
     order = await shop.order()
     await open_dashboard(tab, sandbox)
     await tab.until("document.querySelectorAll('.card').length === 1")
-    # The list is made before the order is paid, and comes after everybody has heard of that.
+    # The list is made before the order is paid, and comes after the event of that.
     await tab.run("""
         const real = window.fetch;
         window.fetch = async (path, options) => {

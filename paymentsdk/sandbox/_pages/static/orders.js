@@ -35,19 +35,19 @@ function stateOf(order) {
   return STATES[order.status_detail] ?? STATES[order.status] ?? ["still", order.status];
 }
 
-/** The orders that were heard of while the newest were loaded: what is loaded may be older. */
-let heard = [];
+/** The orders that came as events while the newest were loaded: what is loaded may be older. */
+let arrived = [];
 let loads = 0;
 
 /** Load the newest orders: at the start, and when events may have been missed. */
 export async function load() {
   const mine = ++loads;
-  heard = [];
+  arrived = [];
   const rows = await call("GET", `orders?limit=${KEPT}`);
   if (mine !== loads) return;  // A later one is under way, and knows more.
   // After a restart, the sellers are others as well.
   for (const known of [records, sellers]) known.clear();
-  for (const record of [...rows.reverse(), ...heard]) keep(record);
+  for (const record of [...rows.reverse(), ...arrived]) keep(record);
   draw();
 }
 
@@ -62,7 +62,7 @@ const sellerOf = (order) => (sellers.size > 1 ? `Seller ${order.user_id}` : "");
 
 /** Take over an order that was made or changed. */
 export function changed(record) {
-  heard = [...heard, record].slice(-KEPT);
+  arrived = [...arrived, record].slice(-KEPT);
   const before = records.get(record.order.id);
   keep(record);
   draw();

@@ -18,7 +18,7 @@ export async function loadFaults() {
 /** Whether a rule can hit no request any more. */
 const isSpent = ({ rule, seen, hits }) => (rule.times && hits >= rule.times) || (rule.nth && seen >= rule.nth);
 
-/** What a rule says beside its effect: which requests it hits, and what those are told. */
+/** What a rule says beside its effect: which requests it hits, and what is sent for those. */
 function detailsOf({ rule, hits }) {
   const takes = (name) => {
     const field = byId("add-fault").elements[name]?.closest("[data-for]");
