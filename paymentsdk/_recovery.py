@@ -24,6 +24,7 @@ from paymentsdk._operation.operation import Operation
 from paymentsdk._secrets import HiddenRepr
 from paymentsdk.errors import InProgress, JournalUnavailable, PaymentsError, RequestInvalid, describe
 from paymentsdk.journal import StoredResponse
+from paymentsdk.journal import _states as states
 from paymentsdk.journal._call import Journaling, Moment, WithinContract
 from paymentsdk.journal._journal import RecordsOpen, RecoverySummary
 from paymentsdk.journal._states import NO_LIMIT, OPEN, TOLERANCE, Record, RecordState, Resolution, Timing, timing
@@ -252,17 +253,21 @@ class Sender(HiddenRepr, Struct, frozen=True):
     """Makes a call of an operation, a body, the values of its path and header fields."""
 
     def prepare(self, record: Record) -> Call[object, object]:
-        """Return the call that sends *record* once more.
+        """Return the call that sends *record* once more: to its very address, as its key stands for that request alone.
 
         Raises:
-            RequestInvalid: It is not of this client.
+            RequestInvalid: It is not of this client, or its bytes are not those that its digest was made of.
             msgspec.DecodeError: Its bytes are no JSON.
         """
         operation = self.operations.get(record.operation)
         if operation is None or record.base_url != self.base_url:
             raise RequestInvalid("record", f"{record.operation} of {record.base_url} is not of this client")
+        values = _path_values(operation, record.path)
+        if values is None or record.digest != states.digest(operation.method, record.path, record.body or b""):
+            raise RequestInvalid("record", f"what was kept is no request of {operation.name}, or not what was sent")
         body = operation.encoder.decode(record.body) if operation.encoder is not None and record.body else None
-        call = self.prepare_call(operation, body, _path_values(operation, record.path), record.headers)
+        call = self.prepare_call(operation, body, values, record.headers)
+        call.url = record.base_url + record.path  # With its query.
         call.state.deadlines.remove(call.deadline)  # Its attempts have deadlines of their own.
         return call
 
@@ -320,11 +325,11 @@ class Sender(HiddenRepr, Struct, frozen=True):
         return [row for row in rows if row.key != record.key and (row.base_url, row.seller) == mine]
 
 
-def _path_values(operation: Operation[object, object], path: str) -> dict[str, str]:
-    """Return the values that *path* has in the places of the operation's placeholders."""
-    pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/?]+)", re.escape(operation.path))
-    found = re.match(pattern + r"\Z", path)
-    return {} if found is None else found.groupdict()
+def _path_values(operation: Operation[object, object], path: str) -> dict[str, str] | None:
+    """Return the values that *path* has in the places of the operation's placeholders; `None` if it is another path."""
+    pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(operation.path))
+    found = re.fullmatch(pattern, path.partition("?")[0])
+    return None if found is None else found.groupdict()
 
 
 def _done(seen: orders.Order) -> Resolution:

@@ -391,9 +391,11 @@ class PaymentsClient(Engine):
     async def recover(self, *, progress: Callable[[RecoverySummary], None] | None = None) -> RecoverySummary:
         """Carry out the records that dead processes have left open in the journal; several processes may do so at once.
 
-        Each is sent again with its kept bytes and key, by the account that it belongs to, until its `not_after`. After
-        that a cancel and a refund are looked up in the order, and an order among what was paid. What does not show
-        there for certain stays unknown: a person has to decide.
+        Each is sent again to its kept address with its kept bytes and key, by the account that it belongs to, until its
+        `not_after`. The header fields of its call are kept, too; those of a client or copy are not, as they may be
+        credentials: this client's are sent. A record that is no request of this client's operations is left. After
+        `not_after` a cancel and a refund are looked up in the order, and an order among what was paid. What does not
+        show there for certain stays unknown: a person has to decide.
 
         Args:
             progress: Called after every batch.

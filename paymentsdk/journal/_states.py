@@ -194,9 +194,9 @@ class Record(Struct, frozen=True, kw_only=True):
     account: str | None = None
     """The local name of the seller: ``client.account(name)``."""
     path: str
-    """The path with its values, below the base URL."""
+    """The path with its values and its query, below the base URL."""
     headers: Mapping[str, str] = {}
-    """Further header fields of the request."""
+    """The header fields that the call was given; those of the client are not kept, as they may be credentials."""
     body: bytes | None
     """The exact bytes; ``None`` once they were wiped, or if they must not be kept: see ``recoverable``."""
     digest: bytes

@@ -1,0 +1,134 @@
+"""What a recovery sends is the request that was kept, and no other: its key stands for that one alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import TypedDict
+
+import pytest
+from msgspec import structs
+
+from paymentsdk import Operation, OutcomeUnknown, PaymentsClient, Request, Response, RetryClass, SendFailed
+from paymentsdk.journal import Record, RecordState, SQLiteJournal
+from paymentsdk.journal import _states as states
+from paymentsdk.resources.common import RequestStruct, ResponseStruct
+from paymentsdk.testing import FakeClock, MemoryTransport
+from tests.journal.platform import ONCE, TOKEN, URL, Platform
+
+
+class Amount(RequestStruct):
+    """What is transferred."""
+
+    amount: int
+
+
+class Transfer(ResponseStruct):
+    """What comes of it."""
+
+    id: str | None = None
+
+
+class Filters(TypedDict, total=False):
+    """The query of a transfer."""
+
+    currency: str
+
+
+TRANSFER = Operation(
+    name="transfers.create",
+    method="POST",
+    path="/v1/wallets/{wallet}/transfers",
+    retry=RetryClass.KEYED,
+    body=Amount,
+    result=Transfer,
+    query=Filters,
+    status=201,
+)
+
+
+class Wallets(PaymentsClient):
+    """A client with an operation of its own."""
+
+    own_operations = (TRANSFER,)
+
+
+@pytest.fixture
+def start(tmp_path: Path, clock: FakeClock, platform: Platform) -> Callable[[], Wallets]:
+    """Start a process with the one journal."""
+
+    def start() -> Wallets:
+        journal, transport = SQLiteJournal(tmp_path / "payments.db", now=clock.now), MemoryTransport(platform)
+        return Wallets(TOKEN, base_url=URL, journal=journal, clock=clock, transport=transport, retry=ONCE)
+
+    return start
+
+
+@pytest.fixture
+def lost(platform: Platform) -> Platform:
+    """The platform, which loses the first response to a write."""
+
+    def lose(request: Request) -> Response | None:
+        if len(platform.posts) == 1:
+            raise SendFailed("connection reset", sent=True)
+        return None
+
+    platform.fail = lose
+    return platform
+
+
+async def transfer(client: Wallets) -> None:
+    """Make a transfer whose response is lost."""
+    with pytest.raises(OutcomeUnknown):
+        await client.call(
+            TRANSFER,
+            Amount(amount=5),
+            query={"currency": "ARS"},
+            wallet="w-7",
+            once="t/1",
+            not_after=timedelta(hours=1),
+            headers={"X-Till": "7"},
+        )
+
+
+async def test_recovery_sends_the_very_request_that_was_kept(start, lost: Platform) -> None:
+    """Its method and address with the query, its own header fields, its bytes and its key: all as the first time."""
+    async with start() as client:
+        await transfer(client)
+        summary = await client.recover()
+
+    assert ({RecordState.DONE: 1}, ()) == (dict(summary.resolved), summary.problems)
+    first, again = ((one.method, one.url, one.body, one.headers) for one in lost.posts)
+    assert first == again
+    assert f"{URL}/v1/wallets/w-7/transfers?currency=ARS" == first[1]
+
+
+CHANGES = {
+    "another amount": lambda row: structs.replace(row, body=b'{"amount":6}'),
+    "another query": lambda row: structs.replace(row, path=row.path.replace("ARS", "BRL")),
+    "another path": lambda row: structs.replace(
+        row, path="/v2/transfers", digest=states.digest("POST", "/v2/transfers", row.body)
+    ),
+}
+
+
+@pytest.mark.control("paymentsdk._recovery.Recovery._can_send", lambda self, record: True)
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+async def test_recovery_sends_no_other_request_under_a_key(
+    start, lost: Platform, change: Callable[[Record], Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record that was changed, or that belongs to another version of the operation, is left to a person."""
+    async with start() as client:
+        await transfer(client)
+        read = client.journal.records
+
+        async def changed(*given: object, **more: object) -> list[Record]:
+            return [change(row) for row in await read(*given, **more)]
+
+        monkeypatch.setattr(client.journal, "records", changed)
+        summary = await client.recover()
+
+    assert (["t/1"], 1, {}) == ([row.name for row in summary.left], len(summary.problems), dict(summary.resolved))
+    assert "no request of transfers.create" in summary.problems[0]
+    assert 1 == len(lost.posts)
