@@ -324,12 +324,13 @@ class PaymentsClient(Engine):
 
         Calls in flight get the transport's time to end (``drain`` of `AiohttpTransport`, 5 s), then
         they fail; calls that wait for their next attempt fail at once. First of all, the client waits for a token
-        refresh that has been sent, until its pair is saved. Calls that wait for that token are not sent. Closing twice
-        is allowed.
+        refresh that has been sent, until its pair is saved. Calls that wait for that token are not sent. Last of all it
+        waits until what came of the journaled calls is in the journal, and closes that. Closing twice is allowed.
 
         Args:
             grace: Seconds to wait for that refresh, 0 to 86,400, also if closing is cancelled. After that it is given
-                up, with a warning in the log: its refresh token may be spent.
+                up, with a warning in the log: its refresh token may be spent. And once more as many for the journal:
+                after that, what became of a record is left to recovery.
 
         Raises:
             ClientClosed: The client belongs to another event loop, which still runs: close it there. It stays open.

@@ -188,6 +188,7 @@ class Attempts(Generic[B, R]):
             return self._kept_result(told.record)
         operation, row = self._call.operation, told.record
         error.operation, error.idempotency_key = operation.name, row.key if row.keyed else None
+        error.attempts = self._call.attempts
         if isinstance(error, OutcomeUnknown):
             error.in_doubt = operation.in_doubt
         raise error.with_traceback(None)

@@ -109,7 +109,6 @@ class Journaling:
         self._count = itertools.count(1)
         #: By the key of a record, what those wait for who want to work on it: a call, and then the write it has left.
         self._running: dict[str, asyncio.Future[object]] = {}
-        self._late: set[asyncio.Future[object]] = set()
 
     def owner(self) -> str:
         """Return a new owner of records: this process, and a number that no other call has."""
@@ -149,23 +148,30 @@ class Journaling:
             logger.exception("a record could not be closed in the journal")
             return
         self._running[key] = written
-        self._late.add(written)
         written.add_done_callback(partial(self._written, key))
 
     def _written(self, key: str, written: asyncio.Future[object]) -> None:
-        self._late.discard(written)
         if not written.cancelled() and isinstance(error := written.exception(), Exception):
             _warn(error)
         self._forget(key, written)
 
     async def drain(self, grace: float) -> None:
-        """Wait up to *grace* seconds for what is still being written."""
-        # Those of a loop that is closed will never end.
-        if late := [write for write in self._late if not write.get_loop().is_closed()]:
-            end = asyncio.ensure_future(self._clock.sleep(grace))
-            writes = asyncio.gather(*late, return_exceptions=True)
-            await asyncio.wait((end, writes), return_when=asyncio.FIRST_COMPLETED)
+        """Wait up to *grace* seconds until nobody works on a record any more: what came of the calls is then kept."""
+        if not (running := self._under_way()):
+            return
+        end = asyncio.ensure_future(self._clock.sleep(grace))
+        try:
+            while running and not end.done():
+                ended = asyncio.gather(*running, return_exceptions=True)
+                await asyncio.wait((end, ended), return_when=asyncio.FIRST_COMPLETED)
+                running = self._under_way()  # A call may have left a write, or another may have waited for it.
+        finally:
             end.cancel()
+
+    def _under_way(self) -> list[asyncio.Future[object]]:
+        """Return what works on records now; nothing goes on that belongs to another loop, which does not run."""
+        loop = asyncio.get_running_loop()
+        return [one for one in self._running.values() if one.get_loop() is loop]
 
 
 def _warn(error: Exception) -> None:
