@@ -8,21 +8,22 @@ an error.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from msgspec import structs
 
+from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._codec.type_walk import can_hold_secrets
 from paymentsdk._engine import events
 from paymentsdk._engine.credential import user_id
 from paymentsdk._engine.events import observed
 from paymentsdk._engine.failures import History
 from paymentsdk._engine.response import Result
-from paymentsdk._operation.error_response import parse_error_response
-from paymentsdk._secrets import secrets_in
+from paymentsdk._operation.error_response import parse_error_response, read_scrubbed
+from paymentsdk._secrets import MASK, secrets_in
 from paymentsdk.errors import APIError, Deferred, NotSent, OutcomeUnknown, PaymentsError, RequestInvalid
 from paymentsdk.journal import _states as states
 from paymentsdk.journal._call import JournaledCall, Journaling, Look, MaySend, Moment, Told
@@ -40,6 +41,8 @@ R = TypeVar("R")
 LEASE = 60.0
 #: What is kept of the header fields of a response; others may hold credentials.
 _KEPT_HEADERS = frozenset({"content-type", "date", "x-request-id"})
+#: The reason of a record that is done, and whose response does not stand in the journal as it came.
+_MASKED = f"the response repeats a credential; {MASK} was kept in its place"
 
 
 async def call_once(
@@ -172,7 +175,15 @@ class Attempts(Generic[B, R]):
         finally:
             # It leads back to this call: what thousands of calls leave behind would wait for the garbage collector.
             call.may_send = None
-        return Resolution(state=RecordState.DONE, response=_stored(result.status, result.headers, result.raw))
+        secrets = call.credential.secrets(call.body) if row.sensitive else ()
+        response = _stored(result.status, result.headers, result.raw, secrets)
+        if response.body == result.raw:
+            return Resolution(state=RecordState.DONE, response=response)
+        try:
+            call.operation.decode(response.body)
+        except Exception:  # noqa: BLE001 - one of digits may have stood inside a number: then nothing can be told again
+            return Resolution(state=RecordState.DONE, reason=_MASKED)
+        return Resolution(state=RecordState.DONE, reason=_MASKED, response=response)
 
     def result(self, told: Told) -> Result[R]:
         """Return the result that the record stands for.
@@ -201,7 +212,8 @@ class Attempts(Generic[B, R]):
             case RecordState.DEFERRED:
                 return Deferred(row.name, self._error.reason if isinstance(self._error, NotSent) else reason)
             case RecordState.REFUSED if row.response is not None:
-                error = parse_error_response(self._call.operation, Response(*structs.astuple(row.response)))
+                secrets = self._call.credential.secrets(self._call.body)
+                error = parse_error_response(self._call.operation, Response(*structs.astuple(row.response)), secrets)
                 error.settled = True
                 return error
             case RecordState.NOT_SENT | RecordState.EXPIRED:
@@ -212,6 +224,9 @@ class Attempts(Generic[B, R]):
     def _kept_result(self, row: Record) -> Result[R]:
         response = row.response or StoredResponse(0)
         value, anomalies = self._call.operation.decode(response.body)
+        if row.reason == _MASKED:
+            events.anomalies_found(row.operation, masked := (Anomaly("$", MASK, _MASKED),))
+            anomalies += masked
         return Result(
             value=value,
             status=response.status,
@@ -227,13 +242,16 @@ class Attempts(Generic[B, R]):
 def _resolution(error: PaymentsError, call: Call[B, R]) -> Resolution:
     """Say what the end of a call means for its record."""
     if isinstance(error, APIError) and error.settled:
-        response = None if (last := call.last_response) is None else _stored(last.status, last.headers, last.body)
+        response, secrets = None, call.credential.secrets(call.body)
+        if (last := call.last_response) is not None:
+            response = _stored(last.status, last.headers, last.body, secrets)
         return Resolution(state=RecordState.REFUSED, reason=str(error), response=response)
     if not isinstance(error, OutcomeUnknown) and (call.attempts == 0 or not isinstance(error, APIError)):
         return Resolution(state=RecordState.NOT_SENT, reason=str(error))
     return Resolution(state=RecordState.UNKNOWN, reason=getattr(error, "reason", str(error)))
 
 
-def _stored(status: int, headers: Mapping[str, str], body: bytes) -> StoredResponse:
+def _stored(status: int, headers: Mapping[str, str], body: bytes, secrets: Sequence[str]) -> StoredResponse:
+    """Return what is kept of a response: without *secrets*, where it repeats them."""
     kept = {name: value for name, value in headers.items() if name.lower() in _KEPT_HEADERS}
-    return StoredResponse(status, kept, bytes(body))
+    return StoredResponse(status, kept, read_scrubbed(bytes(body), secrets)[1] if secrets else bytes(body))

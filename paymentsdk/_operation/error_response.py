@@ -44,7 +44,7 @@ def parse_error_response(operation: Operation[B, R], response: Response, secrets
     """
     # A transport of one's own may return a view on what it has read, and `raw` has to pickle. What is no bytes at all
     # raises here: it is no rejection.
-    parsed, body = _read(bytes(response.body), tuple(secrets))
+    parsed, body = read_scrubbed(bytes(response.body), tuple(secrets))
     outer: dict[str, object] = parsed if isinstance(parsed, dict) else {"errors": parsed}
     lists = _lists(outer)
     details = tuple(_details(lists[0] if lists else (), operation.meanings))
@@ -85,7 +85,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     return None if until is None or sent is None else max(0.0, (until - sent).total_seconds())
 
 
-def _read(body: bytes, secrets: Sequence[str]) -> tuple[object, bytes]:
+def read_scrubbed(body: bytes, secrets: Sequence[str]) -> tuple[object, bytes]:
     """Return what the JSON in *body* says, or ``None``, and *body* itself; both without *secrets*."""
     body = scrub(body, secrets)
     try:

@@ -20,6 +20,7 @@ from paymentsdk import (
     Response,
     RetryPolicy,
     SendFailed,
+    Timeout,
 )
 from paymentsdk.events import AttemptEnded
 from paymentsdk.journal import Record, RecordState, Resolution, SQLiteJournal
@@ -108,6 +109,7 @@ async def test_closing_keeps_what_came_of_calls_over_sockets(tmp_path: Path, unt
             journal=SQLiteJournal(path),
             transport=transport(),
             retry=RetryPolicy(base_delay=60, max_delay=60),
+            timeout=Timeout(total=600),
             observers=[failures],
         )
         sandbox.faults.add(FaultRule(effect="rate_limit", operation="orders.create"))

@@ -1,0 +1,158 @@
+"""What a journal keeps of a payer's credentials: the sealed body while it may have to be sent, and nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from paymentsdk import (
+    BadRequest,
+    ErrorCode,
+    OutcomeUnknown,
+    PaymentsClient,
+    Request,
+    Response,
+    SendFailed,
+)
+from paymentsdk._codec.anomaly import Anomaly
+from paymentsdk.journal import RecordState, SQLiteJournal
+from paymentsdk.resources.wallet_payments import (
+    CREATE,
+    WalletChargeRequest,
+    WalletPayerRequest,
+    WalletPaymentRequest,
+)
+from paymentsdk.testing import FakeClock, MemoryTransport
+from tests.journal.platform import ONCE, TOKEN, URL, Platform
+
+SECRET = "the-payers-token"
+MADE = b'{"id":7,"payer":{"id":1,"token":"%s"},"wallet_payment":{"transaction_amount":5}}'
+#: As it is, and with an escape that JSON does not need.
+FORMS = [SECRET.encode(), b"\\u0074he-payers-token"]
+
+
+def seal(body: bytes) -> bytes:
+    """Hide a body, and show it again."""
+    return bytes(byte ^ 0x55 for byte in body)
+
+
+def payment(token: str = SECRET) -> WalletPaymentRequest:
+    """A payment from a wallet."""
+    return WalletPaymentRequest(
+        wallet_payment=WalletChargeRequest(transaction_amount=Decimal(5)),
+        payer=WalletPayerRequest(token=token, type_token="wallet"),
+    )
+
+
+@pytest.fixture
+def start(tmp_path: Path, clock: FakeClock, platform: Platform) -> Callable[[], PaymentsClient]:
+    """Start a process with the one journal."""
+
+    def start() -> PaymentsClient:
+        journal = SQLiteJournal(tmp_path / "payments.db", now=clock.now, seal=seal, unseal=seal)
+        transport = MemoryTransport(platform)
+        return PaymentsClient(TOKEN, base_url=URL, journal=journal, clock=clock, transport=transport, retry=ONCE)
+
+    return start
+
+
+def kept(path: Path) -> bytes:
+    """Return the bytes of all files of the journal."""
+    return b"".join(file.read_bytes() for file in path.iterdir())
+
+
+def unscrubbed(body: bytes, secrets: object) -> tuple[None, bytes]:
+    """Mask nothing."""
+    return None, body
+
+
+@pytest.mark.control("paymentsdk._engine.once.read_scrubbed", unscrubbed)
+@pytest.mark.parametrize("recovered", [False, True], ids=["by its call", "by recovery"])
+@pytest.mark.parametrize("form", FORMS, ids=["plain", "escaped"])
+async def test_a_result_is_kept_without_the_payers_token(
+    start, platform: Platform, tmp_path: Path, caplog, form: bytes, *, recovered: bool
+) -> None:
+    """The value of a replay is that of the first response; where that had the token there is a mask, which is told."""
+
+    def answer(request: Request) -> Response:
+        if recovered and len(platform.posts) == 1:
+            raise SendFailed("connection reset", sent=True)
+        return Response(201, {}, MADE % form)
+
+    platform.fail = answer
+    async with start() as client:
+        if recovered:
+            with pytest.raises(OutcomeUnknown):
+                await client.call(CREATE, payment(), once="ride-7")
+            await client.recover()
+        else:
+            first = await client.call(CREATE, payment(), once="ride-7")
+            assert (MADE % form, ()) == (first.raw, first.anomalies)
+        again = await client.call(CREATE, payment(), once="ride-7")
+        told = Anomaly("$", "***", "the response repeats a credential; *** was kept in its place")
+
+        assert (7, (told,), 0) == (again.value.id, again.anomalies, again.attempts)
+        assert b'"token":"***"' in again.raw
+        assert told.reason in caplog.text
+        assert form not in kept(tmp_path)
+        (row,) = await client.journal.records({RecordState.DONE})
+        assert form not in row.response.body
+
+
+@pytest.mark.control("paymentsdk._engine.once.read_scrubbed", unscrubbed)
+async def test_a_result_that_cannot_be_read_without_a_token_is_not_kept(start, platform: Platform, tmp_path) -> None:
+    """Of a token of digits that stands inside a number: nobody is told a number that the platform did not send."""
+    platform.fail = lambda request: Response(201, {}, b'{"id":912345678,"wallet_payment":{"transaction_amount":5}}')
+    async with start() as client:
+        assert 912345678 == (await client.wallet_payments.create(payment("12345678"), once="ride-7")).id
+        with pytest.raises(OutcomeUnknown, match="it is done; its response was not kept"):
+            await client.wallet_payments.create(payment("12345678"), once="ride-7")
+        assert [RecordState.DONE] == [row.state for row in await client.journal.records(set(RecordState))]
+
+    assert b"12345678" not in kept(tmp_path)
+    assert 1 == len(platform.posts)
+
+
+REJECTING = dataclasses.replace(CREATE, errors=(*CREATE.errors, ErrorCode(400, "bad_token", "", settles=True)))
+REFUSED = b'{"error":"bad_token","message":"the payer %s is unknown","errors":[{"description":"%s"}]}'
+
+
+@pytest.mark.control("paymentsdk._engine.once.read_scrubbed", unscrubbed)
+@pytest.mark.parametrize("form", FORMS, ids=["plain", "escaped"])
+async def test_a_rejection_is_kept_without_the_payers_token(
+    start, platform: Platform, tmp_path: Path, form: bytes
+) -> None:
+    """Who asks again gets the same error as the first caller, and neither of them has the token."""
+    platform.fail = lambda request: Response(400, {}, REFUSED % (form, form))
+    errors: list[BadRequest] = []
+    async with start() as client:
+        for _ in range(2):
+            with pytest.raises(BadRequest, match=r"the payer \*\*\* is unknown") as refused:
+                await client.call(REJECTING, payment(), once="ride-7")
+            errors.append(refused.value)
+        shown = b"".join(pickle.dumps(error) + repr(vars(error)).encode() for error in errors)
+        assert not any(one in shown + kept(tmp_path) for one in FORMS)
+
+    assert 1 == len(platform.posts)
+
+
+async def test_a_rejection_that_was_kept_whole_is_told_without_the_token(
+    start, platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As another version or another program may have kept it."""
+    platform.fail = lambda request: Response(400, {}, REFUSED % (FORMS[0], FORMS[0]))
+    monkeypatch.setattr("paymentsdk._engine.once.read_scrubbed", unscrubbed)
+    async with start() as client:
+        with pytest.raises(BadRequest):
+            await client.call(REJECTING, payment(), once="ride-7")
+        (row,) = await client.journal.records({RecordState.REFUSED})
+        assert FORMS[0] in row.response.body
+        with pytest.raises(BadRequest, match=r"the payer \*\*\* is unknown") as refused:
+            await client.call(REJECTING, payment(), once="ride-7")
+
+    assert FORMS[0] not in refused.value.raw
