@@ -178,7 +178,8 @@ class StoredResponse(Struct, frozen=True):
 class Record(Struct, frozen=True, kw_only=True):
     """One business fact, the request that states it, and what is known of it.
 
-    Its ``repr`` leaves out the body and the headers, which may hold credentials of a payer.
+    Its ``repr`` leaves out the body and the headers, which may hold credentials of a payer. One that is ``sensitive``
+    cannot be pickled.
     """
 
     key: str
@@ -237,6 +238,14 @@ class Record(Struct, frozen=True, kw_only=True):
 
     def __rich_repr__(self) -> list[tuple[str, object]]:
         return [(name, getattr(self, name)) for name in ("name", "operation", "state", "key")]
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Record:
+        return structs.replace(self, headers=dict(self.headers))
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        if self.sensitive:
+            raise TypeError("a Record with a payer's credentials cannot be pickled")
+        return super().__reduce__()
 
 
 class Resolution(Struct, frozen=True, kw_only=True):

@@ -12,7 +12,9 @@ from decimal import Decimal
 from pathlib import Path
 from traceback import TracebackException
 
+import msgspec
 import pytest
+from msgspec import structs
 
 from paymentsdk import (
     OPERATIONS,
@@ -32,6 +34,7 @@ from paymentsdk import (
     Timeout,
     TokenPair,
 )
+from paymentsdk.journal import Record, RecoverySummary
 from paymentsdk.resources.oauth import Token, TokenRequest
 from paymentsdk.resources.wallet_payments import WalletChargeRequest, WalletPayerRequest, WalletPaymentRequest
 from paymentsdk.testing import MemoryTransport
@@ -154,6 +157,20 @@ def pickled(value: object) -> bytes:
 
 # --- things -----------------------------------------------------------------------------------------------------------
 
+#: As `journal.records()` returns it, with its body unsealed.
+RECORD = Record(
+    key="once1-1",
+    name="ride-7",
+    operation="wallet_payments.create",
+    base_url="http://x",
+    seller="77",
+    path="/v1/wallet_payments",
+    body=msgspec.json.encode(PAYMENT),
+    digest=b"",
+    sensitive=True,
+    begun=0.0,
+    not_after=1.0,
+)
 THINGS = [
     PAIR,
     TokenRequest(client_id="app-1", client_secret=SECRET, grant_type="refresh_token", refresh_token=REFRESH),
@@ -173,6 +190,7 @@ THINGS = [
     Response(200, {"Set-Cookie": ACCESS}, TOKENS),
     Result(value=PAIR, status=200, headers={"Set-Cookie": ACCESS}, attempts=1, elapsed=0.0, anomalies=(), raw=TOKENS),
     MemoryTransport(),
+    RECORD,
 ]
 
 
@@ -197,10 +215,17 @@ def test_things_do_not_take_credentials_into_a_pickle(thing: object) -> None:
     """What holds a credential cannot be pickled."""
     if not isinstance(thing, Headers):
         assert_clean(str(pickled(thing)))
-    if isinstance(thing, TokenPair | Token | TokenRequest | WalletPaymentRequest):
+    if isinstance(thing, TokenPair | Token | TokenRequest | WalletPaymentRequest | Record):
         with pytest.raises(TypeError, match="credentials"):
             pickle.dumps(thing)
         assert copy.copy(thing) == thing == copy.deepcopy(thing)
+
+
+def test_a_record_without_credentials_can_be_pickled() -> None:
+    """Such as what a recovery has left, for another process to report."""
+    summary = RecoverySummary(left=(structs.replace(RECORD, sensitive=False, headers={"X-Till": "7"}),))
+
+    assert summary == pickle.loads(pickle.dumps(summary)) == copy.deepcopy(summary)
 
 
 @pytest.mark.parametrize("twin", [copy.copy, copy.deepcopy, pickle.dumps])
