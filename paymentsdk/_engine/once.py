@@ -61,6 +61,8 @@ async def call_once(
         raise RequestInvalid("once", "must name the record that not_after and defer are about")
     if not operation.writes:
         raise RequestInvalid("once", f"{operation.name} changes nothing: there is nothing to keep")
+    if not operation.authenticated:
+        raise RequestInvalid("once", f"{operation.name} is sent without a token: its record would be of no seller")
     if call.caller_supplied_key or call.settings.idempotency_key is not None:
         raise RequestInvalid("once", "excludes idempotency_key, which is derived from it")
     if journaling is None:

@@ -18,18 +18,21 @@ from paymentsdk import (
     InProgress,
     JournalUnavailable,
     NotSent,
+    Operation,
     OutcomeUnknown,
     PaymentsClient,
     RecordConflict,
     Request,
     RequestInvalid,
     Response,
+    RetryClass,
     RetryPolicy,
     SendFailed,
 )
 from paymentsdk._recovery import BATCH
 from paymentsdk.journal import RecordState, SQLiteJournal, derive_key
 from paymentsdk.resources.customers import CustomerRequest
+from paymentsdk.resources.orders import Order
 from paymentsdk.sandbox import FaultRule, Sandbox
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.flow.platform import SimulatedClock
@@ -326,6 +329,18 @@ async def test_options_that_make_no_sense_are_rejected(start, platform: Platform
 
     assert path == rejected.value.path
     assert [] == platform.posts
+
+
+async def test_a_write_without_a_token_has_no_record(start, platform: Platform) -> None:
+    """A record belongs to a seller, whose tokens alone send it: this one could never be sent, and is not kept."""
+    transport = MemoryTransport(platform)
+    client = start(transport=transport)
+    public = Operation(name="x", method="POST", path="/x", retry=RetryClass.KEYED, result=Order, authenticated=False)
+    with pytest.raises(RequestInvalid, match="x is sent without a token") as rejected:
+        await client.call(public, once="table-7/1")
+
+    assert ("once", []) == (rejected.value.path, transport.requests)
+    assert [] == await client.journal.records(set(RecordState))
 
 
 async def test_without_a_journal_a_name_is_rejected(platform: Platform, clock: FakeClock) -> None:
