@@ -70,7 +70,8 @@ class CallEvent(Event, frozen=True, kw_only=True):
     route: str
     """The path with its placeholders, such as `"/v1/orders/{order_id}"`."""
     idempotency_key: str | None
-    """The key of a keyed write; `None` for other operations."""
+    """The key of a keyed write; `None` for other operations, and for a write with `once=` before its first attempt, or
+    without one. `RecordResolved` has it."""
 
 
 class CallStarted(CallEvent, frozen=True, kw_only=True):

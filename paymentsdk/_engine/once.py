@@ -3,7 +3,16 @@
 That a write is done is recorded after the caller knows: to lose it costs one replay. All else is recorded before.
 
 `journal/_call.py` decides, without HTTP; here a `Call` makes its attempts, and what the record says becomes a result or
-an error.
+an error. In order, for a call of a caller (a recovery begins with `Attempts.make`, and goes on with `carry_on`):
+
+    call_once                   check what the caller gives, and make the record with its derived key
+    Attempts.make               wait until no other call of this client works on the record
+    JournaledCall.run           begin the record: is it to be sent, or does it say what became of it?
+    JournaledCall.carry_on      hold the lease, and have it sent
+    Attempts._send              give the `Call` the kept bytes and the key; `Call.run` makes the attempts
+    JournaledCall._may_send     before each: does the lease cover it, and is it in time?
+    JournaledCall._close        keep what came of it; that it is done is written later
+    Attempts.result             what the caller is told
 """
 
 from __future__ import annotations

@@ -111,7 +111,8 @@ class Action(StrEnum):
     """What a call does with the record that it found."""
 
     SEND = "send"
-    WAIT = "wait for the call that is under way"
+    #: A client waits before it begins a record, so what it then finds was left by a call of its own that was cancelled.
+    WAIT = "wait for the call that is under way; raise InProgress if none is"
     IN_PROGRESS = "raise InProgress"
     RESUME = "send the kept bytes with the kept key"
     RETURN = "return the kept value"
@@ -136,7 +137,8 @@ class Row(Struct, frozen=True):
 _A = Action
 
 #: How a call may find a record, besides in a state without a living owner.
-NONE, OWN, OTHER = "none", "pending, of this process", "pending, of another living process"
+NONE = "none"
+OWN, OTHER = "pending or sent, held by this process", "pending or sent, held by another process"
 
 #: What a call does: by the record that it finds, and by whether its bytes are those of the record.
 ON_BEGIN: Mapping[str, Row] = {

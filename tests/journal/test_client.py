@@ -30,6 +30,7 @@ from paymentsdk import (
     SendFailed,
 )
 from paymentsdk._recovery import BATCH
+from paymentsdk.events import Event
 from paymentsdk.journal import RecordState, SQLiteJournal, derive_key
 from paymentsdk.resources.customers import CustomerRequest
 from paymentsdk.resources.orders import Order
@@ -135,6 +136,20 @@ async def test_the_key_is_derived_from_the_name(start, platform: Platform) -> No
     await start().orders.create(order(), once="table-7/1")
 
     assert [derive_key(URL, "77", "orders.create", "table-7/1")] == list(platform.made)
+
+
+async def test_observers_learn_the_key_with_the_first_attempt(start, platform: Platform) -> None:
+    """It is derived from what is read before; a call that its record responds to makes no attempt, and tells none."""
+    told: list[Event] = []
+    client = start(observers=[told.append])
+    for _ in range(2):
+        await client.orders.create(order(), once="table-7/1")
+    of_orders = [event for event in told if getattr(event, "operation", None) == "orders.create"]
+    key = derive_key(URL, "77", "orders.create", "table-7/1")
+    first = {"CallStarted": None, "AttemptStarted": key, "AttemptEnded": key, "RecordResolved": key, "CallEnded": key}
+    replay = {"CallStarted": None, "CallEnded": None}
+
+    assert [*first.items(), *replay.items()] == [(type(one).__name__, one.idempotency_key) for one in of_orders]
 
 
 async def test_other_bytes_under_the_name_are_rejected(start, platform: Platform) -> None:
