@@ -207,20 +207,21 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
     async def _wait_for_permit(self, flow: Flow) -> Permit:
         """Wait for the seller's limits to allow one request; the time of the attempt begins after that."""
         self.state.deadlines.reset(self.deadline, self.deadline.total)
-        since = self.state.clock.monotonic()
-        reason = f"it waited for its turn for {flow.max_wait:g} s (flow.max_wait)"
+        since, reason = self.state.clock.monotonic(), ""
         try:
-            permit = await flow.acquire(self.seller, self.settings.priority)
+            permit = await flow.acquire(self.seller, self.settings.priority, self.deadline.total - since)
         except asyncio.CancelledError:
             if not self.deadline.uncancel():
                 raise
             permit, reason = None, f"{self.deadline.ran_out} while it waited for its turn"
+        waited = self.state.clock.monotonic() - since
         if self.settings.observers:
-            waited = self.state.clock.monotonic() - since
             events.notify_of_call(self, Throttled, number=self.attempts + 1, waited=waited, admitted=permit is not None)
         self._ensure_open()
         if permit is None:
-            raise self._recorded(failures.not_attempted(reason))
+            if not reason and waited >= flow.max_wait:
+                reason = f"it waited for its turn for {flow.max_wait:g} s (flow.max_wait)"
+            raise self._recorded(failures.not_attempted(reason or "its slot in the rate of flow.share comes too late"))
         self.sending = self.state.deadlines.restart(self.deadline)
         return permit
 

@@ -66,7 +66,8 @@ class FlowControl(Struct, frozen=True, kw_only=True):
     """The most seconds that an attempt waits for its turn, above 0 and at most 86,400. Then the call raises `NotSent`,
     or `OutcomeUnknown` if an earlier attempt at the write is in doubt. The deadline of the call holds as well."""
     share: SharedRate | None = None
-    """A rate that this process shares with others, such as `RateShare`."""
+    """A rate that this process shares with others, such as `RateShare`. A call waits for its slot for `max_wait`, and for
+    half of what is left of its deadline, at most."""
 
     def __post_init__(self) -> None:
         for name in ("gate", "adaptive"):
@@ -112,15 +113,16 @@ class Flow:
             return Permit(seller, self._now())  # Nearly always: nothing is known of any seller.
         return None if self._control.share is not None else self._enter(seller)
 
-    async def acquire(self, seller: Hashable, priority: Priority = "interactive") -> Permit | None:
+    async def acquire(self, seller: Hashable, priority: Priority = "interactive", left: float = inf) -> Permit | None:
         """Wait for a permit; `None` if that took longer than `FlowControl.max_wait`, or the flow was closed.
 
+        Also, with `FlowControl.share`, if the slot would come too late for a call that has so many seconds *left*.
         Cancelled at any moment, it leaves neither a permit nor a place in the queue behind.
         """
         permit = self._enter(seller) or await self._wait(seller, priority)
         if permit is None or self._control.share is None:
             return permit
-        return await self._reserve(permit, self._control.share)
+        return await self._reserve(permit, self._control.share, left)
 
     def release(
         self, permit: Permit, status: int | None = None, retry_after: float = 0.0, *, limited: bool = False
@@ -220,11 +222,17 @@ class Flow:
                 self._stop(limiter)
         return permit
 
-    async def _reserve(self, permit: Permit, share: SharedRate) -> Permit | None:
-        """Wait for the slot of *permit* in the rate that processes share."""
+    async def _reserve(self, permit: Permit, share: SharedRate, left: float) -> Permit | None:
+        """Wait for the slot of *permit* in the rate that processes share: half of what its call has *left*, at most.
+
+        The other half is for the response: else the calls of a client that is too busy would all go out so late that
+        none gets one.
+        """
+        asked_at = permit.sent_at - permit.waited
+        until = min(asked_at + self.max_wait, (self._now() + asked_at + left) / 2)
         try:
             async with self._reserve_lock:
-                delay = await share.reserve(self._clock.now(), self.max_wait - permit.waited)
+                delay = await share.reserve(self._clock.now(), until - self._now())
             if delay:
                 await self._clock.sleep(delay)
         except BaseException:
@@ -234,7 +242,7 @@ class Flow:
             self.release(permit)
             return None
         permit.sent_at = self._now()
-        permit.waited += delay
+        permit.waited = permit.sent_at - asked_at
         return permit
 
     # --- letting go ---------------------------------------------------------------------------------------------------

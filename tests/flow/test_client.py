@@ -257,6 +257,69 @@ async def test_the_wait_takes_nothing_of_the_time_of_an_attempt(clock, connect):
     assert ["ORD1", "ORD1"] == [(await call).id for call in (tries, waits)]
 
 
+class Slots:
+    """A shared rate in memory: slots are a fixed time apart, and whoever can wait for the next one gets it."""
+
+    def __init__(self, apart: float, first: float = 0.0) -> None:
+        self.apart = apart
+        self.free = first
+        self.asked: list[float] = []
+
+    async def reserve(self, now: float, longest: float) -> float | None:
+        """Take one."""
+        await asyncio.sleep(0)
+        self.asked.append(longest)
+        start = max(self.free, now)
+        if start - now > longest:
+            return None
+        self.free = start + self.apart
+        return start - now
+
+
+def without_deadline(original: Callable[..., object]) -> Callable[..., object]:
+    """Ask for a permit as if the call had all the time of the world."""
+
+    def acquire(self: object, seller: object, priority: str = "interactive", left: float = 0.0) -> object:
+        return original(self, seller, priority)
+
+    return acquire
+
+
+@pytest.mark.control("paymentsdk._engine.flow.Flow.acquire", around=without_deadline)
+async def test_calls_that_are_too_many_for_a_shared_rate_leave_it_to_those_who_have_the_time(clock, connect):
+    """Half of the calls are not sent; the others get every slot, and go out early enough for their responses."""
+
+    async def serve(request: Request) -> Response:
+        times.append(clock.monotonic())
+        await clock.sleep(0.1)
+        return ORDER
+
+    times: list[float] = []
+    share = FlowControl(share=Slots(1 / 20), max_wait=3.0)
+    client = connect(serve, flow=share, timeout=Timeout(total=0.5))
+    calls: list[asyncio.Task[object]] = []
+    for _ in range(160):
+        calls += start(client.orders.get("ORD1"))
+        await clock.run(1 / 40)
+    await clock.run(1.0)
+    ends = await asyncio.gather(*calls, return_exceptions=True)
+
+    assert {Order, NotSent} == {type(end) for end in ends}
+    assert 20 * 4 <= len(times)
+
+
+async def test_a_call_waits_for_its_slot_for_half_of_its_time_and_no_longer_than_the_flow_allows(clock, connect):
+    """What it has waited before counts; where the slot comes later, nothing is sent, and the error says why at once."""
+    slots = Slots(1.0, first=clock.now() + 31.0)
+    client = connect(Platform(clock), flow=FlowControl(share=slots))
+    for total in (10.0, 60.0, 90.0, None):
+        with pytest.raises(NotSent, match=r"its slot in the rate of flow\.share comes too late"):
+            await client.with_options(timeout=Timeout(total=total)).orders.get("ORD1")
+
+    assert [5.0, 30.0, 30.0, 30.0] == slots.asked
+    assert 0.0 == clock.monotonic()
+
+
 async def test_closing_the_client_ends_the_wait(clock, connect):
     """Nothing more is sent."""
     platform = Platform(clock, LIMITED)

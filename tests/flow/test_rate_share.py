@@ -139,6 +139,22 @@ async def test_a_call_that_has_waited_for_its_turn_waits_the_less_for_its_slot(c
     assert await second is None
 
 
+async def test_what_it_takes_to_find_the_slot_counts_as_waiting(clock):
+    """As when others of the client ask before: the permit says so, and the slot has to be the nearer."""
+
+    class Slow(Slots):
+        async def reserve(self, now: float, longest: float) -> float | None:
+            await clock.sleep(2.0)
+            return await super().reserve(now, longest)
+
+    flow = Flow(FlowControl(share=Slow(0.5), max_wait=2.25), clock)
+    first, second = (asyncio.ensure_future(flow.acquire("shop-1")) for _ in range(2))
+    await clock.run(5.0)
+
+    assert pytest.approx(2.5) == first.result().waited
+    assert second.result() is None
+
+
 async def test_a_call_that_is_cancelled_as_it_waits_for_its_slot_gives_its_permit_back(clock):
     """Whether the file is being read, or the slot is ahead."""
     flow = Flow(FlowControl(share=Slots(5.0), adaptive=True), clock)
