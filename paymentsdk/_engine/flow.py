@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 
 _TOO_MANY = 429
+#: Seconds before its slot that a call lets the next one ask for one. Whoever asks earlier has it before an interactive
+#: call that comes meanwhile, and loses it if it is cancelled; later, and a busy process could not use every slot.
+_SLOTS_AHEAD = 0.1
 
 
 class SharedRate(Protocol):
@@ -66,8 +69,8 @@ class FlowControl(Struct, frozen=True, kw_only=True):
     """The most seconds that an attempt waits for its turn, above 0 and at most 86,400. Then the call raises `NotSent`,
     or `OutcomeUnknown` if an earlier attempt at the write is in doubt. The deadline of the call holds as well."""
     share: SharedRate | None = None
-    """A rate that this process shares with others, such as `RateShare`. A call waits for its slot for `max_wait`, and for
-    half of what is left of its deadline, at most."""
+    """A rate that this process shares with others, such as `RateShare`. A call waits for its slot within `max_wait`,
+    and for half of what is left of its deadline at most."""
 
     def __post_init__(self) -> None:
         for name in ("gate", "adaptive"):
@@ -86,7 +89,7 @@ class Flow:
     """The permits of a client and all its copies. Whoever waits for one is let go in turn, never by polling.
 
     Calls of one seller go in the order in which they came, interactive ones first. Where the sellers share what is in
-    flight, they take turns: round robin, one request each.
+    flight, or a rate, they take turns: round robin, one request each.
     """
 
     MAX_LIMITERS = 4096
@@ -103,8 +106,10 @@ class Flow:
         #: The sellers that wait for nothing but a place, in the order of their turns; those with batch calls only.
         self._turns: OrderedDict[Limiter, None] = OrderedDict()
         self._batch_turns: OrderedDict[Limiter, None] = OrderedDict()
-        #: One call after the other, so that slots are taken in the order of the turns.
-        self._reserve_lock = asyncio.Lock()
+        #: Whose turn it is to ask for a slot of the share: one call after the other, as for a request in flight.
+        self._asking: Flow | None = None
+        if control.share is not None:
+            self._asking = Flow(FlowControl(adaptive=True, max_in_flight=1), clock)
         self._closed = False
 
     def try_acquire(self, seller: Hashable) -> Permit | None:
@@ -119,10 +124,10 @@ class Flow:
         Also, with `FlowControl.share`, if the slot would come too late for a call that has so many seconds *left*.
         Cancelled at any moment, it leaves neither a permit nor a place in the queue behind.
         """
-        permit = self._enter(seller) or await self._wait(seller, priority)
-        if permit is None or self._control.share is None:
+        permit = self._enter(seller) or await self._wait(seller, priority, self.max_wait)
+        if permit is None or self._control.share is None or self._asking is None:
             return permit
-        return await self._reserve(permit, self._control.share, left)
+        return await self._reserve(permit, self._control.share, self._asking, priority, left)
 
     def release(
         self, permit: Permit, status: int | None = None, retry_after: float = 0.0, *, limited: bool = False
@@ -168,6 +173,8 @@ class Flow:
     def close(self) -> None:
         """Turn away everybody who waits, now and later."""
         self._closed = True
+        if self._asking is not None:
+            self._asking.close()
         for limiter in self._limiters.values():
             for waiter in (*limiter.interactive, *limiter.batch):
                 _turn_away(waiter)
@@ -198,12 +205,12 @@ class Flow:
             self._limiters[seller] = limiter
         return limiter
 
-    async def _wait(self, seller: Hashable, priority: Priority) -> Permit | None:
+    async def _wait(self, seller: Hashable, priority: Priority, longest: float) -> Permit | None:
         limiter, now = self._limiter(seller), self._now()
         waiter: Waiter = asyncio.get_running_loop().create_future()
         queue = limiter.batch if priority == "batch" else limiter.interactive
         queue[waiter] = now
-        expiry = self._clock.call_at(now + self.max_wait, lambda: _turn_away(waiter))
+        expiry = self._clock.call_at(now + longest, lambda: _turn_away(waiter))
         if self._closed:
             _turn_away(waiter)
         self._dispatch(limiter, now)
@@ -222,19 +229,27 @@ class Flow:
                 self._stop(limiter)
         return permit
 
-    async def _reserve(self, permit: Permit, share: SharedRate, left: float) -> Permit | None:
+    async def _reserve(
+        self, permit: Permit, share: SharedRate, asking: Flow, priority: Priority, left: float
+    ) -> Permit | None:
         """Wait for the slot of *permit* in the rate that processes share: half of what its call has *left*, at most.
 
         The other half is for the response: else the calls of a client that is too busy would all go out so late that
         none gets one.
         """
-        asked_at = permit.sent_at - permit.waited
+        asked_at, seller = permit.sent_at - permit.waited, permit.seller
         until = min(asked_at + self.max_wait, (self._now() + asked_at + left) / 2)
+        delay = None
         try:
-            async with self._reserve_lock:
-                delay = await share.reserve(self._clock.now(), until - self._now())
+            if turn := asking._enter(seller) or await asking._wait(seller, priority, until - self._now()):
+                try:
+                    delay = await share.reserve(self._clock.now(), max(0.0, until - self._now()))
+                    if delay is not None and delay > _SLOTS_AHEAD:
+                        await self._clock.sleep(delay - _SLOTS_AHEAD)
+                finally:
+                    asking.release(turn)
             if delay:
-                await self._clock.sleep(delay)
+                await self._clock.sleep(min(delay, _SLOTS_AHEAD))
         except BaseException:
             self.release(permit)
             raise

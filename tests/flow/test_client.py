@@ -320,6 +320,52 @@ async def test_a_call_waits_for_its_slot_for_half_of_its_time_and_no_longer_than
     assert 0.0 == clock.monotonic()
 
 
+@pytest.mark.control("paymentsdk._engine.flow._SLOTS_AHEAD", 3600.0)
+async def test_batch_calls_take_their_slots_after_the_others(clock, connect):
+    """Whoever comes with an interactive call waits for the slots that are taken, not for all who have asked before."""
+    platform = Platform(clock)
+    client = connect(platform, flow=FlowControl(share=Slots(1.0)))
+    batch = client.with_options(priority="batch", headers={"X-Who": "batch"})
+    calls = start(*(batch.orders.get("ORD1") for _ in range(9)))
+    await clock.run(1.5)
+    calls += start(client.orders.get("ORD1"), client.orders.get("ORD1"))
+    await clock.run(10.0)
+    await asyncio.gather(*calls)
+
+    assert [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0] == platform.times
+    assert [3, 4] == [at for at, request in enumerate(platform.requests) if "X-Who" not in request.headers]
+
+
+@pytest.mark.control("paymentsdk._engine.flow._SLOTS_AHEAD", 3600.0)
+async def test_calls_that_are_cancelled_as_they_wait_for_a_slot_leave_it_to_the_others(clock, connect):
+    """But for the one that had its slot already."""
+    platform = Platform(clock)
+    client = connect(platform, flow=FlowControl(share=Slots(1.0)))
+    calls = start(*(client.orders.get("ORD1") for _ in range(10)))
+    await clock.run(1.5)
+    for call in calls[2:9]:
+        call.cancel()
+    await clock.run(10.0)
+    await asyncio.gather(*calls, return_exceptions=True)
+
+    assert [0.0, 1.0, 3.0] == platform.times
+
+
+async def test_closing_the_client_ends_the_wait_for_a_slot(clock, connect):
+    """Of all who have not asked for one yet, at once; and nothing more is sent."""
+    platform = Platform(clock)
+    client = connect(platform, flow=FlowControl(share=Slots(1.0)))
+    calls = start(*(client.orders.get("ORD1") for _ in range(5)))
+    await clock.run(0.5)
+    await client.aclose()
+    await clock.settle()
+
+    assert [True, False, True, True, True] == [call.done() for call in calls]
+    await clock.run(1.0)
+    assert {ClientClosed} == {type(end) for end in await asyncio.gather(*calls[1:], return_exceptions=True)}
+    assert [0.0] == platform.times
+
+
 async def test_closing_the_client_ends_the_wait(clock, connect):
     """Nothing more is sent."""
     platform = Platform(clock, LIMITED)

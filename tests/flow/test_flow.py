@@ -293,7 +293,7 @@ async def test_who_is_cancelled_leaves_the_queue(clock, flow, waiters):
     assert ["1"] == waiters.names
 
 
-async def leak(self, seller, priority):
+async def leak(self, seller, priority, longest):
     """Wait without giving back what was granted at the moment of the cancellation."""
     limiter, turn = self._limiter(seller), asyncio.get_running_loop().create_future()
     (limiter.batch if priority == "batch" else limiter.interactive)[turn] = self._now()

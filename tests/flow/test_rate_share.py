@@ -14,6 +14,7 @@ from paymentsdk import RequestInvalid
 from paymentsdk._engine.flow import Flow, FlowControl
 from paymentsdk._engine.rate_share import RateShare, next_slot
 from tests.conftest import PATIENCE
+from tests.flow.platform import SimulatedClock
 
 NOW = 1_700_000_000.0
 #: Takes slots, all at the same moment, and says how far ahead they were.
@@ -155,6 +156,13 @@ async def test_what_it_takes_to_find_the_slot_counts_as_waiting(clock):
     assert second.result() is None
 
 
+async def ask(flow: Flow, clock: SimulatedClock) -> float:
+    """Return how long a call waits."""
+    asking = asyncio.ensure_future(flow.acquire("shop-1"))
+    await clock.run(10.0)
+    return asking.result().waited
+
+
 async def test_a_call_that_is_cancelled_as_it_waits_for_its_slot_gives_its_permit_back(clock):
     """Whether the file is being read, or the slot is ahead."""
     flow = Flow(FlowControl(share=Slots(5.0), adaptive=True), clock)
@@ -167,6 +175,7 @@ async def test_a_call_that_is_cancelled_as_it_waits_for_its_slot_gives_its_permi
 
         assert asking.cancelled()
     assert 0 == flow._in_flight
+    assert pytest.approx(5.0) == await ask(flow, clock)  # Nor does anybody's turn to ask last for ever.
 
 
 # --- in PostgreSQL ------------------------------------------------------------------------------------------------
