@@ -23,12 +23,14 @@ _AWAY = 5.0
 #: Seconds that a connection stays open without work.
 _IDLE = 1.0
 _MOST = 1_000_000.0
-_CREATE = "CREATE TABLE IF NOT EXISTS slots (name TEXT PRIMARY KEY, next REAL NOT NULL) WITHOUT ROWID"
-_NEXT = "SELECT next FROM slots WHERE name = ?"
-_TAKE = "INSERT INTO slots (name, next) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET next = excluded.next"
+_CREATE = (
+    "CREATE TABLE IF NOT EXISTS rates (name TEXT PRIMARY KEY, free REAL NOT NULL, taken_at REAL NOT NULL) WITHOUT ROWID"
+)
+_FREE = "SELECT free, taken_at FROM rates WHERE name = ?"
+_KEEP = "INSERT OR REPLACE INTO rates VALUES (?, ?, ?)"
+_STATEMENT = "CREATE TABLE paymentsdk_slot (name text PRIMARY KEY, free float8 NOT NULL, taken_at float8 NOT NULL)"
 #: A slot is nothing that has to outlive a power cut.
-_STATEMENT = "CREATE TABLE paymentsdk_slot (name text PRIMARY KEY, next float8 NOT NULL)"
-_TABLE = Table("paymentsdk_slot", "paymentsdk slots 1", (_STATEMENT,), is_durable=False)
+_TABLE = Table("paymentsdk_slot", "paymentsdk slots 2", (_STATEMENT,), is_durable=False)
 
 
 class RateShare:
@@ -97,12 +99,12 @@ def _take_slot(path: Path, name: str, now: float, rate: float, longest: float) -
         file.execute("PRAGMA synchronous = OFF")
         file.execute(_CREATE)
         file.execute("BEGIN IMMEDIATE")
-        row = file.execute(_NEXT, (name,)).fetchone()
-        slot, taken = next_slot(row[0] if row else None, now, rate, longest)
-        if slot is not None:
-            file.execute(_TAKE, (name, taken))
+        free, taken_at = file.execute(_FREE, (name,)).fetchone() or (now, now)
+        start = next_slot(free, taken_at, now)
+        is_taken = start - now <= longest
+        file.execute(_KEEP, (name, start + is_taken / rate, now))
         file.execute("COMMIT")
-        return slot
+        return start - now if is_taken else None
 
 
 async def _take_slots(connection: Connection, wishes: Sequence[tuple[str, float, float]]) -> list[float | None]:
@@ -110,37 +112,38 @@ async def _take_slots(connection: Connection, wishes: Sequence[tuple[str, float,
     names, taken = sorted({name for name, _, _ in wishes}), list[float | None]()
     async with connection.transaction():
         await connection.execute(
-            "INSERT INTO paymentsdk_slot SELECT unnest($1::text[]), 0 ON CONFLICT (name) DO NOTHING", names
+            "INSERT INTO paymentsdk_slot SELECT unnest($1::text[]), 0, 0 ON CONFLICT (name) DO NOTHING", names
         )
         rows = await connection.fetch(
-            "SELECT name, next, extract(epoch FROM clock_timestamp())::float8 FROM paymentsdk_slot "
+            "SELECT name, free, taken_at, extract(epoch FROM clock_timestamp())::float8 FROM paymentsdk_slot "
             "WHERE name = ANY($1) ORDER BY name FOR UPDATE",
             names,
         )
         # The clock of the server, after the wait for the rows: machines do not agree on what time it is.
-        now = max(row[2] for row in rows)
-        free = {row[0]: row[1] for row in rows}
+        now = max(row[3] for row in rows)
+        free = {name: next_slot(free, taken_at, now) for name, free, taken_at, _ in rows}
         for name, rate, longest in wishes:
-            slot, after = next_slot(free[name], now, rate, longest)
-            if slot is not None:
-                free[name] = after
-            taken.append(slot)
-        await connection.executemany("UPDATE paymentsdk_slot SET next = $2 WHERE name = $1", list(free.items()))
+            ahead = free[name] - now
+            is_taken = ahead <= longest
+            free[name] += is_taken / rate
+            taken.append(ahead if is_taken else None)
+        update = "UPDATE paymentsdk_slot SET free = $2, taken_at = $3 WHERE name = $1"
+        await connection.executemany(update, [(name, start, now) for name, start in free.items()])
     return taken
 
 
-#: Seconds that the next slot can be ahead. More comes of a clock that was set back, and would keep all from going.
-_FURTHEST = 600.0
+#: Seconds that the clock has to be back for it to have been set: who asks may have waited since it looked at the clock.
+_SET_BACK = 10.0
 
 
-def next_slot(free: float | None, now: float, rate: float, longest: float) -> tuple[float | None, float]:
-    """Return the seconds until the next slot, or `None` if they are more than *longest*, and when the one after it is.
+def next_slot(free: float, taken_at: float, now: float) -> float:
+    """Return when the next slot is, in seconds since the epoch, as all of this.
 
     Args:
-        free: When the next slot is, in seconds since the epoch; `None` if none was ever taken.
-        now: The same, now.
-        rate: Slots per second.
-        longest: The most seconds to wait.
+        free: When it is by the clock of the one who took the last.
+        taken_at: When that was, or when somebody found it too far ahead.
+        now: Now. Where the clock was set back meanwhile, so is the slot: nobody waits until the clock has caught up.
     """
-    start = now if free is None or free > now + _FURTHEST else max(free, now)
-    return (start - now if start - now <= longest else None), start + 1.0 / rate
+    if now < taken_at - _SET_BACK:
+        free -= taken_at - now
+    return max(free, now)

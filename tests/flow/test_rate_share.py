@@ -68,14 +68,40 @@ async def test_a_slot_too_far_ahead_is_not_taken(tmp_path):
     assert pytest.approx(1.0) == await share.reserve(NOW, 60.0)
 
 
-def test_idle_time_is_not_saved():
+async def test_idle_time_is_not_saved(tmp_path):
     """After a pause the first goes at once, and the next one waits."""
-    assert (0.0, pytest.approx(NOW + 0.1)) == next_slot(NOW - 3600.0, NOW, 10.0, 60.0)
+    share = RateShare(tmp_path / "rate", 10.0)
+    await share.reserve(NOW - 3600.0, 60.0)
+
+    assert [0.0, 0.1] == pytest.approx([await share.reserve(NOW, 60.0) for _ in range(2)])
 
 
-def test_a_clock_that_was_set_back_stops_nobody():
-    """A slot an hour ahead cannot be meant."""
-    assert (0.0, NOW + 1.0) == next_slot(NOW + 3600.0, NOW, 1.0, 60.0)
+@pytest.mark.parametrize("rate", [0.001, 1.0])
+async def test_no_slot_is_given_twice_however_far_ahead_the_next_one_is(tmp_path, rate: float):
+    """Where calls may wait for an hour, or slots are a quarter of an hour apart."""
+    share = RateShare(tmp_path / "rate", rate)
+    taken = [await share.reserve(NOW, 86_400.0) for _ in range(700 if rate == 1.0 else 10)]
+
+    assert pytest.approx([number / rate for number in range(len(taken))]) == taken
+    assert await share.reserve(NOW, 30.0) is None
+
+
+@pytest.mark.parametrize("back", [11.0, 30.0, 3600.0])
+@pytest.mark.control("paymentsdk._engine.rate_share._SET_BACK", 1e9)
+async def test_a_clock_that_is_set_back_takes_the_slots_along(tmp_path, back: float):
+    """What was ahead is as far ahead as before, and nobody waits until the clock has caught up."""
+    share = RateShare(tmp_path / "rate", 1.0)
+    before = [await share.reserve(NOW, 60.0) for _ in range(3)]
+    too_far = await share.reserve(NOW - back, 1.0)
+    after = [await share.reserve(NOW - back + later, 60.0) for later in (1.0, 1.0, 30.0)]
+
+    assert ([0.0, 1.0, 2.0], None, [2.0, 3.0, 0.0]) == (before, too_far, after)
+
+
+def test_who_looked_at_the_clock_before_another_gets_no_slot_of_the_other():
+    """It may have waited for the file meanwhile: its clock was not set back."""
+    assert NOW + 3.0 == next_slot(NOW + 3.0, NOW, NOW - 10.0)
+    assert NOW - 7.5 == next_slot(NOW + 3.0, NOW, NOW - 10.5)
 
 
 async def test_a_file_that_cannot_be_used_stops_nobody(tmp_path, caplog):
@@ -203,6 +229,21 @@ async def test_slots_of_a_database_are_a_distance_apart(dsn: str):
     assert [0.0, 10.0, 0.0, 20.0, 30.0, 10.0] == pytest.approx(taken, abs=2.0)
     assert too_far is None
     assert 40.0 == pytest.approx(next_one, abs=2.0)
+
+
+@pytest.mark.control("paymentsdk._engine.rate_share._SET_BACK", 1e9)
+async def test_a_server_whose_clock_is_set_back_takes_the_slots_along(dsn: str):
+    """As with a file."""
+    share = RateShare(dsn, 0.1)
+    before = [await share.reserve(NOW, 60.0) for _ in range(2)]
+    connection = await asyncpg.connect(dsn)
+    await connection.execute("UPDATE paymentsdk_slot SET free = free + 3600, taken_at = taken_at + 3600")
+    await connection.close()
+    too_far, after = [await share.reserve(NOW, longest) for longest in (1.0, 60.0)]
+    await share._lane.aclose()
+
+    assert too_far is None
+    assert [0.0, 10.0, 20.0] == pytest.approx([*before, after], abs=2.0)
 
 
 async def test_a_connection_without_work_is_closed(dsn: str, monkeypatch: pytest.MonkeyPatch, until):
