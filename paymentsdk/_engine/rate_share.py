@@ -18,8 +18,9 @@ logger = logging.getLogger("paymentsdk")
 
 #: Seconds that a process waits for the others to let go of the file. Each has it for less than a millisecond.
 _LONGEST_LOCK = 5.0
-#: Seconds in which what could not be used is not asked again: else each call would wait in turn to find that out.
-_AWAY = 5.0
+#: Seconds in which what could not be used is not asked again: else each call would wait in turn to find that out. They
+#: begin when it was asked, and half of them may pass until it is known.
+_AWAY = 10.0
 #: Seconds that a connection stays open without work.
 _IDLE = 1.0
 _MOST = 1_000_000.0
@@ -36,9 +37,10 @@ _TABLE = Table("paymentsdk_slot", "paymentsdk slots 2", (_STATEMENT,), is_durabl
 class RateShare:
     """A rate that all processes with the same file or database share, for `FlowControl(share=...)`: for batch jobs.
 
-    Each request of the client takes the next free slot; slots are 1 / *rate* seconds apart, whoever takes them. The
-    slots of a process that dies are lost with it, and nothing else. If the file or the server cannot be used, requests
-    go out without waiting, with a warning in the log: the rate limit of the platform still holds.
+    Each request of the client takes the next free slot, but for those without authentication, such as those for tokens;
+    slots are 1 / *rate* seconds apart, whoever takes them. The slots of a process that dies are lost with it, and
+    nothing else. If the file or the server cannot be used, requests go out without waiting, with a warning in the log:
+    the rate limit of the platform still holds.
 
     Args:
         path: A file on a local disk, made at the first use, a small SQLite database. For processes on several machines
@@ -51,7 +53,7 @@ class RateShare:
         RequestInvalid: *rate* is out of range.
     """
 
-    __slots__ = ("_away", "_lane", "_name", "_of", "_rate", "_where")
+    __slots__ = ("_failed_at", "_lane", "_name", "_of", "_rate", "_where")
 
     def __init__(self, path: str | os.PathLike[str], rate: float, *, name: str = "default") -> None:
         if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= _MOST:
@@ -60,7 +62,7 @@ class RateShare:
         self._of: tuple[int, asyncio.AbstractEventLoop] | None = None
         self._rate = float(rate)
         self._name = name
-        self._away = -inf
+        self._failed_at = -inf
 
     def __repr__(self) -> str:
         where = os.fspath(self._where) if isinstance(self._where, Path) else "postgresql://..."
@@ -73,12 +75,12 @@ class RateShare:
             now: Seconds since the epoch.
             longest: The most seconds that the caller can wait.
         """
-        if abs(now - self._away) < _AWAY:
+        if abs(now - self._failed_at) < _AWAY:
             return 0.0
         try:
             return await self._take(now, longest)
         except (sqlite3.Error, OSError, ImportError) as error:
-            self._away = now + _AWAY
+            self._failed_at = now
             logger.warning("%r cannot be used: %s", self, error)
             return 0.0
 
