@@ -32,7 +32,7 @@ from paymentsdk._engine.limiter import NO_PERMIT
 from paymentsdk._engine.response import Result, check_response
 from paymentsdk._engine.retry import KEY_LIFETIME, Retries, key_expired, should_refresh_token
 from paymentsdk._headers import Headers, merge
-from paymentsdk._operation.rules import Failure, RetryClass
+from paymentsdk._operation.rules import Failure, RetryClass, classify_status
 from paymentsdk._secrets import HiddenRepr
 from paymentsdk.errors import ClientClosed, OutcomeUnknown, PaymentsError, RequestInvalid
 from paymentsdk.events import Throttled
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from paymentsdk._engine.credential import Credential
     from paymentsdk._engine.deadline import Deadline
     from paymentsdk._engine.flow import Flow
-    from paymentsdk._engine.limiter import Permit
+    from paymentsdk._engine.limiter import Permit, Service
     from paymentsdk._engine.settings import ClientState, Settings
     from paymentsdk._operation.operation import Operation
     from paymentsdk.journal._call import MaySend
@@ -52,6 +52,8 @@ B = TypeVar("B")
 R = TypeVar("R")
 
 _OK, _REDIRECTION = 200, 300
+#: What a failure with a response means for its seller; any other was served.
+_SERVICE: Mapping[Failure, Service] = {Failure.RATE_LIMITED: "limited", Failure.SERVER: "failed"}
 #: A grant can be used once: the token that was made of it is taken even from a response that breaks the contract.
 _SINGLE_USE = frozenset({RetryClass.TOKEN_CODE, RetryClass.TOKEN_REFRESH})
 
@@ -168,11 +170,12 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
                 if self.deadline.expired:
                     self.deadline.uncancel()  # The response came at the moment that our deadline cancelled the wait.
                 if accepted:
-                    flow.release(permit, response.status)
+                    flow.release(permit, "served")
                     return await self._accept(response)
                 failure = self._classify_response(response)
-                limited = failure.kind is Failure.RATE_LIMITED
-                flow.release(permit, response.status, failure.retry_after, limited=limited)
+                # One that nobody can read means what its status says.
+                kind = failure.kind if failure.error is not None else classify_status(response.status)
+                flow.release(permit, _SERVICE.get(kind, "served"), failure.retry_after)
                 if credential.can_refresh and should_refresh_token(operation.retry, failure):
                     await self._replace_token(failure, request)
                     self._ensure_open()

@@ -2,7 +2,7 @@
 
     permit = flow.try_acquire(seller) or await flow.acquire(seller)      # None: it waited too long
     response = await transport.send(request)
-    flow.release(permit, response.status, retry_after)                   # or flow.release(permit) without a response
+    flow.release(permit, "limited", retry_after)                         # "served", "failed"; none without a response
 
 Two things are decided here, both per seller, since a 429 is about the seller and not about one call:
 
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, structs
 
-from paymentsdk._engine.limiter import FIRST_CONCURRENCY, NO_PERMIT, Limiter, Meter, Permit, Priority, Waiter
+from paymentsdk._engine.limiter import FIRST_CONCURRENCY, NO_PERMIT, Limiter, Meter, Permit, Priority, Service, Waiter
 from paymentsdk._validate import check_bool, check_methods, check_seconds, check_within
 from paymentsdk.errors import RequestInvalid
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from paymentsdk._clock import Clock
 
 
-_TOO_MANY = 429
 #: Seconds before its slot that a call lets the next one ask for one. Whoever asks earlier has it before an interactive
 #: call that comes meanwhile, and loses it if it is cancelled; later, and a busy process could not use every slot.
 _SLOTS_AHEAD = 0.1
@@ -129,29 +128,23 @@ class Flow:
             return permit
         return await self._reserve(permit, self._control.share, self._asking, priority, left)
 
-    def release(
-        self, permit: Permit, status: int | None = None, retry_after: float = 0.0, *, limited: bool = False
-    ) -> None:
-        """Give *permit* back, once, with the status code of the response and its Retry-After; without, if none came.
-
-        *limited* says of another status than 429 that the platform means the same by it.
-        """
-        limited = limited or status == _TOO_MANY
+    def release(self, permit: Permit, service: Service | None = None, retry_after: float = 0.0) -> None:
+        """Give *permit* back, once, with what the response means and its Retry-After; without, if none came."""
         limiter = permit.limiter
         if limiter is not None:
             self._in_flight -= 1
             limiter.in_flight -= 1
             if limiter.probe is permit:
                 limiter.probe = None
-        elif limited and self._control.gate and permit is not NO_PERMIT:
+        elif service == "limited" and self._control.gate and permit is not NO_PERMIT:
             limiter = self._limiter(permit.seller)
         else:
             return
         now = self._now()
-        if limited:
+        if service == "limited":
             limiter.limited(permit.sent_at, now, retry_after)
-        elif status is not None:
-            limiter.responded(permit.sent_at, now, status)
+        elif service is not None:
+            limiter.responded(permit.sent_at, now, service)
         if limiter.interactive or limiter.batch or self._turns or self._batch_turns or not self._control.adaptive:
             self._dispatch(limiter, now)
 

@@ -16,7 +16,9 @@ from msgspec import Struct, field
 
 #: `"interactive"`: somebody waits for it. `"batch"`: sent only while no interactive call of the client waits.
 Priority: TypeAlias = Literal["interactive", "batch"]
-_SERVER_ERROR = 500
+#: What a response means for its seller: it is served, also where the request was rejected for what it says; it has sent
+#: too many; or nobody can say, since the platform has failed.
+Service: TypeAlias = Literal["served", "limited", "failed"]
 #: Seconds that nothing goes out after a 429, and the most after several in a row. Longer wastes what the platform would
 #: serve: a limiter refills long before the second that it asks for is over.
 HOLD, MAX_HOLD = 0.1, 1.0
@@ -57,9 +59,9 @@ def close_gate(gate: RateLimitGate | None, sent_at: float, now: float, retry_aft
     return RateLimitGate(now, now + hold, open_at, asked, gate.rejected + 1)
 
 
-def should_open_gate(gate: RateLimitGate, sent_at: float, status: int) -> bool:
-    """Whether a response of *status* to a request of *sent_at* says that the seller is served again."""
-    return sent_at >= gate.limited_at and status < _SERVER_ERROR
+def should_open_gate(gate: RateLimitGate, sent_at: float, service: Service) -> bool:
+    """Whether a response to a request of *sent_at*, no 429, says that the seller is served again."""
+    return sent_at >= gate.limited_at and service == "served"
 
 
 # --- the rate ---------------------------------------------------------------------------------------------------------
@@ -266,13 +268,13 @@ class Limiter(Struct, eq=False):
                 self.served = rate_at_limit(self.meter, self.estimate, now)
         self.gate = close_gate(self.gate, sent_at, now, retry_after)
 
-    def responded(self, sent_at: float, now: float, status: int) -> None:
+    def responded(self, sent_at: float, now: float, service: Service) -> None:
         """Note a response that is no 429."""
         if self.meter is not None:
             self.meter.add(now)
             if self.in_flight + 1 >= self.concurrency:
                 self.concurrency = higher_concurrency(self.concurrency, self.estimate)
-        if self.gate is not None and should_open_gate(self.gate, sent_at, status):
+        if self.gate is not None and should_open_gate(self.gate, sent_at, service):
             self.open(now)
 
     def open(self, now: float) -> None:

@@ -13,6 +13,8 @@ from paymentsdk.testing import FakeClock
 
 #: Turns of the loop in which whoever can go on has gone on.
 TURNS = 12
+#: What a status says of the seller.
+SERVICE = {200: "served", 429: "limited"}
 
 
 class SimulatedClock(FakeClock):
@@ -126,7 +128,7 @@ class Callers:
             try:
                 status, retry_after = await self.platform.send(seller)
             finally:
-                self.flow.release(permit, status, retry_after)
+                self.flow.release(permit, SERVICE.get(status), retry_after)
             if status != 429:
                 return True
             await self.clock.sleep(retry_after + self.clock.random() * min(8.0, 0.5 * 2.0 ** (number - 1)))

@@ -10,12 +10,14 @@ from decimal import Decimal
 import pytest
 
 from paymentsdk import (
+    APIError,
     Attempt,
     BadRequest,
     ClientClosed,
     ErrorCode,
     Failure,
     FlowControl,
+    NoAnswer,
     NotSent,
     Operation,
     OutcomeUnknown,
@@ -153,6 +155,91 @@ async def test_a_rejection_that_is_declared_as_a_rate_limit_counts_as_a_429(cloc
 
     assert [0.0, 0.1, 0.3, 0.3] == platform.times
     await asyncio.gather(*calls, return_exceptions=True)
+
+
+def declaring(status: int, kind: Failure | None = None, raises: type[APIError] | None = None) -> Operation[None, Order]:
+    """Return a read whose code "custom", with *status*, is of a *kind*."""
+    return Operation(
+        name="shop.get",
+        method="GET",
+        path="/v1/orders/{order_id}",
+        result=Order,
+        retry=RetryClass.READ,
+        errors=(ErrorCode(status, "custom", "an error of this operation", kind=kind, raises=raises),),
+    )
+
+
+def as_the_status_says(original: Callable[..., object]) -> Callable[..., object]:
+    """Take a response for what its status says, whatever is declared."""
+
+    def classify(errors: object, status: int, code: str | None, codes: object) -> object:
+        return original((), status, code, codes)
+
+    return classify
+
+
+@pytest.mark.parametrize("kind", [Failure.CLIENT_ERROR, Failure.SERVER])
+@pytest.mark.control("paymentsdk._engine.failures.classify_response", around=as_the_status_says)
+async def test_a_429_that_is_declared_as_something_else_closes_no_gate(clock, connect, kind: Failure):
+    """As a quota of one thing, which says nothing of the other calls."""
+    platform = Platform(clock, Response(429, {"Retry-After": "3600"}, b'{"error":"custom"}'))
+    client, operation = connect(platform), declaring(429, kind)
+    calls = start(client.call(operation, order_id="ORD1"))
+    await clock.settle()
+    calls += start(client.call(operation, order_id="ORD1"))
+    await clock.run(1.0)
+    await asyncio.gather(*calls, return_exceptions=True)
+
+    assert [0.0, 0.0] == platform.times
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "opens"),
+    [
+        (400, None, True),
+        (400, Failure.SERVER, False),
+        (408, None, False),
+        (503, None, False),
+        (503, Failure.CLIENT_ERROR, True),
+        (429, Failure.CONFLICT, True),
+    ],
+)
+async def test_a_response_opens_the_gate_by_what_it_is_declared_as(
+    clock, connect, status: int, kind: Failure | None, opens: bool
+):
+    """One that says that the platform could not do it lets only the next one try, whatever its status."""
+    platform = Platform(clock, LIMITED, Response(status, {}, b'{"error":"custom"}'), None, None)
+    client, operation = connect(platform), declaring(status, kind)
+    with pytest.raises(RateLimited):
+        await client.orders.get("ORD1")
+    calls = start(*(client.call(operation, order_id="ORD1") for _ in range(3)))
+    await clock.run(1.0)
+    sent = list(platform.times)
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+
+    assert [0.0, 0.1, 0.1, 0.1][: 4 if opens else 3] == sent
+
+
+async def test_a_429_that_nobody_can_read_closes_the_gate(clock, connect):
+    """As one whose error cannot be made."""
+
+    class Picky(RateLimited):
+        def __init__(self, *args: object, **values: object) -> None:
+            super().__init__(*args, **values)
+            if self.message:
+                raise ValueError(self.message)
+
+    platform = Platform(clock, Response(429, {}, b'{"error":"custom","message":"no"}'))
+    client = connect(platform)
+    with pytest.raises(NoAnswer):
+        await client.call(declaring(429, raises=Picky), order_id="ORD1")
+    calls = start(client.orders.get("ORD1"))
+    await clock.run(1.0)
+    await asyncio.gather(*calls)
+
+    assert [0.0, 0.1] == platform.times
 
 
 async def test_any_other_rejection_is_a_service(clock, connect):

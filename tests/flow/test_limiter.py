@@ -82,11 +82,11 @@ def test_the_gate_is_open_when_every_retry_after_is_over(rejections) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent_at", "status", "opens"), [(0.5, 200, False), (1.5, 200, True), (1.5, 404, True), (1.5, 503, False)]
+    ("sent_at", "service", "opens"), [(0.5, "served", False), (1.5, "served", True), (1.5, "failed", False)]
 )
-def test_a_request_that_was_sent_after_the_429_and_served_opens_the_gate(sent_at, status, opens) -> None:
+def test_a_request_that_was_sent_after_the_429_and_served_opens_the_gate(sent_at, service, opens) -> None:
     """One from before it says nothing, and a 5xx may be the same limit, said by a gateway."""
-    assert opens == should_open_gate(close_gate(None, 0.0, 1.0, 1.0), sent_at, status)
+    assert opens == should_open_gate(close_gate(None, 0.0, 1.0, 1.0), sent_at, service)
 
 
 def test_a_rate_comes_back_to_where_it_was_cut_and_then_goes_on() -> None:

@@ -161,7 +161,7 @@ async def test_a_call_that_has_waited_for_its_turn_waits_the_less_for_its_slot(c
     first = asyncio.ensure_future(flow.acquire("shop-1"))
     second = asyncio.ensure_future(flow.acquire("shop-1"))
     await clock.run(2.5)
-    flow.release(first.result(), 200)
+    flow.release(first.result(), "served")
 
     assert await second is None
 
