@@ -68,8 +68,8 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
     """When the attempt under way began."""
     state: ClientState
     settings: Settings
-    seller: Hashable
-    """Has the budgets and permits that it takes."""
+    seller_key: Hashable
+    """Whose budgets and permits it takes."""
     credential: Credential
     operation: Operation[B, R]
     url: str
@@ -114,7 +114,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
                 result = await self._retry(first)
             else:
                 if state.budgets.remaining:  # Nearly always all of them are full, and none is kept.
-                    state.budgets.deposit(self.seller, self.operation.retry)
+                    state.budgets.deposit(self.seller_key, self.operation.retry)
         except AttemptFailed as last:
             outcome = self._outcome(last)
         except asyncio.CancelledError as cancelled:
@@ -140,7 +140,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         while True:
             flow = state.flow
             # Requests for tokens wait for no permit: those that wait for the token may have it.
-            permit = flow.try_acquire(self.seller) if operation.authenticated else NO_PERMIT
+            permit = flow.try_acquire(self.seller_key) if operation.authenticated else NO_PERMIT
             permit = permit or await self._wait_for_permit(flow)
             try:
                 if self.history is not None or self.may_send is not None:
@@ -212,7 +212,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         self.state.deadlines.reset(self.deadline, self.deadline.total)
         since, reason = self.state.clock.monotonic(), ""
         try:
-            permit = await flow.acquire(self.seller, self.settings.priority, self.deadline.total - since)
+            permit = await flow.acquire(self.seller_key, self.settings.priority, self.deadline.total - since)
         except asyncio.CancelledError:
             if not self.deadline.uncancel():
                 raise
@@ -415,7 +415,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         """Go on after the *first* failure, until an attempt succeeds or no further one is allowed."""
         state, history, deadline = self.state, self._ensure_history(), self.deadline.total
         rule, policy = self.operation.retry, self.settings.retry
-        retries = Retries(rule, policy, state.budgets, self.seller, history, state.clock, deadline, first)
+        retries = Retries(rule, policy, state.budgets, self.seller_key, history, state.clock, deadline, first)
         return await retries.run(self._attempt_again, state.pause)
 
     async def _log_cancelled(self, cancelled: asyncio.CancelledError) -> None:

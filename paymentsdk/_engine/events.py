@@ -69,7 +69,7 @@ class ObservedCall(Protocol):
     state: ClientState
     settings: Settings
     deadline: Deadline
-    seller: Hashable
+    seller_key: Hashable
     url: str
     key: str | None
     started: float
@@ -143,7 +143,7 @@ def _notify_end(call: ObservedCall, error: BaseException | None, status: int | N
         attempts=call.attempts,
         elapsed=call.state.clock.monotonic() - call.started,
         queued=call.queued_before + call.queued,
-        retry_budget=call.state.budgets.left(call.seller, call.operation.retry),
+        retry_budget=call.state.budgets.left(call.seller_key, call.operation.retry),
     )
     notify(ended, call.settings.observers)
 

@@ -4,15 +4,15 @@
     response = await transport.send(request)
     flow.release(permit, "limited", retry_after)                         # "served", "failed"; none without a response
 
-Two things are decided here, both per seller, since a 429 is about the seller and not about one call:
+Two things are decided, both per seller, since a 429 is about the seller and not about one call:
 
 - The *gate*, always there unless it is switched off: after a 429 the other calls of the seller are held for a moment,
   then go one at a time until one is served or the Retry-After is over.
-- The *pace* and the *concurrency*, if `FlowControl.adaptive`: a rate that is learned from what the platform serves, and
+- The *rate* and the *concurrency*, if `FlowControl.adaptive`: a rate that is learned from what the platform serves, and
   a bound on the requests in flight. Nothing is known at first, so the first requests are not slowed down.
 
-Here are the settings, and `Flow`, which is the only part that waits. What is known of one seller is in `limiter.py`,
-with the decisions about it.
+`limiter.py` decides, with what is known of one seller. Here are the settings, and `Flow`, which is the only part that
+waits; also for a slot of a rate that processes share, if `FlowControl.share` has one (`rate_share.py`).
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class Flow:
             if not self._control.adaptive:
                 return Permit(seller, now)
             limiter = self._limiter(seller)
-        if limiter.interactive or limiter.batch or self._in_flight >= self._capacity or limiter.ready_at(now) > now:
+        if limiter.interactive or limiter.batch or self._in_flight >= self._capacity or limiter.update(now) > now:
             return None
         self._in_flight += 1
         return limiter.grant(now, now)
@@ -279,7 +279,7 @@ class Flow:
         queue = limiter.interactive or limiter.batch
         if not queue:
             return
-        if (ready_at := limiter.ready_at(now)) > now:
+        if (ready_at := limiter.update(now)) > now:
             if ready_at < limiter.wake_at:
                 self._stop(limiter)
                 limiter.wake_at = ready_at

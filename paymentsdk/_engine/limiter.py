@@ -158,9 +158,9 @@ def estimate_rate(served: float, meter: Meter, now: float) -> RateEstimate:
     return RateEstimate(max(served or meter.rate(now), MIN_RATE), now, is_guess=not served)
 
 
-def next_slot(estimate: RateEstimate, slot: float, now: float) -> float:
-    """Return when the request after the one of *slot*, which goes out *now*, may go."""
-    return max(slot, now - MAX_DELAY) + 1.0 / rate_at(estimate, now)
+def following_at(estimate: RateEstimate, next_at: float, now: float) -> float:
+    """Return when the request may go that follows the one of *next_at*, which goes out *now*."""
+    return max(next_at, now - MAX_DELAY) + 1.0 / rate_at(estimate, now)
 
 
 # --- the concurrency --------------------------------------------------------------------------------------------------
@@ -234,8 +234,11 @@ class Limiter(Struct, eq=False):
         """Whether it can be forgotten, with no more loss than what it has learned."""
         return self.in_flight == 0 and not self.interactive and not self.batch
 
-    def ready_at(self, now: float) -> float:
-        """Return when the next request may go: *now* or before for at once, infinity for after a response."""
+    def update(self, now: float) -> float:
+        """Open the gate if its time is over, and return when the next request may go.
+
+        *now* or before is at once, infinity after a response.
+        """
         if self.gate is None and self.estimate is None:  # Nearly always.
             return now if self.in_flight < self.concurrency else inf
         if self.gate is not None:
@@ -254,7 +257,7 @@ class Limiter(Struct, eq=False):
         if self.gate is not None:
             self.probe = permit
         elif self.estimate is not None:
-            self.next_at = next_slot(self.estimate, self.next_at, now)
+            self.next_at = following_at(self.estimate, self.next_at, now)
             if now - self.estimate.since > MEMORY:
                 self.estimate = None
         return permit
@@ -287,5 +290,5 @@ class Limiter(Struct, eq=False):
         self.probe = None
         if self.meter is not None:
             self.estimate = estimate_rate(self.served, self.meter, now)
-            self.next_at = next_slot(self.estimate, now, now)
+            self.next_at = following_at(self.estimate, now, now)
             self.concurrency = lower_concurrency(self.concurrency)

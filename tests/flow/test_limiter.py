@@ -18,9 +18,9 @@ from paymentsdk._engine.limiter import (
     RateEstimate,
     close_gate,
     estimate_rate,
+    following_at,
     higher_concurrency,
     lower_concurrency,
-    next_slot,
     rate_at,
     rate_at_limit,
     should_open_gate,
@@ -165,10 +165,10 @@ def test_lateness_is_caught_up_with_but_idle_time_is_not_saved() -> None:
     """A timer that rings 20 ms late lowers no rate; after a pause no burst goes out."""
     estimate = RateEstimate(100.0, 0.0 - RECOVERY)
 
-    assert pytest.approx(10.01) == next_slot(RateEstimate(100.0, 10.0 - RECOVERY), 10.0, 10.0)
-    assert pytest.approx(0.01) == next_slot(estimate, 0.0, 0.02 - 0.02)
-    assert next_slot(estimate, -0.02, 0.0) == pytest.approx(-0.01)
-    assert next_slot(estimate, -100.0, 0.0) == pytest.approx(0.01 - MAX_DELAY)
+    assert pytest.approx(10.01) == following_at(RateEstimate(100.0, 10.0 - RECOVERY), 10.0, 10.0)
+    assert pytest.approx(0.01) == following_at(estimate, 0.0, 0.02 - 0.02)
+    assert following_at(estimate, -0.02, 0.0) == pytest.approx(-0.01)
+    assert following_at(estimate, -100.0, 0.0) == pytest.approx(0.01 - MAX_DELAY)
 
 
 def test_the_concurrency_grows_by_a_twentieth_in_a_round_trip_and_is_cut_by_a_third() -> None:
