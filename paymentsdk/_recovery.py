@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Struct, field, structs
 
 from paymentsdk._engine import events
+from paymentsdk._engine.engine import unreported
 from paymentsdk._engine.once import LEASE, Attempts
 from paymentsdk._operation.operation import Operation
 from paymentsdk._secrets import HiddenRepr
@@ -275,7 +276,8 @@ class Sender(HiddenRepr, Struct, frozen=True):
         """Return what became of *record*; `None` if that does not show."""
         ways = {orders.CANCEL.name: self._cancel, orders.REFUND.name: self._refund, orders.CREATE.name: self._create}
         try:
-            return await ways[record.operation](record) if record.operation in ways else None
+            with unreported():
+                return await ways[record.operation](record) if record.operation in ways else None
         except (PaymentsError, msgspec.DecodeError):
             return None  # A record that this version cannot read may be what it would see.
 

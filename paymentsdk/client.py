@@ -18,7 +18,7 @@ from paymentsdk._auth.schemes import AuthScheme, credentials_of
 from paymentsdk._auth.token_store import TokenPair
 from paymentsdk._clock import Clock, SystemClock
 from paymentsdk._engine.deadline import RefreshTimeout, Timeout
-from paymentsdk._engine.engine import Engine
+from paymentsdk._engine.engine import Engine, unreported
 from paymentsdk._engine.events import notify
 from paymentsdk._engine.flow import FlowControl
 from paymentsdk._engine.retry import RetryPolicy
@@ -451,7 +451,8 @@ class PaymentsClient(Engine):
 
     async def _read_platform_time(self) -> None:
         try:
-            await self.plans.search(page_size=1).first()
+            with unreported():
+                await self.plans.search(page_size=1).first()
         except ReauthorizationRequired:
             raise
         except APIError:
@@ -483,7 +484,8 @@ class PaymentsClient(Engine):
         client = client.with_options(auth=self._settings.auth) if account is None else client.account(account)
         client = client.with_options(timeout=RefreshTimeout(patience, patience / 2))
         # The access token is looked at when it is used: whatever it is, the refresh token must not be lost.
-        pair = (await client.oauth.refresh(refresh_token)).pair(self._state.clock.now())
+        with unreported():
+            pair = (await client.oauth.refresh(refresh_token)).pair(self._state.clock.now())
         if self._settings.observers:
             elapsed = self._state.clock.monotonic() - started
             event = TokenRefreshed(account=account, elapsed=elapsed, expires_at=pair.expires_at)

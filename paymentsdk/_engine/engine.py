@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar, Unpack, cast
@@ -36,6 +36,19 @@ P = ParamSpec("P")
 
 #: Where the results of the calls go that a method makes inside of `with_result`.
 _RESULTS: ContextVar[list[Result[object]] | None] = ContextVar("paymentsdk_results", default=None)
+
+
+@contextmanager
+def unreported() -> Iterator[None]:
+    """Keep what the client asks by itself out of `with_result`, also in a task that was begun inside of it.
+
+    The response to a token refresh has credentials in it.
+    """
+    token = _RESULTS.set(None)
+    try:
+        yield
+    finally:
+        _RESULTS.reset(token)
 
 
 class Engine(ABC):
@@ -71,7 +84,8 @@ class Engine(ABC):
         """Call *method* of a resource, and return what it returns with all that is known about its call.
 
         ``result = await client.with_result(client.orders.create, order)``: the headers, the attempts, the anomalies
-        and the bytes, which `call` gives as well. If a method makes several calls, they are those of the last one.
+        and the bytes, which `call` gives as well. If a method makes several calls, they are those of the last one; what
+        the client asks by itself meanwhile, such as for a new token, does not count.
 
         Args:
             method: The method, which may be one of your own.

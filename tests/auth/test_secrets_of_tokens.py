@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import os
 import pickle
 import re
+from contextlib import nullcontext, suppress
 from traceback import TracebackException
 
 import pytest
@@ -17,10 +19,13 @@ from paymentsdk import (
     FileTokenStore,
     PaymentsError,
     RefreshingToken,
+    RequestInvalid,
     Response,
+    RetryPolicy,
     StaticToken,
     TokenPair,
 )
+from paymentsdk.resources.orders import Order
 from paymentsdk.testing import MemoryTransport
 from tests.auth.platform import START, Platform
 
@@ -118,3 +123,57 @@ async def test_an_echoed_refresh_token_is_masked_as_well(make_client, platform: 
 
     assert "***" == failed.value.request_id
     assert "canary" not in caplog.text + str([vars(record) for record in caplog.records])
+
+
+# --- the whole result of a call ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.control("paymentsdk.client.unreported", nullcontext)
+async def test_the_result_of_a_method_is_never_that_of_a_refresh(make_client, platform: Platform, clock, until) -> None:
+    """A refresh goes on when the call that began it has given up: its response, with the tokens, is not the method's."""
+    token = RefreshingToken(platform.pair(expires_at=START + 5, issued_at=START - 600))
+    client = make_client(auth=token)
+    platform.latency = 1.0
+
+    async def lookup() -> Order:
+        begins_it = asyncio.create_task(client.orders.get("ORD1"))
+        await until(lambda: platform.refreshes)
+        begins_it.cancel()
+        order = await client.orders.get("ORD1")
+        clock.advance(1.0)
+        await until(lambda: token.token(clock.now()) == "APP_USR-access-2")
+        return order
+
+    result = await client.with_result(lookup)
+
+    assert (b'{"id":"ORD1"}', "ORD1") == (result.raw, result.value.id)
+
+
+@pytest.mark.control("paymentsdk.client.unreported", nullcontext, raises=pytest.fail.Exception)
+async def test_what_the_client_asks_by_itself_is_no_call_of_the_method(make_client, platform: Platform) -> None:
+    """A source of tokens may ask for a new one where the call waits: that is not the result, and the call's is kept."""
+
+    class Own:
+        new: str | None = None
+
+        def token(self, now: float) -> str | None:
+            return self.new
+
+        async def renew(self, rejected, exchange, now):
+            self.new = (await exchange("TG-refresh-1")).access_token
+            return self.new
+
+    client = make_client(auth=Own())
+    result = await client.with_result(client.orders.get, "ORD1")
+    assert b'{"id":"ORD1"}' == result.raw
+
+    platform.responses = [Response(503)]
+    with_nothing = make_client(auth=Own(), transport=MemoryTransport(platform), retry=RetryPolicy(attempts=1))
+
+    async def fails_quietly() -> None:
+        with suppress(PaymentsError):
+            await with_nothing.orders.get("ORD1")
+
+    platform.generation = 1
+    with pytest.raises(RequestInvalid, match="has made no call"):
+        await with_nothing.with_result(fails_quietly)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from paymentsdk import OutcomeUnknown, PaymentsClient, RetryPolicy
+from paymentsdk import OutcomeUnknown, PaymentsClient, RequestInvalid, RetryPolicy
 from paymentsdk.journal import Record, RecordState, Resolution, SQLiteJournal
 from paymentsdk.resources.orders import GET, Order
 from paymentsdk.sandbox import FaultRule, Sandbox
@@ -102,6 +102,18 @@ async def test_a_refund_of_another_record_proves_nothing(seller: Seller) -> None
     await seller.refund(lunch, "in doubt", FAILED)
 
     assert RecordState.UNKNOWN is (await seller.a_day_later())["in doubt"].state
+
+
+@pytest.mark.control("paymentsdk._recovery.unreported", nullcontext, raises=pytest.fail.Exception)
+async def test_what_recovery_reads_is_no_result_of_a_call(seller: Seller) -> None:
+    """Whoever runs it inside of `with_result` has made no call: the last order that it looked up is not the result."""
+    lunch = await seller.paid()
+    await seller.refund(lunch, "in doubt", LOST)
+    seller.sandbox.clock.advance(timedelta(hours=24))
+    await seller.client.orders.get(lunch.id)  # It tells the time.
+
+    with pytest.raises(RequestInvalid, match="has made no call"):
+        await seller.client.with_result(seller.client.recover)
 
 
 async def _with_another_amount(seller: Seller, lunch: Order) -> None:
