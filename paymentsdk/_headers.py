@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TypeVar, cast
 
 from paymentsdk._codec.timestamps import in_utc
-from paymentsdk._secrets import masked
+from paymentsdk._secrets import LONG, masked
 from paymentsdk.errors import RequestInvalid
 
 T = TypeVar("T")
@@ -25,9 +25,11 @@ _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}\Z")
 _VALUE = re.compile(r"[ -~]{1,1024}\Z")
 #: Fields whose values are no credentials; any other may be the key of somebody's gateway.
 _HARMLESS = frozenset({
-    "accept", "accept-encoding", "cache-control", "connection", "content-encoding", "content-length", "content-type",
-    "date", "host", "retry-after", "server", "transfer-encoding", "user-agent", "x-idempotency-key", "x-request-id",
+    "accept", "accept-encoding", "accept-language", "cache-control", "connection", "content-encoding", "content-length",
+    "content-type", "date", "host", "retry-after", "server", "traceparent", "tracestate", "transfer-encoding",
+    "user-agent", "x-correlation-id", "x-idempotency-key", "x-request-id",
 })  # fmt: skip
+_SCHEME = re.compile(r"(?:basic|bearer) +", re.IGNORECASE)
 
 
 class Headers(dict[str, str]):
@@ -61,6 +63,16 @@ def masked_values(headers: T) -> T:
     if not isinstance(headers, Mapping):
         return headers
     return cast("T", {name: masked(value) for name, value in headers.items()})
+
+
+def secret_values(headers: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what in *headers* may be a credential, to be masked where the platform repeats it.
+
+    Not what is shorter than 8 characters, such as `true`, nor a number: without it, the JSON of a rejection could not
+    be read.
+    """
+    values = [_SCHEME.sub("", value, 1) for name, value in headers.items() if name.lower() not in _HARMLESS]
+    return tuple(masked(one) for one in values if len(one) >= LONG and not one.replace(".", "").isdigit())
 
 
 @lru_cache(maxsize=8)  # Many responses come within a second.

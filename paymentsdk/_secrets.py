@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 MASK = "***"
 #: Shorter values are masked as whole words alone: inside of others they would garble the text.
-_LONG = 8
+LONG = 8
 #: Still shorter ones are not masked: they are no credentials of any platform, and stand in every text.
 _SHORTEST = 4
 #: Members of a dict that are credentials, in any case; a Struct names its own.
@@ -135,20 +135,39 @@ def secrets_in(value: object, *, hidden: bool = False) -> Iterator[str]:
 
 
 def scrub(text: bytes, secrets: Iterable[str]) -> bytes:
-    """Mask *secrets* wherever *text* repeats them, as a platform that echoes requests would: as they are or in JSON.
+    """Mask *secrets* wherever *text* repeats them, as a platform that echoes requests would.
 
-    Upper and lower case are the same. One of 4 to 7 characters is masked as a whole word, and not where it would be a
-    number of JSON; a shorter one never.
+    That is as they are, and with the escapes of JSON; from 8 characters on also percent-encoded as in a URL, or as a
+    part of what is in base64. Upper and lower case are the same. One of 4 to 7 characters is masked as a whole word,
+    and not where it would be a number of JSON; a shorter one never.
     """
+    lower = text.lower()
     # The longest first: of one that begins with another, the rest would stay.
     for secret in sorted(secrets, key=len, reverse=True):
-        if len(secret) >= _SHORTEST:
-            for form in {secret.encode(), msgspec.json.encode(str(secret))[1:-1]}:
+        if _SHORTEST <= len(secret) <= len(text):  # No form of it is shorter.
+            for form in _forms(str(secret)):
                 # Nearly no text has one, and to look for it so costs a hundredth.
-                if form.lower() in text.lower():
-                    pattern = _pattern(form, whole_word=len(secret) < _LONG)
+                if form.lower() in lower:
+                    pattern = _pattern(form, whole_word=len(secret) < LONG)
                     text = re.sub(pattern, MASK.encode(), text, flags=re.IGNORECASE)
+                    lower = text.lower()
     return text
+
+
+def _forms(secret: str) -> set[bytes]:
+    """Return *secret* in the forms in which somebody may repeat it."""
+    plain = secret.encode()
+    forms = {plain, msgspec.json.encode(secret)[1:-1]}
+    if len(secret) >= LONG:
+        from binascii import b2a_base64  # only a rejection needs them
+        from urllib.parse import quote
+
+        forms.add(quote(secret, safe="").encode())
+        for before in range(3):  # What stands before it in the same base64 shifts it by so many bytes.
+            whole = slice(before and before + 1, (before + len(plain)) * 8 // 6)  # The others tell of more than it.
+            shifted = b2a_base64(bytes(before) + plain)[whole]
+            forms |= {shifted, shifted.translate(bytes.maketrans(b"+/", b"-_"))}
+    return forms
 
 
 def _pattern(secret: bytes, *, whole_word: bool) -> bytes:

@@ -79,6 +79,8 @@ class Credential(HiddenRepr, Struct, eq=False):
     signer: Signer | None
     """Signs the attempts, where no token does."""
     exchange: Exchange
+    header_secrets: tuple[str, ...] = ()
+    """What may be a credential in the header fields that the client or the caller adds."""
     token: str | None = None
     """The bearer token of the attempt. It is in no variable of a function that waits: tracebacks can show those."""
     signature: tuple[str, ...] = ()
@@ -95,13 +97,16 @@ class Credential(HiddenRepr, Struct, eq=False):
 
     def secrets(self, body: object) -> list[str]:
         """Return what nothing may show of a request with *body*."""
-        found = [*self.signature] if self.token is None else [self.token]
+        found = [*self.header_secrets, *(self.signature if self.token is None else [self.token])]
         return [*found, *secrets_in(body)] if can_hold_secrets(body) else found
 
     def mask_request_id(self, response: Response, body: object) -> Response:
         """Return *response* with no secret of the request in its request id, which goes to logs, errors and metrics."""
         echoed, token = header(response.headers, "X-Request-Id"), self.token
-        if echoed is None or (token is not None and token.lower() not in echoed.lower() and not can_hold_secrets(body)):
+        # Nothing that is shorter can have the token in it, in whatever form.
+        if echoed is None or (
+            token is not None and len(echoed) < len(token) and not self.header_secrets and not can_hold_secrets(body)
+        ):
             return response  # Nearly always.
         masked_id = scrub(echoed.encode(errors=_NOT_TEXT), self.secrets(body)).decode(errors=_NOT_TEXT)
         if masked_id == echoed:

@@ -20,7 +20,7 @@ from paymentsdk._engine.events import observed
 from paymentsdk._engine.failures import AttemptFailed, History
 from paymentsdk._engine.response import Result
 from paymentsdk._engine.settings import CallOptions, ClientState, Settings, check_key
-from paymentsdk._headers import check_headers, masked_values
+from paymentsdk._headers import check_headers, masked_values, secret_values
 from paymentsdk._operation.operation import Operation
 from paymentsdk._secrets import masked
 from paymentsdk.errors import ClientClosed, NotSent, RequestInvalid
@@ -250,7 +250,10 @@ class Engine(ABC):
             history.sent_before(first_sent_at, state.clock)
         started = state.clock.monotonic()
         content = _encode(operation, body, settings.limits)
-        checked = check_headers(headers, reserved=operation.reserved_headers) if headers else None
+        checked, secrets = None, settings.header_secrets
+        if headers:
+            checked = check_headers(headers, reserved=operation.reserved_headers)
+            secrets += secret_values(checked)
         return Call(  # By position: to look names up takes msgspec as long as all checks of a call.
             # Last of all, when nothing can be rejected any more: it has to be removed.
             state.deadlines.add(settings.timeout, started, loop),
@@ -259,7 +262,7 @@ class Engine(ABC):
             state,
             settings,
             self._seller_key,
-            Credential(self._bearer, self._signer, self._exchange),
+            Credential(self._bearer, self._signer, self._exchange, secrets),
             operation,
             url,
             path,

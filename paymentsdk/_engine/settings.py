@@ -18,7 +18,7 @@ from paymentsdk._engine.deadline import Deadlines, Timeout
 from paymentsdk._engine.flow import Flow, FlowControl
 from paymentsdk._engine.limiter import Priority
 from paymentsdk._engine.retry import RetryBudgets, RetryPolicy
-from paymentsdk._headers import check_headers, masked_values, merged
+from paymentsdk._headers import check_headers, masked_values, merged, secret_values
 from paymentsdk._operation.identity import Additions
 from paymentsdk._operation.operation import Limits
 from paymentsdk._secrets import masked
@@ -83,6 +83,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     limits: Limits
     session_header: str
     headers: Mapping[str, str]
+    header_secrets: tuple[str, ...] = ()
+    """What in them may be a credential."""
     idempotency_key: str | None = None
     strict: bool = False
     observers: tuple[Observer, ...] = ()
@@ -108,12 +110,14 @@ class Settings(Struct, frozen=True, kw_only=True):
             raise RequestInvalid("auth", "cannot be combined with access_token")
         if priority not in (None, *get_args(Priority)):
             raise RequestInvalid("priority", 'must be "interactive" or "batch"')
+        headers = None if headers is None else merged(self.headers, check_headers(headers))
         changes = {
             "auth": auth if access_token is None else StaticToken(access_token),
             "timeout": timeout,
             "retry": retry,
             "idempotency_key": None if idempotency_key is None else check_key(idempotency_key),
-            "headers": None if headers is None else merged(self.headers, check_headers(headers)),
+            "headers": headers,
+            "header_secrets": None if headers is None else secret_values(headers),
             "strict": strict,
             "observers": _check_observers(options.get("observers"), options.get("observer")),
             "priority": priority,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import logging
 import os
 import pickle
@@ -15,6 +16,7 @@ import pytest
 
 from paymentsdk import (
     OPERATIONS,
+    APIError,
     Attempt,
     FileTokenStore,
     PaymentsError,
@@ -25,6 +27,7 @@ from paymentsdk import (
     StaticToken,
     TokenPair,
 )
+from paymentsdk.events import Event
 from paymentsdk.resources.orders import Order
 from paymentsdk.testing import MemoryTransport
 from tests.auth.platform import START, Platform
@@ -125,12 +128,62 @@ async def test_an_echoed_refresh_token_is_masked_as_well(make_client, platform: 
     assert "canary" not in caplog.text + str([vars(record) for record in caplog.records])
 
 
+@pytest.mark.control("paymentsdk._engine.settings.secret_values", lambda headers: ())
+@pytest.mark.control("paymentsdk._engine.engine.secret_values", lambda headers: ())
+@pytest.mark.parametrize("status", [200, 400, 503])
+@pytest.mark.parametrize("scheme", ["", "Bearer "])
+async def test_an_echoed_header_of_ones_own_is_masked(make_client, caplog, status: int, scheme: str) -> None:
+    """The key of a gateway is in no error, log or event, whoever gave it: the client, a copy or the call."""
+    caplog.set_level(logging.DEBUG)
+    keys = [f"gateway-key-canary-{number}" for number in range(3)]
+    fields = [{f"X-Api-Key-{number}": scheme + key} for number, key in enumerate(keys)]
+    said = " ".join(keys)
+    response = Response(
+        status, {"X-Request-Id": said}, json.dumps({"id": "ORD1", "error": "x", "message": said}).encode()
+    )
+    seen: list[Event] = []
+    transport = MemoryTransport(lambda _: response)
+    client = make_client(auth=StaticToken(ACCESS), headers=fields[0], observers=[seen.append], transport=transport)
+    copy = client.with_options(headers=fields[1])
+
+    try:
+        result = await copy.call(OPERATIONS["orders.cancel"], order_id="ORD1", headers=fields[2])
+        texts = [result.request_id, str(result.headers)]
+    except PaymentsError as error:
+        texts = [str(error), error.request_id, str(vars(error)), str(pickle.dumps(error)), repr(copy._settings)]
+
+    assert [f"{scheme}{key}" for key in keys] == [
+        transport.requests[0].headers[f"X-Api-Key-{number}"] for number in range(3)
+    ]
+    texts += [str(seen), caplog.text, str([vars(record) for record in caplog.records])]
+    assert not [text for text in texts if "canary" in text]
+
+
+async def test_other_headers_hide_nothing_of_a_rejection(make_client) -> None:
+    """Known fields, numbers and short values are no credentials: a person reads what is said of them, and its code."""
+    headers = {
+        "Accept-Language": "es-AR,es;q=0.9",
+        "X-Store": "12345678",
+        "X-Debug": "true",
+        "X-Correlation-Id": "c" * 8,
+    }
+    said = {"error": "x", "message": f"{' '.join(headers.values())}", "retry": True, "store": 12345678}
+    response = Response(400, {"X-Request-Id": "c" * 8}, json.dumps(said).encode())
+    client = make_client(auth=StaticToken(ACCESS), headers=headers, transport=MemoryTransport(lambda _: response))
+
+    with pytest.raises(APIError) as failed:
+        await client.orders.get("ORD1")
+
+    assert ("x", said["message"], "c" * 8) == (failed.value.code, failed.value.message, failed.value.request_id)
+    assert said == json.loads(failed.value.raw)
+
+
 # --- the whole result of a call ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.control("paymentsdk.client.unreported", nullcontext)
 async def test_the_result_of_a_method_is_never_that_of_a_refresh(make_client, platform: Platform, clock, until) -> None:
-    """A refresh goes on when the call that began it has given up: its response, with the tokens, is not the method's."""
+    """A refresh outlives the call that began it: its response, with the tokens, is not that of the method."""
     token = RefreshingToken(platform.pair(expires_at=START + 5, issued_at=START - 600))
     client = make_client(auth=token)
     platform.latency = 1.0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import pickle
 from typing import ClassVar
+from urllib.parse import quote
 
 import pytest
 
@@ -124,3 +126,25 @@ def test_upper_and_lower_case_are_the_same(secret):
 def test_the_shortest_values_are_not_masked():
     """Three characters stand in every text."""
     assert b"the code is abc" == scrub(b"the code is abc", ["abc"])
+
+
+@pytest.mark.control("paymentsdk._secrets._forms", lambda secret: {secret.encode()})
+@pytest.mark.parametrize("before", ["", "a", "ab", "Bearer ", "client-7:"])
+@pytest.mark.parametrize("secret", ["APP/se+cret=0-42", "\u00e9t\u00e9-canary-0003"])
+def test_a_credential_is_found_in_other_forms(secret: str, before: str) -> None:
+    """A gateway may repeat what it was sent as it stands in a URL, or as base64 of it and of what stood before it."""
+    text = f"{before}{secret} and more".encode()
+    in_a_url, around = quote(text, safe=""), f"{quote(before, safe='')}***%20and%20more"
+    assert around == scrub(in_a_url.encode(), [secret]).decode()
+    assert around.lower() == scrub(in_a_url.lower().encode(), [secret]).decode()
+    for written in (base64.b64encode(text), base64.urlsafe_b64encode(text)):
+        begin, end = scrub(written, [secret]).split(b"***")
+        # What is left tells of what stands around it, and of half a character of it at most.
+        assert (len(before) * 8 + 7) // 6 >= len(begin) - 1
+        assert base64.b64encode(text).endswith(end)
+        assert len(b" and more") * 8 // 6 + 3 >= len(end)
+
+
+def test_a_number_in_json_is_no_base64() -> None:
+    """Negative control: a short credential is looked for as it is alone, since its base64 may stand anywhere."""
+    assert b"eDlZOA== %78" == scrub(b"eDlZOA== %78", ["x9Y8"])
