@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import date, datetime, time
+from decimal import Decimal
+from enum import Enum
+from uuid import UUID
 
 import msgspec
 from msgspec import ValidationError, inspect
 
+from paymentsdk._codec.amounts import MOST_PLACES, is_sound
 from paymentsdk._codec.timestamps import timestamp
 from paymentsdk._codec.type_walk import below, walk
 from paymentsdk.errors import RequestInvalid
@@ -79,18 +83,19 @@ class QueryEncoder:
     def encode(self, filters: Mapping[str, object]) -> str:
         """Return *filters* as a query string, without those that are `None`.
 
+        A filter is a text, a truth value, a number, written without exponent, a moment with its offset, a date, a time,
+        a UUID, or an Enum of one of them.
+
         Raises:
             RequestInvalid: A filter is unknown or empty, or its value is of the wrong type or out of bounds.
         """
         if not isinstance(filters, Mapping):
             raise RequestInvalid("$query", f"must be a mapping of filters, not {type(filters).__name__}")
         given = {name: value for name, value in filters.items() if value is not None}
-        for name, value in given.items():
+        for name in given:
             if name not in self._names:
                 known = ", ".join(sorted(self._names)) or "none"
                 raise RequestInvalid(f"$query.{name}", f"is not a filter of this search; its filters are: {known}")
-            if value == "":
-                raise RequestInvalid(f"$query.{name}", "is empty, which finds everything: leave it out")
         # First of all, since msgspec reads no text that UTF-8 cannot hold, and does not say where it stands.
         text = "&".join(f"{name}={_quoted(name, value)}" for name, value in given.items())
         if given:
@@ -106,11 +111,14 @@ def _quoted(name: str, value: object) -> str:
     from urllib.parse import quote  # only searches need it
 
     try:
-        return quote(_query_text(value), safe="")
+        text = quote(_query_text(value), safe="")
     except RequestInvalid as error:
         raise below(f"$query.{name}", error) from None
     except UnicodeEncodeError:
         raise RequestInvalid(f"$query.{name}", "has a character that UTF-8 cannot hold") from None
+    if not text:
+        raise RequestInvalid(f"$query.{name}", "is empty, which finds everything: leave it out")
+    return text
 
 
 def _query_text(value: object) -> str:
@@ -123,8 +131,20 @@ def _query_text(value: object) -> str:
             return str.__str__(value)  # `str(value)` of an Enum is its name.
         case int():
             return int.__repr__(value)
-        case _:
+        case Enum():
+            return _query_text(value.value)
+        case float():
+            return _query_text(Decimal(float.__repr__(value)))
+        case Decimal():
+            if not is_sound(value):
+                raise RequestInvalid("", f"must be a finite number of at most {MOST_PLACES} digits, not {value}")
+            return f"{value:f}"
+        case date() | time():
+            return value.isoformat()
+        case UUID():
             return str(value)
+        case _:
+            raise RequestInvalid("", f"expected a text, number, date, UUID or Enum, got {type(value).__name__}", "type")
 
 
 def fill_path(template: str, names: tuple[str, ...], values: Mapping[str, str]) -> str:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
-from datetime import datetime
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from enum import Enum
-from typing import TypedDict
+from typing import Any, TypedDict
+from urllib.parse import quote
+from uuid import UUID
 
 import pytest
 
@@ -58,6 +62,77 @@ def test_truth_values_in_a_query() -> None:
 
     assert "live=true" == declared(query=Filters).query_encoder.encode({"live": True})
     assert "live=false" == declared(query=Filters).query_encoder.encode({"live": False})
+
+
+class Plain(Enum):
+    """A status whose members are no texts, and one that would leave the filter out."""
+
+    CLOSED = "closed"
+    SEVEN = 7
+    PAIR = ("a", "b")
+    EMPTY = ""
+
+
+class AnyFilters(TypedDict):
+    """What an operation of one's own may declare: whatever its author likes."""
+
+    it: Any
+
+
+@pytest.mark.control("paymentsdk._codec.encode._query_text", str)
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (Plain.CLOSED, "closed"),
+        (Plain.SEVEN, "7"),
+        (Decimal("1E+2"), "100"),
+        (1e16, "10000000000000000"),
+        (1e-7, "0.0000001"),
+    ],
+)
+def test_a_filter_of_ones_own_goes_out_as_it_is_meant(value: object, text: str) -> None:
+    """An Enum is its value, and a number has no exponent: Python's own text of them would find nothing, in silence."""
+    assert f"it={text}" == declared(query=AnyFilters).query_encoder.encode({"it": value})
+
+
+@pytest.mark.parametrize(
+    "value",
+    [time(12, 30), date(2026, 1, 31), UUID(int=5), Decimal("1.50"), 0.5, -3],
+    ids=lambda value: type(value).__name__,
+)
+def test_other_filters_go_out_as_iso_writes_them(value: object) -> None:
+    """Negative control: days, times, UUIDs and numbers are what they were."""
+    assert f"it={quote(str(value))}" == declared(query=AnyFilters).query_encoder.encode({"it": value})
+
+
+@pytest.mark.control("paymentsdk._codec.encode._query_text", str, raises=pytest.fail.Exception)
+@pytest.mark.parametrize(
+    ("value", "rule", "reason"),
+    [
+        (["a", "b"], "type", "got list"),
+        ({"a": 1}, "type", "got dict"),
+        (b"closed", "type", "got bytes"),
+        (timedelta(days=1), "type", "got timedelta"),
+        (Plain.PAIR, "type", "got tuple"),
+        (math.inf, "value", "must be a finite number"),
+        (math.nan, "value", "must be a finite number"),
+        (Decimal("sNaN"), "value", "must be a finite number"),
+        (Decimal("1e999999"), "value", "must be a finite number"),
+    ],
+    ids=str,
+)
+def test_a_filter_that_is_no_text_of_the_wire(value: object, rule: str, reason: str) -> None:
+    """What has no one form in a URL is rejected with its place: as Python's text it would find nothing, in silence."""
+    with pytest.raises(RequestInvalid, match=re.escape(reason)) as rejected:
+        declared(query=AnyFilters).query_encoder.encode({"it": value})
+
+    assert ("$query.it", rule) == (rejected.value.path, rejected.value.rule)
+
+
+def test_an_enum_without_a_text_is_empty() -> None:
+    """An empty filter finds everything, whoever wrote it."""
+    with pytest.raises(RequestInvalid, match=r"\$query\.it: is empty"):
+        declared(query=AnyFilters).query_encoder.encode({"it": Plain.EMPTY})
 
 
 def test_a_moment_without_a_zone() -> None:
