@@ -33,7 +33,10 @@ _SCHEME = re.compile(r"(?:basic|bearer) +", re.IGNORECASE)
 
 
 class Headers(dict[str, str]):
-    """A plain dict of header fields. Printed, it shows the values of well-known fields that hold no credential."""
+    """A plain dict of header fields. Printed, it shows the values of well-known fields that hold no credential.
+
+    Pickled, it has all values, as any dict.
+    """
 
     __slots__ = ()
 

@@ -7,9 +7,12 @@ header fields                 `_headers.py`: a `Headers` shows the values of kno
 the platform's error message  `scrub`, in `_operation/error_response.py`
 the platform's request id     `Credential.mask_request_id`, in `_engine/credential.py`
 tracebacks                    errors are raised outside of handlers, without those of the frames below:
-                              `Call.run`, `final_error` in `_engine/failures.py`, `send` of both transports
-the log                       `_engine/events.py`: no value of a response, nor a header
-pickles                       `__reduce__` of whatever holds one raises `TypeError`
+                              `Call.run`, `final_error` in `_engine/failures.py`, `send` of `AiohttpTransport`;
+                              that of `Http11Transport` has what it sends behind a view
+events and the log            `_engine/events.py`: no body, and of headers the request id alone; of a rejection its
+                              code and message, which have been through `scrub`
+pickles                       `__reduce__` of what holds one raises `TypeError`; but a `Headers` pickles as a dict, and
+                              the `Record` of a journal with its body
 """
 
 from __future__ import annotations
@@ -55,7 +58,7 @@ class Secret(str):
 
 
 class SecretBytes(bytes):
-    """A credential that was given as bytes by mistake: it is rejected, and the rejection must not show it."""
+    """A credential as bytes: the content of a token store, or what was given so by mistake and is rejected."""
 
     __slots__ = ()
 
@@ -70,6 +73,12 @@ class SecretBytes(bytes):
         part = super().__getitem__(place)
         return part if isinstance(part, int) else type(self)(part)
 
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        return self
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        raise TypeError("a credential cannot be pickled")
+
 
 def masked(text: T) -> T:
     """Return *text* as one that does not show itself; anything else, such as ``None``, as it is."""
@@ -80,7 +89,7 @@ def masked(text: T) -> T:
 
 
 class HiddenRepr:
-    """Mixin for what may hold credentials anywhere: it shows its class alone."""
+    """Mixin for what may hold credentials anywhere: it shows its class alone, and pickling is rejected."""
 
     __slots__ = ()
 
@@ -89,6 +98,9 @@ class HiddenRepr:
 
     def __rich_repr__(self) -> list[tuple[str, object]]:
         return []
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        raise TypeError(f"{type(self).__name__} may hold credentials and cannot be pickled")
 
 
 class MaskedRepr:

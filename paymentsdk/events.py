@@ -7,8 +7,11 @@
     >>> client = PaymentsClient(..., observers=[observe])
 
 An observer is a plain function. It is called on the event loop, in the task of the call, so it must not block; what it
-raises is logged and dropped, and changes no call. No event holds a credential, nor anything of a body. The events of a
-journal are in `paymentsdk.journal`.
+raises is logged and dropped, and changes no call. The events of a journal are in `paymentsdk.journal`.
+
+No event holds a credential, a query, or anything of a request's body. Of a response it holds the status, the request
+id, and times, counts, places and types; of a rejection its code and message too. That is a text of the platform's
+choosing: credentials are masked in it, but it may hold personal data.
 """
 
 from __future__ import annotations
@@ -106,7 +109,8 @@ class AttemptEnded(CallEvent, frozen=True, kw_only=True):
     kind: Failure | None
     """What kind of failure it was; its `value` is a string for a label. `None` for a success."""
     failure: str | None
-    """The same in words; `None` for a success, `"cancelled"` where the task of the call was cancelled meanwhile."""
+    """The same in words, with the code and the message of a rejection; `None` for a success, `"cancelled"` where the
+    task of the call was cancelled meanwhile."""
     elapsed: float
     """Seconds since the attempt began, without its wait in the queue; since the call began if there was no request."""
     queued: float

@@ -1,8 +1,7 @@
 """How a program learns of its calls while they run: what observers are told (`paymentsdk.events`), and the log.
 
 The log is that of the standard library, under the name ``paymentsdk``: DEBUG for a success, INFO for an attempt that
-failed, WARNING for what a person should look at. No record holds a credential, nor anything of a response but the
-message of a rejection.
+failed, WARNING for what a person should look at. What `paymentsdk.events` says of an event holds for a record, too.
 """
 
 from __future__ import annotations

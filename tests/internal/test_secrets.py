@@ -12,6 +12,7 @@ import pytest
 
 from paymentsdk import TokenPair
 from paymentsdk._auth.schemes import Credentials, NoToken
+from paymentsdk._engine.credential import Bearer, Credential
 from paymentsdk._secrets import MaskedRepr, Secret, masked, scrub, secrets_in
 from paymentsdk.resources.common import RequestStruct
 
@@ -42,6 +43,17 @@ def test_what_holds_a_credential_does_not_show_it(holder: object) -> None:
         with pytest.raises(TypeError, match="credentials"):
             pickle.dumps(holder)
         assert copy.copy(holder) == holder == copy.deepcopy(holder)
+
+
+@pytest.mark.control("paymentsdk._secrets.HiddenRepr.__reduce__", object.__reduce__, raises=pytest.fail.Exception)
+@pytest.mark.control("paymentsdk._secrets.SecretBytes.__reduce__", object.__reduce__, raises=pytest.fail.Exception)
+def test_no_pickle_takes_a_credential_along() -> None:
+    """Nor that of what the engine holds it in, or of what was given as bytes; a copy within the process is allowed."""
+    for holder in (Credential(Bearer(NoToken()), None, None, (), ACCESS), masked(ACCESS.encode()), masked(ACCESS)):
+        with pytest.raises(TypeError, match="cannot be pickled"):
+            pickle.dumps(holder)
+
+    assert copy.deepcopy(masked(ACCESS.encode())) == ACCESS.encode()
 
 
 def test_without_the_mixin_they_would() -> None:
