@@ -176,7 +176,8 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
                 # One that nobody can read means what its status says.
                 kind = failure.kind if failure.error is not None else classify_status(response.status)
                 flow.release(permit, _SERVICE.get(kind, "served"), failure.retry_after)
-                if credential.can_refresh and should_refresh_token(operation.retry, failure):
+                can_refresh = operation.authenticated and credential.can_refresh
+                if can_refresh and should_refresh_token(operation.retry, failure):
                     await self._replace_token(failure, request)
                     self._ensure_open()
                     continue

@@ -17,11 +17,13 @@ from paymentsdk import (
     Request,
     RequestInvalid,
     Response,
+    RetryClass,
     RetryPolicy,
     SendFailed,
     Timeout,
 )
 from paymentsdk.testing import FakeClock
+from tests.engine.declared import declared
 
 KEY = "X-Idempotency-Key"
 SECRET = "signature-0123456789"
@@ -214,6 +216,18 @@ async def test_a_signature_that_stays_rejected_is_final(play, signer: Signs) -> 
 
     assert isinstance(played.error, AuthenticationFailed)
     assert 2 - (getattr(signer, "renewed", False) is False) == len(played.requests)
+
+
+@pytest.mark.parametrize("retry", [RetryClass.READ, RetryClass.UNKEYED])
+async def test_no_secret_is_asked_for_where_nothing_was_signed(play, retry: RetryClass) -> None:
+    """A 401 to a request without a signature is final: with another secret, the same request would go out again."""
+    signer = Renews()
+    ask = declared(method="POST", retry=retry, authenticated=False)
+
+    played = await play(lambda client: client.call(ask), UNAUTHORIZED, auth=signer)
+
+    assert isinstance(played.error, AuthenticationFailed)
+    assert ([], 1) == (signer.rejected, len(played.requests))
 
 
 async def test_a_secret_that_cannot_be_had_now_says_why(play) -> None:
