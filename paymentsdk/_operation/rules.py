@@ -178,6 +178,8 @@ class ErrorCode(Struct, frozen=True):
                 raise RequestInvalid("raises", f"must be made as APIError is: {error}") from None
         if self.settles and not can_settle(self.status, self.code):
             raise RequestInvalid("settles", f"{self.status} {self.code} can never settle a write")
+        if self.settles and self.kind in _NEVER_SETTLE_KIND:
+            raise RequestInvalid("settles", f"{self.kind.name} says nothing of an earlier attempt at the write")
 
 
 _REJECTIONS = range(400, 600)
@@ -185,6 +187,7 @@ _REJECTIONS = range(400, 600)
 _ANYBODY = frozenset({408, *range(500, 600)})
 #: What a gateway says as well, or what says nothing of an earlier attempt.
 _NEVER_SETTLE_STATUS = frozenset({401, 403, 408, 423, 425, 429})
+_NEVER_SETTLE_KIND = frozenset({Failure.SERVER, Failure.RATE_LIMITED, Failure.UNAUTHORIZED, Failure.FORBIDDEN})
 _NEVER_SETTLE_CODE = frozenset({"bad_request", "bad-request", ANY_CODE})
 
 

@@ -23,6 +23,7 @@ from paymentsdk import (
     BadRequest,
     Conflict,
     ErrorCode,
+    Failure,
     IdempotencyConflict,
     NotFound,
     Operation,
@@ -448,6 +449,18 @@ def test_what_can_never_settle_is_rejected_at_declaration(status: int, code: str
 
     assert "settles" == invalid.value.path
     assert not ErrorCode(status, code, "").settles
+
+
+@pytest.mark.control("paymentsdk._operation.rules._NEVER_SETTLE_KIND", frozenset(), raises=pytest.fail.Exception)
+@pytest.mark.parametrize("kind", [Failure.SERVER, Failure.RATE_LIMITED, Failure.UNAUTHORIZED, Failure.FORBIDDEN])
+def test_what_says_nothing_of_an_earlier_attempt_cannot_settle(kind: Failure) -> None:
+    """A declaration with `settles` and a kind that leaves a write in doubt would say two things."""
+    with pytest.raises(RequestInvalid, match="says nothing of an earlier attempt") as invalid:
+        ErrorCode(404, "thing_not_found", "", settles=True, kind=kind)
+
+    assert "settles" == invalid.value.path
+    for fine in (None, Failure.CLIENT_ERROR, Failure.CONFLICT):
+        assert ErrorCode(404, "thing_not_found", "", settles=True, kind=fine).settles
 
 
 @pytest.mark.parametrize("write", WRITES)
