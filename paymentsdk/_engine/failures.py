@@ -175,7 +175,7 @@ def no_response(error: BaseException, ran_out: str | None) -> AttemptFailed | No
 
 
 def not_decoded(response: Response, error: Exception) -> AttemptFailed:
-    """A response came, and reading it raised *defect*."""
+    """A response came, and reading it raised *error*."""
     reason = error if isinstance(error, DecodingError) else f"reading it raised {describe(error)}"
     return AttemptFailed(Failure.NO_TRUSTED_RESPONSE, f"HTTP {response.status}, but {reason}")
 

@@ -36,6 +36,11 @@ KIB = 1024
 MIB = 1024 * KIB
 
 
+#: What a placeholder cannot be named: its value stands beside these arguments of `PaymentsClient.call`.
+_ARGUMENTS = frozenset({
+    "self", "operation", "body", "query", "idempotency_key", "first_sent_at", "once", "not_after", "defer", "headers",
+})  # fmt: skip
+
 _JSON = "application/json"
 _NO_CONTENT = 204
 _SUCCESS = range(200, 300)
@@ -159,7 +164,7 @@ class Operation(Generic[B, R]):
     """A 2xx without a body is a success, also where `status` is not 204, which never has one. All fields of the result
     need a default then."""
     authenticated: bool = True
-    """The call carries a bearer token."""
+    """The call carries a bearer token, or is signed."""
     page: PageShape | None = None
     """The shape of a search response."""
     check: Callable[[B, Limits], None] | None = None
@@ -177,7 +182,7 @@ class Operation(Generic[B, R]):
     path_names: tuple[str, ...] = field(init=False)
     """The names of the placeholders."""
     keyed: bool = field(init=False)
-    """The operation takes an `X-Idempotency-Key`."""
+    """The operation takes an idempotency key, in the header `key_header`."""
     writes: bool = field(init=False)
     """The operation can change something on the platform."""
     wants_fresh_connection: bool = field(init=False)
@@ -223,6 +228,9 @@ class Operation(Generic[B, R]):
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
+        if taken := _ARGUMENTS.intersection(self.path_names):
+            reason = f"cannot name a placeholder {min(taken)}: that is an argument of PaymentsClient.call"
+            raise RequestInvalid(f"{self.name}.path", reason)
         _ = self.identity  # A declaration that cannot work is rejected now.
 
     @cached_property

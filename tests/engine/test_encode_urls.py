@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from datetime import date, datetime, time, timedelta
@@ -13,7 +14,7 @@ from uuid import UUID
 
 import pytest
 
-from paymentsdk import OPERATIONS, RequestInvalid, Response
+from paymentsdk import OPERATIONS, PaymentsClient, RequestInvalid, Response
 from tests.engine.declared import declared
 
 # --- queries ----------------------------------------------------------------------------------------------------------
@@ -273,3 +274,18 @@ async def test_an_operation_without_a_path_takes_no_values(client) -> None:
     """A value that no placeholder asks for is rejected."""
     with pytest.raises(RequestInvalid, match="id: is not an argument of this operation"):
         await client.call(OPERATIONS["release_reports.disable_schedule"], id="1")
+
+
+ARGUMENTS = sorted(
+    name for name, one in inspect.signature(PaymentsClient.call).parameters.items() if one.kind is not one.VAR_KEYWORD
+)
+
+
+@pytest.mark.control("paymentsdk._operation.operation._ARGUMENTS", frozenset(), raises=pytest.fail.Exception)
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_a_placeholder_is_no_argument_of_a_call(name: str) -> None:
+    """Its value could not be given: an operation that nobody can call is rejected when it is declared."""
+    with pytest.raises(RequestInvalid, match=f"cannot name a placeholder {name}") as rejected:
+        declared(path=f"/v1/{{thing_id}}/{{{name}}}")
+
+    assert "things.ask.path" == rejected.value.path
