@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from paymentsdk.errors import ClientClosed
 from paymentsdk.transports._pool import POOL_SIZE, Pool, of_another_process, shared_buffer, unread_on
-from paymentsdk.transports.base import SendFailed
+from paymentsdk.transports.base import Response, SendFailed
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractResolver
@@ -112,6 +112,12 @@ class Wire(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self.handler.resume_writing()
+
+
+class ConnectionResponse(Response, frozen=True):
+    """A response that knows which connection it came over."""
+
+    connection: Wire | None = None
 
 
 class InFlightRequest(Struct, eq=False):

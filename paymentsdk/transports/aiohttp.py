@@ -40,7 +40,7 @@ from paymentsdk.transports._aiohttp_messages import (
     read_at_once,
     send_failed,
 )
-from paymentsdk.transports._aiohttp_pool import ConnectorOptions, InFlightRequest, SessionPool, Wire
+from paymentsdk.transports._aiohttp_pool import ConnectionResponse, ConnectorOptions, InFlightRequest, SessionPool
 from paymentsdk.transports._pool import POOL_SIZE, PooledTransport, check_numbers, closed_while_waiting
 from paymentsdk.transports.base import Request, Response, SendFailed
 
@@ -50,12 +50,6 @@ __all__ = ["ConnectorOptions"]  # `AiohttpTransport` is public at the top level.
 _LARGE = 64 * 1024
 #: aiohttp warns of bytes that are longer than this, but not of a file.
 _WARNED_OF = 2**20
-
-
-class ConnectionResponse(Response, frozen=True):
-    """A response that knows which connection it came over."""
-
-    connection: Wire | None = None
 
 
 @lru_cache(maxsize=16)
