@@ -30,9 +30,9 @@ from paymentsdk._engine.deadline import cancelled_again, connect_timeout
 from paymentsdk._engine.failures import AttemptFailed, History
 from paymentsdk._engine.limiter import NO_PERMIT
 from paymentsdk._engine.response import Result, check_response
-from paymentsdk._engine.retry import KEY_LIFETIME, Retries, key_expired, should_refresh_token
+from paymentsdk._engine.retry import Retries, key_expired, should_refresh_token
 from paymentsdk._headers import Headers, merge
-from paymentsdk._operation.rules import Failure, RetryClass, classify_status
+from paymentsdk._operation.rules import KEY_LIFETIME, Failure, RetryClass, classify_status
 from paymentsdk._secrets import HiddenRepr
 from paymentsdk.errors import ClientClosed, OutcomeUnknown, PaymentsError, RequestInvalid
 from paymentsdk.events import Throttled

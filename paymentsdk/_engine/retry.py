@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import Struct
 
 from paymentsdk._engine.failures import AttemptFailed, History
-from paymentsdk._operation.rules import MAX_UNSETTLED, TABLE, Failure, RetryClass, Verdict
+from paymentsdk._operation.rules import KEY_LIFETIME, MAX_UNSETTLED, TABLE, Failure, RetryClass, Verdict
 from paymentsdk._validate import check_bool, check_seconds, check_within
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-#: The platform remembers a key for 24 hours. An hour is kept back for clocks that differ.
-KEY_LIFETIME = 23 * 3600.0
 _MOST_ATTEMPTS = 20
 
 

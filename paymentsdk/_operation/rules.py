@@ -28,6 +28,8 @@ from paymentsdk.errors import APIError, RequestInvalid
 ANY_CODE = "*"
 #: The one code about the key and not about the request.
 KEY_ALREADY_USED = "idempotency_key_already_used"
+#: Seconds after which a key is not sent any more: the platform remembers it for 24 hours, and clocks differ.
+KEY_LIFETIME = 23 * 3600.0
 #: How often a keyed write is sent again after a 4xx that does not settle it.
 MAX_UNSETTLED = 2
 #: Not those of `http`: to import them takes longer than to import this file.

@@ -20,8 +20,10 @@ from hashlib import sha256
 
 from msgspec import Struct, structs
 
-#: Seconds after which no record is sent any more: the platform remembers a key for 24 hours, and clocks differ.
-LONGEST_RESEND = 23 * 3600.0
+from paymentsdk._operation.rules import KEY_LIFETIME
+
+#: Seconds after which no record is sent any more.
+LONGEST_RESEND = KEY_LIFETIME
 #: As a limit: more records than a journal has.
 NO_LIMIT = 2**31 - 1
 #: Seconds by which the platform's machines may disagree before its time counts as having gone back.

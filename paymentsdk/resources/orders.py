@@ -11,7 +11,7 @@ from msgspec import Meta, field
 from paymentsdk import money
 from paymentsdk._operation.identity import Addition, Echo
 from paymentsdk._operation.operation import Limits, Operation
-from paymentsdk._operation.rules import ErrorCode, RetryClass
+from paymentsdk._operation.rules import KEY_LIFETIME, ErrorCode, RetryClass
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.common import (
     KEY_IN_FLIGHT,
@@ -723,7 +723,7 @@ REFUND = Operation(
     section="4.13",
     summary="Refund an order, whole or in part",
     retry=RetryClass.KEYED,
-    resend_window=timedelta(hours=23),
+    resend_window=timedelta(seconds=KEY_LIFETIME),
     body=RefundRequest,
     body_required=False,
     example={"transactions": [{"id": "PAY01J67CQQH5904WDBVZEM4JMEP3", "amount": "25.00"}]},

@@ -10,8 +10,8 @@ import pytest
 
 from paymentsdk import AiohttpTransport, FlowControl, Http11Transport, PaymentsClient, RetryPolicy
 from paymentsdk._engine.limiter import FIRST_CONCURRENCY, HOLD, MAX_HOLD, MIN_CONCURRENCY
-from paymentsdk._engine.retry import KEY_LIFETIME
 from paymentsdk._operation.identity import MOST_ADDITIONS
+from paymentsdk._operation.rules import KEY_LIFETIME
 from paymentsdk._paging.pager import REMEMBERED
 from paymentsdk.resources import OPERATIONS
 
