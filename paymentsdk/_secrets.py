@@ -11,8 +11,7 @@ tracebacks                    errors are raised outside of handlers, without tho
                               that of `Http11Transport` has what it sends behind a view
 events and the log            `_engine/events.py`: no body, and of headers the request id alone; of a rejection its
                               code and message, which have been through `scrub`
-pickles                       `__reduce__` of what holds one raises `TypeError`; but a `Headers` pickles as a dict, and
-                              the `Record` of a journal with its body
+pickles                       `__reduce__` of what holds one raises `TypeError`; but a `Headers` pickles as a dict
 """
 
 from __future__ import annotations
