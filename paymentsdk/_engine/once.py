@@ -32,6 +32,7 @@ from paymentsdk._engine.events import observed
 from paymentsdk._engine.failures import History
 from paymentsdk._engine.response import Result
 from paymentsdk._operation.error_response import parse_error_response, read_scrubbed
+from paymentsdk._operation.rules import KEY_LIFETIME
 from paymentsdk._secrets import MASK, secrets_in
 from paymentsdk.errors import APIError, Deferred, NotSent, OutcomeUnknown, PaymentsError, RequestInvalid
 from paymentsdk.journal import _states as states
@@ -115,11 +116,11 @@ def _not_after(call: Call[B, R], begun: float, given: datetime | timedelta | Non
     if callable(window):
         window = window(call.body)
     if window is None:
-        return states.not_after(begun, call.settings.timeout.total or states.LONGEST_RESEND)
+        return states.not_after(begun, call.settings.timeout.total or KEY_LIFETIME)
     if isinstance(window, timedelta) and (seconds := window.total_seconds()) > 0:
         return states.not_after(begun, seconds)
     if isinstance(window, datetime) and window.utcoffset() is not None:
-        return min(window.timestamp(), states.not_after(begun, states.LONGEST_RESEND))
+        return min(window.timestamp(), states.not_after(begun, KEY_LIFETIME))
     raise RequestInvalid("not_after", "must be a timedelta above 0, or a datetime with its offset")
 
 

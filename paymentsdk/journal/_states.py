@@ -22,8 +22,6 @@ from msgspec import Struct, structs
 
 from paymentsdk._operation.rules import KEY_LIFETIME
 
-#: Seconds after which no record is sent any more.
-LONGEST_RESEND = KEY_LIFETIME
 #: As a limit: more records than a journal has.
 NO_LIMIT = 2**31 - 1
 #: Seconds by which the platform's machines may disagree before its time counts as having gone back.
@@ -407,4 +405,4 @@ def settled(state: RecordState, *, in_doubt: bool) -> RecordState:
 
 def not_after(begun: float, seconds: float) -> float:
     """Return the moment from which a record that was *begun* is not sent any more: in *seconds*, at most 23 hours."""
-    return begun + min(seconds, LONGEST_RESEND)
+    return begun + min(seconds, KEY_LIFETIME)

@@ -417,7 +417,7 @@ class World:
             self.said.pop(fact, None)
         if action in {Action.SEND, Action.SEND_AGAIN}:
             # With a second for what was asked before it was written.
-            self.limits[fact] = self.time + min(self.window(fact), _states.LONGEST_RESEND) + 1
+            self.limits[fact] = self.time + min(self.window(fact), _states.KEY_LIFETIME) + 1
 
     def broken(self, promise: str) -> None:
         """A promise was broken."""
