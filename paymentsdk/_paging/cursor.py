@@ -8,7 +8,7 @@ at every page, to avoid going back each time.
 With `search(certify=True)` the walk has to prove that it is whole. Rows of a window of creation that has ended can only
 become fewer, if nothing else that is searched for can change. So the distinct rows that were seen are among those that
 there were at the first page, and if they are as many as its total, none is missing. Where rows can join, only a single
-page that has all of them proves anything.
+page that has all of them proves anything. No total of 1,000 or more does: some platforms stop counting there.
 """
 
 # Without `from __future__ import annotations`: since Python 3.14, the names in the text of an inherited annotation are
@@ -211,7 +211,8 @@ class Certificate:
             self.rejection = "the platform gives no total"
         elif is_first:
             self._total = page.total
-            is_atomic = offset == 0 and page.total == page.received == len(self._ids)
+            is_whole = offset == 0 and page.total == page.received == len(self._ids)
+            is_atomic = is_whole and page.total < MOST_CERTIFIED
             self.rejection = None if is_atomic else self._limits(page.total, headers)
         elif page.total > (self._total or 0):
             self.rejection = "the total has risen"
@@ -224,7 +225,7 @@ class Certificate:
             self.rejection = "rows have moved, or the platform does not show all that it counts"
 
     def _limits(self, total: int, headers: Mapping[str, str]) -> str | None:
-        """Return why several pages of a search prove nothing."""
+        """Return why a first page of *total* rows, or those behind it, prove nothing."""
         if total >= MOST_CERTIFIED:
             return f"a total of {MOST_CERTIFIED} or more is not believed: search with a smaller window"
         if self._until is None:

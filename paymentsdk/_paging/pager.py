@@ -58,9 +58,9 @@ class WalkOptions(TypedDict, total=False):
     that falls."""
     certify: bool
     """Raise `Incomplete` in place of the end unless the platform's own count proves that every row has come; `False` by
-    default. A search with a window of creation needs an end of it, 15 minutes ago or earlier, and no filter by what can
-    change, such as `status`. Any other search is certified only if all its rows are on one page. Of 1,000 rows or more,
-    nothing is certain."""
+    default. A search with a window of creation needs an end of it, and no filter by what can change, such as `status`;
+    on several pages, it is certified only if that end was 15 minutes ago or earlier. Any other search is certified only
+    if all its rows are on one page. Of 1,000 rows or more, nothing is certain, even on one page."""
 
 
 class Page(Struct, Generic[T], frozen=True, kw_only=True):

@@ -85,6 +85,16 @@ async def test_a_single_page_is_certified_while_rows_can_join() -> None:
     assert [1, 2] == [row.id for row in await certified(rows).collect()]
 
 
+@pytest.mark.control("paymentsdk._paging.cursor.MOST_CERTIFIED", 10**9)
+@pytest.mark.parametrize("most", [1_000, 1_500])
+async def test_a_single_page_with_a_total_that_is_not_believed(most: int) -> None:
+    """A platform that stops counting at 1,000, and gives as many rows on a page, does not say that these are all."""
+    with pytest.raises(Incomplete, match="a total of 1000 or more"):
+        await certified(Rows(([*range(most)], most))).collect()
+
+    assert 999 == len(await certified(Rows(([*range(999)], 999))).collect())
+
+
 @pytest.mark.parametrize(
     ("filters", "path"),
     [
