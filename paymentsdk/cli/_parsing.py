@@ -6,6 +6,8 @@ from argparse import ArgumentParser, ArgumentTypeError, HelpFormatter, Namespace
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
+from paymentsdk._resume_point import ResumePoint
+
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
@@ -98,6 +100,14 @@ def count(text: str) -> int:
     if int(text) > _MOST:
         raise ArgumentTypeError(f"{text} is above {_MOST:,}")
     return int(text)
+
+
+def resume_point(text: str) -> ResumePoint:
+    """Read ``ROW`` or ``ROW/TOTAL``, as a search that breaks off says where to go on."""
+    offset, slash, total = text.partition("/")
+    if not offset.isdecimal() or (slash and not total.isdecimal()):
+        raise ArgumentTypeError(f"{text!r} is neither a row, such as 50, nor a row and a total, such as 50/120")
+    return ResumePoint(int(offset), int(total) if slash else None)
 
 
 def file(text: str) -> str:

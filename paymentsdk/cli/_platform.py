@@ -25,7 +25,7 @@ from paymentsdk._codec.type_walk import rows_of
 from paymentsdk._operation.identity import undeclared
 from paymentsdk._texts import texts
 from paymentsdk.cli._output import Rows, discard_stdout, in_terminal, leaves, progress
-from paymentsdk.cli._parsing import DONE, FAILED, IN_DOUBT, MISUSED, Commands, Parser, add_parser, count
+from paymentsdk.cli._parsing import DONE, FAILED, IN_DOUBT, MISUSED, Commands, Parser, add_parser, count, resume_point
 from paymentsdk.errors import OutcomeUnknown, PaymentsError, RequestInvalid, visible
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from paymentsdk._engine.response import Result
     from paymentsdk._operation.operation import Operation
+    from paymentsdk._resume_point import ResumePoint
     from paymentsdk.client import PaymentsClient
 
     AnyOperation = Operation[object, object]
@@ -95,7 +96,8 @@ def _add(commands: Commands, operation: AnyOperation) -> None:
         parser.usage = "%(prog)s [FILTERS] [OPTIONS]"
         parser.add_argument("--limit", type=count, metavar="N", help="at most N rows (default: all)")
         parser.add_argument("--page-size", type=count, metavar="N", help="rows to ask for at a time")
-        parser.add_argument("--start", type=int, metavar="ROW", help="row to begin at, to resume a search")
+        about = "row to begin at; or ROW/TOTAL, as a search that breaks off says it, to go on without losing a row"
+        parser.add_argument("--start", type=resume_point, metavar="ROW", help=about)
     parser.add_argument("--profile", metavar="NAME", help="a profile of profiles.toml (default: PAYMENTSDK_PROFILE)")
     parser.set_defaults(operation=operation, format="table", **dict.fromkeys(_LATER))
     if operation.result is bytes:
@@ -155,13 +157,18 @@ def _run(options: Namespace) -> int:
             _complain(options, "interrupted")
         raise
     except PaymentsError as error:
+        if options.resume_point is not None:  # An empty page has said a total, too.
+            options.resume_point = error.resume_point or options.resume_point
         _complain(options, str(error))
         return IN_DOUBT if isinstance(error, OutcomeUnknown) else FAILED
 
 
 def _complain(options: Namespace, what: str) -> None:
-    # Before the first page, there is nothing to go on from.
-    further = "" if options.resume_point is None else f"; go on with --start {options.resume_point}"
+    point: ResumePoint | None = options.resume_point
+    further = ""
+    if point is not None:  # Before the first page, there is nothing to go on from.
+        # With the total: if the search has fewer rows by then, those behind them have moved up.
+        further = f"; go on with --start {point}" + ("" if point.total is None else f"/{point.total}")
     print(visible(f"{options.parser.prog.split()[0]}: {what}{further}"), file=sys.stderr)
 
 

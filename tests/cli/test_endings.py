@@ -68,7 +68,7 @@ def test_an_interrupted_walk_says_where_to_go_on(sandbox):
 
         assert 130 == process.wait(timeout=50)
     assert 1 == shown.count(b"t-")
-    assert b"paymentsdk: interrupted; go on with --start 1\r\n" in shown
+    assert b"paymentsdk: interrupted; go on with --start 1/3\r\n" in shown
 
 
 def test_an_interrupted_walk_prints_the_table_that_it_has(sandbox):
@@ -78,7 +78,7 @@ def test_an_interrupted_walk_prints_the_table_that_it_has(sandbox):
         process.send_signal(signal.SIGINT)
         shown += read(terminal)
 
-    assert shown.index(b"t-") < shown.index(b"go on with --start 1")
+    assert shown.index(b"t-") < shown.index(b"go on with --start 1/3")
     assert shown.rindex(HIDDEN) < shown.rindex(SHOWN)
 
 

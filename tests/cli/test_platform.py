@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import csv
 import io
+import itertools
 import json
 import os
 import pty
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from decimal import Decimal
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
@@ -158,7 +163,11 @@ def test_help_names_the_fields_of_a_body(run):
             "--date-created-from: 'yesterday' is not a timestamp such as 2026-01-31T09:30:00Z",
         ),
         (["merchant-orders", "search", "--page-size", "0"], "argument --page-size: '0' is not a number of at least 1"),
-        (["merchant-orders", "search", "--start", "-1"], "--start: "),
+        *(
+            (["merchant-orders", "search", "--start", start], f"--start: {start!r} is neither a row, such as 50, nor ")
+            for start in ("-1", "x", "", "50/", "/120", "50/120/1", "50/-1", "50/None")
+        ),
+        (["merchant-orders", "search", "--start", f"{2**53 + 1}/1"], "--start: must be a whole number, 0 to "),
         (["merchant-orders", "search", "--columns", "id,colour"], "--columns: there is no colour; there are id, "),
         (["orders", "get", "../secrets"], "ORDER_ID: an id has only letters"),
         (
@@ -259,8 +268,75 @@ def test_a_search_that_breaks_off_says_where_to_go_on(run, sold, sandbox):
         code, out, err = run("merchant-orders", "search", "--csv", "--page-size", "2")
 
     assert (1, 3) == (code, len(out.splitlines()))
-    assert "go on with --start 2" in err
-    assert 2 == len(run("merchant-orders", "search", "--csv", "--start", "2")[1].splitlines())
+    assert err.endswith("go on with --start 2/3\n")
+    for start in ("2/3", "2"):
+        assert 2 == len(run("merchant-orders", "search", "--csv", "--start", start)[1].splitlines())
+
+
+@contextmanager
+def served(rows: list[int], *, rejected: int = 0, totals: Iterable[int | None] = ()) -> Iterator[str]:
+    """Serve a search over *rows*, two on a page; request number *rejected* gets a 403, and *totals* are told first."""
+    requests, told = itertools.count(1), iter(totals)
+
+    class Search(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, offset = 200, int(parse_qs(urlsplit(self.path).query)["offset"][0])
+            found = [{"id": one} for one in rows[offset : offset + 2]]
+            body = {"elements": found, "total": next(told, len(rows))}
+            if next(requests) == rejected:
+                status, body = 403, {"error": "forbidden"}
+            content = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Search) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.control("paymentsdk.cli._parsing.ResumePoint", lambda offset, total=None: offset)
+def test_a_search_goes_on_though_rows_have_vanished(run, sandbox, monkeypatch):
+    """What a command prints to go on with says how many rows there were: those that have moved up since are read."""
+    rows = [*range(1, 9)]
+    with served(rows, rejected=3) as base_url:
+        monkeypatch.setenv("PAYMENTSDK_BASE_URL", base_url)
+        code, out, err = run("merchant-orders", "search", "--json")
+        assert (1, 4) == (code, len(out.splitlines()))
+        start = err.strip().rpartition("--start ")[2]
+        del rows[:3]
+        code, more, err = run("merchant-orders", "search", "--json", "--start", start)
+
+    assert ("4/8", 0, "") == (start, code, err)
+    assert {*rows} <= {json.loads(line)["id"] for line in (out + more).splitlines()}
+
+
+@pytest.mark.parametrize(
+    ("options", "start"),
+    [
+        ({"rejected": 2, "totals": [None]}, "2"),
+        ({"totals": [3, 5]}, "2/5"),
+        ({"rejected": 3, "totals": [9, None]}, "4/9"),
+    ],
+    ids=["none", "of an empty page", "of an earlier page"],
+)
+def test_the_total_to_go_on_with(run, sandbox, monkeypatch, options: dict[str, object], start: str):
+    """It is the last one that was told, be it by the page that has no rows; without one, a row has to do."""
+    with served([1, 2] if options.get("rejected") is None else [*range(9)], **options) as base_url:
+        monkeypatch.setenv("PAYMENTSDK_BASE_URL", base_url)
+        code, _, err = run("merchant-orders", "search", "--json")
+
+    assert 1 == code
+    assert err.endswith(f"go on with --start {start}\n")
 
 
 @pytest.mark.parametrize("form", ["--table", "--csv", "--json"])
