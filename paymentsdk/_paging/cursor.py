@@ -58,6 +58,8 @@ class PageSummary(Struct, frozen=True, kw_only=True):
     """Where the next page begins, if the platform says so."""
     has_new_rows: bool = True
     """Whether one of the rows was on no page before."""
+    nameless: tuple[object, ...] = ()
+    """Its rows, if none has an id."""
 
     @property
     def received(self) -> int:
@@ -148,6 +150,18 @@ class Cursor(Struct, frozen=True, kw_only=True):
         if self.stale >= MOST_STALE_PAGES or self.count >= MOST_PAGES:
             raise PaginationStalled(f"{self.count + 1} pages, and no end")
 
+    def _repeats(self, page: PageSummary) -> bool:
+        """Whether *page*, whose rows have no ids, is the page before again.
+
+        Rows can be equal without being the same, and so can pages; it counts where no total vouches for them, or where
+        the rows of a page differ from each other.
+        """
+        rows = page.nameless
+        if not rows or rows != self.last.nameless:
+            return False
+        total = self.total if page.total is None else page.total
+        return total is None or self.offset + page.received > total or any(row != rows[0] for row in rows)
+
     def _noted(self, page: PageSummary) -> Self:
         """Return the walk with *page* in it: of the rows that have vanished, all may have been before the frontier."""
         vanished = max(0, self.total - page.total) if page.total is not None and self.total is not None else 0
@@ -157,7 +171,7 @@ class Cursor(Struct, frozen=True, kw_only=True):
             total=self.total if page.total is None else page.total,
             overlap=max(self.overlap, min(vanished, self.size // 4)),
             count=self.count + 1,
-            stale=0 if page.has_new_rows or not page.received else self.stale + 1,
+            stale=0 if (page.has_new_rows and not self._repeats(page)) or not page.received else self.stale + 1,
             last=page,
         )
 

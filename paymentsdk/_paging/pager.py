@@ -338,7 +338,14 @@ class Pages(AsyncIterator[Page[T]]):
         fresh = self._seen.fresh(rows, ids)
         anomalies = result.anomalies
         dropped = _dropped(anomalies, self._shape.places(result.value)[0]) if anomalies else ()
-        summary = PageSummary(ids=ids, dropped=dropped, total=total, proposed=proposed, has_new_rows=bool(fresh))
+        summary = PageSummary(
+            ids=ids,
+            dropped=dropped,
+            total=total,
+            proposed=proposed,
+            has_new_rows=bool(fresh),
+            nameless=() if any(ids) else rows,
+        )
         following = self._advance(cursor, summary, result.headers)
         missing = summary.missing(cursor.offset, cursor.total)
         if self._certificate is None and following is None and missing is not None:

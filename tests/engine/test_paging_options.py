@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import TypedDict
 
 import pytest
 from msgspec import UNSET, Struct, UnsetType
 
 from paymentsdk import (
+    NoAnswer,
     Operation,
     Pager,
     PageShape,
+    PaginationStalled,
     RequestInvalid,
     Response,
     RetryClass,
@@ -168,6 +171,47 @@ async def test_rows_whose_id_is_not_set_are_all_new(client, transport) -> None:
     search = dataclasses.replace(SHELVES, result=Loosely)
 
     assert ["0", "1", "2"] == [row.name for row in await Pager(client, search).collect()]
+
+
+class Line(Struct):
+    """A row that has no id at all."""
+
+    amount: int
+
+
+class Ledger(Struct):
+    """A page of them."""
+
+    rows: tuple[Line, ...]
+    total: int | None = None
+
+
+LEDGER = dataclasses.replace(SHELVES, result=Ledger)
+
+
+@pytest.mark.control("paymentsdk._paging.cursor.Cursor._repeats", lambda self, page: False, raises=NoAnswer)
+@pytest.mark.parametrize(
+    ("amounts", "total"), [(range(10), 35), (range(10), 10**6), (range(10), None), ([5, 5], 35), ([5], None)], ids=str
+)
+async def test_rows_without_an_id_that_go_in_a_circle(client, transport, amounts, total: int | None) -> None:
+    """A platform that ignores the offset is found out without ids as well, if not at once: rows may be equal."""
+    page = json.dumps({"rows": [{"amount": amount} for amount in amounts], "total": total}).encode()
+    transport.replies(*[Response(200, {}, page)] * 200)
+
+    with pytest.raises(PaginationStalled, match="pages, and no end"):
+        await Pager(client, LEDGER).collect()
+
+    assert 140 > len(transport.requests)
+
+
+@pytest.mark.parametrize("amounts", [[5], [5] * 10, [5, 7]], ids=str)
+async def test_rows_without_an_id_may_be_equal(client, transport, amounts: list[int]) -> None:
+    """As many equal rows as there are come, page by page."""
+    pages = 90 if len({*amounts}) > 1 else 300
+    page = json.dumps({"rows": [{"amount": one} for one in amounts], "total": pages * len(amounts)}).encode()
+    transport.replies(*[Response(200, {}, page)] * pages)
+
+    assert amounts * pages == [row.amount for row in await Pager(client, LEDGER).collect()]
 
 
 async def test_the_position_goes_out_with_the_filters(client, transport) -> None:
