@@ -114,7 +114,7 @@ class Identity:
         self.members: tuple[str, ...] = tuple(echo.member for echo in self._echoes)
         if addition is not None:
             _check_member(addition.member, result, "the result")
-            entry = _type_at(addition.member, result)
+            entry = struct_at(addition.member, result)
             for echo in addition.echoes:
                 _check_echo(echo, body, entry, ())
             self.members += tuple(f"{addition.member}[].{echo.member}" for echo in addition.echoes)
@@ -250,12 +250,12 @@ def _check_member(path: str, cls: type | None, where: str) -> None:
         RequestInvalid: The Struct *cls* has no member *path*.
     """
     parent, _, name = path.replace("[]", "").rpartition(".")
-    holder = _type_at(parent, cls) if parent else cls
+    holder = struct_at(parent, cls) if parent else cls
     if name not in getattr(holder, "__struct_fields__", ()):
         raise RequestInvalid("echoes", f"{path!r} is not a field of {where}")
 
 
-def _type_at(path: str, cls: type | None) -> type | None:
+def struct_at(path: str, cls: type | None) -> type | None:
     """Return the Struct that stands at *path* in the Struct *cls*, also as an entry of a list; `None` if none does.
 
     By the names of attributes, which `type_walk` does not have, and without the rest of a type, which would have to be

@@ -18,7 +18,7 @@ from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._codec.decode import ResponseDecoder
 from paymentsdk._codec.encode import QueryEncoder
 from paymentsdk._headers import KEY_HEADER, RESERVED, check_headers, check_name
-from paymentsdk._operation.identity import Addition, Echo, Identity
+from paymentsdk._operation.identity import Addition, Echo, Identity, struct_at
 from paymentsdk._operation.rules import ANY_CODE, ErrorCode, RetryClass
 from paymentsdk.errors import OutcomeUnknown, RequestInvalid
 
@@ -90,6 +90,25 @@ class PageFields(NamedTuple):
     next_offset: int | None
 
 
+def _undeclared(page: PageShape, result: type) -> str | None:
+    """Return a name of *page* that *result* does not have; `None` if it has all."""
+    names = (page.items, page.total, page.offset, page.next_offset)
+    return next((name for name in names if name is not None and not _declares(result, name)), None)
+
+
+def _declares(kind: type | None, name: str) -> bool:
+    """Whether a *kind* has the member *name*; of what is no Struct, or is not defined yet, nobody knows."""
+    if not isinstance(kind, type) or not issubclass(kind, Struct):
+        return True
+    first, _, rest = name.partition(".")
+    if not rest or not hasattr(kind, first):
+        return hasattr(kind, first)
+    try:
+        return _declares(struct_at(first, kind), rest)
+    except NameError:
+        return True
+
+
 def _member(response: object, name: str) -> object:
     """Return the member *name* of *response*, or ``None`` where a part on the way to it is missing."""
     for one in name.split("."):
@@ -113,7 +132,7 @@ class Operation(Generic[B, R]):
 
     Raises:
         RequestInvalid: The method, the path, the retry class or a status is not valid, or a member or a placeholder
-            that an `Echo` names does not exist.
+            that an `Echo` or `page` names does not exist.
     """
 
     name: str
@@ -201,6 +220,8 @@ class Operation(Generic[B, R]):
         for status in (self.status, *self.other_statuses):
             if type(status) is not int or status not in _SUCCESS:
                 raise RequestInvalid(f"{self.name}.status", f"{status!r} is no status of a success, 200 to 299")
+        if self.page is not None and (name := _undeclared(self.page, self.result)) is not None:
+            raise RequestInvalid(f"{self.name}.page", f"{name!r} is not a field of the result")
         if self.may_be_empty:
             try:
                 self.result()
@@ -307,6 +328,9 @@ class Operation(Generic[B, R]):
 
         Fields that it does not have are skipped, which costs a fraction of decoding them. For a search, it needs the
         fields that `page` names, and its rows an ``id``.
+
+        Raises:
+            RequestInvalid: It lacks a field that `page` or an `Echo` names.
         """
         return replace(cast("Operation[B, P]", self), result=result)
 

@@ -173,6 +173,75 @@ async def test_rows_whose_id_is_not_set_are_all_new(client, transport) -> None:
     assert ["0", "1", "2"] == [row.name for row in await Pager(client, search).collect()]
 
 
+class Unnamed(TypedDict):
+    """What is no Struct: nobody knows what it has."""
+
+
+class Parted(Struct):
+    """A page whose rows stand in a part of it."""
+
+    part: Shelves | None = None
+
+
+class Early(Struct):
+    """A page of which a part is not defined yet where its search is; its rows are found by a property."""
+
+    part: Later | None = None
+
+    @property
+    def rows(self) -> list[Shelf]:
+        """The rows."""
+        return self.part.rows if self.part else []
+
+
+EARLY = dataclasses.replace(SHELVES, result=Early, page=PageShape(items="rows", total="part.total"))
+
+
+class Later(Shelves):
+    """That part."""
+
+
+async def test_a_shape_whose_names_are_found_later_or_by_a_property(client, transport) -> None:
+    """Only what can be told to be wrong is rejected."""
+    transport.replies(Response(200, {}, b'{"part":{"rows":[{"id":[1]}],"total":1}}'))
+
+    assert [[1]] == [row.id for row in await Pager(client, EARLY).collect()]
+
+
+@pytest.mark.control("paymentsdk._operation.operation._undeclared", lambda page, result: None)
+@pytest.mark.parametrize(
+    ("result", "shape", "wrong"),
+    [
+        (Shelves, PageShape(items="elemnts", total="total"), "elemnts"),
+        (Shelves, PageShape(items="rows", total="paging.total"), "paging.total"),
+        (Shelves, PageShape(items="rows", total="total", offset="ofset"), "ofset"),
+        (Shelves, PageShape(items="rows", total="total", next_offset="next"), "next"),
+        (Loosely, PageShape(items="", total="total"), ""),
+    ],
+    ids=str,
+)
+def test_a_shape_with_a_name_that_the_result_does_not_have(result: type, shape: PageShape, wrong: str) -> None:
+    """A typing mistake shows when the module is imported, or the result exchanged, and not in a walk."""
+    for declare in (
+        lambda: dataclasses.replace(SHELVES, result=result, page=shape),
+        lambda: dataclasses.replace(SHELVES, result=Unnamed, page=shape).returning(result),
+    ):
+        with pytest.raises(RequestInvalid) as rejected:
+            declare()
+
+        assert ("shelves.search.page", f"{wrong!r} is not a field of the result") == (
+            rejected.value.path,
+            rejected.value.reason,
+        )
+
+
+@pytest.mark.parametrize("wrong", ["part.totl", "prt.total"])
+def test_a_shape_with_a_wrong_name_in_a_part(wrong: str) -> None:
+    """Parts are looked into, once their classes are defined."""
+    with pytest.raises(RequestInvalid, match=f"'{wrong}' is not a field"):
+        dataclasses.replace(SHELVES, result=Parted, page=PageShape(items="part.rows", total=wrong))
+
+
 class Line(Struct):
     """A row that has no id at all."""
 
