@@ -93,6 +93,8 @@ class Cursor(Struct, frozen=True, kw_only=True):
     """How many rows the search had when it was last said."""
     overlap: int = 0
     """Rows to read again at every page."""
+    reserve: int = 0
+    """How many of them are for rows that slide while the total stays, since as many vanish as appear."""
     size: int = 0
     """Rows of a page; 0 as long as nobody knows."""
     count: int = 0
@@ -105,7 +107,8 @@ class Cursor(Struct, frozen=True, kw_only=True):
     @classmethod
     def begin(cls, start: ResumePoint, overlap: int) -> Self:
         """Return where a walk from *start* stands that reads *overlap* rows again at every page, and before *start*."""
-        return cls(offset=max(0, start - overlap), frontier=int(start), total=start.total, overlap=overlap)
+        offset = max(0, start - overlap)
+        return cls(offset=offset, frontier=int(start), total=start.total, overlap=overlap, reserve=overlap)
 
     @property
     def resume_point(self) -> ResumePoint:
@@ -123,9 +126,11 @@ class Cursor(Struct, frozen=True, kw_only=True):
         """
         self._guard(page)
         walk = self._noted(page)
-        if walk.offset > walk.frontier:
-            # Rows have shifted from behind this page to before it: fetch again from where everything has been seen.
-            return replace(walk, offset=max(0, walk.frontier - walk.overlap))
+        certain = max(0, walk.frontier - walk.reserve)
+        if walk.frontier < self.frontier and walk.offset > certain:
+            # Rows have shifted from behind this page to before it, or may have, where others appeared meanwhile: fetch
+            # again from where everything has been seen. The same page can come there, if rows go on shifting.
+            return replace(walk, offset=max(0, certain - walk.overlap), frontier=certain, last=PageSummary())
         frontier = max(walk.frontier, walk.offset + page.received)
         # Where there is no total, or the walk is beyond it, only an explicit 0 or an empty page is the end: a total
         # that is too low must not cut a list short in silence.
@@ -169,7 +174,7 @@ class Cursor(Struct, frozen=True, kw_only=True):
             self,
             frontier=max(0, self.frontier - vanished),
             total=self.total if page.total is None else page.total,
-            overlap=max(self.overlap, min(vanished, self.size // 4)),
+            overlap=max(self.overlap, self.reserve + min(vanished, self.size // 4)),
             count=self.count + 1,
             stale=0 if (page.has_new_rows and not self._repeats(page)) or not page.received else self.stale + 1,
             last=page,

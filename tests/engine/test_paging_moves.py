@@ -138,3 +138,50 @@ async def test_rows_that_vanish_while_as_many_appear(tables) -> None:
 
     assert set(range(5, 101)) <= set(await ids(table.search(over(table), overlap=5, page_size=20)))
     assert not set(range(5, 101)) <= set(await ids(lossy.search(over(lossy), page_size=20)))
+
+
+def unreserved(begin):
+    """Use up the rows that are read again for a total that falls."""
+    return lambda start, overlap: replace(begin(start, overlap), reserve=0)
+
+
+@pytest.mark.control("paymentsdk._paging.cursor.Cursor.begin", around=unreserved)
+async def test_the_total_falls_while_rows_are_swapped(tables) -> None:
+    """Two rows vanish and one appears: a total that falls by one says nothing of the row that slid besides."""
+
+    def fall_and_swap(table) -> None:
+        if len(table.offsets) == 1:
+            del table.ids[:2]
+            table.ids.append(99)
+
+    table = tables(10, cap=5, drift=fall_and_swap)
+
+    assert {*range(3, 11), 99} <= set(await ids(table.search(over(table), overlap=1)))
+
+
+@pytest.mark.control("paymentsdk._paging.cursor.Cursor.begin", around=unreserved)
+@given(
+    rows=st.integers(5, 80),
+    cap=st.integers(4, 15),
+    overlap=st.integers(0, 3),
+    plan=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5), st.sampled_from([0, 5, 100])), max_size=30),
+)
+async def test_no_surviving_row_is_lost_if_no_more_are_swapped_than_are_read_again(
+    tables, *, rows: int, cap: int, overlap: int, plan: list[tuple[int, int, int]]
+) -> None:
+    """Up to *overlap* rows are exchanged between two pages, others vanish, and what stays is given, once."""
+    steps, gone = iter(plan), set()
+
+    def drift(table) -> None:
+        swapped, vanished, depth = next(steps, (0, 0, 0))
+        swapped = min(swapped, overlap)
+        for _ in range(min(swapped + vanished, len(table.ids))):
+            gone.add(table.ids.pop(min(depth, len(table.ids) - 1)))
+        table.ids += [1_000 + 10 * len(table.offsets) + one for one in range(swapped)]
+
+    table = tables(rows, cap=cap, drift=drift)
+
+    seen = await ids(table.search(over(table), overlap=overlap))
+
+    assert len(seen) == len(set(seen))
+    assert set(range(1, rows + 1)) - gone <= set(seen)
