@@ -203,6 +203,19 @@ class Engine(ABC):
             raise RequestInvalid("access_token", "does not end with the seller's user id, which `once` stands on")
         return seller
 
+    async def _whom(self) -> tuple[str, str | None]:
+        """Return the address of the platform, and the seller: the name of the account, or the user id in the token.
+
+        The user id stays when a token is refreshed. A signer names no seller, and neither do some tokens. If a token
+        has to be waited for, a read is made for it.
+        """
+        if self._settings.account is not None or self._signer is not None:
+            return self._settings.base_url, self._settings.account
+        if (token := self._token()) is None:
+            await self._read_platform_time()
+            token = self._token()
+        return self._settings.base_url, user_id(token)
+
     def _token(self) -> str | None:
         """Return the token of the seller, masked; `None` if one has to be waited for.
 

@@ -91,7 +91,8 @@ async def reconcile(
         client: The client of the seller, or of all of them.
         created: The first moment, and the first moment behind the last. Both need a time zone.
         out: A directory for the files, made if it does not exist. It belongs to one question: these moments, accounts
-            and rules.
+            and rules, at this `base_url`. The seller of a client of one is told by its account, or by the user id in
+            its token; of tokens without one, and of a `Signer`, one is not told from another.
         accounts: The names of several sellers, as `client.account` takes them, besides those in the book: what they
             have is seen to be extra.
         progress: Called after each commit, up to four times a second. It must not block.
@@ -121,7 +122,8 @@ async def reconcile(
         names = sorted({*diff.accounts(), *more}) or [""]
         if "" in names and len(names) > 1:
             raise RequestInvalid("book.account", "is needed in every row where there are several accounts")
-        with closing(Checkpoint(directory, question(window, names, rules))) as checkpoint:
+        asked = await question(client, window, names, rules)
+        with closing(Checkpoint(directory, asked)) as checkpoint:
             _drop_left(directory, diff)
             async with executor or nullcontext():
                 run = Walk(window, _clients(client, names), rules, in_flight, checkpoint, progress, executor)
@@ -154,7 +156,8 @@ async def walk(
         client: The client of the seller, or of all of them.
         created: The first moment, and the first moment behind the last. Both need a time zone.
         out: A directory for the files, made if it does not exist. It belongs to one question: these moments, accounts
-            and rules.
+            and rules, at this `base_url`. The seller of a client of one is told by its account, or by the user id in
+            its token; of tokens without one, and of a `Signer`, one is not told from another.
         accounts: The names of several sellers, as `client.account` takes them.
         progress: Called after each commit, up to four times a second. It must not block.
         lag: How late an order may appear in the search: 0 to 1 day. Windows that ended less than this ago are whole as
@@ -177,7 +180,8 @@ async def walk(
     names = [""] if accounts is None else sorted({*_names(accounts)})
     if not names:
         raise RequestInvalid("accounts", "is empty")
-    with closing(Checkpoint(Path(out), question(window, names, rules))) as checkpoint:
+    asked = await question(client, window, names, rules)
+    with closing(Checkpoint(Path(out), asked)) as checkpoint:
         async with executor or nullcontext():
             run = Walk(window, _clients(client, names), rules, in_flight, checkpoint, progress, executor)
             report = await run.walk()

@@ -200,11 +200,15 @@ class Walk:
             )
 
 
-def question(created: Window, accounts: Iterable[str], rules: Rules) -> str:
-    """Return what a resumed run has to have in common with the run that it goes on with."""
+async def question(client: PaymentsClient, created: Window, accounts: Sequence[str], rules: Rules) -> str:
+    """Return what a resumed run has to have in common with the run that it goes on with, on whatever machine it is."""
     moments = [moment_of(one).isoformat() for one in (created.begin, created.end)]
+    one = client.account(accounts[0]) if accounts[0] else client
+    base_url, seller = await one._whom()  # noqa: SLF001 - no caller of a client needs it
+    # Accounts are told by their names.
+    platform = {"base_url": base_url, "seller": None if accounts[0] else seller}
     limits = {"lag": rules.lag, "max_window": rules.max_window}
-    return json.dumps({"created": moments, "accounts": sorted(accounts), **limits})
+    return json.dumps({"created": moments, "accounts": sorted(accounts), **limits, **platform})
 
 
 async def do(job: Job, client: PaymentsClient, in_flight: int, budget: asyncio.Semaphore) -> JobDone:

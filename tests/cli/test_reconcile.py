@@ -139,11 +139,11 @@ async def test_exit_codes_say_what_went_wrong(shop: Shop) -> None:
         assert 2 == done.code, done.err
         assert "Traceback" not in done.err
 
-    token = await shop.run(environment={"PAYMENTSDK_ACCESS_TOKEN": "TEST-1-2-secret-3"})
+    token = await shop.run("--out", "other", environment={"PAYMENTSDK_ACCESS_TOKEN": "TEST-1-2-secret-3"})
     assert 3 == token.code
     assert "secret" not in token.err
 
-    nobody = await shop.run(environment={"PAYMENTSDK_BASE_URL": "http://127.0.0.1:9"})
+    nobody = await shop.run("--out", "nobody", environment={"PAYMENTSDK_BASE_URL": "http://127.0.0.1:9"})
     assert 4 == nobody.code
     assert "Traceback" not in wrong.err + token.err + nobody.err + nowhere.err
 

@@ -16,8 +16,18 @@ from pathlib import Path
 
 import pytest
 
-from paymentsdk import BadRequest, NoAnswer, NotWhole, Request, RequestInvalid, Response
+from paymentsdk import (
+    BadRequest,
+    NoAnswer,
+    NotWhole,
+    PaymentsClient,
+    Request,
+    RequestInvalid,
+    Response,
+    RetryPolicy,
+)
 from paymentsdk.reconcile import Progress, WalkReport, _checkpoint, _walk, walk
+from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.reconcile.model import CREATED, snapshot, survivors
 from tests.reconcile.platform import CAP, NOW, Platform
 from tests.reconcile.served import WEEK, Served, client_of, client_of_sellers, quiet, written
@@ -317,6 +327,109 @@ async def test_another_question_is_rejected(tmp_path: Path, other: dict) -> None
 
     with pytest.raises(RequestInvalid, match="out: holds a run with other arguments"):
         await walked(Served(quiet(1)), tmp_path, **other)
+
+
+class Ended:
+    """A token that has ended: the next one has to be waited for."""
+
+    def __init__(self, token: str) -> None:
+        self.next, self.current = token, None
+
+    def token(self, now: float) -> str | None:
+        """Nothing, until it is renewed."""
+        return self.current
+
+    async def renew(self, rejected: str | None, exchange: object, now: float) -> str | None:
+        """The next one."""
+        self.current = self.next
+        return self.current
+
+
+class Signed:
+    """Signatures: they say nothing of the seller."""
+
+    def sign(self, request: Request, now: float) -> dict[str, str]:
+        """The same for all."""
+        return {"X-Signature": "s"}
+
+
+def selling(token: str | Ended | Signed, base_url: str = "https://x", **options: object) -> PaymentsClient:
+    """A client of one seller, by a token or another source of them; it is answered as all others."""
+    one = {"access_token": token} if isinstance(token, str) else {"auth": token}
+    served = Served(quiet(1))
+
+    async def answer(request: Request) -> Response:
+        if "merchant_orders" in request.url:
+            return await served(request)
+        return Response(404, {}, b"{}")  # What is read for a token alone.
+
+    return PaymentsClient(
+        **one,
+        base_url=base_url,
+        transport=MemoryTransport(answer),
+        clock=FakeClock(),
+        retry=RetryPolicy(attempts=1),
+        **options,
+    )
+
+
+SELLER = "TEST-1-112412-x-111"
+
+
+async def nobody(self: PaymentsClient) -> tuple[str, str | None]:
+    """What a run says of the seller that is told by its time alone."""
+    return "", None
+
+
+@pytest.mark.control("paymentsdk._engine.engine.Engine._whom", nobody)
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda: selling("TEST-1-112412-x-222"),
+        lambda: selling(SELLER, "https://y"),
+        lambda: selling(SELLER, "https://x/site"),
+        lambda: selling("token"),
+        lambda: selling(SELLER, accounts={"shop-1": SELLER}).account("shop-1"),
+    ],
+    ids=["seller", "platform", "site", "nobody", "account"],
+)
+async def test_another_seller_or_platform_is_another_question(
+    tmp_path: Path, other: Callable[[], PaymentsClient]
+) -> None:
+    """The rows of one seller are never found in the run of another, where nothing would be asked."""
+    await walk(selling(SELLER), created=WEEK, out=tmp_path, max_window=CAP)
+
+    with pytest.raises(RequestInvalid, match="out: holds a run with other arguments"):
+        await walk(other(), created=WEEK, out=tmp_path, max_window=CAP)
+
+
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [
+        (SELLER, "TEST-1-112512-y-111"),
+        (SELLER, Ended("TEST-1-112512-y-111")),
+        ("token", "another"),
+        (Signed(), Signed()),
+    ],
+    ids=["refreshed", "ended", "without-a-user", "signer"],
+)
+async def test_a_run_goes_on_with_other_tokens_of_the_seller(
+    tmp_path: Path, first: str | Signed, later: str | Ended | Signed
+) -> None:
+    """A token may be refreshed between two runs; where it names no seller, the platform alone is compared."""
+    whole = await walk(selling(first), created=WEEK, out=tmp_path, max_window=CAP)
+
+    report = await walk(selling(later, "https://X:443/"), created=WEEK, out=tmp_path, max_window=CAP)
+
+    assert whole.rows == report.rows
+    assert 5 > report.calls
+
+
+async def test_accounts_are_told_by_their_names(tmp_path: Path) -> None:
+    """An account may get other credentials between two runs: its name stands for the seller."""
+    for token in (SELLER, "TEST-1-112512-y-222", Signed()):
+        client = selling(SELLER, accounts={"shop-1": token})
+        await walk(client, created=WEEK, out=tmp_path, accounts=["shop-1"], max_window=CAP)
 
 
 async def test_two_processes_cannot_share_a_directory(tmp_path: Path) -> None:
