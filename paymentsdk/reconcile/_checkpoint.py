@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +13,8 @@ from paymentsdk.reconcile._certificate import Window
 
 #: A row of `windows` is a `DoneWindow`; `kept` is its `is_final`, and so it is of a file.
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS run (question TEXT NOT NULL, grain INTEGER);
+CREATE TABLE IF NOT EXISTS run (question TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS grains (account TEXT PRIMARY KEY, grain INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS parts (name TEXT PRIMARY KEY, kept INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS windows (
     account TEXT NOT NULL, "begin" INTEGER NOT NULL, "end" INTEGER NOT NULL, kept INTEGER NOT NULL, at INTEGER NOT NULL,
@@ -86,8 +87,6 @@ class Checkpoint:
         # A run deletes what it does not know in these directories: they must be its own.
         if not path.exists() and (any(self.parts.iterdir()) or (directory / "changes").exists()):
             raise RequestInvalid("out", f"{directory} has `parts` or `changes` of no run: use another directory")
-        #: Of the date filter, once it is proved.
-        self.grain: int | None = None
         try:
             # The commits of the driver come from threads, one after the other.
             self._file = sqlite3.connect(path, timeout=0, check_same_thread=False)
@@ -104,13 +103,13 @@ class Checkpoint:
         self._file.execute("PRAGMA locking_mode = EXCLUSIVE")
         self._file.execute("PRAGMA synchronous = FULL")
         self._file.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} COMMIT;")
-        begun = self._file.execute("SELECT question, grain FROM run").fetchone()
-        known, self.grain = begun or (question, None)
+        begun = self._file.execute("SELECT question FROM run").fetchone()
+        [known] = begun or [question]
         if known != question:
             raise RequestInvalid("out", f"holds a run with other arguments; take another directory: {known}")
         with self._transaction():
             if begun is None:
-                self._file.execute("INSERT INTO run VALUES (?, NULL)", (question,))
+                self._file.execute("INSERT INTO run VALUES (?)", (question,))
             self._file.execute("DELETE FROM windows WHERE NOT kept")
             self._file.execute("DELETE FROM parts WHERE NOT kept")
         self._drop_orphans()
@@ -130,11 +129,14 @@ class Checkpoint:
             if path.name not in known:
                 path.unlink()
 
-    def save_grain(self, grain: int) -> None:
-        """Save the grain of the date filter, which is proved."""
+    def save_grains(self, grains: Mapping[str, int]) -> None:
+        """Save the grains of date filters that are proved, by account."""
         with self._transaction():
-            self._file.execute("UPDATE run SET grain = ?", (grain,))
-        self.grain = grain
+            self._file.executemany("INSERT INTO grains VALUES (?, ?)", grains.items())
+
+    def grains(self) -> dict[str, int]:
+        """Return them."""
+        return dict(self._file.execute("SELECT account, grain FROM grains"))
 
     def commit(self, windows: Iterable[DoneWindow], parts: Sequence[tuple[str, bool]]) -> None:
         """Add windows, and the files with their rows, which are there already."""

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from paymentsdk.errors import BadRequest, NotFound, NotWhole, RequestInvalid
 from paymentsdk.reconcile._certificate import EPOCH, Rules, Window, moment_of
+from paymentsdk.reconcile._date_filter import GRAINS
 from paymentsdk.reconcile._merchant_orders import Rows, drop_unstorable, is_storable, not_whole, write
 from paymentsdk.reconcile._tasks import together
 from paymentsdk.reconcile._walk import COMMIT_EVERY, MOST_IN_FLIGHT, MOST_PENDING, Walk, examined
@@ -60,14 +61,14 @@ class Changes:
         # What changed shortly before may have been shown only since.
         since -= self.walk.rules.lag
         await asyncio.to_thread(self._directory.mkdir)
-        try:
-            grain = await self.walk.search.prove(Window(since, since + 1), "last_updated")
-        except NotWhole:
-            return
-        rules = replace(self.walk.rules, grain=grain, horizon=_EVER)
         turn, done, names = asyncio.Semaphore(MOST_IN_FLIGHT), count(1), list(self.walk.accounts)
+        proved = await self.walk.prove(names, Window(since, since + 1), "last_updated")
 
         async def one(name: str) -> int | None:
+            grain = proved[name]
+            if isinstance(grain, NotWhole):
+                return None
+            rules = replace(self.walk.rules, grain=grain or GRAINS[-1], horizon=_EVER)
             async with turn:
                 moment = await self._account(name, rules, since)
             self.walk.report_progress("changes", next(done) / len(names))

@@ -32,7 +32,7 @@ from paymentsdk.reconcile._certificate import (
     milliseconds,
     moment_of,
 )
-from paymentsdk.reconcile._date_filter import GRAINS, Sample, prove
+from paymentsdk.reconcile._date_filter import SAMPLES, Sample, prove
 from paymentsdk.reconcile._tasks import together
 from paymentsdk.resources.common import Id, Moment, ResponseStruct
 from paymentsdk.resources.merchant_orders import SEARCH
@@ -44,6 +44,10 @@ if TYPE_CHECKING:
 
 #: The date that a range is about.
 By: TypeAlias = Literal["date_created", "last_updated"]
+#: Of more than so many accounts, the date filter is proved on fewer rows of each: thousands are asked before a walk.
+FEW_ACCOUNTS = 100
+#: How often rows are sampled anew that have changed before they were found.
+_TRIES = 3
 #: Digits of an amount, and how many of them are decimals: more than any currency has.
 DIGITS, DECIMALS = 38, 18
 #: Columns with few values.
@@ -292,35 +296,38 @@ class Search:
             received += _mark_unreadable(rows, places, result.anomalies)
         return Page(ids=ids, places=places, total=result.value.total, now=now, received=received)
 
-    async def prove(self, created: Window, by: By = "date_created") -> int:
-        """Prove a date filter on live rows of the first account that has some, and return its grain.
+    async def prove(self, name: str, created: Window, by: By = "date_created") -> int | None:
+        """Prove a date filter on live rows of an account, and return its grain; `None` if there are no rows.
 
         Raises:
             NotWhole: No row is found by its date: no window would prove anything.
         """
-        for name in self.accounts:
-            samples, total = await self._samples(name, by)
+
+        async def find(sought: Sequence[Sample], grain: int) -> list[bool]:
+            return await together(self._shows(name, by, sample, grain) for sample in sought)
+
+        most = SAMPLES if len(self.accounts) <= FEW_ACCOUNTS else 1
+        samples, total = await self._samples(name, by)
+        for _ in range(_TRIES):
             if not samples:
-                continue
-
-            async def find(sought: Sequence[Sample], grain: int, name: str = name) -> list[bool]:
-                return await together(self._shows(name, by, sample, grain) for sample in sought)
-
-            grain = await prove(samples, find)
-            if grain is None:
-                raise not_whole(name, created, 0, total, "the date filter finds no row by the date that it shows")
-            return grain
-        # Nothing to prove it on. The rows that appear later are few, so the coarsest grain costs nothing.
-        return GRAINS[-1]
+                return None
+            if (grain := await prove(samples, find, most)) is not None:
+                return grain
+            # They may have changed meanwhile; if they have not, it is the filter.
+            tried = samples
+            samples, total = await self._samples(name, by)
+            if tried == samples:
+                break
+        raise not_whole(name, created, 0, total, "the date filter finds no row by the date that it shows")
 
     async def _samples(self, name: str, by: By) -> tuple[list[Sample], int | None]:
-        """Return rows that are found without the date filter: the first, and some from the middle."""
+        """Return rows that are found without the date filter: the first, some from the middle, and the last."""
         rows = Rows(name)
         first = await self.page(rows)
-        total = None if first is None else first.total
-        middle = (total or 0) // 2
-        if middle > len(rows):
-            await self.page(rows, middle)
+        total, received = None if first is None else first.total, len(rows)
+        middle, last = (total or 0) // 2, (total or 0) - received
+        for offset in sorted({max(offset, received) for offset in (middle, last) if received and last > 0}):
+            await self.page(rows, offset)
         moments = rows.created if by == "date_created" else rows.updated
         samples = [
             Sample(rows.id[i], moment // MILLISECOND, rows.updated[i] not in (None, rows.created[i]))

@@ -29,6 +29,7 @@ from paymentsdk.reconcile._certificate import (
     remaining,
 )
 from paymentsdk.reconcile._checkpoint import Checkpoint, DoneWindow
+from paymentsdk.reconcile._date_filter import GRAINS
 from paymentsdk.reconcile._merchant_orders import By, Rows, Search, asked_for, drop_unstorable, not_whole, write
 from paymentsdk.reconcile._tasks import in_thread, together, work_off
 
@@ -90,7 +91,8 @@ class WalkReport(Struct, frozen=True, kw_only=True):
     """Calls that this run has made; those of earlier runs do not count."""
 
     grain: timedelta
-    """How exactly the platform's date filter works, as it was proved on live rows."""
+    """How exactly the platform's date filter works, as it was proved on live rows of each account: that of the account
+    for which it is the coarsest. It is a day for an account without rows, on which nothing can be proved."""
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -147,9 +149,16 @@ class Walk:
 
     async def walk(self) -> WalkReport:
         """Walk whatever is left."""
-        if self.checkpoint.grain is None:
-            self.checkpoint.save_grain(await self.search.prove(self.created))
-        rules = replace(self.rules, grain=self.checkpoint.grain)
+        known = self.checkpoint.grains()
+        proved = await self.prove([name for name in self.accounts if name not in known], self.created)
+        # Not of an account without rows: there may be some when the run is resumed.
+        self.checkpoint.save_grains({name: grain for name, grain in proved.items() if isinstance(grain, int)})
+        for grain in proved.values():
+            if isinstance(grain, NotWhole):
+                raise grain
+        # Without a row to prove it on, the coarsest costs nothing: the rows that appear later are few.
+        grains = {name: known.get(name) or proved[name] or GRAINS[-1] for name in self.accounts}
+        rules = {name: replace(self.rules, grain=grain) for name, grain in grains.items()}
         todo = {name: remaining(self.created, self.checkpoint.done(name)) for name in self.accounts}
         if self.executor is None:
             commit, directory = self.checkpoint.commit, self.checkpoint.parts
@@ -169,14 +178,31 @@ class Walk:
             windows=sums.windows,
             not_whole=tuple(doubtful),
             calls=self.search.calls,
-            grain=timedelta(milliseconds=rules.grain),
+            grain=timedelta(milliseconds=max(one.grain for one in rules.values())),
         )
 
-    async def _spread(self, executor: Executor, rules: Rules, todo: Mapping[str, Sequence[Window]]) -> None:
+    async def prove(
+        self, names: Iterable[str], created: Window, by: By = "date_created"
+    ) -> dict[str, int | NotWhole | None]:
+        """Prove the date filter of each account; return its grain, or what is wrong. `None`: it has no rows."""
+        turn = asyncio.Semaphore(max(1, MOST_IN_FLIGHT // self.in_flight))
+
+        async def one(name: str) -> tuple[str, int | NotWhole | None]:
+            async with turn:
+                try:
+                    return name, await self.search.prove(name, created, by)
+                except NotWhole as error:
+                    return name, error
+
+        return dict(await together(map(one, names)))
+
+    async def _spread(
+        self, executor: Executor, rules: Mapping[str, Rules], todo: Mapping[str, Sequence[Window]]
+    ) -> None:
         """Have *executor* walk the windows. Workers write files; whose windows are entered is decided here alone."""
         directory = str(self.checkpoint.parts.absolute())
         jobs = [
-            Job(directory=directory, account=name, window=window, rules=rules)
+            Job(directory=directory, account=name, window=window, rules=rules[name])
             for name, windows in todo.items()
             for window in windows
         ]
@@ -222,7 +248,7 @@ async def do(job: Job, client: PaymentsClient, in_flight: int, budget: asyncio.S
         windows.extend(done)
         files.extend(written)
 
-    walker = Walker(search, job.rules, in_flight, Path(job.directory), collect, most_pieces=MOST_PIECES)
+    walker = Walker(search, {job.account: job.rules}, in_flight, Path(job.directory), collect, most_pieces=MOST_PIECES)
     await walker.run({job.account: [job.window]})
     return JobDone(job=job, windows=windows, files=files, calls=search.calls, postponed=walker.postponed)
 
@@ -235,7 +261,8 @@ class Walker:
     """Walks windows, and writes their rows in batches."""
 
     search: Search
-    rules: Rules
+    rules: Mapping[str, Rules]
+    """Of each account: its date filter has a grain of its own."""
     in_flight: int
     """Windows of an account that are walked at a time."""
     directory: Path
@@ -267,7 +294,7 @@ class Walker:
         """Walk the windows of one account, some at a time, the latest first: they split into the most pieces."""
 
         async def walk(window: Window) -> tuple[Window, Verdict, Rows]:
-            return window, *await examined(self.search, self.rules, name, window)
+            return window, *await examined(self.search, self.rules[name], name, window)
 
         async def take(walked: tuple[Window, Verdict, Rows]) -> None:
             window, verdict, rows = walked
@@ -285,7 +312,7 @@ class Walker:
         """Keep the rows of *window*, and commit if that is due."""
         rows, undated = _cut(seen, verdict.places, window)
         # The certificate of a young window speaks of one moment; rows may have become visible since.
-        is_final = verdict.reason is None and window.is_settled(self.rules, verdict.at)
+        is_final = verdict.reason is None and window.is_settled(self.rules[rows.account], verdict.at)
         # Rows of several tries were read before the last one began.
         at = min(map(seen.read_at.__getitem__, verdict.places), default=verdict.at)
         about = (len(rows), undated, len(verdict.places), verdict.total, verdict.reason)

@@ -9,6 +9,7 @@ import pytest
 from msgspec import structs
 
 from paymentsdk.reconcile._certificate import Count, Page, Verdict, Window, examine
+from paymentsdk.reconcile._date_filter import Sample, prove
 from tests.reconcile.model import (
     CREATED,
     RULES,
@@ -115,6 +116,22 @@ def test_whole_seconds_prove_no_milliseconds():
         platform.add(NOW - DAY - i * 7_001_000)
 
     assert 1_000 == prove_on(platform)
+
+
+@pytest.mark.control("paymentsdk.reconcile._date_filter._at", lambda sample: 0)
+@pytest.mark.parametrize("place", ["earliest", "latest"])
+def test_the_earliest_and_the_latest_row_are_always_asked_for(place: str):
+    """Where the bounds are moved in one half of the year, they are the first to show it."""
+    samples = [Sample(str(i), NOW - DAY + 12_345_678 + i * 333, is_changed=True) for i in range(10)]
+    moved = samples[0 if place == "earliest" else 9]
+    # Neither is among those that would be asked for by their places.
+    samples.remove(moved)
+    samples.insert(1, moved)
+
+    async def find(sought: Sequence[Sample], grain: int) -> list[bool]:
+        return [one != moved or grain >= 3_600_000 for one in sought]
+
+    assert 3_600_000 == at_once(prove(samples, find))
 
 
 # --- A1: one response is one moment, and its total holds below max_window ---------------------------------------------

@@ -188,7 +188,78 @@ async def test_a_date_filter_that_cannot_be_proved_ends_the_run(tmp_path: Path) 
     with pytest.raises(NotWhole, match="finds no row by the date"):
         await walked(served, tmp_path)
 
-    assert 20 > served.platform.calls
+    assert 40 > served.platform.calls
+
+
+async def of_the_first(
+    self: _walk.Walk, names: list[str], created: object, by: str = "date_created"
+) -> dict[str, int | None]:
+    """Prove it on the rows of one account for all."""
+    return dict.fromkeys(names, await self.search.prove(names[0], created, by) if names else None)
+
+
+@pytest.mark.control("paymentsdk.reconcile._walk.Walk.prove", of_the_first)
+async def test_the_date_filter_is_proved_for_each_account(tmp_path: Path) -> None:
+    """The site of one seller reads bounds in its own zone: its windows are wider, and those of the others are not."""
+    shifted = quiet(2, shift=3 * 3_600_000, page=200)
+    sellers = {"a": Served(quiet(1)), "b": Served(shifted), "c": Served(quiet(3, rows=0))}
+    created = (WEEK[0], WEEK[1] - timedelta(days=1))
+
+    async with client_of_sellers(sellers) as client:
+        report = await walk(client, created=created, accounts=sellers, out=tmp_path, max_window=200)
+
+    assert {
+        (name, row.id)
+        for name, served in sellers.items()
+        for row in served.platform.rows.values()
+        if CREATED.begin <= row.created < CREATED.end - 86_400_000
+    } == {*written(report)}
+    with closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as file:
+        assert [("a", 1), ("b", 86_400_000)] == file.execute("SELECT * FROM grains ORDER BY account").fetchall()
+    assert timedelta(days=1) == report.grain
+
+
+class Summer(Platform):
+    """It reads the bounds in its own zone, from some day on in that of the summer."""
+
+    def _selected(self, begin: int | None, end: int | None) -> list:
+        if begin is not None and end is not None:
+            summer = sorted(row.created for row in self.rows.values())[len(self.rows) * 7 // 8]
+            begin, end = (one + 3_600_000 * (one >= summer) for one in (begin, end))
+        return super()._selected(begin, end)
+
+
+def without_the_last_page(original: Callable[..., Awaitable[tuple[list, int]]]) -> object:
+    """Samples of the first page, and of the middle."""
+
+    async def samples(self: object, name: str, by: str) -> tuple[list, int]:
+        found, total = await original(self, name, by)
+        return found[:20], total
+
+    return samples
+
+
+@pytest.mark.control("paymentsdk.reconcile._merchant_orders.Search._samples", around=without_the_last_page)
+async def test_the_date_filter_is_proved_on_the_last_page_too(tmp_path: Path) -> None:
+    """A zone has a summer and a winter: a filter that finds the rows of one may not find those of the other."""
+    platform = Summer(1)
+    platform.fill(150, CREATED.begin, NOW - 3_600_000)
+
+    report = await walked(Served(platform), tmp_path, max_window=CAP)
+
+    assert [*platform.rows] == [row for _, row in written(report)]
+    assert timedelta(hours=1) <= report.grain
+
+
+async def test_an_account_costs_a_few_requests(tmp_path: Path) -> None:
+    """Up to three pages and five samples; of more than a hundred accounts, up to three samples of each."""
+    few = {f"{i:03}": Served(quiet(i, rows=8)) for i in range(3)}
+    many = {f"{i:03}": Served(quiet(i, rows=8)) for i in range(101)}
+    for number, (sellers, most) in enumerate([(few, 1 + 5), (many, 1 + 3)]):
+        async with client_of_sellers(sellers) as client:
+            report = await walk(client, created=WEEK, accounts=sellers, out=tmp_path / str(number))
+
+        assert report.calls <= most * len(sellers) + report.windows
 
 
 async def test_a_coarse_filter_is_proved_and_compensated(tmp_path: Path) -> None:
