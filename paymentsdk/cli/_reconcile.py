@@ -39,7 +39,8 @@ examples:
 The exit code is 0 if nothing differs, 1 if something does, 2 if the command or
 the book is invalid or files cannot be written, 3 if the platform rejects the
 token, 4 if it cannot be reached, 5 if not all orders could be seen, and 130
-after an interruption: the same command resumes.
+after an interruption: the same command resumes. Give --from, if that may be on
+another day: without it, the time is yesterday, and that of another run.
 
 The address and the token come from PAYMENTSDK_BASE_URL and
 PAYMENTSDK_ACCESS_TOKEN.
