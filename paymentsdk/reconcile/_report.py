@@ -59,7 +59,9 @@ class Outcome(Enum):
     """What a reconciliation says about an order of the book, or of the platform."""
 
     MATCH = "match"
-    """Both say the same."""
+    """They agree in all that both of them say. What the book does not say is not compared, and neither is a total, a
+    currency or a status that the platform does not send, nor a status in no known word. A paid or refunded amount that
+    it does not send is 0."""
     PAID_AMOUNT = "paid_amount"
     """Another amount was paid; nothing, if the platform shows an order that nobody has paid."""
     REFUNDED_AMOUNT = "refunded_amount"
