@@ -213,6 +213,7 @@ async def _compared(run: Walk, diff: Diff, columns: tuple[str, ...], open_record
         open_writes=map(subject_of, open_records),
     )
     if missing:
+        run.checkpoint.forget_look_ups(one.key for one in diff.absent() if not one.may_be_kept)
         look_ups = LookUps(run, missing)
         await look_ups.run(diff.absent())
         diff.add_looked_up((one, look_ups.found(one)) for one in diff.absent())

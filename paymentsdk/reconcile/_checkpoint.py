@@ -112,6 +112,8 @@ class Checkpoint:
                 self._file.execute("INSERT INTO run VALUES (?)", (question,))
             self._file.execute("DELETE FROM windows WHERE NOT kept")
             self._file.execute("DELETE FROM parts WHERE NOT kept")
+            # What has changed is read from the first window on: without one, nobody knows whether they still hold.
+            self._file.execute("DELETE FROM looked_up WHERE NOT EXISTS (SELECT 1 FROM windows)")
         self._drop_orphans()
 
     @contextmanager
@@ -174,6 +176,14 @@ class Checkpoint:
         """Save what look-ups have found: a run that goes on does not make them again."""
         with self._transaction():
             self._file.executemany("INSERT OR REPLACE INTO looked_up VALUES (?, ?, ?, ?)", found)
+
+    def forget_look_ups(self, keys: Iterable[tuple[str, str, str]]) -> None:
+        """Forget those of an earlier run that have these keys: they have to be made again."""
+        if self._file.execute("SELECT 1 FROM looked_up LIMIT 1").fetchone():
+            with self._transaction():
+                self._file.executemany(
+                    "DELETE FROM looked_up WHERE account = ? AND reference = ? AND order_id = ?", keys
+                )
 
     def drop_look_ups(self) -> None:
         """Forget them: the run is over, and the next one asks anew."""

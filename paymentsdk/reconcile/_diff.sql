@@ -192,13 +192,15 @@ INSERT INTO found
 -- @look_up
 -- Those that the walk has not found, in order.
 CREATE TABLE absent AS
-    SELECT b.* FROM our_candidates AS b JOIN found USING (n) WHERE found.outcome = 'absent';
+    SELECT
+        b.*, EXISTS (FROM changed_rows AS c WHERE c.account = b.account AND c.reference = b.reference) AS has_changed
+    FROM our_candidates AS b JOIN found USING (n) WHERE found.outcome = 'absent';
 DELETE FROM found WHERE outcome = 'absent';
 DROP TABLE ours_left;
 DROP TABLE theirs_left;
 
 -- @absent
-SELECT n, account, reference, coalesce(order_id, '') FROM absent
+SELECT n, account, reference, coalesce(order_id, ''), has_changed FROM absent
 ORDER BY row_number() OVER (PARTITION BY account ORDER BY n), account;
 
 -- @looked_up
@@ -210,7 +212,7 @@ CREATE TABLE theirs_left AS
         hash(account, reference) AS h
     FROM looked_up ANTI JOIN walked_too USING (account, id)
     WHERE id IS NOT NULL AND NOT by_id;
-CREATE TABLE ours_left AS SELECT * FROM absent;
+CREATE TABLE ours_left AS SELECT * EXCLUDE has_changed FROM absent;
 
 -- @decide
 -- After `several`, what is absent now has not been found at all.

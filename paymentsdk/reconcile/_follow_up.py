@@ -136,11 +136,18 @@ class Absent(NamedTuple):
     account: str
     reference: str
     order_id: str
+    has_changed: bool
+    """Whether an order of the reference has changed since the walk began."""
 
     @property
     def key(self) -> tuple[str, str, str]:
         """What its look-up is saved under."""
         return self.account, self.reference, self.order_id
+
+    @property
+    def may_be_kept(self) -> bool:
+        """Whether what an earlier run has found is true of now: of an order that nobody paid, no change is shown."""
+        return not (self.order_id or self.has_changed)
 
 
 class LookedUp(Struct, frozen=True, kw_only=True, array_like=True):

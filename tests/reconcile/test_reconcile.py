@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import json
+import operator
 import re
-from collections.abc import Iterator
-from datetime import timedelta
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import datetime, timedelta
 from decimal import Decimal
+from email.utils import format_datetime
 from itertools import pairwise
 from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from paymentsdk import NoAnswer, OutcomeUnknown, PaymentsClient, RequestInvalid, RetryPolicy
+from paymentsdk import NoAnswer, OutcomeUnknown, PaymentsClient, Request, RequestInvalid, Response, RetryPolicy
 from paymentsdk.journal import SQLiteJournal
 from paymentsdk.reconcile import Book, Outcome, Progress, Report, _checkpoint, _diff, _follow_up, reconcile
+from paymentsdk.reconcile._certificate import moment_of
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.reconcile.planted import BEGIN, CREATED, World
@@ -276,6 +281,63 @@ async def test_a_failed_reconciliation_goes_on(tmp_path: Path, share: float) -> 
 
     assert world.expected == found(report)
     assert report.calls < whole
+
+
+async def interrupted(sold: list[dict], book: list[dict], out: Path) -> Callable[[], Awaitable[Report]]:
+    """Begin a run of one seller that ends after its first look-up; return what goes on with it, five hours later."""
+    span, now = (moment_of(CREATED_BEGIN), moment_of(CREATED_BEGIN + DAY)), [moment_of(CREATED_BEGIN + 4 * DAY)]
+
+    def platform(request: Request) -> Response:
+        query, found = dict(parse_qsl(urlsplit(request.url).query)), sold
+        for date in ("date_created", "last_updated"):
+            for end, keeps in (("from", operator.ge), ("to", operator.le)):
+                if bound := query.get(f"{date}_{end}"):
+                    found = [row for row in found if keeps(moment(row[date]), moment(bound))]
+        if "merchant_orders" not in request.url:
+            return Response(404, {}, b"{}")
+        if "external_reference" in query:
+            found = [row for row in found if row["external_reference"] == query["external_reference"]]
+        page = {"elements": found[int(query["offset"]) :], "total": len(found)}
+        return Response(200, {"Date": format_datetime(now[0], usegmt=True)}, json.dumps(page).encode())
+
+    def stop(progress: Progress) -> None:
+        if progress.phase == "look-ups":
+            raise ConnectionAbortedError
+
+    client = PaymentsClient("TEST-t", base_url="https://x", transport=MemoryTransport(platform), clock=FakeClock())
+
+    async def run(**options: object) -> Report:
+        return await reconcile(Book.rows(book), client, created=span, out=out, **options)
+
+    with pytest.raises(ConnectionAbortedError):
+        await run(progress=stop)
+    now[0] += timedelta(hours=5)
+    return run
+
+
+CREATED_BEGIN = 1_763_596_800_000
+moment = datetime.fromisoformat
+
+
+def sold(i: int, minutes: int) -> dict:
+    """A paid order."""
+    at = moment_of(CREATED_BEGIN + minutes * 60_000 + 123).isoformat(timespec="milliseconds")
+    return {"id": i, "external_reference": f"{i}", "date_created": at, "last_updated": at, "paid_amount": 10}
+
+
+@pytest.mark.control("paymentsdk.reconcile._checkpoint.Checkpoint.forget_look_ups", lambda self, keys: None)
+@pytest.mark.parametrize("order_id", [None, "ORD1"])
+async def test_a_look_up_that_is_kept_is_not_older_than_the_report(tmp_path: Path, order_id: str | None) -> None:
+    """An order that was paid after its look-up, on another day, is no longer missing in the run that goes on."""
+    orders = [sold(1, 1)]
+    book = [{"reference": "1", "paid": 10}, {"reference": "2", "paid": 10, "order_id": order_id}]
+    goes_on = await interrupted(orders, book, tmp_path)
+    orders.append(sold(2, (4 * 24 + 2) * 60))
+
+    report = await goes_on()
+
+    assert moment_of(CREATED_BEGIN + 4 * DAY) + timedelta(hours=5) == report.as_of
+    assert {Outcome.MATCH: 2} == report.counts
 
 
 @contextlib.contextmanager
