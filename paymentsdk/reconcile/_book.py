@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import sqlite3
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
@@ -36,6 +36,7 @@ _BATCH = 50_000
 _CSV = (
     """read_csv(?, header = true, all_varchar = true, delim = ',', quote = '"', escape = '"', skip = 0, comment = '')"""
 )
+_FIRST_LINE = _CSV.replace("header = true", "header = false")
 #: What books, orders and merchant orders call their states, and the state that is compared.
 _SYNONYMS = {
     "created": ("created", "pending", "processing", "action_required", "failed"),
@@ -245,7 +246,12 @@ def _selected(path: str | PathLike[str], query: str, names: Mapping[str, str]) -
 def _load(database: DuckDBPyConnection, source: _Source) -> tuple[str, ...]:
     found = {str(row[0]): str(row[1]) for row in _run(database, f"DESCRIBE FROM {source.function}", source)}
     names = {name: source.names.get(name, name) for name in COLUMNS}
+    # Of two columns of a name, DuckDB gives the second another.
+    header = _run(database, f"FROM {_FIRST_LINE} LIMIT 1", source) if source.function == _CSV else []
+    written = Counter(str(one).casefold() for line in header for one in line)
     for name, own in names.items():
+        if written[own.casefold()] > 1:
+            raise RequestInvalid(f"book.{name}", f"comes more than once among the columns of the file, as {own}")
         if own not in found and (name in source.names or name == "reference"):
             raise RequestInvalid(f"book.{name}", f"has no column {own}; there are {', '.join(found)}")
         # Without any value, a column of a data frame has no other type.

@@ -16,6 +16,7 @@ from pyarrow import parquet
 
 from paymentsdk import PaymentsClient, RequestInvalid
 from paymentsdk.reconcile import Book, BookRow, Outcome, Report, reconcile
+from paymentsdk.reconcile._diff import Diff
 from paymentsdk.testing import MemoryTransport
 from tests.reconcile.planted import CREATED, World
 from tests.reconcile.test_reconcile import found, left_behind, reconciled
@@ -159,6 +160,24 @@ async def test_no_line_of_a_csv_file_is_left_out(tmp_path: Path, line: str) -> N
 
     with pytest.raises(RequestInvalid, match="book"):
         await nothing_sent(Book.csv(path), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("header", "names"),
+    [("reference,paid,paid", {}), ("reference,Paid,paid", {}), ("reference,amount,amount", {"paid": "amount"})],
+    ids=["same", "another-case", "another-name"],
+)
+async def test_a_column_that_comes_twice_is_rejected(tmp_path: Path, header: str, names: dict[str, str]) -> None:
+    """Nobody can say which of the two is meant; columns that are ignored may come as often as they like."""
+    path = tmp_path / "book.csv"
+    path.write_text(f"{header}\na,1,2\n", encoding="utf-8")
+
+    with pytest.raises(RequestInvalid, match=r"book.paid: comes more than once"):
+        await nothing_sent(Book.csv(path, names=names), tmp_path / "out")
+
+    path.write_text("reference,paid,remark,remark,paid_1\na,1,2,3,4\n", encoding="utf-8")
+    with closing(Diff(tmp_path)) as diff:
+        assert ("reference", "paid") == await Book.csv(path).load(diff.database, tmp_path)
 
 
 async def test_a_file_that_cannot_be_a_book_is_rejected(tmp_path: Path) -> None:
