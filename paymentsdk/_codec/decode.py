@@ -2,7 +2,8 @@
 
 Nearly every response goes straight from bytes to its Struct, in C: the text of a JSON number becomes a `Decimal`, and
 never a float. Only when that fails is it repaired along the type. A large page is decoded in slices: the event loop has
-a turn after each, and one malformed row costs no other.
+a turn after each, and one malformed row costs no other: not even one with half an emoji, which the decoder takes for
+no JSON at all. Only a value nested deeper than the decoder goes, a thousand levels or so, costs the whole body.
 """
 
 from __future__ import annotations
@@ -44,6 +45,10 @@ _BETWEEN_ROWS = rb"(?<=\})\s*,(?=\s*\{)"
 _MOST_CUTS = 8
 #: What the decoder says of a day without a time.
 _NO_TIMESTAMP = "RFC3339"
+#: Half a surrogate pair that stands alone, or else all up to the next one: escapes of whole characters, and plain text.
+_LONE_SURROGATE = (
+    rb"((?:\\(?:[^u]|u(?![dD][89a-fA-F])|u[dD][89abAB]..\\u[dD][c-fC-F]..)[^\\]*+)++)|\\u[dD][89a-fA-F].."
+).replace(b".", rb"[0-9a-fA-F]")
 #: What a response without members looks like.
 _EMPTY = frozenset({b"", b"null", b"[]", b'""'})
 
@@ -125,12 +130,12 @@ class ResponseDecoder(Generic[R]):
         return days_without_time(self._type)
 
     def _repair(self, body: bytes, reports: Reports) -> object:
-        reader, found = self._decode(body)
+        reader, found = self._decode(body, reports)
         return reader.restore([found], ["$"], reports.add)[0]
 
     async def _repair_in_turns(self, body: bytes, reports: Reports) -> object:
         """Do what `_repair` does, the rows in slices of some milliseconds, between which other tasks have turns."""
-        reader, found = self._decode(body)
+        reader, found = self._decode(body, reports)
         name, on_wire, _ = self._rows or ("", "", None)
         listed = memoryview(getattr(found, name, None) or b"")
         has_rows = bytes(listed[:1]) == b"["
@@ -142,13 +147,17 @@ class ResponseDecoder(Generic[R]):
         rows = await _read_rows(self._repairs[1], listed, f"$.{on_wire}", reports)
         return structs.replace(cast(Struct, value), **{name: type(getattr(value, name))(rows)})
 
-    def _decode(self, body: bytes) -> tuple[Reader, Struct]:
+    def _decode(self, body: bytes, reports: Reports) -> tuple[Reader, Struct]:
         """Decode *body* but for its rows, and what is malformed."""
         try:
             decoded = self._repairs[0].decode([body])
         except MALFORMED:
-            amounts.read_untyped(body)  # It says where, and counts from the beginning of the body.
-            raise
+            whole, halves = replace_lone_surrogates(body)
+            if not halves:
+                amounts.read_untyped(body)  # It says where, and counts from the beginning of the body.
+                raise
+            reports.add("$", halves[0], f"has {len(halves)} escape(s) of half a character; each read as U+FFFD")
+            return self._decode(whole, reports)
         if decoded is None or len(decoded[1]) != 1:
             value = amounts.read_untyped(body)  # It says what is wrong if there is no value, or more than one.
             raise DecodingError(f"the body holds {kind_of(value)}, not an object")
@@ -167,6 +176,22 @@ class ResponseDecoder(Generic[R]):
         kind = cast("type[Struct]", self._type)
         apart = frozenset(self._rows[1:2] if self._rows else ())
         return StructRepair(kind, apart), struct_repair(self._rows[2] if self._rows else kind)
+
+
+def replace_lone_surrogates(body: bytes) -> tuple[bytes, list[str]]:
+    """Return *body* with a replacement character for each escape that is half a surrogate pair, and these escapes.
+
+    The grammar of JSON allows them, who cuts a text within an emoji writes them, and the decoder does not take them.
+    """
+    halves: list[str] = []
+
+    def replaced(match: re.Match[bytes]) -> bytes:
+        if match[1]:
+            return match[1]
+        halves.append(match[0].decode())
+        return rb"\ufffd"
+
+    return re.sub(_LONE_SURROGATE, replaced, body), halves
 
 
 async def _read_rows(repair: StructRepair, listed: memoryview, place: str, reports: Reports) -> list[object]:

@@ -17,6 +17,7 @@ from msgspec import Struct, structs
 
 from paymentsdk._codec import amounts
 from paymentsdk._codec.anomaly import Anomaly
+from paymentsdk._codec.decode import replace_lone_surrogates
 from paymentsdk._codec.type_walk import compile_function
 from paymentsdk.errors import RequestInvalid
 
@@ -396,8 +397,9 @@ def _each_agrees(agrees: _Agrees, asked: Sequence[object], echoed: Sequence[obje
 def _object(content: bytes) -> dict[str, object]:
     """Return the members of the object in *content*; none if there is none, such as in an empty body."""
     try:
-        # As far as it goes: what the decoder has skipped may be no UTF-8, and a number beyond all floats.
-        raw = amounts.read_untyped(str(content, "utf-8", "replace"))
+        # As far as it goes: what was decoded may have halves of characters, and what was skipped may be no UTF-8, or a
+        # number beyond all floats.
+        raw = amounts.read_untyped(str(replace_lone_surrogates(content)[0], "utf-8", "replace"))
     except (msgspec.DecodeError, RecursionError):
         return {}
     return raw if isinstance(raw, dict) else {}
