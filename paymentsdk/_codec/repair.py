@@ -21,7 +21,6 @@ import msgspec
 from msgspec import NODEFAULT, Raw, Struct, ValidationError, inspect, structs
 
 from paymentsdk._codec import amounts
-from paymentsdk._codec.amounts import read_untyped
 from paymentsdk._codec.anomaly import DecodingError, Place, kind_of
 from paymentsdk._codec.timestamps import read_day, read_epoch, read_loosely, read_timestamp
 from paymentsdk._codec.type_walk import alternatives, compile_function
@@ -194,6 +193,16 @@ def _list_decoder(cls: type[Struct]) -> Callable[[bytes], list[Struct]]:
 
 #: The repair of the Structs of a type: one for all members of that type, so that it may hold itself.
 struct_repair = cache(StructRepair)
+
+
+def read_untyped(raw: bytes | Raw) -> object:
+    """Read JSON of any shape, a number with more digits than Python reads as infinity: it is dropped as that is."""
+    try:
+        return amounts.read_untyped(raw)
+    except ValidationError:
+        if bytes(memoryview(raw)[:1]) not in b"-0123456789":  # A list or an object that holds one.
+            raise
+        return float(bytes(raw))
 
 
 def begins(raw: Raw, byte: bytes) -> bool:

@@ -254,10 +254,13 @@ def test_a_day_that_is_none_beside_another_malformed_member() -> None:
     assert {f"{place}.company", f"{place}.arrival_date_time"} == {anomaly.path for anomaly in anomalies}
 
 
+@pytest.mark.parametrize(
+    "number", [b"1e5000", b"1" * 5_000, b"-" + b"9" * 5_000], ids=["exponent", "digits", "below 0"]
+)
 @pytest.mark.parametrize("member", ["quantity", "title", "unit_measure"])
-def test_a_number_of_a_monstrous_size_where_none_belongs(member: str) -> None:
+def test_a_number_of_a_monstrous_size_where_none_belongs(member: str, number: bytes) -> None:
     """It is not written out: neither a count nor a text is made of it, and what is reported of it is small."""
-    response = b'{"id":"X1","items":[{"%s":1e5000}]}' % member.encode()
+    response = b'{"id":"X1","items":[{"%s":%s}]}' % (member.encode(), number)
 
     order, [anomaly] = OPERATIONS["orders.get"].decode(response)
 
