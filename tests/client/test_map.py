@@ -228,6 +228,47 @@ async def test_a_defect_is_raised_and_ends_the_others(client) -> None:
     assert {} == work.running
 
 
+@pytest.mark.control("paymentsdk._engine.concurrent_map._note_defect", lambda defect, call: None)
+@pytest.mark.parametrize("error", [TypeError("a defect"), asyncio.CancelledError()], ids=["raised", "cancelled"])
+async def test_a_defect_waits_for_no_slow_call_before_it(client, error: BaseException) -> None:
+    """In order, too: what has ended before the first slow call is yielded, and nothing begins any more."""
+    work = Work()
+    reader = Reader(client.map(work, range(9), concurrency=4))
+    await turns()
+    for item in (1, 0):
+        await work.end(item)
+    work.running[3].set_exception(error)
+    await turns()
+    ended = reader.task.done()
+    reader.task.cancel()
+    [raised] = await asyncio.gather(reader.task, return_exceptions=True)
+
+    assert ended
+    assert type(error) is type(raised)
+    assert [0, 1] == reader.items
+    assert {2, 4, 5} <= {*work.cancelled}
+    assert [0, 1, 2, 3, 4, 5] == work.started
+    assert {} == work.running
+
+
+async def test_a_defect_loses_no_outcome_that_a_slow_consumer_has_not_read(client) -> None:
+    """What has ended, in order, may have moved money."""
+    work = Work()
+    outcomes = client.map(work, range(9), concurrency=4)
+    first = asyncio.ensure_future(anext(outcomes))
+    await turns()
+    for item in (2, 0, 1):
+        await work.end(item)
+    assert 0 == (await first).item
+    work.running[4].set_exception(TypeError("a defect"))
+    await turns()
+
+    assert [1, 2] == [(await anext(outcomes)).item for _ in range(2)]
+    with pytest.raises(TypeError, match="a defect"):
+        await anext(outcomes)
+    assert {} == work.running
+
+
 async def test_a_function_that_is_not_async_is_a_defect(client) -> None:
     """The error says so."""
     with pytest.raises(TypeError, match="must be async, but returned int"):
