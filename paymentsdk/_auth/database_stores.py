@@ -172,11 +172,12 @@ class PostgresTokenStore(_DatabaseTokenStore, ConnectedTokenStore):
     """Keeps the pair of one seller in PostgreSQL, for any number of machines; it needs the extra ``postgres``.
 
     It makes its table, ``paymentsdk_token``, in the first schema of the search path. Processes that share it renew the
-    pair of a seller one after the other, by an advisory lock, and take over a pair that another one has saved; a
-    process that dies lets go of the lock. A refresh that a crash has ended is found by the next process, as with
-    `FileTokenStore`. All stores of an event loop for one server share a connection, which is made anew after it was
-    lost, and closed with a client that uses them, when nobody has used it for ten seconds, or when the loop ends.
-    Beside it a refresh takes one for as long as it lasts, up to eight at once.
+    pair of a seller one after the other, by an advisory lock, and take over a pair that another one has saved. A
+    process that dies lets go of the lock, unless a child lives that it forked during the refresh. A refresh that a
+    crash has ended is found by the next process, as with `FileTokenStore`. All stores of an event loop for one server
+    share a connection, which is made anew after it was lost, and closed with a client that uses them, when nobody has
+    used it for ten seconds, or when the loop ends. Beside it a refresh takes one for as long as it lasts, up to eight
+    at once.
 
     Args:
         dsn: ``postgresql://user:password@host:port/database``. It is never shown.

@@ -41,6 +41,8 @@ LONGEST_LOCK = 120.0
 _LONGEST_SAVE = 20.0
 #: What the system says of a file that another process has locked.
 _HELD = frozenset({errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK, errno.EDEADLK})
+#: Open files of which this process has or wants the lock.
+_LOCK_FILES: set[int] = set()
 #: Seconds after which a file that was not renamed yet is one of a process that has died as it wrote.
 _LONGEST_WRITE = 3600.0
 
@@ -332,21 +334,33 @@ async def file_lock(path: str) -> AsyncIterator[None]:
     """
     # To be written: on NFS only such a file can be locked, although nothing is ever written into it.
     handle, owner = os.open(path, os.O_RDWR | os.O_CREAT, 0o600), os.getpid()
+    _LOCK_FILES.add(handle)
     try:
         async with asyncio.timeout(LONGEST_LOCK):
             while not _lock(handle):  # noqa: ASYNC110 - another process sets no event
                 await asyncio.sleep(_LOOK_AGAIN)
         yield
     finally:
-        if os.getpid() == owner:
+        if os.getpid() == owner:  # A forked child has closed it.
+            _LOCK_FILES.discard(handle)
             _lock(handle, release=True)
-        os.close(handle)
+            os.close(handle)
+
+
+def _close_inherited() -> None:
+    """Close what a forked child has open of its parent's locks: else they would outlive a parent that dies."""
+    while _LOCK_FILES:
+        os.close(_LOCK_FILES.pop())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_inherited)
 
 
 def _lock(handle: int, *, release: bool = False) -> bool:
     """Lock an open file; return whether nobody else has locked it. With *release*, unlock it.
 
-    Closing it is not enough: a child that was forked meanwhile has it open as well.
+    Closing it is not enough: a child that is being forked may still have it open as well.
     """
     try:
         if sys.platform == "win32":
