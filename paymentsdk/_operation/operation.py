@@ -220,14 +220,7 @@ class Operation(Generic[B, R]):
         for status in (self.status, *self.other_statuses):
             if type(status) is not int or status not in _SUCCESS:
                 raise RequestInvalid(f"{self.name}.status", f"{status!r} is no status of a success, 200 to 299")
-        if self.page is not None and (name := _undeclared(self.page, self.result)) is not None:
-            raise RequestInvalid(f"{self.name}.page", f"{name!r} is not a field of the result")
-        if self.may_be_empty:
-            try:
-                self.result()
-            except TypeError:
-                reason = "has fields without a default, which a response without a body cannot have"
-                raise RequestInvalid(f"{self.name}.result", reason) from None
+        self._check_result()
         check_name(self.key_header, f"{self.name}.key_header")
         if self.key_header.lower() in RESERVED - {KEY_HEADER.lower()}:
             raise RequestInvalid(
@@ -253,6 +246,17 @@ class Operation(Generic[B, R]):
             reason = f"cannot name a placeholder {min(taken)}: that is an argument of PaymentsClient.call"
             raise RequestInvalid(f"{self.name}.path", reason)
         _ = self.identity  # A declaration that cannot work is rejected now.
+
+    def _check_result(self) -> None:
+        """Reject a page, or an empty body, that the result cannot be."""
+        if self.page is not None and (name := _undeclared(self.page, self.result)) is not None:
+            raise RequestInvalid(f"{self.name}.page", f"{name!r} is not a field of the result")
+        if self.may_be_empty:
+            try:
+                self.result()
+            except TypeError:
+                reason = "has fields without a default, which a response without a body cannot have"
+                raise RequestInvalid(f"{self.name}.result", reason) from None
 
     @cached_property
     def identity(self) -> Identity | None:
