@@ -22,7 +22,7 @@ from paymentsdk._operation.operation import Operation, PageShape
 from paymentsdk._paging.cursor import LARGEST_OFFSET, Certificate, Cursor, PageSummary, check_filters
 from paymentsdk._resume_point import ResumePoint
 from paymentsdk._validate import check_within
-from paymentsdk.errors import ClientClosed, Incomplete, PaginationStalled, PaymentsError, RequestInvalid
+from paymentsdk.errors import ClientClosed, Incomplete, NoAnswer, PaginationStalled, PaymentsError, RequestInvalid
 
 if TYPE_CHECKING:
     from paymentsdk._engine.engine import Engine
@@ -143,8 +143,15 @@ class Pager(Generic[T]):
 
         self._text = f"<Pager of {operation.name} from row {start}>"
         begin = Cursor.begin(start if isinstance(start, ResumePoint) else ResumePoint(start), overlap)
+        strict = engine._settings.strict  # noqa: SLF001 - a setting that no program has to ask for
         self._walk: Callable[[], Pages[T]] = lambda: Pages(
-            fetch, operation.name, shape, begin, prefetch=prefetch, certificate=Certificate(until) if certify else None
+            fetch,
+            operation.name,
+            shape,
+            begin,
+            prefetch=prefetch,
+            certificate=Certificate(until) if certify else None,
+            strict=strict,
         )
 
     def __repr__(self) -> str:
@@ -158,7 +165,10 @@ class Pager(Generic[T]):
         return self._walk()
 
     async def first(self) -> T | None:
-        """Return the first row, or ``None`` if the search has none. Makes one call."""
+        """Return the first row, or ``None`` if the search has none.
+
+        Makes one call; more only if the entries on the first page are no rows, and others follow.
+        """
         async for item in self:
             return item
         return None
@@ -225,6 +235,7 @@ class Pages(AsyncIterator[Page[T]]):
         *,
         prefetch: int,
         certificate: Certificate | None,
+        strict: bool,
     ) -> None:
         self._ahead: deque[tuple[int, asyncio.Task[Result[object]]]] = deque()
         #: Fetches that were cancelled, and may not have ended yet.
@@ -235,6 +246,8 @@ class Pages(AsyncIterator[Page[T]]):
         self._shape = shape
         self._prefetch = prefetch
         self._certificate = certificate
+        #: Whether a page that contradicts its total is an error.
+        self._strict = strict
         #: Where it stands; ``None`` after the last page.
         self._cursor: Cursor | None = begin
         self._seen = _Seen(REMEMBERED)
@@ -351,7 +364,12 @@ class Pages(AsyncIterator[Page[T]]):
         if self._certificate is None and following is None and missing is not None:
             raise Incomplete(self._returned, missing, ResumePoint(cursor.offset, missing))
         if what := summary.contradiction(cursor.offset):
-            anomalies += (Anomaly("$", total, f"{what} at offset {cursor.offset}, though the total is {total}"),)
+            reason = f"{what} at offset {cursor.offset}, though the total is {total}"
+            if self._strict:
+                rejected = NoAnswer(f"the response breaks the contract at $: {reason}")
+                rejected.attempts, rejected.request_id = result.attempts, result.request_id
+                raise rejected
+            anomalies += (Anomaly("$", total, reason),)
             logger.warning("%s: %s at offset %d of %d", self.operation, what, cursor.offset, total)
         if following is None or following.size != cursor.size:
             # Pages ahead begin where those of the old size would have ended, or behind the last one. Whoever asks next

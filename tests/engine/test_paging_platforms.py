@@ -6,7 +6,7 @@ import pytest
 
 from paymentsdk import NoAnswer, PaginationStalled
 from paymentsdk.testing import MemoryTransport
-from tests.engine.walks import SHAPES, ids, over
+from tests.engine.walks import SHAPES, ids, ids_until_it_fails, over
 
 # --- where the end is -------------------------------------------------------------------------------------------------
 
@@ -117,6 +117,24 @@ async def test_more_rows_than_the_total(tables, prefetch: int, elements: bool) -
     table = tables(100, elements=elements, changes=too_few)
 
     assert table.ids == await ids(table.search(over(table), prefetch=prefetch))
+
+
+@pytest.mark.control("paymentsdk._paging.cursor.PageSummary.contradiction", lambda self, offset: None)
+@pytest.mark.parametrize("prefetch", [1, 4])
+async def test_more_rows_than_the_total_are_an_error_to_a_strict_client(tables, prefetch: int) -> None:
+    """`strict=True` takes no page that contradicts itself, as it takes no other response that breaks the contract."""
+
+    def too_few(response: dict[str, object], request) -> None:
+        response["paging"]["total"] = 75
+
+    table = tables(100, changes=too_few)
+
+    seen, error = await ids_until_it_fails(table.search(over(table).with_options(strict=True), prefetch=prefetch))
+
+    assert (table.ids[:60], 60) == (seen, error.resume_point)
+    assert isinstance(error, NoAnswer)
+    assert "the response breaks the contract at $: 30 rows at offset 60, though the total is 75" == error.reason
+    assert ("invoices.search", 1) == (error.operation, error.attempts)
 
 
 # --- platforms that cannot count --------------------------------------------------------------------------------------
