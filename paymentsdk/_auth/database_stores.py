@@ -121,7 +121,8 @@ class SQLiteTokenStore(_DatabaseTokenStore):
 
     The file is made for its owner alone (mode 0600). Processes that share it renew the pair of a seller one after the
     other, and take over a pair that another one has saved: they lock an empty file in the folder named like the file
-    with ``-locks`` appended. A refresh that a crash has ended is found by the next process, as with `FileTokenStore`.
+    with ``-locks`` appended. A refresh that a crash has ended is found by the next process, as with `FileTokenStore`,
+    but no room is held for the new pair: on a disk that fills during a refresh, only this process has it.
 
     Args:
         path: The file, on a local disk; it is made if it is missing, its folder is not. Of all sellers the same.

@@ -43,6 +43,10 @@ _LONGEST_SAVE = 20.0
 _HELD = frozenset({errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK, errno.EDEADLK})
 #: Open files of which this process has or wants the lock.
 _LOCK_FILES: set[int] = set()
+#: Bytes that a mark takes while a refresh is under way, and when a save has taken the rest for the new pair.
+_ROOM, _MARK = 16_384, 4_096
+#: What the system says of a disk that is full, for everybody or for this user.
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 #: Seconds after which a file that was not renamed yet is one of a process that has died as it wrote.
 _LONGEST_WRITE = 3600.0
 
@@ -117,7 +121,8 @@ class MarkingTokenStore(TokenStore, Protocol):
     async def begin_refresh(self, pair: TokenPair, now: float) -> None:
         """Keep for good that *pair* is about to be refreshed, at *now* (seconds since the epoch); `save` forgets it.
 
-        The refresh is not sent if this raises: a store that cannot keep this could not keep the new pair either.
+        The refresh is not sent if this raises: do so where the new pair could not be kept either, as far as the store
+        can know.
         """
         ...
 
@@ -180,7 +185,8 @@ class FileTokenStore:
     once it is an hour old. Processes that share the file refresh one after the other, and take over a pair that another
     one has saved. They lock an empty file beside it, named like it with ``.lock`` appended. During a refresh there is
     another one with ``.refreshing`` appended, without credentials: if a crash loses the new pair, the next process
-    finds that file, and warns in the log by when the seller must authorize again.
+    finds that file, and warns in the log by when the seller must authorize again. It takes 16 KiB, which are room for
+    the new pair: no refresh begins on a disk that is too full for it, or in a folder that cannot be written.
 
     Into a container, mount the folder, not just the file. A file that is mounted alone cannot be replaced, so it is
     written over: a crash may leave it half written, and it keeps its mode. Nor do others see the container's lock.
@@ -265,10 +271,20 @@ class FileTokenStore:
             return None
 
     def _write(self, pair: TokenPair) -> None:
+        # Secret: it is in the variables of what may raise.
+        content = masked(msgspec.json.encode(pair))
+        try:
+            self._replace(content)
+        except OSError as error:
+            if error.errno not in _FULL or not self._mark.exists():
+                raise
+            os.truncate(self._mark, _MARK)  # The room for this pair.
+            self._replace(content)
+
+    def _replace(self, content: bytes) -> None:
         import tempfile  # it brings half of the library along
 
-        # Secret: it is in the variables of what may raise.
-        content, path = masked(msgspec.json.encode(pair)), self._path
+        path = self._path
         # mkstemp makes a file for its owner alone, in the same folder so that the replacement is one step.
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         unfinished = path.parent / name
@@ -312,8 +328,16 @@ def fingerprint(pair: TokenPair) -> str:
 
 
 def _write_mark(path: Path, mark: bytes) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
-        _force(file, mark)
+    """Have the disk keep *mark* at *path*, and with it room for the new pair, if the folder can be written."""
+    unfinished = path.with_name(f"{path.name}.new")
+    try:
+        with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+            _force(file, mark.ljust(_ROOM))
+        unfinished.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            unfinished.unlink()
+        raise
     _force_names(path.parent)
 
 

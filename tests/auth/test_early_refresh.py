@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+from math import inf
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -249,3 +253,83 @@ async def test_a_store_that_cannot_be_written_spends_no_refresh_token(make_clien
     assert [] == platform.refreshes
     (tmp_path / "seller.json.refreshing").rmdir()
     assert "ORD1" == (await client.orders.get("ORD1")).id
+
+
+class Disk:
+    """It has room for so many bytes."""
+
+    room: float = inf
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    """Where the files are."""
+    made, keep = Disk(), os.fsync
+
+    def fsync(handle: int) -> None:
+        if sum(file.stat().st_size for file in tmp_path.iterdir()) > made.room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        keep(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return made
+
+
+@pytest.mark.control("paymentsdk._auth.token_store._ROOM", 0)
+async def test_a_disk_without_room_for_the_new_pair_spends_no_refresh_token(
+    make_client, platform, tmp_path, disk: Disk
+) -> None:
+    """Room for the mark alone is not enough; nothing of it stays that would be taken for a refresh."""
+    store = FileTokenStore(tmp_path / "seller.json")
+    await store.save(old := platform.pair(expires_at=START - 1))
+    disk.room = 1_000
+
+    with pytest.raises(RefreshFailed):
+        await make_client(old, store=store).orders.get("ORD1")
+
+    assert [] == platform.refreshes
+    assert await store.unfinished_refresh(old) is None
+
+
+@pytest.mark.control("paymentsdk._auth.token_store._FULL", frozenset(), raises=RefreshFailed)
+async def test_a_disk_that_fills_during_a_refresh_keeps_the_new_pair(
+    make_client, platform, tmp_path, disk: Disk
+) -> None:
+    """It takes the room that the mark has held for it."""
+    path = tmp_path / "seller.json"
+    store = FileTokenStore(path)
+    await store.save(old := platform.pair(expires_at=START - 1))
+    disk.room = 16_384 + path.stat().st_size + 10
+
+    try:
+        assert "ORD1" == (await make_client(old, store=store).orders.get("ORD1")).id
+    finally:
+        disk.room = inf
+
+    kept = await store.load()
+    assert kept is not None
+    assert old.refresh_token != kept.refresh_token
+    assert ["seller.json", "seller.json.lock"] == sorted(file.name for file in tmp_path.iterdir())
+
+
+async def test_a_mark_that_can_be_written_in_a_folder_that_cannot(
+    make_client, platform, tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash has left it: the new pair could not be saved beside it."""
+    store = FileTokenStore(tmp_path / "seller.json")
+    await store.save(old := platform.pair(expires_at=START - 1))
+    (tmp_path / "seller.json.lock").touch()
+    await store.begin_refresh(old, START - 9)
+    system_open = os.open
+
+    def read_only(path: str | Path, flags: int, *mode: int, **options: object) -> int:
+        if Path(path).parent == tmp_path and not Path(path).exists():
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return system_open(path, flags, *mode, **options)
+
+    monkeypatch.setattr(os, "open", read_only)
+    with pytest.raises(RefreshFailed):
+        await make_client(old, store=store).orders.get("ORD1")
+
+    assert [] == platform.refreshes
+    assert START - 9 == await store.unfinished_refresh(old)
