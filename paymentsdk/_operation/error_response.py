@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
+from paymentsdk._codec.decode import replace_lone_surrogates
 from paymentsdk._headers import http_date
 from paymentsdk._operation.operation import Operation
 from paymentsdk._operation.rules import RetryClass, declared
@@ -89,7 +90,7 @@ def read_scrubbed(body: bytes, secrets: Sequence[str]) -> tuple[object, bytes]:
     """Return what the JSON in *body* says, or ``None``, and *body* itself; both without *secrets*."""
     body = scrub(body, secrets)
     try:
-        parsed = msgspec.json.decode(body)
+        parsed = msgspec.json.decode(replace_lone_surrogates(body)[0])
         # A secret may have come with escapes in it: here every text is written without those that it does not need.
         written = msgspec.json.encode(parsed)
         scrubbed = scrub(written, secrets)

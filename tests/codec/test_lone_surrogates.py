@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paymentsdk import OPERATIONS, Anomaly, OutcomeUnknown, PaymentsClient, Response
+from paymentsdk import OPERATIONS, Anomaly, BadRequest, OutcomeUnknown, PaymentsClient, Response
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.testing import FakeClock, MemoryTransport
 
@@ -53,6 +53,19 @@ async def test_an_order_that_was_made_is_an_order() -> None:
     result = await caller.with_result(caller.orders.create, ORDER)
 
     assert ("lunch \ufffd", 1, (ONE,)) == (result.value.description, result.attempts, result.anomalies)
+
+
+@pytest.mark.control("paymentsdk._operation.error_response.replace_lone_surrogates", lambda body: (body, []))
+async def test_a_rejection_keeps_its_code_and_hides_what_it_repeats() -> None:
+    """Half an emoji in its message hides neither what the platform says, nor a token that has escapes in it."""
+    body = rb'{"error": "invalid_order", "message": "lunch \ud83d for \u0054EST-secret-token"}'
+    transport = MemoryTransport([Response(400, {}, body)])
+    async with PaymentsClient("TEST-secret-token", base_url="http://127.0.0.1", transport=transport) as caller:
+        with pytest.raises(BadRequest) as caught:
+            await caller.orders.create(ORDER)
+
+    assert ("invalid_order", "lunch \ufffd for ***") == (caught.value.code, caught.value.message)
+    assert b"secret" not in caught.value.raw
 
 
 @pytest.mark.parametrize("extra", [{}, {"total_amount": "abc"}], ids=["alone", "beside another anomaly"])
