@@ -41,7 +41,7 @@ import os
 from collections.abc import Sequence
 from datetime import datetime
 from traceback import walk_tb
-from typing import TypeVar
+from typing import Self, TypeVar, cast
 
 from msgspec import Struct
 
@@ -97,15 +97,26 @@ class PaymentsError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Not by way of its `__init__`: somebody's subclass may have another one, and a walk raises copies.
-        state = self.__getstate__()
-        if isinstance(state, tuple):  # The class has slots. An exception takes one dict.
-            state = {**(state[0] or {}), **state[1]}
-        return _made, (type(self), self.args), state
+        return _made, (type(self), self.args), _state(self)
+
+    def __copy__(self) -> Self:
+        # Not by way of `copyreg`: where Dask is imported, exceptions are copied with their tracebacks.
+        twin = _made(type(self), self.args)
+        twin.__setstate__(_state(self))
+        return twin
 
 
-def _made(cls: type[PaymentsError], args: tuple[object, ...]) -> PaymentsError:
+def _made(cls: type[E], args: tuple[object, ...]) -> E:
     """Return an error of *cls* that knows its *args* alone."""
     return cls.__new__(cls, *args)
+
+
+def _state(error: PaymentsError) -> dict[str, object] | None:
+    """Return all else that *error* knows."""
+    state = error.__getstate__()
+    if isinstance(state, tuple):  # The class has slots. An exception takes one dict.
+        return {**(state[0] or {}), **state[1]}
+    return cast("dict[str, object] | None", state)
 
 
 class RequestInvalid(PaymentsError, ValueError):

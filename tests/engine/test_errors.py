@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import copyreg
 import pickle
 from datetime import UTC, datetime
 
@@ -129,6 +130,13 @@ def test_a_copy_is_an_error_of_its_own() -> None:
         twin = copy.copy(error)
 
     assert (None, None, None) == (twin.__traceback__, twin.__context__, twin.__cause__)
+
+
+def test_a_copy_has_no_traceback_where_a_library_copies_exceptions_with_theirs(monkeypatch) -> None:
+    """As where Dask is imported: it registers the exceptions that it finds."""
+    monkeypatch.setitem(copyreg.dispatch_table, OutcomeUnknown, lambda error: (lambda: error, ()))
+
+    test_a_copy_is_an_error_of_its_own()
 
 
 def test_every_error_has_its_place() -> None:
