@@ -203,7 +203,7 @@ class Engine(ABC):
             raise RequestInvalid("access_token", "does not end with the seller's user id, which `once` stands on")
         return seller
 
-    async def _whom(self) -> tuple[str, str | None]:
+    async def _platform_and_seller(self) -> tuple[str, str | None]:
         """Return the address of the platform, and the seller: the name of the account, or the user id in the token.
 
         The user id stays when a token is refreshed. A signer names no seller, and neither do some tokens. If a token

@@ -230,7 +230,7 @@ async def question(client: PaymentsClient, created: Window, accounts: Sequence[s
     """Return what a resumed run has to have in common with the run that it goes on with, on whatever machine it is."""
     moments = [moment_of(one).isoformat() for one in (created.begin, created.end)]
     one = client.account(accounts[0]) if accounts[0] else client
-    base_url, seller = await one._whom()  # noqa: SLF001 - no caller of a client needs it
+    base_url, seller = await one._platform_and_seller()  # noqa: SLF001 - no caller of a client needs it
     # Accounts are told by their names.
     platform = {"base_url": base_url, "seller": None if accounts[0] else seller}
     limits = {"lag": rules.lag, "max_window": rules.max_window}

@@ -452,7 +452,7 @@ async def nobody(self: PaymentsClient) -> tuple[str, str | None]:
     return "", None
 
 
-@pytest.mark.control("paymentsdk._engine.engine.Engine._whom", nobody)
+@pytest.mark.control("paymentsdk._engine.engine.Engine._platform_and_seller", nobody)
 @pytest.mark.parametrize(
     "other",
     [
@@ -496,11 +496,12 @@ async def test_a_run_goes_on_with_other_tokens_of_the_seller(
     assert 5 > report.calls
 
 
-async def test_accounts_are_told_by_their_names(tmp_path: Path) -> None:
+async def test_accounts_are_known_by_their_names(tmp_path: Path) -> None:
     """An account may get other credentials between two runs: its name stands for the seller."""
     for token in (SELLER, "TEST-1-112512-y-222", Signed()):
         client = selling(SELLER, accounts={"shop-1": token})
-        await walk(client, created=WEEK, out=tmp_path, accounts=["shop-1"], max_window=CAP)
+        report = await walk(client, created=WEEK, out=tmp_path, accounts=["shop-1"], max_window=CAP)
+        assert () == report.not_whole
 
 
 async def test_two_processes_cannot_share_a_directory(tmp_path: Path) -> None:
