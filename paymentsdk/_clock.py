@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from paymentsdk._public import publish
+
 
 class Alarm(Protocol):
     """What `Clock.call_at` returns."""
@@ -67,3 +69,6 @@ class SystemClock:
         """See `Clock.key`."""
         # The kernel's generator, not `random`: a forked worker must not repeat its parent's keys.
         return os.urandom(16).hex()
+
+
+publish("paymentsdk", globals())

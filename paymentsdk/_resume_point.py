@@ -1,8 +1,8 @@
 """Where a walk goes on, as its pages and its errors say it."""
 
-from __future__ import annotations
-
 from typing import Self
+
+from paymentsdk._public import publish
 
 
 class ResumePoint(int):
@@ -25,3 +25,6 @@ class ResumePoint(int):
 
     def __str__(self) -> str:
         return str(int(self))
+
+
+publish("paymentsdk", globals())

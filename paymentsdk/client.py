@@ -33,6 +33,7 @@ from paymentsdk._engine.settings import (
 )
 from paymentsdk._headers import check_headers, masked_values
 from paymentsdk._operation.operation import Limits, Operation
+from paymentsdk._public import publish
 from paymentsdk._secrets import masked
 from paymentsdk._validate import check_methods, check_seconds
 from paymentsdk._version import __version__
@@ -607,3 +608,6 @@ def _transport_named(name: str) -> Transport | None:
     except ModuleNotFoundError as error:
         raise RequestInvalid("PAYMENTSDK_TRANSPORT", str(error)) from None
     return Http11Transport()
+
+
+publish(__name__, globals())

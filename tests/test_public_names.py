@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import pickle
 import pkgutil
 import typing
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from difflib import unified_diff
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, UnionType
 
 import pytest
 from msgspec import Struct
@@ -64,8 +65,20 @@ def written(parameter: inspect.Parameter) -> str:
 
 
 def annotation(value: object) -> str:
-    """Return a type as the source has it: the same in each version of Python."""
-    return value if isinstance(value, str) else inspect.formatannotation(value).replace("typing.", "")
+    """Return a type as a source has it: the same in each version of Python."""
+    origin, arguments = typing.get_origin(value), typing.get_args(value)
+    if isinstance(value, str | typing.ForwardRef):
+        return getattr(value, "__forward_arg__", value)
+    if isinstance(value, list):
+        return f"[{', '.join(map(annotation, value))}]"
+    if origin in (typing.Union, UnionType):
+        return " | ".join(map(annotation, arguments))
+    if origin in (typing.Literal, typing.Annotated):
+        told = [annotation(arguments[0]) if origin is typing.Annotated else repr(arguments[0])]
+        return f"{origin.__name__}[{', '.join(told + [repr(one) for one in arguments[1:]])}]"
+    if origin is not None:
+        return f"{origin.__name__}[{', '.join(map(annotation, arguments))}]"
+    return {None: "None", type(None): "None", ...: "..."}.get(value) or getattr(value, "__name__", repr(value))
 
 
 def signature_of(function: Callable[..., object]) -> str:
@@ -229,6 +242,41 @@ def test_every_public_name_resolves() -> None:
         names = names_of(module)
         assert len(names) == len(set(names)), module.__name__
         assert [] == [name for name in names if not hasattr(module, name)], module.__name__
+
+
+def lists(module: ModuleType) -> dict[str, object]:
+    """Return the classes and functions that *module* offers."""
+    listed = {name: getattr(module, name) for name in names_of(module)}
+    kinds = {name: value for name, value in listed.items() if inspect.isclass(value) or inspect.isroutine(value)}
+    return {name: value for name, value in kinds.items() if value.__module__.startswith("paymentsdk")}
+
+
+def test_a_public_name_is_of_a_public_module() -> None:
+    """Messages, `help()` and pickles have a name that programs can import, and that outlives a move of the file."""
+    listed = [value for module in public_modules() for value in lists(module).values()]
+    public = {module.__name__ for module in public_modules()}
+
+    assert 250 < len(listed)
+    assert set() == {f"{value.__module__}.{value.__qualname__}" for value in listed if value.__module__ not in public}
+    for value in listed:
+        assert value is getattr(importlib.import_module(value.__module__), value.__qualname__)
+
+
+def test_fields_of_public_classes_have_types_at_run_time() -> None:
+    """Decoders and other libraries read them, whichever module a class says that it is of."""
+    for value in (value for module in public_modules() for value in lists(module).values() if inspect.isclass(value)):
+        if not typing.is_typeddict(value):
+            typing.get_type_hints(value)
+
+
+def test_a_pickle_has_public_names_only() -> None:
+    """A file or a queue may keep it for longer than a release."""
+    point = paymentsdk.ResumePoint(2, total=9)
+    page = paymentsdk.Page(items=(1,), total=9, offset=1, resume_point=point)
+    values = (paymentsdk.Timeout(), paymentsdk.RetryPolicy(), page, paymentsdk.Headers({}))
+
+    for value in values:
+        assert b"paymentsdk._" not in pickle.dumps(value)
 
 
 def test_every_class_of_a_resource_is_listed() -> None:

@@ -24,6 +24,7 @@ from paymentsdk._auth.token_store import (
 )
 from paymentsdk._postgres import Connection, Lane, Postgres, Table, do_each, is_error, reason_of
 from paymentsdk._private_file import make_private
+from paymentsdk._public import publish
 from paymentsdk._secrets import masked
 from paymentsdk._validate import Seal, check_seals
 from paymentsdk.errors import RequestInvalid, tellable
@@ -281,3 +282,6 @@ async def _told(work: Awaitable[T]) -> T:
             raise
         why = reason_of(error)
     raise _not_done(why)
+
+
+publish("paymentsdk", globals())

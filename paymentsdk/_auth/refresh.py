@@ -51,6 +51,7 @@ from paymentsdk._auth.token_store import (
     usable,
 )
 from paymentsdk._futures import retrieve_exception
+from paymentsdk._public import publish
 from paymentsdk._secrets import masked
 from paymentsdk.errors import (
     ClientClosed,
@@ -467,3 +468,6 @@ async def _awaited(given: Awaitable[R]) -> R:
 
 async def _ask_nobody(_: str) -> TokenPair:
     raise ClientClosed("the client is closed")
+
+
+publish("paymentsdk", globals())

@@ -1,7 +1,5 @@
 """Where token pairs are kept: a new pair is saved before it is used, since the old refresh token is spent by then."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import logging
@@ -18,6 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO, ClassVar, Protocol, runtime_checkabl
 import msgspec
 from msgspec import Struct
 
+from paymentsdk._public import publish
 from paymentsdk._secrets import MaskedRepr, masked
 from paymentsdk._validate import check_methods
 from paymentsdk.errors import RequestInvalid
@@ -201,7 +200,7 @@ class FileTokenStore:
         self._named = Path(path).absolute()
 
     @property
-    def _path(self) -> Path:
+    def _path(self) -> "Path":
         """Where the pair is now.
 
         What a link leads to is replaced, and not the link: it may lead to where files outlive a container. A release or
@@ -256,7 +255,7 @@ class FileTokenStore:
         return mark.begun_at if mark.pair == fingerprint(pair) else None
 
     @property
-    def _mark(self) -> Path:
+    def _mark(self) -> "Path":
         path = self._path
         return path.with_name(f"{path.name}.refreshing")
 
@@ -312,7 +311,7 @@ class FileTokenStore:
             _clear(path, time.time() - _LONGEST_WRITE)
 
 
-def _clear(path: Path, until: float) -> None:
+def _clear(path: "Path", until: float) -> None:
     """Remove what processes that died as they wrote have left beside *path*: there are tokens in it."""
     for file in path.parent.glob(f".{escape(path.name)}.????????"):  # As mkstemp calls them.
         # One that cannot be removed does not keep the others.
@@ -327,7 +326,7 @@ def fingerprint(pair: TokenPair) -> str:
     return sha256((pair.refresh_token or "").encode()).hexdigest()[:32]
 
 
-def _write_mark(path: Path, mark: bytes) -> None:
+def _write_mark(path: "Path", mark: bytes) -> None:
     """Have the disk keep *mark* at *path*, and with it room for the new pair, if the folder can be written."""
     unfinished = path.with_name(f"{path.name}.new")
     try:
@@ -404,7 +403,7 @@ def _lock(handle: int, *, release: bool = False) -> bool:
     return True
 
 
-def _force_names(folder: Path) -> None:
+def _force_names(folder: "Path") -> None:
     """Have the disk keep which file has which name in *folder*: else a power cut may bring the old one back.
 
     Not every file system can, and not every folder may be read. A new pair is in its file all the same, and is the only
@@ -442,3 +441,6 @@ def check_store(store: TokenStore | None) -> None:
     if lock is not None and (not callable(lock) or iscoroutinefunction(lock) or isasyncgenfunction(lock)):
         reason = f"lock of {type(store).__name__} must return an asynchronous context manager: see asynccontextmanager"
         raise RequestInvalid("store", reason)
+
+
+publish("paymentsdk", globals())

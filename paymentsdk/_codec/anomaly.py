@@ -1,11 +1,11 @@
 """What in a response did not follow the contract, as a report of bounded length."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TypeAlias
 
 from msgspec import DecodeError, Struct
+
+from paymentsdk._public import publish
 
 #: What a decoder raises for what does not follow the contract, or is not JSON.
 MALFORMED = (DecodeError, UnicodeDecodeError, RecursionError)
@@ -99,3 +99,6 @@ class Reports:
         reason = f"and {self._rest} more did not follow the contract, such as this one"
         rest = Anomaly(spell(place), self._rest, reason, dropped=dropped)
         return (*self._kept, rest, *self._missed)
+
+
+publish("paymentsdk", globals())

@@ -1,7 +1,5 @@
 """`client.map`: one call for each of many items, so many at a time."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable
 from contextlib import aclosing
@@ -12,6 +10,7 @@ from typing import Generic, TypeVar, cast
 
 from msgspec import UNSET, Struct, UnsetType
 
+from paymentsdk._public import publish
 from paymentsdk._validate import check_within
 from paymentsdk.errors import ClientClosed, PaymentsError, RequestInvalid
 
@@ -152,3 +151,6 @@ def _outcome(item: T, call: asyncio.Task[R]) -> MapOutcome[T, R]:
         return MapOutcome(item, _value=call.result())
     except PaymentsError as error:
         return MapOutcome(item, error)
+
+
+publish("paymentsdk", globals())

@@ -5,18 +5,14 @@ Here a call puts itself on a list, and one timer fires for the nearest deadline 
 that is about one timer per timeout, not one per call.
 """
 
-from __future__ import annotations
-
 import asyncio
 from math import inf
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from paymentsdk._clock import Alarm, Clock
+from paymentsdk._public import publish
 from paymentsdk._validate import check_seconds
-
-if TYPE_CHECKING:
-    from paymentsdk._clock import Alarm, Clock
 
 #: Seconds between two firings at least, so that ten thousand calls that hang are not looked through ten thousand times.
 REST = 0.005
@@ -183,3 +179,6 @@ async def cancelled_again(cancelled: asyncio.CancelledError, note: str | None) -
         if note is not None:
             cancelled.add_note(note)
         del cancelled  # It would hold itself, by its traceback and this frame, and all of the call with it.
+
+
+publish("paymentsdk", globals())

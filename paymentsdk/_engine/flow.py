@@ -15,23 +15,19 @@ Two things are decided, both per seller, since a 429 is about the seller and not
 waits; also for a slot of a rate that processes share, if `FlowControl.share` has one (`rate_share.py`).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import OrderedDict
 from collections.abc import Hashable
 from math import inf
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from msgspec import Struct, structs
 
+from paymentsdk._clock import Clock
 from paymentsdk._engine.limiter import FIRST_CONCURRENCY, NO_PERMIT, Limiter, Meter, Permit, Priority, Service, Waiter
+from paymentsdk._public import publish
 from paymentsdk._validate import check_bool, check_methods, check_seconds, check_within
 from paymentsdk.errors import RequestInvalid
-
-if TYPE_CHECKING:
-    from paymentsdk._clock import Clock
-
 
 #: Seconds before its slot that a call lets the next one ask for one. Whoever asks earlier has it before an interactive
 #: call that comes meanwhile, and loses it if it is cancelled; later, and a busy process could not use every slot.
@@ -115,7 +111,7 @@ class Flow:
         """Return a permit if there is one at once; `None` if the call has to `acquire` one."""
         if self._unlimited and not self._limiters:
             return Permit(seller, self._now())  # Nearly always: nothing is known of any seller.
-        return None if self._control.share is not None else self._enter(seller)
+        return None if self._control.share is not None else self.enter(seller)
 
     async def acquire(self, seller: Hashable, priority: Priority = "interactive", left: float = inf) -> Permit | None:
         """Wait for a permit; `None` if that took longer than `FlowControl.max_wait`, or the flow was closed.
@@ -123,7 +119,7 @@ class Flow:
         Also, with `FlowControl.share`, if the slot would come too late for a call that has so many seconds *left*.
         Cancelled at any moment, it leaves neither a permit nor a place in the queue behind.
         """
-        permit = self._enter(seller) or await self._wait(seller, priority, self.max_wait)
+        permit = self.enter(seller) or await self.wait(seller, priority, self.max_wait)
         if permit is None or self._control.share is None or self._asking is None:
             return permit
         return await self._reserve(permit, self._control.share, self._asking, priority, left)
@@ -148,7 +144,7 @@ class Flow:
         if limiter.interactive or limiter.batch or self._turns or self._batch_turns or not self._control.adaptive:
             self._dispatch(limiter, now)
 
-    def moved(self) -> Flow:
+    def moved(self) -> "Flow":
         """Return a flow for another event loop, now that this one's is closed: with all that is known of the sellers.
 
         Whoever waited will never wake up, and what was in flight is given back to the old flow, if at all.
@@ -175,7 +171,8 @@ class Flow:
 
     # --- getting in ---------------------------------------------------------------------------------------------------
 
-    def _enter(self, seller: Hashable) -> Permit | None:
+    def enter(self, seller: Hashable) -> Permit | None:
+        """Return a permit if there is one now, and nobody waits for it."""
         limiter, now = self._limiters.get(seller), self._now()
         if limiter is None:
             if not self._control.adaptive:
@@ -198,7 +195,8 @@ class Flow:
             self._limiters[seller] = limiter
         return limiter
 
-    async def _wait(self, seller: Hashable, priority: Priority, longest: float) -> Permit | None:
+    async def wait(self, seller: Hashable, priority: Priority, longest: float) -> Permit | None:
+        """Wait in the queue for a permit, *longest* seconds at most."""
         limiter, now = self._limiter(seller), self._now()
         waiter: Waiter = asyncio.get_running_loop().create_future()
         queue = limiter.batch if priority == "batch" else limiter.interactive
@@ -223,7 +221,7 @@ class Flow:
         return permit
 
     async def _reserve(
-        self, permit: Permit, share: SharedRate, asking: Flow, priority: Priority, left: float
+        self, permit: Permit, share: SharedRate, asking: "Flow", priority: Priority, left: float
     ) -> Permit | None:
         """Wait for the slot of *permit* in the rate that processes share: half of what its call has *left*, at most.
 
@@ -234,7 +232,7 @@ class Flow:
         until = min(asked_at + self.max_wait, (self._now() + asked_at + left) / 2)
         delay = None
         try:
-            if turn := asking._enter(seller) or await asking._wait(seller, priority, until - self._now()):
+            if turn := asking.enter(seller) or await asking.wait(seller, priority, until - self._now()):
                 try:
                     delay = await share.reserve(self._clock.now(), max(0.0, until - self._now()))
                     if delay is not None and delay > _SLOTS_AHEAD:
@@ -307,3 +305,6 @@ class Flow:
 def _turn_away(waiter: Waiter) -> None:
     if not waiter.done():
         waiter.set_result(None)
+
+
+publish("paymentsdk", globals())

@@ -12,6 +12,7 @@ from math import inf
 from pathlib import Path
 
 from paymentsdk._postgres import Connection, Lane, Postgres, Table, is_dsn
+from paymentsdk._public import publish
 from paymentsdk.errors import RequestInvalid
 
 logger = logging.getLogger("paymentsdk")
@@ -149,3 +150,6 @@ def next_slot(free: float, taken_at: float, now: float) -> float:
     if now < taken_at - _SET_BACK:
         free -= taken_at - now
     return max(free, now)
+
+
+publish("paymentsdk", globals())

@@ -1,7 +1,5 @@
 """What comes of a response: it is checked before it is believed, and becomes a `Result`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Generic, TypeVar
 
@@ -10,6 +8,7 @@ from msgspec import Struct, structs
 from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._operation.identity import Comparison
 from paymentsdk._operation.operation import Operation, PageShape
+from paymentsdk._public import publish
 from paymentsdk.transports.base import Response, header
 
 B = TypeVar("B")
@@ -116,3 +115,6 @@ def _page_mismatch(page: PageShape, offset: object, value: object, anomalies: Se
         if any(f"{place}.".startswith(dropped) for place in page.places(value)):
             return "the response is not a page: its rows cannot be read"
     return None if shown.offset in (None, expected_offset) else f"the response is the page at offset {shown.offset}"
+
+
+publish("paymentsdk", globals())

@@ -1,20 +1,18 @@
 """Whether and when a call is tried again: the rules of `rules.py`, applied to what has happened to it so far."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
+from paymentsdk._clock import Clock
 from paymentsdk._engine.failures import AttemptFailed, History
 from paymentsdk._operation.rules import KEY_LIFETIME, MAX_UNSETTLED, TABLE, Failure, RetryClass, Verdict
+from paymentsdk._public import publish
 from paymentsdk._validate import check_bool, check_seconds, check_within
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
-
-    from paymentsdk._clock import Clock
 
 R = TypeVar("R")
 
@@ -194,10 +192,10 @@ class Retries(Struct, eq=False):
         self.failure = error
         return should_retry(self.rule, error, self.history, self.policy)
 
-    def _delay(self, state: RetryCallState) -> float:
+    def _delay(self, state: "RetryCallState") -> float:
         return delay(self.policy, state.attempt_number, self.failure, self.clock.random())
 
-    def _should_stop(self, state: RetryCallState) -> bool:
+    def _should_stop(self, state: "RetryCallState") -> bool:
         rest = state.upcoming_sleep
         if (
             state.attempt_number >= self.policy.attempts
@@ -209,3 +207,6 @@ class Retries(Struct, eq=False):
         cost = self.budgets.withdraw(self.seller, self.rule, self.failure)
         self.paid = cost or 0
         return cost is None
+
+
+publish("paymentsdk", globals())

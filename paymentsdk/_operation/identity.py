@@ -5,8 +5,6 @@ call. Each write declares what its response repeats; what is present has to agre
 accepted only while it has no field that its type does not declare, and then says so by an `Anomaly`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache, cached_property
@@ -19,6 +17,7 @@ from paymentsdk._codec import amounts
 from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._codec.decode import replace_lone_surrogates
 from paymentsdk._codec.type_walk import compile_function
+from paymentsdk._public import publish
 from paymentsdk.errors import RequestInvalid
 
 #: How many additions a client remembers. A duplicated response follows its original closely; this takes about 1 MB.
@@ -424,3 +423,6 @@ def undeclared(raw: object, value: object, place: str) -> Iterator[str]:
                 yield f"{place}.{name}"
             else:
                 yield from undeclared(member, getattr(value, members[name]), f"{place}.{name}")
+
+
+publish("paymentsdk", globals())

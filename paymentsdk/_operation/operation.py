@@ -3,8 +3,6 @@
 The client, the sandbox, the OpenAPI document, the command line and the contract tests all read the same declaration.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +18,7 @@ from paymentsdk._codec.encode import QueryEncoder
 from paymentsdk._headers import KEY_HEADER, RESERVED, check_headers, check_name
 from paymentsdk._operation.identity import Addition, Echo, Identity, struct_at
 from paymentsdk._operation.rules import ANY_CODE, ErrorCode, RetryClass
+from paymentsdk._public import publish
 from paymentsdk.errors import OutcomeUnknown, RequestInvalid
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ class PageShape(Struct, frozen=True, kw_only=True):
     immutable: frozenset[str] = frozenset()
     """The filters by what never changes about a row. With them alone, a window that has ended gets no further row."""
 
-    def read(self, response: object) -> PageFields:
+    def read(self, response: object) -> "PageFields":
         """Return what stands there in *response*."""
         names = (self.items, self.total, self.offset, self.next_offset)
         return PageFields._make(None if name is None else _member(response, name) for name in names)
@@ -291,7 +290,7 @@ class Operation(Generic[B, R]):
         return RESERVED | {self.key_header.lower()}
 
     @cached_property
-    def encoder(self) -> BodyEncoder[B] | None:
+    def encoder(self) -> "BodyEncoder[B] | None":
         """Checks and encodes the body; made at the first use, since most programs use few operations.
 
         Raises:
@@ -327,7 +326,7 @@ class Operation(Generic[B, R]):
         """Whether the contract has an error response of *status* with *code*."""
         return any(error.status == status and error.code in (code, ANY_CODE) for error in self.errors)
 
-    def returning(self, result: type[P]) -> Operation[B, P]:
+    def returning(self, result: type[P]) -> "Operation[B, P]":
         """Return the same operation with responses decoded into *result*, such as a Struct of the few fields you need.
 
         Fields that it does not have are skipped, which costs a fraction of decoding them. For a search, it needs the
@@ -350,3 +349,6 @@ class Operation(Generic[B, R]):
 
     def __repr__(self) -> str:
         return f"<Operation {self.name}: {self.method} {self.path}>"
+
+
+publish("paymentsdk", globals())

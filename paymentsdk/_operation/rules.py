@@ -14,14 +14,13 @@ The rules for a write:
   says "in progress". A gateway, a load balancer or an expired token knows nothing of an earlier attempt.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from types import MappingProxyType
 
 from msgspec import Struct
 
+from paymentsdk._public import publish
 from paymentsdk.errors import APIError, RequestInvalid
 
 #: Stands for any code, and for none.
@@ -253,3 +252,6 @@ def is_in_progress(kind: Failure, codes: Collection[str]) -> bool:
     if any(map(says_in_progress, codes)):
         return True
     return kind is Failure.CONFLICT and not any(says_already(code) or code == KEY_ALREADY_USED for code in codes)
+
+
+publish("paymentsdk", globals())

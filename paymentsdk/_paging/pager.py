@@ -4,8 +4,6 @@ Where the next page begins, when the last has come, and whether all have, is up 
 seen are left out.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import OrderedDict, deque
@@ -20,6 +18,7 @@ from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._futures import retrieve_exception
 from paymentsdk._operation.operation import Operation, PageShape
 from paymentsdk._paging.cursor import LARGEST_OFFSET, Certificate, Cursor, PageSummary, check_filters
+from paymentsdk._public import publish
 from paymentsdk._resume_point import ResumePoint
 from paymentsdk._validate import check_within
 from paymentsdk.errors import ClientClosed, Incomplete, NoAnswer, PaginationStalled, PaymentsError, RequestInvalid
@@ -109,7 +108,7 @@ class Pager(Generic[T]):
 
     def __init__(
         self,
-        engine: Engine,
+        engine: "Engine",
         operation: Operation[None, object],
         *,
         page_size: int | None = None,
@@ -138,7 +137,7 @@ class Pager(Generic[T]):
             until = filters.get(shape.created_until or "")
         size = {} if page_size is None else {"limit": page_size}
 
-        def fetch(offset: int) -> Coroutine[object, object, Result[object]]:
+        def fetch(offset: int) -> Coroutine[object, object, "Result[object]"]:
             return engine.call(operation, query={**filters, "offset": offset, **size})
 
         self._text = f"<Pager of {operation.name} from row {start}>"
@@ -157,10 +156,10 @@ class Pager(Generic[T]):
     def __repr__(self) -> str:
         return self._text
 
-    def __aiter__(self) -> Items[T]:
+    def __aiter__(self) -> "Items[T]":
         return Items(self.pages())
 
-    def pages(self) -> Pages[T]:
+    def pages(self) -> "Pages[T]":
         """Walk page by page."""
         return self._walk()
 
@@ -199,7 +198,7 @@ class Items(AsyncIterator[T]):
 
     __slots__ = ("_cut", "_page", "_pages", "_turn")
 
-    def __init__(self, pages: Pages[T]) -> None:
+    def __init__(self, pages: "Pages[T]") -> None:
         self._pages = pages
         self._page: deque[T] = deque()
         self._turn = asyncio.Lock()
@@ -312,7 +311,7 @@ class Pages(AsyncIterator[Page[T]]):
                 task.add_done_callback(retrieve_exception)
         self._left = [task for task in (*self._left, *tasks) if not task.done()]
 
-    async def _take(self, cursor: Cursor) -> Result[object]:
+    async def _take(self, cursor: Cursor) -> "Result[object]":
         """Return the page where *cursor* stands, which may have been asked for already, and ask for those behind it."""
         if self._ahead and self._ahead[0][0] != cursor.offset:
             self._cancel_prefetch()
@@ -343,7 +342,7 @@ class Pages(AsyncIterator[Page[T]]):
             self._ahead.append((following, task))
             following += stride
 
-    def _accept(self, cursor: Cursor, result: Result[object]) -> Page[T]:
+    def _accept(self, cursor: Cursor, result: "Result[object]") -> Page[T]:
         """Take a page into the walk."""
         items, total, _, proposed = self._shape.read(result.value)
         rows = cast("tuple[T, ...]", tuple(items or ()))
@@ -455,7 +454,10 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-async def _gone(tasks: list[asyncio.Task[Result[object]]]) -> None:
+async def _gone(tasks: list[asyncio.Task["Result[object]"]]) -> None:
     """Wait until *tasks*, which are cancelled, have ended."""
     if tasks:
         await asyncio.wait(tasks)
+
+
+publish("paymentsdk", globals())

@@ -23,6 +23,7 @@ from msgspec import Struct, structs
 
 from paymentsdk._codec.type_walk import rows_of
 from paymentsdk._operation.identity import undeclared
+from paymentsdk._public import written_in
 from paymentsdk._texts import texts
 from paymentsdk.cli._output import Rows, discard_stdout, in_terminal, leaves, progress
 from paymentsdk.cli._parsing import DONE, FAILED, IN_DOUBT, MISUSED, Commands, Parser, add_parser, count, resume_point
@@ -134,7 +135,7 @@ def _explain(operation: AnyOperation, filters: Mapping[str, Action], _: Parser) 
     """Say of each filter what the text below it in the source says, and how a value is written."""
     hints = _filters(operation)
     told: dict[str, str] = {}
-    for members in texts(operation.query.__module__).values() if operation.query else ():
+    for members in texts(written_in(operation.query)).values() if operation.query else ():
         if members.keys() <= hints.keys():  # All filters, or some: they are declared after Structs with such names.
             told |= members
     for name, hint in hints.items():

@@ -7,6 +7,7 @@ process.
 
 from __future__ import annotations
 
+from paymentsdk._public import publish
 from paymentsdk.journal._journal import Journal, RecordResolved, RecordsOpen, RecoverySummary, derive_key
 from paymentsdk.journal._postgres import PostgresJournal
 from paymentsdk.journal._sqlite import SQLiteJournal
@@ -44,3 +45,6 @@ __all__ = [
     "take_over",
     "tombstone",
 ]
+
+
+publish(__name__, globals())

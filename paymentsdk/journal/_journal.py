@@ -1,7 +1,5 @@
 """What a journal has to do, whatever it is kept in; the keys of its records, and what is told of them."""
 
-from __future__ import annotations
-
 from base64 import urlsafe_b64encode
 from collections.abc import Awaitable, Collection, Mapping
 from functools import lru_cache

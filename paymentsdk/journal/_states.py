@@ -12,8 +12,6 @@ request is: the platform counts the 24 hours of a key on the same clock. *Store 
 says whether a lease has ended.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import Enum, StrEnum
 from hashlib import sha256
@@ -241,7 +239,7 @@ class Record(Struct, frozen=True, kw_only=True):
     def __rich_repr__(self) -> list[tuple[str, object]]:
         return [(name, getattr(self, name)) for name in ("name", "operation", "state", "key")]
 
-    def __deepcopy__(self, memo: dict[int, object]) -> Record:
+    def __deepcopy__(self, memo: dict[int, object]) -> "Record":
         return structs.replace(self, headers=dict(self.headers))
 
     def __reduce__(self) -> str | tuple[object, ...]:

@@ -1,7 +1,5 @@
 """What a reconciliation has found, and how it is shown to people: as CSV for spreadsheets, and as a page of HTML."""
 
-from __future__ import annotations
-
 import csv
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -183,7 +181,7 @@ class Report(Struct, frozen=True, kw_only=True):
                         amounts = {name: _amount(row[name]) for name in row if isinstance(row[name], Decimal)}
                         yield Difference(**{**row, **amounts, "outcome": Outcome(row["outcome"])})
 
-    def table(self) -> DuckDBPyRelation:
+    def table(self) -> "DuckDBPyRelation":
         """Return the differences as a relation of DuckDB, to be asked further."""
         relation: DuckDBPyRelation = duckdb().connect().read_parquet(str(self.path))
         return relation

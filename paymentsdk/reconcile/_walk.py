@@ -1,7 +1,5 @@
 """The walk over all windows of all accounts: split, certified, written to files, and entered into the checkpoint."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -134,7 +132,7 @@ class Walk:
     """A run: it asks, writes and commits until every window is done."""
 
     created: Window
-    accounts: Mapping[str, PaymentsClient]
+    accounts: Mapping[str, "PaymentsClient"]
     rules: Rules
     in_flight: int
     checkpoint: Checkpoint
@@ -226,7 +224,7 @@ class Walk:
             )
 
 
-async def question(client: PaymentsClient, created: Window, accounts: Sequence[str], rules: Rules) -> str:
+async def question(client: "PaymentsClient", created: Window, accounts: Sequence[str], rules: Rules) -> str:
     """Return what a resumed run has to have in common with the run that it goes on with, on whatever machine it is."""
     moments = [moment_of(one).isoformat() for one in (created.begin, created.end)]
     one = client.account(accounts[0]) if accounts[0] else client
@@ -237,7 +235,7 @@ async def question(client: PaymentsClient, created: Window, accounts: Sequence[s
     return json.dumps({"created": moments, "accounts": sorted(accounts), **limits, **platform})
 
 
-async def do(job: Job, client: PaymentsClient, in_flight: int, budget: asyncio.Semaphore) -> JobDone:
+async def do(job: Job, client: "PaymentsClient", in_flight: int, budget: asyncio.Semaphore) -> JobDone:
     """Walk the window of *job* on this event loop, up to *in_flight* windows at a time; *budget* bounds the calls."""
     seller = client.account(job.account) if job.account else client
     search = Search({job.account: seller}, job.rules.max_window, {job.account: budget})

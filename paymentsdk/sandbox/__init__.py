@@ -6,6 +6,7 @@ It is not a real service and moves no money. By default it listens on this machi
 
 from __future__ import annotations
 
+from paymentsdk._public import publish
 from paymentsdk.sandbox._buyer import Buyer
 from paymentsdk.sandbox._clock import Clock, ClockEvent
 from paymentsdk.sandbox._faults import FaultRule, Faults
@@ -17,8 +18,7 @@ from paymentsdk.sandbox._handlers.plans import (
 )
 from paymentsdk.sandbox._noun import Call, Rows, SellerContext, page_of
 from paymentsdk.sandbox._platform import Platform, SandboxInfo
-from paymentsdk.sandbox._policies import Policies, Policy
-from paymentsdk.sandbox._policies import describe as describe_policies
+from paymentsdk.sandbox._policies import Policies, Policy, describe_policies
 from paymentsdk.sandbox._records import Documents, Entry, EntryKind, Subscription, Tenant
 from paymentsdk.sandbox._server import Sandbox, SandboxThread
 from paymentsdk.sandbox._tenants import TenantRequest
@@ -53,3 +53,6 @@ __all__ = [
     "describe_policies",
     "page_of",
 ]
+
+
+publish(__name__, globals())

@@ -1,7 +1,5 @@
 """Time and chance: one clock for every rule, live, frozen or moved forward, and identifiers made from a seed."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext

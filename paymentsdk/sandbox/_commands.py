@@ -390,7 +390,8 @@ def list_policies(platform: Platform) -> object:
     """List the policies: what each may be, and what it is."""
     values = msgspec.structs.asdict(platform.policies)
     return [
-        {**msgspec.structs.asdict(one), "default": one.value, "value": values[one.name]} for one in _policies.describe()
+        {**msgspec.structs.asdict(one), "default": one.value, "value": values[one.name]}
+        for one in _policies.describe_policies()
     ]
 
 

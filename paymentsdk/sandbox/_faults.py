@@ -6,8 +6,6 @@ to the rows of a search is done while it is handled: `page_drift` by `cut_page` 
 `row_deleted` and `row_changed` by `_inject_row_fault` in `_handlers/merchant_orders.py`.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -166,7 +164,7 @@ class AddedFault(AbstractContextManager["AddedFault"]):
         self.remove()
 
     @property
-    def state(self) -> FaultState:
+    def state(self) -> "FaultState":
         """The rule, and how far it has come."""
         return FaultState(self.id, self.rule, self.seen, self.hits)
 

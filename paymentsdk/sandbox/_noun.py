@@ -7,8 +7,6 @@ code follows, with everything but letters and digits written as ``_``: an order 
 ``refuse-get-...`` and ``refuse-refund-...``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field

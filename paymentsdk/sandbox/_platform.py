@@ -1,7 +1,5 @@
 """The platform itself, without a network: sellers, their books, the clock, and what falls due."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

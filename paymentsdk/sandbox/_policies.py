@@ -4,8 +4,6 @@ Each has a default, the values that it may have, and below it what it decides. A
 ``Sandbox(policies={"cancel_from": "any"})``; a tenant may have its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Mapping
 from datetime import timedelta
 from functools import cache
@@ -121,7 +119,7 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             shown = _shown(self.invoice_retries)
             raise ValueError(f"invoice_retries must be durations such as P1D,P3D,P5D, not {shown}")
 
-    def merged(self, changes: Mapping[str, object]) -> Policies:
+    def merged(self, changes: Mapping[str, object]) -> "Policies":
         """Return a copy with *changes*.
 
         Raises:
@@ -159,10 +157,10 @@ class Policy(Struct, frozen=True, kw_only=True):
 
 
 @cache
-def describe() -> tuple[Policy, ...]:
+def describe_policies() -> tuple[Policy, ...]:
     """Return every policy with its default."""
     hints = get_type_hints(Policies)
-    descriptions = texts(Policies.__module__).get(Policies.__name__, {})
+    descriptions = texts(__name__).get(Policies.__name__, {})
     return tuple(
         Policy(
             name=field.name,

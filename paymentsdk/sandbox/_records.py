@@ -3,8 +3,6 @@
 In SQLite a kind of document is a `Table` with its JSON, and these columns beside it.
 """
 
-from __future__ import annotations
-
 import re
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence

@@ -3,8 +3,6 @@
 `provision` gives them many paid orders, as if buyers had come over the last days.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal

@@ -4,8 +4,6 @@ Requests are checked by the same decoder as in the client, and rejected in the s
 gets further than this unless it has the type that the contract gives it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping

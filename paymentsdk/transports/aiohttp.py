@@ -30,6 +30,7 @@ from typing import Unpack
 
 import aiohttp
 
+from paymentsdk._public import publish
 from paymentsdk._secrets import masked
 from paymentsdk._validate import check_proxy
 from paymentsdk.errors import ClientClosed, RequestInvalid
@@ -219,3 +220,6 @@ class AiohttpTransport(PooledTransport[SessionPool]):
         finally:
             pool.leave(host)
         return ConnectionResponse(response.status, response.headers, content, attempt.reused, attempt.wire)
+
+
+publish(__name__, globals())

@@ -290,7 +290,7 @@ async def leak(self, seller, priority, longest):
     return await turn
 
 
-@pytest.mark.control("paymentsdk._engine.flow.Flow._wait", leak)
+@pytest.mark.control("paymentsdk._engine.flow.Flow.wait", leak)
 async def test_who_is_cancelled_at_the_moment_of_its_turn_gives_the_permit_back(clock):
     """Else the gate would wait for a response that never comes."""
     for turns in range(8):
@@ -313,7 +313,7 @@ async def test_who_is_cancelled_at_the_moment_of_its_turn_gives_the_permit_back(
         assert ["1"] == last
 
 
-@pytest.mark.control("paymentsdk._engine.flow.Flow._wait", leak)
+@pytest.mark.control("paymentsdk._engine.flow.Flow.wait", leak)
 async def test_a_storm_of_cancellations_loses_no_permit(clock):
     """However many are cancelled at whatever turn of the loop: in the end nothing is in flight, and nobody waits."""
     for seed in range(6):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import sys
 from typing import get_args
 
 import pytest
 
+from paymentsdk._public import written_in
+from paymentsdk._texts import texts
 from paymentsdk.resources.orders import OrderStatus
 from paymentsdk.sandbox._faults import COMMON, EFFECTS, Effect, EffectInfo, FaultRule
 from paymentsdk.sandbox._pages import views
@@ -119,7 +120,8 @@ def test_every_effect_is_explained() -> None:
     members = {member for effect in EFFECTS.values() for member in effect.members}
 
     assert set(get_args(Effect)) == set(EFFECTS)
-    assert set(EFFECTS) <= set(re.findall(r"`(\w+)`", inspect.getsource(FaultRule)))
+    explained = " ".join(texts(written_in(FaultRule))["FaultRule"].values())
+    assert set(EFFECTS) <= set(re.findall(r"`(\w+)`", explained))
     assert set(FaultRule.__struct_fields__) == {"effect", *COMMON, *members}
 
 

@@ -1,7 +1,5 @@
 """Plans (4.5, 4.6); they are made through the control API, since the contract has no operation for it."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from msgspec import Meta

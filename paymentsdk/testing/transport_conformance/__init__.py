@@ -24,6 +24,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from paymentsdk._public import publish
+
 # The rules of these enter CASES.
 from paymentsdk.testing.transport_conformance import _connections, _requests, _responses  # noqa: F401 - see above
 from paymentsdk.testing.transport_conformance._case import CASES, Case, Deviation, MakeTransport
@@ -86,3 +88,6 @@ INJECTED_SESSION_DEVIATIONS = AIOHTTP_DEVIATIONS + _deviations(
         "closing_ends_the_wait_for_a_connection": "it is not closed with the transport",
     },
 )
+
+
+publish(__name__, globals())

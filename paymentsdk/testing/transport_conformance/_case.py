@@ -1,7 +1,5 @@
 """A rule that every transport keeps, as something that can be run."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import functools
