@@ -88,7 +88,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
     may_send: MaySend | None = None
     """The journal: asked before each attempt, with its seconds; says why there may be none."""
     number: int = 0
-    """Another for each call of the process that is observed."""
+    """The number of the call, if it is observed: unique in the process."""
     attempts: int = 0
     """How many requests were sent or tried."""
     queued: float = 0.0
@@ -181,7 +181,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
                     await self._replace_token(failure, request)
                     self._ensure_open()
                     continue
-            raise self._recorded(failure)
+            raise self._note(failure)
 
     async def _attempt_again(self) -> Result[R]:
         """Make a further attempt, if there may be one, with the time of its own."""
@@ -195,7 +195,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         """Send nothing more for a client that is closed."""
         if self.state.closed:
             closed = ClientClosed("the client was closed")
-            raise self._recorded(failures.not_attempted(str(closed), closed))
+            raise self._note(failures.not_attempted(str(closed), closed))
 
     async def _ensure_may_send(self) -> None:
         """Send nothing more with a key that may be forgotten, nor what the journal does not permit."""
@@ -206,7 +206,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         elif self.may_send is not None:
             reason = await self.may_send(self.deadline.when - self.state.clock.monotonic())
         if reason is not None:
-            raise self._recorded(failures.not_attempted(reason))
+            raise self._note(failures.not_attempted(reason))
 
     async def _wait_for_permit(self, flow: Flow) -> Permit:
         """Wait for the seller's limits to allow one request; the time of the attempt begins after that."""
@@ -225,7 +225,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         if permit is None:
             if not reason and waited >= flow.max_wait:
                 reason = f"it waited for its turn for {flow.max_wait:g} s (flow.max_wait)"
-            raise self._recorded(failures.not_attempted(reason or "its slot in the rate of flow.share comes too late"))
+            raise self._note(failures.not_attempted(reason or "its slot in the rate of flow.share comes too late"))
         self.sending = self.state.deadlines.restart(self.deadline)
         return permit
 
@@ -235,7 +235,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         try:
             credential.token = credential.bearer.token(self.state.clock.now())
         except AttemptFailed as failure:
-            raise self._recorded(failure) from None
+            raise self._note(failure) from None
         return credential.token is not None
 
     async def _wait_for_token(self) -> None:
@@ -247,7 +247,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
             self.sending = self.state.deadlines.restart(self.deadline)
             if self._use_token():
                 return
-        raise self._recorded(failure)
+        raise self._note(failure)
 
     async def _replace_token(self, rejection: AttemptFailed, rejected: Request) -> None:
         """Obtain another token or secret than the rejected one; where there can be none, *rejection* stands."""
@@ -257,7 +257,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         if failure is None and (self.credential.token is not None or self.credential.renewed):
             return
         if failure is not None and not isinstance(failure.cause, RequestInvalid):
-            raise self._recorded(failure)
+            raise self._note(failure)
         if failure is not None and rejection.error is not None:
             events.refresh_failed(self.operation.name, failure.reason)
             rejection.error.add_note(f"the token could not be refreshed: {failure.reason}")
@@ -282,7 +282,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         try:
             return await self.credential.sign(request, signer, self.deadline, now, self.operation.key_header)
         except BaseException as error:
-            self._recorded(error if isinstance(error, AttemptFailed) else failures.interrupted(Failure.NOT_SENT, error))
+            self._note(error if isinstance(error, AttemptFailed) else failures.interrupted(Failure.NOT_SENT, error))
             self.attempts -= 1
             raise
 
@@ -349,7 +349,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         failure.response = response
         self.fresh = True
         state.discard(response)
-        raise self._recorded(failure)
+        raise self._note(failure)
 
     async def _decode_in_turns(self, response: Response) -> tuple[R, tuple[Anomaly, ...]]:
         """Decode a large page while others have their turns; the call may be cancelled meanwhile."""
@@ -397,8 +397,8 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
             self.state.discard(response)
         return failure
 
-    def _recorded(self, failure: AttemptFailed) -> AttemptFailed:
-        """Take *failure* into account, and give the call its whole deadline back for what comes next."""
+    def _note(self, failure: AttemptFailed) -> AttemptFailed:
+        """Note *failure*: from here to the next attempt, only the deadline of the whole call holds."""
         history = self._ensure_history()
         if failure.kind is not Failure.NOT_SENT and history.first_sent is None:
             history.first_sent = self.sending, self.sent_at

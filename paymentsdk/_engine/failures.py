@@ -245,7 +245,7 @@ def _kind_of_error(
         last.cause.settled = operation.writes and not own_key
     if isinstance(last.cause, OWN_ERRORS):
         return last.cause
-    # Here it is a read; "not sent" would be wrong if an earlier attempt was.
+    # What is left is no write in doubt. "Not sent" would be wrong of a read of which an earlier attempt was.
     return (
         NotSent(last.reason)
         if last.kind is Failure.NOT_SENT and not history.ambiguous_attempts

@@ -8,8 +8,9 @@ The rules for a write:
 
 - An attempt without a response, with one that cannot be trusted, a 5xx, a 408, or "in progress" on a keyed write leaves
   the write *in doubt*: it may have taken effect.
-- While nothing is in doubt, every 4xx is final, except a conflict of a keyed write that is "in progress": the same key
-  is safe to send again, and is, twice at most. For a write with no key, such a conflict is told without `settled`.
+- While nothing is in doubt, every other 4xx is final, but for a 429, a 401 that a new token may mend, and a conflict of
+  a keyed write that is "in progress": the same key is safe to send again, and is, twice at most. For a write with no
+  key, such a conflict is told without `settled`.
 - Once a write is in doubt, a response is final only if it holds a code that settles with this status, and none that
   says "in progress". A gateway, a load balancer or an expired token knows nothing of an earlier attempt.
 """
@@ -53,7 +54,7 @@ class Failure(Enum):
     """How an attempt can fail: what an `ErrorCode` may say that a response means."""
 
     NOT_SENT = "not_sent"
-    """No byte left the machine."""
+    """No byte of the request left the machine."""
     NO_TRUSTED_RESPONSE = "no_trusted_response"
     """Sent, and no response that can be trusted."""
     SERVER = "server_error"

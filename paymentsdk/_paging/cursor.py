@@ -1,9 +1,9 @@
 """The rules of a walk from the first row of a search to its last, and the proof that it has seen every row.
 
 A walk goes on by the number of rows that came, never by the number that was asked for, since a platform may give
-fewer. It ends on an empty page, or when it has reached the total. When the total falls between two pages, the rows
-behind have moved up by at most the difference. So the walk goes back that far, and from then on reads a few rows again
-at every page, to avoid going back each time.
+fewer. It ends on an empty page, when it has reached the total, or where the platform says that nothing comes next. When
+the total falls between two pages, the rows behind have moved up by at most the difference. So the walk goes back that
+far, and from then on reads a few rows again at every page, to avoid going back each time.
 
 With `search(certify=True)` the walk has to prove that it is whole. Rows of a window of creation that has ended can only
 become fewer, if nothing else that is searched for can change. So the distinct rows that were seen are among those that

@@ -1,7 +1,7 @@
 """A search as its pages and rows: fetched when they are needed, or ahead, and shared by the tasks that read them.
 
-Where the next page begins, when the last has come, and whether all have, is up to `cursor.py`. Rows that were already
-seen are left out.
+Where the next page begins, when the last has come, and whether all have, is up to `cursor.py`. Rows that were seen
+shortly before, as far as their ids tell, are left out.
 """
 
 import asyncio

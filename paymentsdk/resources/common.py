@@ -247,7 +247,7 @@ class Resource:
     """Base of a namespace of the client: it makes calls, and holds nothing of its own.
 
     A subclass calls with `self._engine.call(OPERATION, ...)`, walks with `Pager(self._engine, SEARCH, ...)`, and hands
-    the options of a keyed write on with `self._write(OPERATION, body, options)`.
+    the options of a write on with `self._write(OPERATION, body, options)`.
 
     Every method raises what `PaymentsClient.call` raises; its own `Raises:`
     lists only what is particular to it.
