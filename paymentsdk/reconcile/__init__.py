@@ -21,7 +21,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, nullcontext
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -260,7 +260,8 @@ def _checked(
         if moment.tzinfo is None or moment.utcoffset() is None:
             raise RequestInvalid("created", f"needs a time zone: {moment}")
     # The platform dates orders to the millisecond: one of the millisecond that *created* ends in is before its end.
-    begin, end = (milliseconds(moment + MILLISECOND - moment.resolution) for moment in created)
+    # In UTC: a sum in local time is in the first of the two hours when clocks go back.
+    begin, end = (milliseconds(moment.astimezone(UTC) + MILLISECOND - moment.resolution) for moment in created)
     if begin >= end:
         raise RequestInvalid("created", "holds no moment: it ends where it begins, or before")
     if not isinstance(lag, timedelta) or not timedelta(0) <= lag <= timedelta(days=1):

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from email.utils import format_datetime
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
@@ -27,6 +27,19 @@ from tests.reconcile.platform import CAP, NOW, Platform, Row
 
 #: The week of the model, as the public interface takes it.
 WEEK = (moment_of(CREATED.begin), moment_of(CREATED.end))
+
+
+class Autumn(tzinfo):
+    """A zone in the night in which its clocks go back: no machine has to have a database of them."""
+
+    def utcoffset(self, moment: datetime | None) -> timedelta:
+        return timedelta(hours=-4 if moment and moment.fold else -3)
+
+    def dst(self, moment: datetime | None) -> timedelta:
+        return self.utcoffset(moment) - timedelta(hours=-4)
+
+    def tzname(self, moment: datetime | None) -> str:
+        return f"{self.utcoffset(moment)}"
 
 
 class Served:

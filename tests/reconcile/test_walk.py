@@ -29,8 +29,8 @@ from paymentsdk import (
 from paymentsdk.reconcile import Progress, WalkReport, _checkpoint, _walk, walk
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.reconcile.model import CREATED, snapshot, survivors
-from tests.reconcile.platform import CAP, NOW, Platform
-from tests.reconcile.served import WEEK, Served, client_of, client_of_sellers, quiet, written
+from tests.reconcile.platform import CAP, DAY, NOW, Platform
+from tests.reconcile.served import WEEK, Autumn, Served, client_of, client_of_sellers, quiet, written
 
 ROOT = Path(__file__).parents[2]
 
@@ -68,6 +68,20 @@ async def test_the_ends_of_the_time_are_exact(tmp_path: Path) -> None:
     report = await walked(Served(platform), tmp_path, created=(begin, end))
 
     assert [first, last] == [row for _, row in written(report)]
+
+
+async def test_the_hour_that_comes_twice_is_walked_twice(tmp_path: Path) -> None:
+    """When clocks go back, the time ends where its end says, and not an hour before."""
+    platform = quiet(1)
+    zone = Autumn()
+    begin = WEEK[0].astimezone(zone)
+    end = (WEEK[0] + timedelta(days=3)).astimezone(zone).replace(fold=1)
+    assert timedelta(days=3, hours=1) == end - WEEK[0]
+    last = platform.add(CREATED.begin + 3 * DAY + 1_800_000).id
+
+    report = await walked(Served(platform), tmp_path, created=(begin, end))
+
+    assert last in [row for _, row in written(report)]
 
 
 async def test_several_sellers_in_one_run(tmp_path: Path) -> None:
