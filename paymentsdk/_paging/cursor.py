@@ -250,6 +250,6 @@ class Certificate:
         if self._until is None:
             return "it does not fit on one page, and rows can join between two"
         now = http_date(header(headers, "Date"))
-        if now is None or self._until + SETTLING_TIME > now:
+        if now is None or self._until > now - SETTLING_TIME:
             return "it does not fit on one page, and its window has not ended 15 minutes ago"
         return None
