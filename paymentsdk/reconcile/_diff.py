@@ -93,6 +93,7 @@ class Diff:
         for one in doubtful:
             begin, end = (moment.isoformat() for moment in one.window)
             self._run("INSERT INTO doubtful VALUES (?, ?, ?)", one.account or "", begin, end)
+        self._run("SET VARIABLE is_looked_up = false")
         self._part("pairs")
         self._several()
         self._part("look_up")
@@ -118,6 +119,7 @@ class Diff:
 
     def finish(self, path: Path) -> Counter[Outcome]:
         """Decide about all that was not found, write all differences to *path*, and return how many there are."""
+        self._run("SET VARIABLE is_looked_up = true")
         self._part("looked_up")
         self._several()
         self._part("decide")

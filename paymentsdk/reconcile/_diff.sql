@@ -1,5 +1,6 @@
 -- The comparison of a book with what a walk has seen. Run by `_diff.py`, part by part; a part begins at `-- @name`.
--- Variables: "begin", "end", settled, oldest (moments), walked, changed_rows (files), steps, step (whole numbers).
+-- Variables: "begin", "end", settled, oldest (moments), walked, changed_rows (files), steps, step (whole numbers),
+-- is_looked_up (whether the look-ups have been made).
 
 -- @setup
 
@@ -66,18 +67,21 @@ CREATE TABLE found (
 
 -- @pairs
 -- What agrees is told by hashes, and not looked at again: where as many orders of the platform as of the book have the
--- reference, and the same in all columns that are compared, the sum is 0. All others are candidates, and some that agree.
+-- reference, and the same in all columns that are compared, the sum is 0. All others are candidates, and some that agree;
+-- so are orders of the book that were made at another time: which of the platform's they are, only a look-up tells.
 CREATE TABLE candidates AS
     SELECT h FROM (
         SELECT
-            hash(account, reference) AS h, fingerprint(currency, total, paid, refunded, state_of(status)) AS f
+            hash(account, reference) AS h, fingerprint(currency, total, paid, refunded, state_of(status)) AS f,
+            in_question(created) AS is_here
         FROM book
         UNION ALL
         SELECT
             hash(account, reference),
-            -fingerprint(currency, total, paid, refunded, state_in(order_status, status))
+            -fingerprint(currency, total, paid, refunded, state_in(order_status, status)),
+            true
         FROM theirs
-    ) GROUP BY h HAVING sum(f) <> 0;
+    ) GROUP BY h HAVING sum(f) <> 0 OR NOT bool_and(is_here);
 CREATE TABLE our_candidates AS SELECT *, hash(account, reference) AS h FROM book WHERE h IN (FROM candidates);
 CREATE TABLE their_candidates AS
     SELECT * EXCLUDE (order_status, status), state_in(order_status, status) AS state, hash(account, reference) AS h
@@ -95,12 +99,13 @@ INSERT INTO found
     SELECT
         CASE
             WHEN b.n IS NULL THEN if(t.created >= getvariable('settled'), 'too_recent', 'extra')
-            WHEN t.id IS NULL THEN 'absent'
+            WHEN t.id IS NULL OR NOT in_question(b.created) THEN 'absent'
             ELSE judged(
                 b.currency, b.paid, b.refunded, b.total, b.status, t.currency, t.paid, t.refunded, t.total, t.state
             )
         END AS outcome,
-        b.n, t.account, t.reference, t.id, t.currency, t.total, t.paid, t.refunded, t.state, t.created, t.read_at
+        b.n, coalesce(t.account, b.account), coalesce(t.reference, b.reference), t.id, t.currency, t.total, t.paid,
+        t.refunded, t.state, t.created, t.read_at
     FROM (FROM our_candidates ANTI JOIN repeated USING (h)) AS b
         FULL JOIN (FROM their_candidates ANTI JOIN repeated USING (h)) AS t
         ON b.account = t.account AND b.reference = t.reference
@@ -111,25 +116,26 @@ CREATE TABLE theirs_left AS FROM their_candidates WHERE h IN (FROM repeated);
 DROP TABLE their_candidates;
 
 -- @agreeing
--- Of references for which the platform has no more orders than the book, those that agree: ranked with the others, one
--- that differs would shift all after it. Done in so many `steps`, by hash.
+-- Of references for which the platform has no more orders than the book, those of one time that agree: ranked with the
+-- others, one that differs would shift all after it. Done in so many `steps`, by hash.
 CREATE TABLE agreed AS
     WITH
         ours AS (
-            SELECT *, fingerprint(currency, total, paid, refunded, state_of(status)) AS f,
-                row_number() OVER (PARTITION BY account, reference, f ORDER BY n) AS place,
-                count(*) OVER (PARTITION BY account, reference) AS times
+            SELECT *, fingerprint(currency, total, paid, refunded, state_of(status)) AS f, in_question(created) AS is_here,
+                row_number() OVER (PARTITION BY account, reference, is_here, f ORDER BY n) AS place,
+                count(*) OVER (PARTITION BY account, reference, is_here) AS times
             FROM ours_left WHERE h % getvariable('steps') = getvariable('step')
         ),
         ranked AS (
-            SELECT *, fingerprint(currency, total, paid, refunded, state) AS f,
-                row_number() OVER (PARTITION BY account, reference, f ORDER BY id) AS place,
-                count(*) OVER (PARTITION BY account, reference) AS times
+            SELECT *, fingerprint(currency, total, paid, refunded, state) AS f, in_question(created) AS is_here,
+                row_number() OVER (PARTITION BY account, reference, is_here, f ORDER BY id) AS place,
+                count(*) OVER (PARTITION BY account, reference, is_here) AS times
             FROM theirs_left WHERE h % getvariable('steps') = getvariable('step')
         )
     SELECT b.n, b.account, t.id
     FROM ours AS b JOIN ranked AS t
-        ON b.account = t.account AND b.reference = t.reference AND b.f = t.f AND b.place = t.place
+        ON b.account = t.account AND b.reference = t.reference AND b.is_here = t.is_here AND b.f = t.f
+            AND b.place = t.place
     WHERE t.times <= b.times;
 DELETE FROM ours_left WHERE n IN (SELECT n FROM agreed);
 DELETE FROM theirs_left WHERE (account, id) IN (SELECT (account, id) FROM agreed);
@@ -137,65 +143,80 @@ DROP TABLE agreed;
 
 -- @several
 -- One by one, those of most money first: `ours_left` with `theirs_left`, of which unpaid orders stand for paid ones only
--- where there are no others. Paid orders that are left are doubles of the last.
+-- where there are no others. The places of the time that was asked for come first, then those of other times; what its own
+-- time has no place for takes a free one of the other. Paid orders that are left are doubles of the last.
 INSERT INTO found
     WITH
         ours AS (
-            SELECT *,
+            SELECT *, created >= getvariable('oldest') AS is_young,
                 row_number() OVER (
                     PARTITION BY account, reference
                     ORDER BY
-                        is_paid(paid, state_of(status)) DESC NULLS LAST, paid DESC NULLS LAST,
-                        refunded DESC NULLS LAST, currency, total, state_of(status), n
-                ) AS place,
-                count(*) OVER (PARTITION BY account, reference) AS times
+                        in_question(created) DESC, is_young DESC, is_paid(paid, state_of(status)) DESC NULLS LAST,
+                        paid DESC NULLS LAST, refunded DESC NULLS LAST, currency, total, state_of(status), n
+                ) AS place
             FROM ours_left WHERE h % getvariable('steps') = getvariable('step')
         ),
         ranked AS (
-            SELECT *, is_paid(paid, state) AS got_paid, row_number() OVER (
-                PARTITION BY account, reference
-                ORDER BY is_paid(paid, state) DESC, paid DESC, refunded DESC, currency, total, state, created DESC, id
-            ) AS place
+            SELECT *, is_paid(paid, state) AS got_paid, in_question(created) AS is_here,
+                row_number() OVER (
+                    PARTITION BY account, reference, is_here
+                    ORDER BY
+                        is_paid(paid, state) DESC, paid DESC, refunded DESC, currency, total, state, created DESC, id
+                ) AS place,
+                count_if(is_here) OVER (PARTITION BY account, reference) AS shown_here,
+                count_if(NOT is_here) OVER (PARTITION BY account, reference) AS shown_elsewhere
             FROM theirs_left WHERE h % getvariable('steps') = getvariable('step')
         ),
-        known AS (SELECT DISTINCT account, reference, times FROM ours),
-        -- What is beyond the places of the book goes to the last of them.
+        known AS (
+            SELECT
+                account, reference, count_if(in_question(created)) AS here,
+                coalesce(nullif(count_if(in_question(created) OR is_young), 0), count(*)) AS times
+            FROM ours GROUP BY ALL
+        ),
         placed AS (
-            SELECT r.* REPLACE (coalesce(least(r.place, k.times), r.place) AS place), k.times IS NOT NULL AS is_known,
-                r.place > k.times AS is_beyond
+            SELECT r.* REPLACE (CASE
+                    WHEN k.times IS NULL THEN if(is_here, place, shown_here + place)
+                    WHEN is_here AND place <= here THEN place
+                    WHEN is_here AND got_paid AND shown_elsewhere + place <= k.times THEN shown_elsewhere + place
+                    WHEN NOT is_here AND here + place <= k.times THEN here + place
+                    WHEN NOT is_here AND shown_here + place <= k.times THEN shown_here + here + place - k.times
+                    WHEN got_paid AND (is_here OR shown_here < here) THEN if(here > 0, here, k.times)
+                END AS place), k.times IS NOT NULL AS is_known
             FROM ranked AS r LEFT JOIN known AS k ON r.account = k.account AND r.reference = k.reference
-            WHERE k.times IS NULL OR r.place <= k.times OR r.got_paid
         ),
         summed AS (
             SELECT
-                account, reference, place, string_agg(id, ' ' ORDER BY is_beyond, id) AS ids,
-                first(currency ORDER BY is_beyond) AS currency, sum(total)::DECIMAL(38, 18) AS total,
+                account, reference, place, string_agg(id, ' ' ORDER BY paid DESC, id) AS ids,
+                first(currency ORDER BY paid DESC, id) AS currency, sum(total)::DECIMAL(38, 18) AS total,
                 sum(paid)::DECIMAL(38, 18) AS paid, sum(refunded)::DECIMAL(38, 18) AS refunded,
-                first(state ORDER BY is_beyond) AS state, min(created) AS created, max(read_at) AS read_at,
-                count(*) FILTER (got_paid) > 1 AND bool_or(is_known) AS is_double, bool_or(is_known) AS is_known
-            FROM placed GROUP BY ALL
+                first(state ORDER BY paid DESC, id) AS state, min(created) AS created, max(read_at) AS read_at,
+                count(*) FILTER (got_paid) > 1 AND bool_or(is_known) AS is_double, bool_or(is_here) AS is_here
+            FROM placed WHERE place IS NOT NULL GROUP BY ALL
         )
     SELECT
         CASE
             WHEN b.n IS NULL THEN if(t.created >= getvariable('settled'), 'too_recent', 'extra')
-            WHEN t.ids IS NULL THEN 'absent'
+            WHEN t.ids IS NULL OR NOT (in_question(b.created) OR getvariable('is_looked_up')) THEN 'absent'
             WHEN t.is_double THEN 'double'
             ELSE judged(
                 b.currency, b.paid, b.refunded, b.total, b.status, t.currency, t.paid, t.refunded, t.total, t.state
             )
         END AS outcome,
-        b.n, t.account, t.reference, t.ids, t.currency, t.total, t.paid, t.refunded, t.state, t.created, t.read_at
+        b.n, coalesce(t.account, b.account), coalesce(t.reference, b.reference), t.ids, t.currency, t.total, t.paid,
+        t.refunded, t.state, t.created, t.read_at
     FROM ours AS b FULL JOIN summed AS t
         ON b.account = t.account AND b.reference = t.reference AND b.place = t.place
-    WHERE outcome <> 'match' AND (t.ids IS NOT NULL OR in_question(b.created));
+    WHERE outcome <> 'match' AND (b.n IS NULL OR in_question(b.created) OR t.is_here);
 
 -- @look_up
--- Those that the walk has not found, in order.
+-- Those that the walk has not found, or that were made at another time. Of their references, all is compared again.
 CREATE TABLE absent AS
     SELECT
-        b.*, EXISTS (FROM changed_rows AS c WHERE c.account = b.account AND c.reference = b.reference) AS has_changed
+        b.* REPLACE (if(in_question(b.created), b.order_id, NULL) AS order_id),
+        EXISTS (FROM changed_rows AS c WHERE c.account = b.account AND c.reference = b.reference) AS has_changed
     FROM our_candidates AS b JOIN found USING (n) WHERE found.outcome = 'absent';
-DELETE FROM found WHERE outcome = 'absent';
+DELETE FROM found WHERE (account, reference) IN (SELECT (account, reference) FROM absent);
 DROP TABLE ours_left;
 DROP TABLE theirs_left;
 
@@ -206,13 +227,16 @@ ORDER BY row_number() OVER (PARTITION BY account ORDER BY n), account;
 -- @looked_up
 -- What a look-up by reference has shown stands for what the walk has not; but for what it has.
 CREATE TABLE theirs_left AS
+    SELECT * EXCLUDE (order_status, status), state_in(order_status, status) AS state, hash(account, reference) AS h
+    FROM theirs SEMI JOIN absent USING (account, reference);
+INSERT INTO theirs_left BY NAME
     WITH walked_too AS (SELECT DISTINCT account, id FROM theirs SEMI JOIN looked_up USING (account, id))
     SELECT DISTINCT ON (account, id)
         account, id, reference, currency, total, paid, refunded, state_of(state) AS state, created, read_at,
         hash(account, reference) AS h
     FROM looked_up ANTI JOIN walked_too USING (account, id)
     WHERE id IS NOT NULL AND NOT by_id;
-CREATE TABLE ours_left AS SELECT * EXCLUDE has_changed FROM absent;
+CREATE TABLE ours_left AS FROM our_candidates SEMI JOIN absent USING (account, reference);
 
 -- @decide
 -- After `several`, what is absent now has not been found at all.
@@ -237,7 +261,7 @@ INSERT INTO found
             ELSE 'not_paid_or_missing'
         END AS outcome,
         b.n, b.account, b.reference, o.id, o.currency, o.total, o.paid, o.refunded, state_of(o.state), o.created, o.read_at
-    FROM absent AS b JOIN nowhere USING (n)
+    FROM our_candidates AS b JOIN nowhere USING (n)
         LEFT JOIN (SELECT n, bool_or(is_doubtful) AS is_doubtful FROM looked_up GROUP BY n) AS l USING (n)
         LEFT JOIN (SELECT * FROM looked_up WHERE by_id) AS o USING (n)
     WHERE outcome <> 'match';

@@ -139,6 +139,42 @@ async def nothing_changed(self: _follow_up.Changes) -> None:
     """A walk that looks for no changes."""
 
 
+REUSED = {
+    "agree": ([(-1, 10), (1, 10)], [(-1, 10), (1, 10)], []),
+    "never paid": ([(-1, 10), (1, 10)], [(-1, 10)], [(Outcome.NOT_PAID_OR_MISSING, 1)]),
+    "another amount": ([(-2, 30), (-1, 10), (1, 20)], [(-2, 30), (-1, 10), (1, 19)], [(Outcome.PAID_AMOUNT, 1)]),
+    "paid twice": ([(-1, 10), (1, 10)], [(-1, 10), (1, 10), (1, 10)], [(Outcome.DOUBLE, 1)]),
+    "paid again another day": ([(-1, 10)], [(-1, 10), (1, 10)], [(Outcome.DOUBLE, -1)]),
+    "paid twice, and one older than the search": ([(-99, 10), (1, 10)], [(1, 10), (1, 10)], [(Outcome.DOUBLE, 1)]),
+    "another day's never paid": ([(-1, 10), (1, 10)], [(1, 10)], []),
+    "another day's paid twice": ([(-1, 10), (1, 10)], [(-1, 10), (-1, 10), (1, 10)], []),
+    "another day's other amount": ([(-1, 10), (1, 10)], [(-1, 11), (1, 10)], []),
+    "made earlier by the book": ([(-1, 10)], [(1, 10)], []),
+    "made earlier by the book, another amount": ([(-1, 10)], [(1, 11)], [(Outcome.PAID_AMOUNT, -1)]),
+    "opened again": ([(-1, 10), (1, 10)], [(-1, 10), (1, 10), (2, 0)], []),
+}
+
+
+@pytest.mark.parametrize(("book", "shown", "expected"), REUSED.values(), ids=REUSED)
+async def test_a_reference_that_orders_of_other_days_have(
+    tmp_path: Path, book: list[tuple[int, int]], shown: list[tuple[int, int]], expected: list[tuple[Outcome, int]]
+) -> None:
+    """An order of another day stands for none of the time that was asked for, and hides none that was paid twice."""
+    world = World(0)
+    for day, paid in book:
+        world._book("shop-0", "table-7", BEGIN + day * DAY + DAY // 2, paid=Decimal(paid), total=None)
+    for day, paid in shown:
+        status = "paid" if paid else "payment_required"
+        world._show("shop-0", "table-7", BEGIN + day * DAY + DAY // 2, Decimal(paid), status=status)
+    world.freeze()
+
+    report = await reconciled(world, tmp_path)
+
+    days = [(one.outcome, (one.book_created - CREATED[0]).days) for one in report.differences()]
+    assert expected == days
+    assert sum(0 < day for day, _ in book) == report.counts[Outcome.MATCH] + sum(0 < day for _, day in expected)
+
+
 # --- where it cannot be sure ------------------------------------------------------------------------------------------
 
 
