@@ -223,15 +223,13 @@ class LookUps:
         return [_doubtful(one, moment_of(search.begun or 0 if page is None else page.now))]
 
     async def _judge(self, one: Absent, rows: Rows, at: datetime) -> list[LookedUp]:
-        """Return what all *rows* of a reference say, and the order of the id, if they do not say that it was paid."""
+        """Return what all *rows* of a reference say, and the order of the id."""
         if drop_unstorable(rows):
             return [_doubtful(one, at)]
         # The search may find more than it was asked for.
         found = [_seen(rows, i, at) for i in range(len(rows)) if rows.reference[i] == one.reference]
-        if not one.order_id:
-            return found
-        is_paid = any(seen.paid for seen in found)
-        return [*found, LookedUp(by_id=True, read_at=at) if is_paid else await self._get(one, at)]
+        # Also if one of them was paid: it may be another order.
+        return [*found, await self._get(one, at)] if one.order_id else found
 
     async def _get(self, one: Absent, at: datetime) -> LookedUp:
         """Return the order of an id."""

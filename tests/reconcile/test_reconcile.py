@@ -175,6 +175,22 @@ async def test_a_reference_that_orders_of_other_days_have(
     assert sum(0 < day for day, _ in book) == report.counts[Outcome.MATCH] + sum(0 < day for _, day in expected)
 
 
+@pytest.mark.parametrize("day", [1, -1], ids=["paid in this time", "paid at another time"])
+async def test_an_order_is_not_missing_because_another_of_its_reference_was_paid(tmp_path: Path, day: int) -> None:
+    """An order that expired, and one that was paid in its place: the first is looked up by its own id."""
+    world = World(0)
+    paid = world._book("shop-0", "A-1", BEGIN + day * DAY, order_id="ORD-paid-A-1")
+    world._show("shop-0", "A-1", BEGIN + day * DAY, paid)
+    expired = world._order("shop-0", "A-1", "expired", Decimal(0))
+    world._book("shop-0", "A-1", BEGIN + DAY, order_id=expired, total=None, paid=Decimal(0), status="expired")
+    world.freeze()
+
+    report = await reconciled(world, tmp_path)
+
+    assert {} == found(report)
+    assert 1 + (day > 0) == report.counts[Outcome.MATCH]
+
+
 # --- where it cannot be sure ------------------------------------------------------------------------------------------
 
 
