@@ -200,7 +200,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
     async def _ensure_may_send(self) -> None:
         """Send nothing more with a key that may be forgotten, nor what the journal does not permit."""
         reason = None
-        if self.history is not None and key_expired(self.history, self.state.clock):
+        if self.key is not None and self.history is not None and key_expired(self.history, self.state.clock):
             # The machine may have slept through the pause, or the refresh, and longer.
             reason = f"it was first sent {KEY_LIFETIME / 3600:g} hours ago"
         elif self.may_send is not None:
@@ -252,6 +252,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
     async def _replace_token(self, rejection: AttemptFailed, rejected: Request) -> None:
         """Obtain another token or secret than the rejected one; where there can be none, *rejection* stands."""
         self.credential.refreshed = True
+        self._note_sent()
         events.report(self, rejection.response, rejection)
         failure = await self._refresh(rejected)
         if failure is None and (self.credential.token is not None or self.credential.renewed):
@@ -399,13 +400,18 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
 
     def _note(self, failure: AttemptFailed) -> AttemptFailed:
         """Note *failure*: from here to the next attempt, only the deadline of the whole call holds."""
-        history = self._ensure_history()
-        if failure.kind is not Failure.NOT_SENT and history.first_sent is None:
-            history.first_sent = self.sending, self.sent_at
-        history.record(failure)
+        if failure.kind is not Failure.NOT_SENT:
+            self._note_sent()
+        self._ensure_history().record(failure)
         self.state.deadlines.reset(self.deadline, self.deadline.total)
         events.report(self, failure.response, failure)
         return failure
+
+    def _note_sent(self) -> None:
+        """Note when the attempt under way was sent, if it is the first that was."""
+        history = self._ensure_history()
+        if history.first_sent is None:
+            history.first_sent = self.sending, self.sent_at
 
     def _ensure_history(self) -> History:
         if self.history is None:

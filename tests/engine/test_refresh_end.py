@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+from datetime import UTC, datetime
 
 import pytest
 
@@ -247,3 +248,37 @@ async def test_a_machine_that_slept_while_the_token_was_refreshed(make_client, i
         await client.orders.cancel("ORD1")
 
     assert 1 + refused == len(sent)
+
+
+@pytest.mark.control("paymentsdk._engine.call.Call._note_sent", lambda self: None)
+async def test_a_key_is_as_old_as_the_request_whose_token_was_rejected(make_client, issuer, clock) -> None:
+    """The platform has seen the key then, and not only when it came again with the new token."""
+
+    async def platform(request) -> Response:
+        if request.url.endswith("/oauth/token"):
+            clock._now += 20
+            return Response(200, {}, b'{"access_token":"APP_USR-new"}')
+        if "APP_USR-new" in request.headers["Authorization"]:
+            raise SendFailed("reset")
+        return Response(401)
+
+    client = make_client(platform, auth=RefreshingToken(issuer.pair()), retry=RetryPolicy(attempts=1))
+
+    with pytest.raises(OutcomeUnknown) as unknown:
+        await client.orders.cancel("ORD1")
+
+    assert (2, datetime.fromtimestamp(START, UTC)) == (unknown.value.attempts, unknown.value.first_sent_at)
+
+
+async def test_what_takes_no_key_may_be_sent_however_long_the_refresh_took(make_client, issuer, clock) -> None:
+    """A machine that slept meanwhile has nothing to fear that the platform could have forgotten."""
+
+    async def platform(request) -> Response:
+        if request.url.endswith("/oauth/token"):
+            clock._now += 24 * 3600
+            return Response(200, {}, b'{"access_token":"APP_USR-new","expires_in":86400}')
+        return ORDER if "APP_USR-new" in request.headers["Authorization"] else Response(401)
+
+    client = make_client(platform, auth=RefreshingToken(issuer.pair(), early=0))
+
+    assert "ORD1" == (await client.orders.get("ORD1")).id
