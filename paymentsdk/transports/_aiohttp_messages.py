@@ -223,13 +223,20 @@ _FAILURES = (
 )
 
 
-def send_failed(error: Exception, *, sent: bool | None) -> SendFailed:
-    """Say what *error* means, without a trace of it: the text of aiohttp's errors can hold the token.
+#: What aiohttp may have sent before on a kept connection that broke, and what it raises where there is no other then.
+_RESENT = frozenset({"PUT", "DELETE"})
+_NO_CONNECTION = (aiohttp.ClientConnectionError, aiohttp.ClientHttpProxyError)
 
-    *sent* says whether there was a connection; `None` where nothing but the error tells.
+
+def send_failed(error: Exception, method: str, *, sent: bool | None) -> SendFailed:
+    """Say what *error* of a request means, without a trace of it: the text of aiohttp's errors can hold the token.
+
+    *sent* says whether there was a connection; `None` where nothing but the error tells. It is about the last one then.
     """
     may_be_sent, permanent, reason = _meaning(error)
-    return SendFailed(reason, may_be_sent if sent is None else sent, permanent=permanent)
+    if sent is None:
+        sent = may_be_sent or (method in _RESENT and isinstance(error, _NO_CONNECTION))
+    return SendFailed(reason, sent, permanent=permanent)
 
 
 def _meaning(error: Exception) -> tuple[bool, bool, str]:

@@ -84,11 +84,11 @@ class AiohttpTransport(PooledTransport[SessionPool]):
             request is set on each request; the rest is up to the session's owner: its default headers, cookies,
             proxy, middlewares and traces apply. **The pool is the owner's, and with it some of the defences**: bytes
             that arrive on an idle connection are not noticed; a `fresh` request can go out on a kept connection; a
-            GET, PUT or DELETE can be sent once more by aiohttp, and anything by a middleware; under a limit, waiting
-            requests are not served in turn. So **a call can still get the response to another**, if a server or a proxy
-            leaves bytes on a connection; where nothing in it contradicts the request, it is believed. Prefer the
-            transport's own session with `trace_configs`. Next to a token the session can have no credentials of its
-            own, neither as `auth` nor from `.netrc`.
+            GET, PUT or DELETE can be sent once more by aiohttp, so that a PUT or DELETE without a connection counts as
+            sent, and anything by a middleware; under a limit, waiting requests are not served in turn. So **a call can
+            still get the response to another**, if a server or a proxy leaves bytes on a connection; where nothing in
+            it contradicts the request, it is believed. Prefer the transport's own session with `trace_configs`. Next to
+            a token the session can have no credentials of its own, neither as `auth` nor from `.netrc`.
         proxy: The http or https URL of a proxy for all requests.
         trust_env: Take proxies from the environment; `False` by default.
         drain: Seconds that requests in flight get to end when the transport is closed; 5 by default.
@@ -160,7 +160,8 @@ class AiohttpTransport(PooledTransport[SessionPool]):
                 failure = ClientClosed("the session is closed")
             else:
                 # Over sessions of ours: there was a connection, or there never was, whatever nobody expects.
-                failure = send_failed(error, sent=attempt.wire is not None if pool.owned else None)
+                there_was_one = attempt.wire is not None if pool.owned else None
+                failure = send_failed(error, request.method, sent=there_was_one)
         except BaseException as error:  # noqa: BLE001 - as above: it ends the program
             raise error.with_traceback(None) from None
         finally:

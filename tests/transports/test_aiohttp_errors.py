@@ -92,6 +92,26 @@ async def test_what_an_error_means(name: str, injected: AiohttpTransport, monkey
     assert ERRORS[name] == (await failed(injected, Request("GET", "http://127.0.0.1:9/")))[:2]
 
 
+@pytest.mark.control("paymentsdk.transports._aiohttp_messages._RESENT", frozenset())
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+async def test_what_aiohttp_cannot_send_again_was_sent(method: str, injected: AiohttpTransport) -> None:
+    """A kept connection breaks with the request, and there is no other: the server has the request all the same."""
+
+    async def stops(peer: Peer) -> None:
+        await peer.request()
+        await peer.write(http())
+        await peer.request()
+        server._server.close()
+
+    async with FaultServer(stops) as server:
+        await injected.send(Request("GET", server.url(), TOKEN))
+        sent, permanent, reason = await failed(injected, Request(method, server.url(), TOKEN))
+
+    assert ["GET", method] == [seen.method for seen in server.seen]
+    assert (True, False) == (sent, permanent)
+    assert reason.startswith("no connection to the server")
+
+
 @pytest.mark.parametrize("name", ["InvalidURL", "ClientConnectorError", "ConnectionTimeoutError"])
 async def test_once_there_is_a_connection_anything_may_have_been_sent(name: str) -> None:
     """An error that says otherwise was raised by a trace, and not by what it is named after."""
