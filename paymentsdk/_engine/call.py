@@ -34,7 +34,7 @@ from paymentsdk._engine.retry import Retries, key_expired, should_refresh_token
 from paymentsdk._headers import Headers, merge
 from paymentsdk._operation.rules import KEY_LIFETIME, Failure, RetryClass, classify_status
 from paymentsdk._secrets import HiddenRepr
-from paymentsdk.errors import ClientClosed, OutcomeUnknown, PaymentsError, RequestInvalid
+from paymentsdk.errors import ClientClosed, OutcomeUnknown, PaymentsError, RequestInvalid, describe
 from paymentsdk.events import Throttled
 from paymentsdk.transports.base import Request, Response
 
@@ -218,6 +218,9 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
             if not self.deadline.uncancel():
                 raise
             permit, reason = None, f"{self.deadline.ran_out} while it waited for its turn"
+        except Exception as error:
+            # A share of one's own may raise anything: an attempt that is in doubt must not be hidden by that.
+            raise self._recorded(failures.not_attempted(f"waiting for its turn raised {describe(error)}")) from error
         waited = self.state.clock.monotonic() - since
         if self.settings.observers:
             events.notify_of_call(self, Throttled, number=self.attempts + 1, waited=waited, admitted=permit is not None)

@@ -54,9 +54,10 @@ async def test_the_clock_rolls_the_dice(play) -> None:
 
 
 class BrokenLater:
-    """A shared rate of one's own that has a slot for the first attempt, and breaks at the next."""
+    """A shared rate of one's own that has so many slots, and breaks when it is asked for another."""
 
-    slots = 1
+    def __init__(self, slots: int = 1) -> None:
+        self.slots = slots
 
     async def reserve(self, now: float, longest: float) -> float:
         """See `SharedRate.reserve`."""
@@ -67,16 +68,25 @@ class BrokenLater:
 
 
 @pytest.mark.control("paymentsdk._engine.retry.Retries._should_retry", lambda self, error: True)
-async def test_a_defect_is_not_retried(make_client, jobs) -> None:
-    """It comes out as it is, at once: to do it again would hide it behind pauses."""
-    clock, share = FakeClock(), BrokenLater()
+@pytest.mark.parametrize(("slots", "name", "kind"), [
+    (0, "orders.create", NotSent), (1, "orders.get", NoAnswer), (1, "orders.create", OutcomeUnknown),
+])  # fmt: skip
+async def test_a_share_that_breaks_ends_the_call(
+    make_client, jobs, slots: int, name: str, kind: type[Exception]
+) -> None:
+    """At once, as to try again would hide it behind pauses; and with the key of a write that is in doubt."""
+    clock = FakeClock()
     transport = MemoryTransport(lambda request: Response(503))
-    client = make_client(transport=transport, clock=clock, flow=FlowControl(share=share))
+    client = make_client(transport=transport, clock=clock, flow=FlowControl(share=BrokenLater(slots)))
 
-    with pytest.raises(LookupError, match="a defect"):
-        await jobs["orders.get"].call(client)
+    with pytest.raises(
+        kind, match=r"waiting for its turn raised LookupError \(test_retry.py:\d+ in reserve\)"
+    ) as raised:
+        await jobs[name].call(client)
 
-    assert (1, 1) == (len(transport.requests), len(clock.slept))
+    keys = {request.headers.get("X-Idempotency-Key") for request in transport.requests}
+    assert (slots, slots, slots) == (len(transport.requests), len(clock.slept), raised.value.attempts)
+    assert not slots or keys == {raised.value.idempotency_key}
 
 
 # --- Retry-After ------------------------------------------------------------------------------------------------------
