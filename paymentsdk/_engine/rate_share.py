@@ -80,7 +80,7 @@ class RateShare:
             return 0.0
         try:
             return await self._take(now, longest)
-        except (sqlite3.Error, OSError, ImportError) as error:
+        except (sqlite3.Error, OSError, ImportError, RuntimeError) as error:  # The last where no thread can be begun.
             self._failed_at = now
             logger.warning("%r cannot be used: %s", self, error)
             return 0.0

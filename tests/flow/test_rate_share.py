@@ -6,6 +6,7 @@ import asyncio
 import logging
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import asyncpg
 import pytest
@@ -113,6 +114,15 @@ async def test_a_file_that_cannot_be_used_stops_nobody(tmp_path, caplog):
         assert [0.0, 0.0] == [await share.reserve(NOW + after, 60.0) for after in (9.9, 10.1)]
 
     assert 2 == caplog.text.count("cannot be used")
+
+
+async def test_a_process_that_may_begin_no_thread_is_not_stopped(tmp_path, caplog):
+    """Nor one whose loop begins none any more: a file can only be looked at in a thread."""
+    asyncio.get_running_loop().set_default_executor(ended := ThreadPoolExecutor(1))
+    ended.shutdown()
+
+    assert 0.0 == await RateShare(tmp_path / "rate", 1.0).reserve(NOW, 60.0)
+    assert 1 == caplog.text.count("cannot be used")
 
 
 @pytest.mark.parametrize("rate", [0, -1, True, float("nan"), float("inf"), "10"])
