@@ -220,7 +220,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
             permit, reason = None, f"{self.deadline.ran_out} while it waited for its turn"
         except Exception as error:
             # A share of one's own may raise anything: an attempt that is in doubt must not be hidden by that.
-            raise self._recorded(failures.not_attempted(f"waiting for its turn raised {describe(error)}")) from error
+            raise self._note(failures.not_attempted(f"waiting for its turn raised {describe(error)}")) from error
         waited = self.state.clock.monotonic() - since
         if self.settings.observers:
             events.notify_of_call(self, Throttled, number=self.attempts + 1, waited=waited, admitted=permit is not None)
@@ -434,8 +434,8 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         operation, note = self.operation, None
         if operation.writes and self._ensure_history().ambiguous_attempts:
             # Before the wait: a loop that is being stopped may have no further turn.
-            events.warn_outcome_unknown(self, "cancelled after it was sent")
-            note = f"{operation.name} was sent, with idempotency_key={self.key!r}"
+            events.warn_outcome_unknown(self, "cancelled when it may have been sent")
+            note = f"{operation.name} may have been sent, with idempotency_key={self.key!r}"
         await cancelled_again(cancelled, note)
 
     def _outcome(self, last: AttemptFailed) -> PaymentsError:
