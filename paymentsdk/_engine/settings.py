@@ -282,10 +282,10 @@ class ClientState:
             with suppress(Exception):  # The outcome of the call must not depend on it.
                 self._discarding.discard(response)
 
-    def observe_platform_time(self, response: Response) -> None:
-        """Take the platform's time from *response*, if a journal counts on it."""
+    def observe_platform_time(self, response: Response, asked: tuple[float, float]) -> None:
+        """Take the platform's time from the *response* to what was *asked* then, if a journal counts on it."""
         if self.journaling is not None:
-            self.journaling.platform_clock.observe(header(response.headers, "Date"))
+            self.journaling.platform_clock.observe(header(response.headers, "Date"), asked)
 
     def ensure_open(self) -> asyncio.AbstractEventLoop:
         """Let a call begin, and return the loop that it runs on.

@@ -52,12 +52,13 @@ class PlatformClock:
     #: Seconds that a ``Date`` may be behind when it is written.
     GRANULARITY = 1.0
 
-    __slots__ = ("_date", "_monotonic", "_seen", "_shown", "_wall")
+    __slots__ = ("_date", "_latest", "_monotonic", "_seen", "_shown", "_wall")
 
     def __init__(self, clock: Clock) -> None:
         self._monotonic = clock.monotonic
         self._wall = clock.now
         self._shown: float | None = None
+        self._latest = 0.0
         self._date: str | None = None
         self._seen = self.moment()
 
@@ -70,17 +71,23 @@ class PlatformClock:
         monotonic, wall = now or self.moment()
         return max(monotonic - moment[0], wall - moment[1])
 
-    def observe(self, date: str | None) -> None:
-        """Take the ``Date`` header of a response that came just now; ignore one that is missing or no date."""
+    def observe(self, date: str | None, asked: Moment | None = None) -> None:
+        """Take the ``Date`` header of a response to what was *asked* then; ignore one that is missing or no date."""
         if date is None or (date == self._date and self.since(self._seen) < 1.0):
             return  # It has no fractions: the first response of a second says most, and costs the others nothing.
         if (shown := http_date(date)) is not None:
-            self.set(shown.timestamp())
+            self.set(shown.timestamp(), asked)
             self._date = date
 
-    def set(self, shown: float) -> None:
-        """Take *shown* as the platform's time of this moment, in seconds since the epoch."""
-        self._shown, self._date, self._seen = shown, None, self.moment()
+    def set(self, shown: float, asked: Moment | None = None) -> None:
+        """Take *shown* as the platform's time at some moment since *asked*, in seconds since the epoch.
+
+        It may be as old as the request: the machine may have slept while the response waited to be read.
+        """
+        before, seen, least = self.now(), self.moment(), shown + self.GRANULARITY
+        latest = least + self.since(asked or seen, seen)
+        self._latest = latest if before is None else min(latest, max(before, least))
+        self._shown, self._date, self._seen = shown, None, seen
 
     def now(self, moment: Moment | None = None) -> float | None:
         """Return the latest that it can be on the platform, now or at *moment*, in seconds since the epoch.
@@ -88,7 +95,7 @@ class PlatformClock:
         ``None`` before the first response. An age that is counted to here is never too small: a ``Date`` leaves out the
         fraction of its second.
         """
-        return None if self._shown is None else self._shown + self.GRANULARITY + self.since(self._seen, moment)
+        return None if self._shown is None else self._latest + self.since(self._seen, moment)
 
     def earliest(self) -> float | None:
         """Return the earliest that it can be on the platform: a deadline counted from it is never too late."""

@@ -464,3 +464,58 @@ async def test_a_date_without_fractions_makes_no_attempt_late(world: World, frac
 
     assert max(world.platform.times) < row.not_after
     assert RecordState.UNKNOWN is row.state
+
+
+class Machine(FakeClock):
+    """A machine that can sleep: its monotonic clock stands still meanwhile."""
+
+    asleep = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.asleep
+
+
+@pytest.fixture
+def machine(world: World) -> Machine:
+    """That of the clients; the platform's clock goes on."""
+    world.clock = world.platform.clock = Machine()
+    return world.clock
+
+
+@pytest.mark.parametrize("seconds", [3, 7200])
+async def test_a_machine_that_sleeps_over_a_response_sends_nothing_late(
+    world: World, machine: Machine, seconds: int
+) -> None:
+    """The `Date` of a response is as old as the sleep in which it waited to be read."""
+
+    def answer(request: Request) -> Response:
+        response = world.platform(request)
+        if request.method == "GET":
+            return response
+        machine.asleep += seconds
+        return Response(503, {"Date": response.headers["Date"]})
+
+    async with world.connect(answer, retry=RetryPolicy(attempts=4)) as client:
+        with pytest.raises(OutcomeUnknown):
+            await client.orders.create(order(), once="table-7/1", not_after=timedelta(seconds=5))
+    [row] = await world.rows()
+
+    assert world.platform.times
+    assert max(world.platform.times) < row.not_after
+
+
+async def test_slow_responses_take_no_time_from_a_record(world: World) -> None:
+    """What the first responses have shown of the time still holds: a slow one says no more than they did."""
+    slow = [10.0, 10.0, 0.0]
+
+    def answer(request: Request) -> Response:
+        if request.method == "GET":
+            return world.platform(request)
+        world.clock.advance(slow[len(world.platform.times)])
+        response = world.platform(request)
+        return response if len(world.platform.times) == 3 else Response(503, {"Date": response.headers["Date"]})
+
+    async with world.connect(answer, retry=RetryPolicy(attempts=4)) as client:
+        await client.orders.create(order(), once="table-7/1", not_after=timedelta(seconds=25))
+
+    assert 3 == len(world.platform.times)
