@@ -185,12 +185,12 @@ class Engine(ABC):
         if self._signer is not None:
             if self._settings.account is None:
                 raise RequestInvalid("account", "names the seller, as no token does: use client.account(name)")
-            if clock.now() is None:
+            if not clock.is_known():
                 await self._read_platform_time()
             return self._settings.account
         token = self._token()
         for _ in range(2):  # A token may end while it is read; the next call gets another.
-            if token is not None and clock.now() is not None:
+            if token is not None and clock.is_known():
                 break
             await self._read_platform_time()
             token = self._token()

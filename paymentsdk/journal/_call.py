@@ -89,6 +89,15 @@ class PlatformClock:
         self._latest = latest if before is None else min(latest, max(before, least))
         self._shown, self._date, self._seen = shown, None, seen
 
+    def is_known(self) -> bool:
+        """Whether a response has told it, and both clocks of this machine agree on how long ago that was.
+
+        Else the machine has slept, or its clock was set: a record that begins by the one could be over by the other.
+        """
+        monotonic, wall = self.moment()
+        apart = (monotonic - self._seen[0]) - (wall - self._seen[1])
+        return self._shown is not None and abs(apart) < self.GRANULARITY
+
     def now(self, moment: Moment | None = None) -> float | None:
         """Return the latest that it can be on the platform, now or at *moment*, in seconds since the epoch.
 

@@ -519,3 +519,24 @@ async def test_slow_responses_take_no_time_from_a_record(world: World) -> None:
         await client.orders.create(order(), once="table-7/1", not_after=timedelta(seconds=25))
 
     assert 3 == len(world.platform.times)
+
+
+@pytest.mark.parametrize(("seconds", "platform"), [(7200, 0), (7200, -7200), (-7200, 7200)])
+async def test_a_name_has_its_whole_time_after_the_clock_has_jumped(
+    world: World, machine: Machine, seconds: int, platform: int
+) -> None:
+    """The platform is asked for its time once more: else each name would be over as it begins, for good."""
+    reads = []
+
+    def answer(request: Request) -> Response:
+        reads.append(request.method)
+        return world.platform(request)
+
+    async with world.connect(answer) as client:
+        await client.orders.create(order(), once="table-7/1")
+        machine.advance(3600)
+        machine.asleep, world.platform.offset = seconds, platform
+        for number in range(2, 5):
+            await client.orders.create(order(), once=f"table-7/{number}")
+
+    assert ["GET", "POST", "GET", "POST", "POST", "POST"] == reads
