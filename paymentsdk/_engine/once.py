@@ -139,7 +139,9 @@ class Attempts(Generic[B, R]):
         journaling, settings, recovered = self._journaling, self._call.settings, since is not None
         # Nobody else tells the observers when a call of a recovery begins and ends.
         self._observing = recovered and bool(settings.observers)
-        lease, later = max(LEASE, 2 * (settings.timeout.attempt or 0.0)), partial(journaling.write_later, record.key)
+        # What recovery has taken over, it has for a lease of that length, whatever its attempts may take.
+        lease = LEASE if recovered else max(LEASE, 2 * (settings.timeout.attempt or 0.0))
+        later = partial(journaling.write_later, record.key)
         drive = JournaledCall(journaling.journal, journaling.platform_clock, self._seller, lease, later, defer, look)
         mine = await journaling.acquire(record.key)
         try:

@@ -25,6 +25,7 @@ from paymentsdk import (
     Request,
     Response,
     RetryPolicy,
+    Timeout,
 )
 from paymentsdk.journal import Action, Record, RecordState, Resolution, SQLiteJournal, _sqlite
 from paymentsdk.journal._call import Journaling
@@ -540,3 +541,24 @@ async def test_a_name_has_its_whole_time_after_the_clock_has_jumped(
             await client.orders.create(order(), once=f"table-7/{number}")
 
     assert ["GET", "POST", "GET", "POST", "POST", "POST"] == reads
+
+
+async def test_no_attempt_of_a_recovery_outlasts_its_lease(world: World) -> None:
+    """Also if its attempts may take longer than the lease that it has claimed: else another one takes it over."""
+    left = []
+
+    async def look(request: Request) -> Response:
+        if request.method == "POST":
+            [row] = await world.rows()
+            left.append(row.lease_until - world.clock.now() - request.timeout)
+        return world.platform(request)
+
+    world.platform.lose = True
+    async with world.connect() as client:
+        with pytest.raises(OutcomeUnknown):
+            await client.orders.create(order(), once="table-7/1")
+    world.platform.lose = False
+    async with world.connect(look, timeout=Timeout(total=300, attempt=120)) as client:
+        await client.recover()
+
+    assert [True] == [seconds >= 0 for seconds in left]
