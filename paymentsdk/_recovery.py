@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -270,6 +271,8 @@ class Sender(HiddenRepr, Struct, frozen=True):
         call = self.prepare_call(operation, body, values, record.headers)
         call.url = record.base_url + record.path  # With its query.
         call.state.deadlines.remove(call.deadline)  # Its attempts have deadlines of their own.
+        if call.deadline.when == inf:
+            raise RequestInvalid("timeout", "must be bounded to send a record: its lease has to outlive it")
         return call
 
     async def look(self, record: Record) -> Resolution | None:

@@ -562,3 +562,17 @@ async def test_no_attempt_of_a_recovery_outlasts_its_lease(world: World) -> None
         await client.recover()
 
     assert [True] == [seconds >= 0 for seconds in left]
+
+
+async def test_a_recovery_without_a_bound_holds_nothing_for_ever(world: World) -> None:
+    """A lease that outlives an attempt without an end would never end: it says so, and leaves the record to others."""
+    world.platform.lose = True
+    async with world.connect() as client:
+        with pytest.raises(OutcomeUnknown):
+            await client.orders.create(order(), once="table-7/1")
+    async with world.connect(timeout=Timeout(total=None, attempt=None)) as client:
+        summary = await client.recover()
+    [row] = await world.rows()
+
+    assert ["table-7/1: timeout: must be bounded to send a record: its lease has to outlive it"] == [*summary.problems]
+    assert (RecordState.UNKNOWN, 0.0) == (row.state, row.lease_until)
