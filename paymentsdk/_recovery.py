@@ -145,12 +145,12 @@ class Recovery(HiddenRepr, Struct, eq=False):
         if self.backoff is not None:
             self.backoff.stayed_open(record, self.journaling.platform_clock.now())
 
-    def _knows_time(self, rows: Iterable[Record], known: Iterable[Record]) -> bool:
-        """Whether the time of the platform of *rows* is behind none of its records, of any seller, that are *known*.
+    def _knows_time(self, known: Iterable[Record]) -> bool:
+        """Whether the time of this client's platform is behind none of its records, of any seller, that are *known*.
 
-        Else nobody knows how old *rows* are.
+        Else nobody knows how old they are. Another platform in the journal has a time of its own.
         """
-        now, platforms = self.journaling.platform_clock.now(), {row.base_url for row in rows}
+        now, platforms = self.journaling.platform_clock.now(), {one.base_url for one in self.senders.values()}
         behind = any(timing(row, now) is Timing.CLOCK_BEHIND for row in known if row.base_url in platforms)
         if behind:
             self._add_problem(f"nothing was sent: {Timing.CLOCK_BEHIND.value}")
@@ -159,7 +159,7 @@ class Recovery(HiddenRepr, Struct, eq=False):
     async def _claim(self, rows: Sequence[Record], known: Sequence[Record]) -> tuple[list[Record], Moment]:
         """Take over what has no living owner: all of it at once, or the oldest that stay open would hide the others."""
         since, owner = self.journaling.platform_clock.moment(), self.journaling.owner()
-        if not rows or not self._knows_time(rows, known):
+        if not rows or not self._knows_time(known):
             return [], since
         keys, sellers = set[str](), tuple(self.senders)
         for i, row in enumerate(rows):

@@ -111,7 +111,8 @@ class World:
             "retry": RetryPolicy(attempts=2),
             **settings,
         }
-        return PaymentsClient(token, base_url=URL, journal=kept, clock=self.clock, **settings)
+        settings = {"base_url": URL, **settings}
+        return PaymentsClient(token, journal=kept, clock=self.clock, **settings)
 
     async def rows(self) -> list[Record]:
         journal = SQLiteJournal(self.path, now=self.clock.now)
@@ -576,3 +577,19 @@ async def test_a_recovery_without_a_bound_holds_nothing_for_ever(world: World) -
 
     assert ["table-7/1: timeout: must be bounded to send a record: its lease has to outlive it"] == [*summary.problems]
     assert (RecordState.UNKNOWN, 0.0) == (row.state, row.lease_until)
+
+
+async def test_the_clock_of_another_platform_stops_no_recovery(world: World) -> None:
+    """One whose time is a day ahead, such as a sandbox, may share the journal."""
+    world.platform.lose = True
+    for address, ahead in ((URL, 0.0), ("https://other.test", 86_400.0)):
+        world.platform.offset = ahead
+        async with world.connect(base_url=address) as client:
+            with pytest.raises(OutcomeUnknown):
+                await client.orders.create(order(), once="table-7/1")
+    world.platform.offset, world.platform.lose = 0.0, False
+    async with world.connect() as client:
+        summary = await client.recover()
+
+    assert {RecordState.DONE: 1} == summary.resolved
+    assert ["https://other.test"] == [row.base_url for row in summary.left]

@@ -398,7 +398,7 @@ async def test_records_that_nobody_can_settle_do_not_hide_others(start, platform
     assert {RecordState.UNKNOWN: 20, RecordState.DONE: 1} == dict((await client.recover()).resolved)
 
 
-@pytest.mark.control("paymentsdk._recovery.Recovery._knows_time", lambda self, rows, known: True)
+@pytest.mark.control("paymentsdk._recovery.Recovery._knows_time", lambda self, known: True)
 async def test_a_clock_that_went_back_stops_recovery(start, platform: Platform, clock: FakeClock) -> None:
     """Where the platform's time is behind that of a record, nobody knows how old records are: the summary says so."""
     platform.lose = True
@@ -415,7 +415,7 @@ async def test_a_clock_that_went_back_stops_recovery(start, platform: Platform, 
     assert not summary.is_complete
 
 
-@pytest.mark.control("paymentsdk._recovery.Recovery._knows_time", lambda self, rows, known: True)
+@pytest.mark.control("paymentsdk._recovery.Recovery._knows_time", lambda self, known: True)
 async def test_a_clock_that_went_back_shows_in_the_record_of_another_seller(
     start, platform: Platform, clock: FakeClock
 ) -> None:
