@@ -230,8 +230,8 @@ class Record(Struct, frozen=True, kw_only=True):
 
     @property
     def recoverable(self) -> bool:
-        """Whether recovery can send it again by itself."""
-        return self.keyed and self.body is not None
+        """Whether recovery can send it by itself: of what takes no key, only what was not sent before."""
+        return self.body is not None and (self.keyed or self.state is RecordState.DEFERRED)
 
     def __repr__(self) -> str:
         return f"<Record {self.name!r}: {self.operation}, {self.state.value}, key {self.key}>"

@@ -288,6 +288,24 @@ async def test_a_write_without_a_key_is_never_sent_twice(start, platform: Platfo
         assert error.advice == OPERATIONS["customers.create"].in_doubt
 
 
+async def test_a_deferred_write_without_a_key_is_sent_by_recovery(start, platform: Platform) -> None:
+    """Nothing was sent of it, so that it is sent for the first time; once it is in doubt, nobody sends it again."""
+    transport = MemoryTransport(platform)
+    client = start(transport=transport, retry=ONCE)
+    await client.plans.search().collect()
+    for name in ("ann", "bob"):
+        transport.replies(SendFailed("connection refused", sent=False))
+        with pytest.raises(Deferred):
+            await client.customers.create(
+                CustomerRequest(email="ann@example.com"), once=name, defer=True, not_after=timedelta(hours=1)
+            )
+    transport.replies(SendFailed("connection reset", sent=True))
+
+    assert {RecordState.UNKNOWN: 1, RecordState.DONE: 1} == dict((await client.recover()).resolved)
+    assert {} == dict((await client.recover()).resolved)
+    assert 1 == len(platform.posts)
+
+
 async def test_a_journal_that_fails_sends_nothing(start, platform: Platform, tmp_path: Path) -> None:
     """Nothing goes out whose record is not durable."""
     client = start()

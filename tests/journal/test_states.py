@@ -123,12 +123,12 @@ def test_a_lost_lease_is_not_refreshed() -> None:
 
 @pytest.mark.parametrize("state", RecordState, ids=lambda state: state.value)
 def test_recovery_takes_what_is_open_and_can_be_sent(state: RecordState) -> None:
-    """Closed rows, held ones, those of operations without a key and those without their bytes are left alone."""
+    """Closed rows, held ones, those that may have been sent without a key and those without bytes are left alone."""
     row = record(state=state)
 
     assert (state in OPEN) == is_claimable(row, now=0.0)
     assert not is_claimable(record(state=state, lease_until=1.0), now=0.0)
-    assert not is_claimable(record(state=state, keyed=False), now=0.0)
+    assert (state is RecordState.DEFERRED) == is_claimable(record(state=state, keyed=False), now=0.0)
     assert not is_claimable(structs.replace(row, body=None), now=0.0)
 
 
