@@ -42,6 +42,11 @@ _REPLACE = (
     "UPDATE paymentsdk_record SET state = $1, owner = $2, lease_until = $3, begun = $4, updated = $5, fixed = $6, "
     "headers = $7, body = $8, sealed = $9, reason = $10, response = $11 WHERE id = $12"
 )
+#: The same of an open row whose body cannot be had: what unseals it may be away for a moment.
+_REPLACE_BUT_BODY = (
+    "UPDATE paymentsdk_record SET state = $1, owner = $2, lease_until = $3, begun = $4, updated = $5, fixed = $6, "
+    "headers = $7, reason = $8, response = $9 WHERE id = $10"
+)
 _PURGE = (
     "UPDATE paymentsdk_record SET headers = NULL, body = NULL, response = NULL WHERE state >= 4 AND begun < $1 "
     "AND (headers IS NOT NULL OR body IS NOT NULL OR response IS NOT NULL) RETURNING state"
@@ -194,10 +199,18 @@ class Transaction(Struct, eq=False):
         return count
 
     async def _replace(self, rows: Sequence[Record]) -> None:
-        written = [self.codec.values(row) for row in rows]
-        await self.database.executemany(_REPLACE, [(*row[3:8], *row[9:], row[0]) for row in written])
-        # A sealed body was there before; where none is sealed, none was kept.
-        self.wiped = self.wiped or any(sealed and body is None for *_, body, sealed, _, _ in written)
+        written: dict[str, list[Values]] = {_REPLACE: [], _REPLACE_BUT_BODY: []}
+        for record in rows:
+            row = self.codec.values(record)
+            *_, body, sealed, reason, response = row
+            if record.is_open and body is None:
+                written[_REPLACE_BUT_BODY].append((*row[3:8], *row[9:11], reason, response, row[0]))
+                continue
+            written[_REPLACE].append((*row[3:8], *row[9:], row[0]))
+            # A sealed body was there before; where none is sealed, none was kept.
+            self.wiped = self.wiped or bool(sealed and body is None)
+        for statement, values in written.items():
+            await self.database.executemany(statement, values)
 
 
 #: What is done in a transaction.

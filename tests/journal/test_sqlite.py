@@ -533,6 +533,30 @@ async def test_a_sealed_body_is_wiped_once_it_is_done(path: Path, record: Callab
     assert not await is_left_when_done(path, record)
 
 
+async def test_a_seal_that_is_away_for_a_moment_costs_no_body(path: Path, record: Callable[..., Record]) -> None:
+    """Whoever changes an open record meanwhile, such as by renewing its lease, leaves the sealed bytes as they are."""
+    away = False
+
+    def unseal(body: bytes) -> bytes:
+        if away:
+            raise OSError("the service that seals does not respond")
+        return scramble(body)
+
+    journal, bare = SQLiteJournal(path, seal=scramble, unseal=unseal), SQLiteJournal(path)
+    secret = record(body=TOKEN, sensitive=True)
+    await journal.begin(secret, lease=0)
+    away = True
+    await journal.renew(secret.key, owner=secret.owner, lease=0)
+    await bare.begin(structs.replace(secret, owner="q/1"), lease=60)
+    await journal.resolve(secret.key, Resolution(state=RecordState.UNKNOWN), owner="q/1")
+    away = False
+    [row] = await journal.claim(["77"], owner="r/1", lease=60)
+
+    assert TOKEN == row.body
+    for one in (journal, bare):
+        await one.aclose()
+
+
 async def test_without_a_checkpoint_the_log_keeps_it(
     path: Path, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
