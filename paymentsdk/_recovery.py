@@ -262,7 +262,7 @@ class Sender(HiddenRepr, Struct, frozen=True):
             msgspec.DecodeError: Its bytes are no JSON.
         """
         operation = self.operations.get(record.operation)
-        if operation is None or record.base_url != self.base_url:
+        if operation is None or operation.keyed != record.keyed or record.base_url != self.base_url:
             raise RequestInvalid("record", f"{record.operation} of {record.base_url} is not of this client")
         values = _path_values(operation, record.path)
         if values is None or record.digest != states.digest(operation.method, record.path, record.body or b""):

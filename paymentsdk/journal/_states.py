@@ -303,7 +303,8 @@ def begin_record(row: Record | None, new: Record, *, now: float, lease: float) -
     if row.owner == new.owner and row.state in HELD:
         # It has written this before, and did not hear of it: the connection was lost in the middle of the commit.
         return Action.SEND if row.state is RecordState.PENDING else Action.RESUME, row
-    action = (not row.keyed and line.unkeyed) or line.same
+    # Declared anew, an operation may not take the key any more.
+    action = (not (row.keyed and new.keyed) and line.unkeyed) or line.same
     if action is Action.RESUME:
         return action, take_over(row, owner=new.owner, now=now, lease=lease, body=new.body)
     if action is Action.SEND_AGAIN:

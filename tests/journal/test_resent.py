@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TypedDict
@@ -131,4 +132,18 @@ async def test_recovery_sends_no_other_request_under_a_key(
 
     assert (["t/1"], 1, {}) == ([row.name for row in summary.left], len(summary.problems), dict(summary.resolved))
     assert "no request of transfers.create" in summary.problems[0]
+    assert 1 == len(lost.posts)
+
+
+async def test_what_takes_no_key_any_more_is_not_sent_again(start, lost: Platform, monkeypatch) -> None:
+    """A later version of the program declares the operation without it: nothing would tell the second one apart."""
+    async with start() as client:
+        await transfer(client)
+        later = replace(TRANSFER, retry=RetryClass.UNKEYED)
+        monkeypatch.setattr(Wallets, "own_operations", (later,))
+        summary = await client.recover()
+        with pytest.raises(OutcomeUnknown):
+            await client.call(later, Amount(amount=5), query={"currency": "ARS"}, wallet="w-7", once="t/1")
+
+    assert ["t/1"] == [row.name for row in summary.left]
     assert 1 == len(lost.posts)
