@@ -210,7 +210,10 @@ class Attempts(Generic[B, R]):
         is_own = told.own and told.state not in (RecordState.DONE, RecordState.DEFERRED)
         error = (self._error if is_own else None) or self._kept_error(told)
         if error is None:
-            return self._kept_result(told.record)
+            try:
+                return self._kept_result(told.record)
+            except ValueError as unreadable:  # By what the operation is declared to return now.
+                error = OutcomeUnknown(f"it is done; its response cannot be read: {unreadable}")
         operation, row = self._call.operation, told.record
         error.operation, error.idempotency_key = operation.name, row.key if row.keyed else None
         error.attempts = self._call.attempts

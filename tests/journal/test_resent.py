@@ -147,3 +147,18 @@ async def test_what_takes_no_key_any_more_is_not_sent_again(start, lost: Platfor
 
     assert ["t/1"] == [row.name for row in summary.left]
     assert 1 == len(lost.posts)
+
+
+async def test_a_kept_response_that_nobody_can_read_is_no_defect(start, platform: Platform) -> None:
+    """Where an operation returns something else than at its first call, the caller learns that the write is done."""
+
+    class Receipt(ResponseStruct):
+        number: int
+
+    async with start() as client:
+        arguments = {"wallet": "w-7", "once": "t/1", "not_after": timedelta(hours=1)}
+        await client.call(TRANSFER, Amount(amount=5), **arguments)
+        with pytest.raises(OutcomeUnknown, match="it is done; its response cannot be read"):
+            await client.call(TRANSFER.returning(Receipt), Amount(amount=5), **arguments)
+
+    assert 1 == len(platform.posts)
