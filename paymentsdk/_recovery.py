@@ -10,7 +10,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 from math import inf
@@ -229,8 +229,7 @@ async def repeatedly(
         yield
     finally:
         task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        await asyncio.wait((task,))  # And not for what it raises: whoever is cancelled meanwhile stays so.
 
 
 # --- one seller -----------------------------------------------------------------------------------------------------

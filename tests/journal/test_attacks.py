@@ -6,7 +6,7 @@ import asyncio
 import shutil
 import sqlite3
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import closing
 from datetime import timedelta
 from itertools import pairwise
@@ -593,3 +593,34 @@ async def test_the_clock_of_another_platform_stops_no_recovery(world: World) -> 
 
     assert {RecordState.DONE: 1} == summary.resolved
     assert ["https://other.test"] == [row.base_url for row in summary.left]
+
+
+class ReluctantJournal(SQLiteJournal):
+    """It does something before it ends when it is cancelled, such as to close a connection."""
+
+    async def records(self, among: Collection[RecordState], *, limit: int = 1000) -> list[Record]:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(5):
+                await asyncio.sleep(0)
+
+
+async def test_who_is_cancelled_as_the_recovery_ends_stays_cancelled(world: World) -> None:
+    """The program does not go on behind the context as if nobody had cancelled it."""
+    went_on = asyncio.Event()
+    async with world.connect(journal=ReluctantJournal) as client:
+
+        async def program() -> None:
+            async with client.recovery():
+                for _ in range(3):
+                    await asyncio.sleep(0)
+            went_on.set()
+
+        task = asyncio.ensure_future(program())
+        for _ in range(6):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+
+    assert (True, False) == (task.cancelled(), went_on.is_set())
