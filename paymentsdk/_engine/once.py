@@ -233,6 +233,8 @@ class Attempts(Generic[B, R]):
                 error = parse_error_response(self._call.operation, Response(*structs.astuple(row.response)), secrets)
                 error.settled = True
                 return error
+            case RecordState.REFUSED:
+                return OutcomeUnknown(f"it was rejected; its response was not kept: {reason}")
             case RecordState.NOT_SENT | RecordState.EXPIRED:
                 return NotSent(reason or "its time was over before anything was sent")
             case _:

@@ -318,6 +318,19 @@ async def test_a_second_use_of_a_purged_name_is_seen(journal, connect, platform:
     assert 1 == len(platform.posts)
 
 
+async def test_a_purged_rejection_is_told_as_one(journal, connect, platform: Platform) -> None:
+    """Its response is gone, so that it is no `APIError`; its reason still says what the platform said."""
+    platform.fail = lambda _: Response(400, {}, b'{"errors":[{"code":"property_value","message":"no"}]}')
+    async with connect(journal()) as client:
+        with pytest.raises(APIError):
+            await client.orders.create(order(), once="table-7/1")
+        await client.journal.purge(math.inf)
+        with pytest.raises(OutcomeUnknown, match="it was rejected; its response was not kept: 400 property_value no"):
+            await client.orders.create(order(), once="table-7/1")
+
+    assert 1 == len(platform.posts)
+
+
 async def test_without_the_platforms_time_nothing_is_sent(journal, connect, platform: Platform) -> None:
     """Without a `Date` nobody could say later how old the record is."""
 
