@@ -24,7 +24,7 @@ from paymentsdk._engine.engine import unreported
 from paymentsdk._engine.once import LEASE, Attempts
 from paymentsdk._operation.operation import Operation
 from paymentsdk._secrets import HiddenRepr
-from paymentsdk.errors import InProgress, JournalUnavailable, PaymentsError, RequestInvalid, describe
+from paymentsdk.errors import InProgress, JournalUnavailable, NotSent, PaymentsError, RequestInvalid, describe
 from paymentsdk.journal import StoredResponse
 from paymentsdk.journal import _states as states
 from paymentsdk.journal._call import Journaling, Moment, WithinContract
@@ -122,7 +122,10 @@ class Recovery(HiddenRepr, Struct, eq=False):
         for name in sorted({row.account for row in rows}, key=str):
             try:
                 sender = self.sender_of(name)
-                self.senders[await sender.seller()] = sender
+                seller, late = await sender.seller()
+                if late is not None:
+                    raise late
+                self.senders[seller] = sender
             except PaymentsError as error:
                 self._add_problem(f"{name or 'the client'}: {describe(error)}")
 
@@ -248,8 +251,8 @@ class Sender(HiddenRepr, Struct, frozen=True):
     merchant_orders: merchant_orders.MerchantOrders
     journaling: Journaling
     """The journal, whose other records tell what they have done, and the platform's time."""
-    seller: Callable[[], Awaitable[str]]
-    """Returns the user id on the platform."""
+    seller: Callable[[], Awaitable[tuple[str, NotSent | None]]]
+    """Returns the user id on the platform, and why the platform's time is not known, if so."""
     prepare_call: Callable[..., Call[object, object]]
     """Makes a call of an operation, a body, the values of its path and header fields."""
 

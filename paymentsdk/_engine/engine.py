@@ -174,34 +174,43 @@ class Engine(ABC):
             raise
         return result if _RESULTS.get() is None else _add_result(result)
 
-    async def _seller(self, journaling: Journaling) -> str:
-        """Return the platform's id of the seller whose token is sent, with the platform's time known.
+    async def _seller(self, journaling: Journaling) -> tuple[str, NotSent | None]:
+        """Return the platform's id of the seller whose token is sent, and why the platform's time is not known, if so.
 
         Raises:
-            NotSent: The platform's time is not known, and cannot be read, or each token has ended meanwhile.
+            NotSent: There is no token, or each has ended meanwhile.
             RequestInvalid: The token names no user.
         """
-        clock = journaling.platform_clock
+        clock, late = journaling.platform_clock, None
         if self._signer is not None:
             if self._settings.account is None:
                 raise RequestInvalid("account", "names the seller, as no token does: use client.account(name)")
             if not clock.is_known():
-                await self._read_platform_time()
-            return self._settings.account
+                late = await self._try_to_read_platform_time()
+            return self._settings.account, late
         token = self._token()
         for _ in range(2):  # A token may end while it is read; the next call gets another.
-            if token is not None and clock.is_known():
+            if late is not None or (token is not None and clock.is_known()):
                 break
-            await self._read_platform_time()
+            late = await self._try_to_read_platform_time()
+            if late is None and clock.now() is None:
+                late = NotSent("the platform's time is not known: its responses have no Date")
             token = self._token()
-            if clock.now() is None:
-                raise NotSent("the platform's time is not known: its responses have no Date")
+        if token is None and late is not None:
+            raise late
         if token is None:
             raise NotSent("there is no token: whenever the platform had been asked for its time, it has ended")
         seller = user_id(token)
         if seller is None:
             raise RequestInvalid("access_token", "does not end with the seller's user id, which `once` stands on")
-        return seller
+        return seller, late
+
+    async def _try_to_read_platform_time(self) -> NotSent | None:
+        try:
+            await self._read_platform_time()
+        except NotSent as error:
+            return error
+        return None
 
     async def _platform_and_seller(self) -> tuple[str, str | None]:
         """Return the address of the platform, and the seller: the name of the account, or the user id in the token.

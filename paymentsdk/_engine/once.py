@@ -36,7 +36,7 @@ from paymentsdk._operation.rules import KEY_LIFETIME
 from paymentsdk._secrets import MASK, secrets_in
 from paymentsdk.errors import APIError, Deferred, NotSent, OutcomeUnknown, PaymentsError, RequestInvalid
 from paymentsdk.journal import _states as states
-from paymentsdk.journal._call import JournaledCall, Journaling, Look, MaySend, Moment, Told
+from paymentsdk.journal._call import JournaledCall, Journaling, Look, MaySend, Moment, Told, WithinContract
 from paymentsdk.journal._journal import RecordResolved, derive_key
 from paymentsdk.journal._states import Record, RecordState, Resolution, StoredResponse
 from paymentsdk.transports.base import Response
@@ -59,7 +59,7 @@ async def call_once(
     call: Call[B, R],
     once: str | None,
     *,
-    seller_of: Callable[[Journaling], Awaitable[str]],
+    seller_of: Callable[[Journaling], Awaitable[tuple[str, NotSent | None]]],
     not_after: datetime | timedelta | None,
     defer: bool,
 ) -> Result[R]:
@@ -77,11 +77,16 @@ async def call_once(
         raise RequestInvalid("once", "excludes idempotency_key, which is derived from it")
     if journaling is None:
         raise RequestInvalid("once", "needs a journal: PaymentsClient(journal=SQLiteJournal(...))")
-    seller = await seller_of(journaling)
+    seller, late = await seller_of(journaling)
     if call.settings.timeout.attempt is None:
         raise RequestInvalid("timeout.attempt", "must be bounded for a journaled call: its lease has to outlive it")
     attempts = Attempts(call, journaling)
     record = _record(call, journaling, once, seller, not_after)
+    if late is not None:  # So nothing new begins; but of what has begun before, "not sent" would be wrong.
+        with WithinContract():
+            row = await journaling.journal.get(record.key)
+        if row is None or row.state is RecordState.NOT_SENT:
+            raise late
     return attempts.result(await attempts.make(record, defer=defer))
 
 

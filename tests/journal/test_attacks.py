@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
-from contextlib import closing
+from contextlib import closing, nullcontext
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -19,12 +19,14 @@ from paymentsdk import (
     APIError,
     InProgress,
     JournalUnavailable,
+    NotSent,
     OutcomeUnknown,
     PaymentsClient,
     PaymentsError,
     Request,
     Response,
     RetryPolicy,
+    SendFailed,
     Timeout,
 )
 from paymentsdk.journal import Action, Record, RecordState, Resolution, SQLiteJournal, _sqlite
@@ -624,3 +626,23 @@ async def test_who_is_cancelled_as_the_recovery_ends_stays_cancelled(world: Worl
         await asyncio.wait([task])
 
     assert (True, False) == (task.cancelled(), went_on.is_set())
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["done", "unknown"])
+async def test_of_a_known_name_nobody_is_told_that_nothing_was_sent(world: World, lost: bool) -> None:
+    """Not even while a new process cannot reach the platform, for its time: the record says what became of it."""
+    world.platform.lose = lost
+    async with world.connect() as client:
+        with pytest.raises(OutcomeUnknown) if lost else nullcontext():
+            await client.orders.create(order(), once="table-7/1")
+
+    def unreachable(request: Request) -> Response:
+        raise SendFailed("connection refused", sent=False)
+
+    async with world.connect(unreachable) as client:
+        with pytest.raises(OutcomeUnknown) if lost else nullcontext():
+            await client.orders.create(order(), once="table-7/1")
+        with pytest.raises(NotSent):
+            await client.orders.create(order(), once="table-7/2")
+
+    assert ["table-7/1"] == [row.name for row in await world.rows()]
