@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from datetime import UTC, datetime
+from decimal import Decimal
 
 import pytest
 
-from paymentsdk.sandbox import _snapshots
-from paymentsdk.sandbox._records import TENANTS
+from paymentsdk.sandbox import Sandbox, _snapshots
+from paymentsdk.sandbox._records import ORDERS, TENANTS
 
 
 @pytest.fixture(params=[True, False], ids=["file", "memory"])
@@ -52,6 +54,20 @@ async def test_a_snapshot_is_replaced_by_the_next_of_its_name(busy):
     busy.platform.restore()
 
     assert (3, 8) == (busy.platform.store.count(TENANTS, None), busy.policies.page_size)
+
+
+async def test_a_start_after_a_restore_makes_identifiers_of_its_own(tmp_path, connect, order):
+    """With a seed and a clock that stands still they would come again, and new orders replace earlier ones."""
+    options = {"db": str(tmp_path / "sandbox.db"), "seed": 7, "frozen_at": datetime(2026, 1, 31, tzinfo=UTC)}
+    async with Sandbox(**options) as sandbox:
+        sandbox.snapshot()
+    async with Sandbox(**options) as sandbox, connect(sandbox) as client:
+        sandbox.restore()
+        await client.orders.create(order("1.00"))
+    async with Sandbox(**options) as sandbox, connect(sandbox) as client:
+        await client.orders.create(order("2.00"))
+
+        assert [Decimal(1), Decimal(2)] == [record.order.total_amount for record in sandbox.store.find(ORDERS, None)]
 
 
 @pytest.mark.control("paymentsdk.sandbox._snapshots._remove", lambda path: path.unlink(missing_ok=True))
