@@ -150,7 +150,7 @@ class AddedFault(AbstractContextManager["AddedFault"]):
     """Its number."""
     rule: FaultRule
     """The rule."""
-    _remove: Callable[[int], None] = field(repr=False)
+    _remove: Callable[[AddedFault], None] = field(repr=False)
     seen: int = 0
     """How many requests matched."""
     hits: int = 0
@@ -158,7 +158,7 @@ class AddedFault(AbstractContextManager["AddedFault"]):
 
     def remove(self) -> None:
         """Take the rule out of force. Removing it twice does no harm."""
-        self._remove(self.id)
+        self._remove(self)
 
     def __exit__(self, *_: object) -> None:
         self.remove()
@@ -257,8 +257,10 @@ class Faults:
         with self._lock:
             self._rules = {}
             for number, rule, seen, hits in map(astuple, standing):
-                # Whoever added it finds its counters in what they were given.
-                added = self._known.get(number) or AddedFault(number, rule, self._remove)
+                # Whoever added it finds its counters in what they were given; of another start it is another's.
+                added = self._known.get(number)
+                if added is None or added.rule != rule:
+                    added = AddedFault(number, rule, self._remove)
                 added.seen, added.hits = seen, hits
                 self._rules[number] = self._known[number] = added
                 self._made = max(self._made, number)
@@ -270,8 +272,10 @@ class Faults:
         with self._lock:
             return Hit(tuple(added.rule for added in self._rules.values() if added.picks(operation, tenant)))
 
-    def _remove(self, number: int) -> None:
+    def _remove(self, added: AddedFault) -> None:
         with self._lock:
-            gone = self._rules.pop(number, None)
-        if gone:
+            in_force = self._rules.get(added.id) is added
+            if in_force:
+                del self._rules[added.id]
+        if in_force:
             self._changed()

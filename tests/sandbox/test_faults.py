@@ -556,6 +556,19 @@ async def test_no_fault_takes_the_place_of_a_restored_one(tmp_path, start):
     ]
 
 
+async def test_a_restored_fault_is_not_the_one_of_its_number_in_this_start(tmp_path, start):
+    """Each start counts from 1: the rule of the snapshot is in force, and who removes their own does not remove it."""
+    path = str(tmp_path / "sandbox.db")
+    async with Sandbox(db=path) as sandbox:
+        sandbox.faults.add(FaultRule(effect="hang"))
+        sandbox.snapshot()
+    sandbox = await start(db=path)
+    with sandbox.faults.add(FaultRule(effect="reset")):
+        sandbox.restore()
+
+    assert ["hang"] == [added.rule.effect for added in sandbox.faults.list()]
+
+
 def test_every_effect_says_what_it_takes():
     """The table has a line for each, and each detail is one of a rule."""
     assert set(EFFECTS) == set(get_args(get_type_hints(FaultRule)["effect"]))
