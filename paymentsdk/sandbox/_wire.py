@@ -45,6 +45,8 @@ MAX_DEPTH = 64
 _LARGEST_INTEGER = 2**63 - 1
 
 _AMOUNT = re.compile(r"-?[0-9]{1,18}(\.[0-9]{2})?\Z")
+#: An amount is written with two decimals or none; a JSON number may come with one.
+_TENTH = Decimal("0.1")
 #: The notations of an amount in JSON, and with them that of a decimal string.
 _NUMBER = (int, Decimal)
 _EITHER = (str, *_NUMBER)
@@ -325,12 +327,22 @@ def wire_form(value: object) -> object:
             return [wire_form(item) for item in value]
         case datetime():
             return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        case Decimal() if value.same_quantum(_TENTH):
+            # Not by `quantize`, which goes by the decimal context of the program.
+            return Decimal((value.is_signed(), (*value.as_tuple().digits, 0), -2))
         case _:
             return value
 
 
 #: What has another form on the wire, or holds what has.
-_OTHERWISE = (inspect.StructType, inspect.DateTimeType, inspect.DictType, inspect.AnyType, inspect.CustomType)
+_OTHERWISE = (
+    inspect.StructType,
+    inspect.DateTimeType,
+    inspect.DecimalType,
+    inspect.DictType,
+    inspect.AnyType,
+    inspect.CustomType,
+)
 
 
 @cache

@@ -419,3 +419,19 @@ async def test_a_fault_does_not_touch_the_control_api(plain, sandbox):
     with pytest.raises(aiohttp.ClientError):
         await plain("GET", "/preapproval_plan/search")
     assert 200 == (await plain("DELETE", "/_sandbox/faults")).status
+
+
+async def test_an_amount_is_taken_as_it_was_said(plain):
+    """A price of 10.5 is `10.50` where amounts are strings: a script may send back what it has read."""
+    sale = {"items": [{"title": "Lamp", "quantity": 1, "unit_price": 10.5}]}
+    made = (await plain("POST", "/checkout/preferences", sale)).json
+    paid = (await plain("POST", f"/_sandbox/preferences/{made['id']}/pay", {})).json
+
+    refund = await plain("POST", f"/_sandbox/merchant_orders/{paid['id']}/refund", {"amount": paid["paid_amount"]})
+
+    assert (200, "10.50") == (refund.status, refund.json["refunded_amount"])
+    assert ["10.50", "-10.50"] == [
+        entry["amount"]
+        for entry in map(json.loads, (await plain("GET", "/_sandbox/ledger")).raw.splitlines())
+        if entry["kind"] in {"payment", "refund"}
+    ]
