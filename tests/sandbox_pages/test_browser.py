@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 
 import pytest
 
@@ -58,6 +59,29 @@ async def test_a_rejected_payment_is_told(tab, sandbox, shop) -> None:
 
     await tab.until("document.querySelector('#news').textContent === 'ticket-1: the payment was rejected'")
     assert 1 == await tab.run("document.querySelectorAll('.card').length")
+
+
+@pytest.mark.parametrize(
+    "policies",
+    [
+        {},
+        {"partial_refund_detail": "refunded"},
+        {"partial_refund_status": "processed", "partial_refund_detail": "accredited"},
+    ],
+    ids=["default", "refunded", "accredited"],
+)
+async def test_a_part_that_was_refunded_is_called_so(tab, sandbox, shop, policies) -> None:
+    """Whatever the order itself says of it, which is a policy; once the rest is refunded as well, it is refunded."""
+    sandbox.change_policies(policies)
+    order = sandbox.buyer.pay(await shop.order())
+    await open_dashboard(tab, sandbox)
+
+    await shop.client.orders.refund(order.id, payment_id=order.payment.id, amount=Decimal("20.00"))
+    await tab.until("document.querySelector('#news').textContent === 'ticket-1: Partly refunded'")
+    await shop.client.orders.refund(order.id)
+    await tab.until("document.querySelector('#news').textContent === 'ticket-1: Refunded'")
+
+    assert "ARS\N{NO-BREAK SPACE}50.00 given back" in await text_of(tab, "#settled-rows tr")
 
 
 #: What the button of an example says: what it pays.

@@ -31,8 +31,11 @@ const wireState = ({ status, status_detail: detail }) => (status === detail ? st
 const payment = (order) => order.transactions.payments[0];
 
 function stateOf(order) {
-  if (order.status === "created") return STATES[payment(order).status_detail] ?? STATES.created;
-  return STATES[order.status_detail] ?? STATES[order.status] ?? ["still", order.status];
+  const { status_detail: detail, paid_amount: paid, refunded_amount: refunded } = payment(order);
+  if (order.status === "created") return STATES[detail] ?? STATES.created;
+  // What the order itself says of a part is a policy.
+  if (order.status !== "canceled" && refunded && Number(refunded) < Number(paid)) return STATES.partially_refunded;
+  return STATES[order.status] ?? ["still", order.status];
 }
 
 /** The orders that came as events while the newest were loaded: what is loaded may be older. */
