@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from io import BytesIO
 
 import aiohttp
@@ -235,11 +236,24 @@ class Shop:
         return await self.client.preferences.create(msgspec.convert(preference, PreferenceRequest))
 
 
+@asynccontextmanager
+async def shop_of(sandbox: Sandbox) -> AsyncIterator[Shop]:
+    """The program of the first seller of *sandbox*."""
+    async with PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client:
+        yield Shop(client)
+
+
 @pytest.fixture
 async def shop(sandbox) -> AsyncIterator[Shop]:
     """The program of the first seller."""
-    async with PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client:
-        yield Shop(client)
+    async with shop_of(sandbox) as shop:
+        yield shop
+
+
+@pytest.fixture
+def connect() -> Callable[[Sandbox], AbstractAsyncContextManager[Shop]]:
+    """Makes programs of the first sellers of other sandboxes."""
+    return shop_of
 
 
 class Visitor:

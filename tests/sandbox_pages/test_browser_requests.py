@@ -323,6 +323,25 @@ async def test_requests_of_a_sandbox_that_was_started_anew_are_its_own(tab, sand
         await tab.until("document.querySelector('.requests .path').textContent === '/after'")
 
 
+async def test_orders_of_a_sandbox_that_was_started_anew_are_its_own(tab, connect) -> None:
+    """With a seed and a clock that stands still the new ones have the ids of the old: what they cost is theirs."""
+    options = {"seed": 7, "frozen_at": datetime(2026, 1, 31, tzinfo=UTC)}
+    async with Sandbox(**options) as sandbox, connect(sandbox) as shop:
+        before = await shop.order("50.00", mode="static")
+        await open_dashboard(tab, sandbox)
+        await tab.until("document.querySelector('.card .code p') !== null")
+        await tab.run(SEE)
+        await tab.run("see(false)")
+
+    async with Sandbox(port=int(sandbox.base_url.rpartition(":")[2]), **options) as anew, connect(anew) as shop:
+        assert before.id == (await shop.order("99.00", description="Dinner")).id
+        await tab.run("see(true)")
+        await tab.until("document.querySelector('.card .code svg path') !== null")
+
+        assert "Pay ARS\N{NO-BREAK SPACE}99.00" == await text_of(tab, "[data-act=approved]")
+        assert "Dinner" in await text_of(tab, ".card")
+
+
 async def test_a_request_that_somebody_reads_stays_open_while_they_are_away(tab, sandbox, visitor) -> None:
     """Those that came meanwhile are put above it."""
     await visitor.get("/first")

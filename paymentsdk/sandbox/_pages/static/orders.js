@@ -86,17 +86,17 @@ function draw() {
 
 function drawCards(waiting) {
   const shown = waiting.slice(0, CARDS);
-  const ids = new Set(shown.map(({ order }) => order.id));
-  for (const [id, card] of cards) {
-    if (ids.has(id)) continue;
+  const kept = new Set(shown.map(nameOf));
+  for (const [name, card] of cards) {
+    if (kept.has(name)) continue;
     // Whoever stood in the card is not left nowhere.
     if (card.contains(document.activeElement)) byId("orders").focus();
     card.remove();
-    cards.delete(id);
+    cards.delete(name);
   }
   const list = byId("open");
   shown.forEach((record, place) => {
-    const card = cards.get(record.order.id) ?? makeCard(record);
+    const card = cards.get(nameOf(record)) ?? makeCard(record);
     fillCard(card, record);
     if (list.children[place] !== card) list.insertBefore(card, list.children[place] ?? null);
   });
@@ -116,7 +116,13 @@ function asked(order) {
   return discounts.find((one) => one.type === "account_money")?.new_total_amount ?? order.total_amount;
 }
 
-function makeCard({ order }) {
+/** What a card is kept under: all of the order that never changes, since after a restart another may have its id. */
+function nameOf({ order }) {
+  return JSON.stringify([order.id, order.external_reference, order.description, asked(order), order.config]);
+}
+
+function makeCard(record) {
+  const { order } = record;
   const card = byId("order-card").content.firstElementChild.cloneNode(true);
   const slot = (name) => card.querySelector(`[data-slot=${name}]`);
   const heading = slot("reference");
@@ -131,7 +137,7 @@ function makeCard({ order }) {
   }
   card.querySelector("[data-act=approved]").replaceChildren("Pay ", ...breakable(money(order.currency, asked(order))));
   drawCode(slot("code"), order);
-  cards.set(order.id, card);
+  cards.set(nameOf(record), card);
   return card;
 }
 
