@@ -161,7 +161,10 @@ class Tab:
             x, y = place["x"] + place["width"] / 2, place["y"] + place["height"] / 2
             for kind in ("mousePressed", "mouseReleased"):
                 await self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
-            missed = await self.run("window.missed === true")
+            try:
+                missed = await self.run("window.missed === true")
+            except RuntimeError:  # It has led to another page, just now.
+                missed = False
 
     async def press(self, key: str) -> None:
         """Press a key of the keyboard: ``Tab``, ``Enter``, a space."""
