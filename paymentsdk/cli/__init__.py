@@ -29,11 +29,11 @@ from typing import TYPE_CHECKING, Never
 
 from paymentsdk._version import __version__
 from paymentsdk.cli._journal import add_journal
-from paymentsdk.cli._output import discard_stdout
-from paymentsdk.cli._parsing import FAILED, INTERRUPTED, MISUSED, UNREAD, Commands, Parser, add_parser, count
+from paymentsdk.cli._output import flush, say
+from paymentsdk.cli._parsing import DONE, FAILED, INTERRUPTED, MISUSED, UNREAD, Commands, Parser, add_parser, count
 from paymentsdk.cli._reconcile import add_reconcile
 from paymentsdk.cli._sandbox import add_sandbox
-from paymentsdk.errors import PaymentsError, install_extra, visible
+from paymentsdk.errors import PaymentsError, install_extra
 
 if TYPE_CHECKING:
     from paymentsdk._operation.operation import Operation
@@ -68,22 +68,20 @@ def main(
         with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stderr(nowhere):
             return main(arguments, operations=operations, connect=connect)
     words = sys.argv[1:] if arguments is None else list(arguments)
-    parser = _parser(words, operations, connect)
+    parser, code = _parser(words, operations, connect), DONE
     try:
         try:
-            return _run(parser, words)
+            code = _run(parser, words)
         finally:
-            # Also after `--help`: at its end Python would complain of a reader who left. Unlike `sys.stdout.flush()`,
-            # it works where there is no stdout.
-            print(end="", flush=True)
+            flush()  # Also after `--help`: at its end Python would complain of a reader who left.
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        discard_stdout()  # The reader has seen enough.
-        return UNREAD
+    except BrokenPipeError:  # The reader has seen enough.
+        return code or UNREAD
     except (PaymentsError, OSError, ValueError) as error:
-        print(visible(f"{parser.prog}: {error}"), file=sys.stderr)
-        return FAILED
+        say(f"{parser.prog}: {error}")
+        return code or FAILED
+    return code
 
 
 def _run(parser: argparse.ArgumentParser, words: Sequence[str]) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import sys
 from argparse import SUPPRESS, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar, get_args
@@ -14,7 +13,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
-from paymentsdk.cli._output import Output, counted, print_output
+from paymentsdk.cli._output import Output, counted, print_output, say
 from paymentsdk.cli._parsing import Choices, Commands, Parser, add_parser, count, pair, pairs
 from paymentsdk.errors import RequestInvalid
 
@@ -232,7 +231,7 @@ def _policies(running: Running, options: Namespace) -> Output:
         from paymentsdk.sandbox import describe_policies
 
         # Before one is started is when people ask.
-        print(f"no sandbox runs on {running.url}; these are the defaults", file=sys.stderr)
+        say(f"no sandbox runs on {running.url}; these are the defaults")
         listed = msgspec.convert(describe_policies(), list[_Policy], from_attributes=True)
     lines = []
     for one in listed:

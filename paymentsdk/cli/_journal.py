@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paymentsdk._postgres import is_dsn
-from paymentsdk.cli._output import Output, Row, columns, counted, fields, print_output
+from paymentsdk.cli._output import Output, Row, columns, counted, fields, print_output, say
 from paymentsdk.cli._parsing import Commands, Parser, add_parser, count, file
-from paymentsdk.errors import RequestInvalid, visible
+from paymentsdk.errors import RequestInvalid
 
 if TYPE_CHECKING:
     from paymentsdk.journal import Journal, Record, RecoverySummary
@@ -122,7 +122,7 @@ async def _list(journal: Journal, options: argparse.Namespace) -> Output:
 
     rows = await journal.records(frozenset(RecordState if options.all else OPEN), limit=options.limit + 1)
     if len(rows) > options.limit:
-        print(f"the oldest {options.limit:,} are shown, there are more: see --limit", file=sys.stderr)
+        say(f"the oldest {options.limit:,} are shown, there are more: see --limit")
         del rows[options.limit :]
     table = {
         "STATE": [row.state.value for row in rows],
@@ -174,7 +174,7 @@ def _token(_account: str) -> str:
 
 
 def _tell(summary: RecoverySummary) -> None:
-    print(f"recovery: {counted(sum(summary.resolved.values()), 'record')} taken over", file=sys.stderr)
+    say(f"recovery: {counted(sum(summary.resolved.values()), 'record')} taken over")
 
 
 # --- abandon ------------------------------------------------------------------------------------------------------
@@ -213,8 +213,7 @@ def _agreed(row: Record) -> bool:
     Raises:
         argparse.ArgumentTypeError: Nobody does.
     """
-    question = f"{row.name} ({row.operation}) may have taken effect. Close it, with its outcome unknown? [y/N]"
-    print(visible(question), end=" ", file=sys.stderr, flush=True)
+    say(f"{row.name} ({row.operation}) may have taken effect. Close it, with its outcome unknown? [y/N]", end=" ")
     said = sys.stdin.readline() if sys.stdin else ""
     if not said:
         raise argparse.ArgumentTypeError("nobody is there to ask: say --yes")

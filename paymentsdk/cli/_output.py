@@ -71,10 +71,27 @@ def counted(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
-def discard_stdout() -> None:
-    """Write nothing more: what is left would fail once more when Python flushes it at the end."""
-    if sys.stdout is not None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def say(*lines: str, end: str = "\n") -> None:
+    """Write *lines* to stderr. Where it takes none, as on a full disk, the exit code has to say it all."""
+    try:
+        print(*map(visible, lines), sep="\n", end=end, file=sys.stderr, flush=True)
+    except OSError:
+        discard(sys.stderr)
+
+
+def flush() -> None:
+    """Write what is left to stdout, also where there is none: unlike `sys.stdout.flush()`, that is no error."""
+    try:
+        print(end="", flush=True)
+    except OSError:
+        discard(sys.stdout)
+        raise
+
+
+def discard(stream: TextIO | None) -> None:
+    """Write nothing more to *stream*: what is left would fail once more when Python flushes it at the end."""
+    if stream is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def print_json(data: object, *, numbers: bool = False) -> None:
@@ -146,10 +163,10 @@ class Rows:
         shown = table if self._asked else dict(_fitting(table))
         if rows and not _drawn(shown):
             print("\n".join(columns(shown)))
-        print(counted(len(rows), "row"), file=sys.stderr)
+        say(counted(len(rows), "row"))
         if hidden := [name for name, cells in table.items() if name not in shown and any(cells)]:
             told = f"more columns (--columns, --csv, --json): {', '.join(hidden)}"
-            print(textwrap.fill(told, _WIDTH), file=sys.stderr)
+            say(*textwrap.wrap(told, _WIDTH))
 
 
 def _columns_of(kind: object) -> Iterable[str]:

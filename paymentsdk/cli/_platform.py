@@ -25,9 +25,9 @@ from paymentsdk._codec.type_walk import rows_of
 from paymentsdk._operation.identity import undeclared
 from paymentsdk._public import written_in
 from paymentsdk._texts import texts
-from paymentsdk.cli._output import Rows, discard_stdout, in_terminal, leaves, progress
+from paymentsdk.cli._output import Rows, discard, flush, in_terminal, leaves, progress, say
 from paymentsdk.cli._parsing import DONE, FAILED, IN_DOUBT, MISUSED, Commands, Parser, add_parser, count, resume_point
-from paymentsdk.errors import OutcomeUnknown, PaymentsError, RequestInvalid, visible
+from paymentsdk.errors import OutcomeUnknown, PaymentsError, RequestInvalid
 
 if TYPE_CHECKING:
     from argparse import Action, Namespace
@@ -170,7 +170,7 @@ def _complain(options: Namespace, what: str) -> None:
     if point is not None:  # Before the first page, there is nothing to go on from.
         # With the total: if the search has fewer rows by then, those behind them have moved up.
         further = f"; go on with --start {point}" + ("" if point.total is None else f"/{point.total}")
-    print(visible(f"{options.parser.prog.split()[0]}: {what}{further}"), file=sys.stderr)
+    say(f"{options.parser.prog.split()[0]}: {what}{further}")
 
 
 def _place(path: str, options: Namespace) -> str:
@@ -211,12 +211,12 @@ def _show(result: Result[object], printed: Rows | None, options: Namespace) -> i
             Path(options.output).write_bytes(result.raw)
         else:
             sys.stdout.buffer.write(result.raw)
-        print(end="", flush=True)
+        flush()
     except (OSError, ValueError) as error:
         if not options.operation.writes:
             raise
         _complain(options, f"it was done, but that cannot be printed ({error}): repeat it with the same key to see it")
-        discard_stdout()
+        discard(sys.stdout)
         return IN_DOUBT
     return DONE
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager
@@ -20,9 +19,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from paymentsdk import errors
-from paymentsdk.cli._output import Output, counted, print_output, progress
+from paymentsdk.cli._output import Output, counted, print_output, progress, say
 from paymentsdk.cli._parsing import Commands, add_parser, count, file, pair, pairs
-from paymentsdk.errors import RequestInvalid, visible
+from paymentsdk.errors import RequestInvalid
 
 if TYPE_CHECKING:
     from paymentsdk.client import PaymentsClient
@@ -91,10 +90,10 @@ def _run(options: argparse.Namespace) -> int:
             if path:
                 write(path)
     except KeyboardInterrupt:
-        print("interrupted: the same command goes on from here", file=sys.stderr)
+        say("interrupted: the same command goes on from here")
         return INTERRUPTED
     except (errors.PaymentsError, ImportError, OSError, ValueError) as error:
-        print(visible(f"paymentsdk: {error}"), file=sys.stderr)
+        say(f"paymentsdk: {error}")
         return next(code for kinds, code in _FAILURES.items() if isinstance(error, kinds))
     code = NOT_WHOLE if report.not_whole else SAME if report.is_same else DIFFERENT
     return print_output(Output(_data(report), list(_lines(report)), code), as_json=options.json)
@@ -221,7 +220,7 @@ class _Lines:
         now = time.monotonic()
         if phase != self._phase or (share or 0.0) >= 1 or now - self._at >= _QUIET:
             self._phase, self._at = phase, now
-            print(f"{phase}: {words}", file=sys.stderr, flush=True)
+            say(f"{phase}: {words}")
 
 
 def _words(done: Progress) -> str:

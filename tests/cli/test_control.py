@@ -349,7 +349,7 @@ class Forger(Stranger):
         self.wfile.write(rb'{"code":"no\u001b[2J","message":"no\nsuch thing"}')
 
 
-@pytest.mark.control("paymentsdk.cli.visible", lambda text: text)
+@pytest.mark.control("paymentsdk.cli._output.visible", lambda text: text)
 def test_a_rejection_does_not_steer_the_terminal(capsys):
     """Whatever it says, it is one line."""
     with HTTPServer(("127.0.0.1", 0), Forger) as server:

@@ -680,3 +680,29 @@ def test_a_write_that_cannot_be_printed_was_done(sandbox):
     assert "Traceback" not in done.stderr
     assert json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=50, check=False).stdout)["id"]
     assert 1 == len([one for one in sandbox.ledger() if one.kind == "order_created"])
+
+
+@pytest.mark.parametrize(
+    ("options", "full", "faults", "code"),
+    [
+        (["--json"], ("stdout", "stderr"), (), 3),
+        (["--columns", "id"], ("stderr",), (), 0),
+        (["--json"], ("stderr",), ("reset",), 3),
+        (["--csv"], ("stdout",), ("reset",), 3),
+        (["--csv"], ("stdout",), ("refuse",), 1),
+    ],
+)
+def test_an_exit_code_is_true_on_a_full_disk(sandbox, options: list[str], full: tuple[str, ...], faults, code):
+    """It is all that a program learns then: exit code 1 would say that the write has not taken effect."""
+    Path("order.json").write_text(ORDER, encoding="utf-8")
+    arguments = ["orders", "create", "--body", "order.json", "--idempotency-key", "one", *options]
+    for effect in faults:
+        sandbox.faults.add(FaultRule(effect=effect, operation="orders.create"))
+
+    with Path("/dev/full").open("wb") as disk:
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | dict.fromkeys(full, disk)
+        command = [sys.executable, "-c", PROGRAM.format(arguments=arguments)]
+        environment = {**os.environ, "PYTHONUNBUFFERED": ""}
+        done = subprocess.run(command, **streams, env=environment, timeout=50, check=False)
+
+    assert code == done.returncode

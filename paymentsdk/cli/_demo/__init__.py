@@ -15,7 +15,7 @@ from typing import TypeVar, cast
 
 from paymentsdk import OPERATIONS, PaymentsClient, RetryClass, RetryPolicy
 from paymentsdk.cli._demo.books import Entry, Report, Step, compare, lines
-from paymentsdk.cli._output import Output, counted, print_output
+from paymentsdk.cli._output import Output, counted, print_output, say
 from paymentsdk.errors import PaymentsError
 from paymentsdk.events import AttemptEnded, Event
 from paymentsdk.journal import RecordState, SQLiteJournal
@@ -62,16 +62,12 @@ def demonstrate(*, number: int, concurrency: int, as_json: bool) -> int:
     Raises:
         PaymentsError: A call failed for good; the books were not compared.
     """
-    _say(f"{counted(number, 'order')}, {counted(concurrency, 'call')} at a time, against a sandbox on this machine")
+    say(f"{counted(number, 'order')}, {counted(concurrency, 'call')} at a time, against a sandbox on this machine")
     try:
         report = asyncio.run(_work(number=number, concurrency=concurrency))
     except PaymentsError as error:
         raise PaymentsError(f"the job came to its end early: {type(error).__name__}: {error}") from error
     return print_output(Output(report, ["", *lines(report)], code=0 if report.clean else 1), as_json=as_json)
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 async def _work(*, number: int, concurrency: int) -> Report:
@@ -160,7 +156,7 @@ class _Diary:
         results = await rows
         step = Step(name, len(results), time.perf_counter() - began)
         self.steps.append(step)
-        _say(f"{step.name}: {step.done:,} in {step.seconds:.2f} s")
+        say(f"{step.name}: {step.done:,} in {step.seconds:.2f} s")
         return results
 
 
