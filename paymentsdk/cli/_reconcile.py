@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from paymentsdk import errors
-from paymentsdk.cli._output import Output, counted, print_output, progress, say
+from paymentsdk.cli._output import Output, counted, flush, print_output, progress, say
 from paymentsdk.cli._parsing import Commands, add_parser, count, file, pair, pairs
 from paymentsdk.errors import RequestInvalid
 
@@ -96,7 +96,15 @@ def _run(options: argparse.Namespace) -> int:
         say(f"paymentsdk: {error}")
         return next(code for kinds, code in _FAILURES.items() if isinstance(error, kinds))
     code = NOT_WHOLE if report.not_whole else SAME if report.is_same else DIFFERENT
-    return print_output(Output(_data(report), list(_lines(report)), code), as_json=options.json)
+    try:
+        print_output(Output(_data(report), list(_lines(report))), as_json=options.json)
+        flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:  # As for any other file: 1 would say that something differs.
+        say(f"paymentsdk: {error}")
+        return MISUSED
+    return code
 
 
 async def _reconciled(options: argparse.Namespace) -> Report:

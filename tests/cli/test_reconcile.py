@@ -148,6 +148,18 @@ async def test_exit_codes_say_what_went_wrong(shop: Shop) -> None:
     assert "Traceback" not in wrong.err + token.err + nobody.err + nowhere.err
 
 
+@pytest.mark.parametrize(("stream", "code"), [("stdout", 2), ("stderr", 0)])
+async def test_a_full_disk_is_no_difference(shop: Shop, stream: str, code: int) -> None:
+    """A result that cannot be printed is a file that cannot be written; nobody has to see how far it has come."""
+    full = os.open("/dev/full", os.O_WRONLY)
+    streams = {"stdout": asyncio.subprocess.DEVNULL, "stderr": asyncio.subprocess.DEVNULL} | {stream: full}
+    command, place = shop.arguments(), {"cwd": shop.directory, "env": {**shop.environment, "PYTHONUNBUFFERED": ""}}
+    process = await asyncio.create_subprocess_exec(*command, **place, **streams)
+    os.close(full)
+
+    assert code == await process.wait()
+
+
 async def test_orders_that_cannot_all_be_seen_have_an_exit_code(shop: Shop) -> None:
     """5, with the window, where a millisecond has more orders than a total is believed for."""
     await shop.sell(4, every=timedelta(0))
