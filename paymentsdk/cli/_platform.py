@@ -185,6 +185,8 @@ def _place(path: str, options: Namespace) -> str:
 
 async def _call(options: Namespace) -> int:
     operation: AnyOperation = options.operation
+    if options.profile == "":  # Of a variable that is not set: what the environment names may be another shop.
+        raise RequestInvalid("--profile", "names no profile")
     query, body = _query(operation, options), _body(operation, options)
     if operation.result is bytes and options.output is None and in_terminal(sys.stdout):
         raise RequestInvalid("--output", "is needed: these are bytes, which a terminal cannot show")

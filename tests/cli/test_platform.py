@@ -170,6 +170,7 @@ def test_help_names_the_fields_of_a_body(run):
         (["merchant-orders", "search", "--start", f"{2**53 + 1}/1"], "--start: must be a whole number, 0 to "),
         (["merchant-orders", "search", "--columns", "id,colour"], "--columns: there is no colour; there are id, "),
         (["orders", "get", "../secrets"], "ORDER_ID: an id has only letters"),
+        (["orders", "get", "ORD1", "--profile", ""], "--profile: names no profile"),
         (
             ["orders", "get", "ORD1", "--profile", "shop"],
             "profiles.toml: No such file or directory; profiles are read from this file, or from the one that PAY",
