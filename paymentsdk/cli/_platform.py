@@ -45,6 +45,8 @@ _POSITION = frozenset({"offset", "limit"})
 _LATER = ("body", "idempotency_key", "output", "resume_point")
 #: How a value of a type is written.
 _FORMS: Mapping[object, str] = {datetime: "a timestamp such as 2026-01-31T09:30:00Z", bool: "true or false"}
+#: What an error may not be taken for by who repeats a command that was in doubt.
+_OF_THIS_COMMAND = "; this says nothing of an earlier command with the same key"
 _EXIT_CODES = (
     "exit codes: 0 done; 1 rejected, or the platform could not be reached; 2 the command is invalid, and nothing was "
     "sent; 3 the outcome of a write is unknown: repeat it with the same --idempotency-key; 130 interrupted"
@@ -160,8 +162,12 @@ def _run(options: Namespace) -> int:
     except PaymentsError as error:
         if options.resume_point is not None:  # An empty page has said a total, too.
             options.resume_point = error.resume_point or options.resume_point
-        _complain(options, str(error))
-        return IN_DOUBT if isinstance(error, OutcomeUnknown) else FAILED
+        if isinstance(error, OutcomeUnknown):
+            _complain(options, str(error))
+            return IN_DOUBT
+        is_open = options.operation.keyed and not getattr(error, "settled", False)
+        _complain(options, f"{error}{_OF_THIS_COMMAND if is_open else ''}")
+        return FAILED
 
 
 def _complain(options: Namespace, what: str) -> None:

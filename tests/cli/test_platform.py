@@ -210,6 +210,27 @@ def test_a_write_in_doubt_has_an_exit_code_of_its_own(run, sandbox):
     assert 1 == [entry.kind for entry in sandbox.ledger()].count("order_created")
 
 
+@pytest.mark.parametrize(
+    ("reference", "setting"),
+    [
+        ("ticket-0001", {"PAYMENTSDK_ACCESS_TOKEN": "TEST-wrong"}),
+        ("ticket-0001", {"PAYMENTSDK_BASE_URL": "http://127.0.0.1:9"}),
+        ("refuse-pos_not_found", {}),
+    ],
+    ids=["rejected token", "nobody there", "settled"],
+)
+def test_a_repeated_write_that_fails(run, sandbox, monkeypatch, reference: str, setting: dict[str, str]):
+    """Where the command was in doubt before, that is no answer, unless the platform settles it; and it says so."""
+    Path("order.json").write_text(ORDER.replace("ticket-0001", reference), encoding="utf-8")
+    for name, value in setting.items():
+        monkeypatch.setenv(name, value)
+
+    code, _, err = run("orders", "create", "--body", "order.json", "--idempotency-key", "k")
+
+    assert (1, 1) == (code, len(err.splitlines()))
+    assert bool(setting) == err.endswith("; this says nothing of an earlier command with the same key\n")
+
+
 @pytest.fixture
 def sold(sandbox, run) -> list[str]:
     """Three orders that were paid; their references."""
