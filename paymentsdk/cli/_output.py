@@ -141,7 +141,7 @@ class Rows:
         if self._form == "json":
             print_json(sent, numbers=self._numbers)
         elif self._form == "csv":  # A list or an object in a cell is JSON.
-            _print_csv(map(_plain, cells.values()))
+            _print_csv(_plain(cells[name]) for name in self._names)
         else:
             self._kept.append(cells)
 

@@ -251,6 +251,15 @@ def test_a_search_as_csv(run, sold):
     assert {"collector.id", "payer.id", "date_created"} <= rows[0].keys()
 
 
+def test_a_column_that_is_asked_for_twice(run, sold):
+    """Each value stands below the name of its column."""
+    columns = ["external_reference", "status", "external_reference", "paid_amount"]
+
+    out = run("merchant-orders", "search", "--csv", "--columns", ",".join(columns))[1]
+
+    assert [columns, *([one, "closed", one, "50.00"] for one in reversed(sold))] == [*csv.reader(out.splitlines())]
+
+
 def test_a_search_as_json(run, sold):
     """One line for each row, with the amounts as the platform has them."""
     _, out, _ = run("merchant-orders", "search", "--json", "--limit", "2")
