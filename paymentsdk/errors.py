@@ -183,18 +183,23 @@ class OutcomeUnknown(NoAnswer):
 
     Send the same body again with the same ``idempotency_key`` within 23 hours of ``first_sent_at``: the platform
     responds with what it did the first time. For a write that takes no key (``idempotency_key`` is ``None``), what to
-    do depends on the operation.
+    do depends on the operation. A write with a name (``once``) is not sent again by its key, which would go round its
+    record and ``not_after``: call again with the name, or recover.
     """
 
     in_doubt: str = "look before you send it again"
     """The advice for a write that takes no key."""
+    once: str | None = None
+    """The name of a journaled write; else `None`."""
 
     @property
     def advice(self) -> str:
-        """What to do now: with the key, if there is one. The text of the error ends with it."""
+        """What to do now: with the name or the key, if there is one. The text of the error ends with it."""
         if self.idempotency_key is None:
-            return self.in_doubt
-        return f"send it again with idempotency_key={self.idempotency_key!r}, within 23 hours of the first time"
+            return self.in_doubt if self.once is None else f"its name sends it no more; without it, {self.in_doubt}"
+        if self.once is None:
+            return f"send it again with idempotency_key={self.idempotency_key!r}, within 23 hours of the first time"
+        return f"call again with once={self.once!r}, or recover(); if it stays unknown, see `paymentsdk journal show`"
 
     def __str__(self) -> str:
         return f"outcome unknown after {self.attempts} attempt(s): {self._reasons()}; {self.advice}"

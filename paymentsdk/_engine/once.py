@@ -223,7 +223,7 @@ class Attempts(Generic[B, R]):
         error.operation, error.idempotency_key = operation.name, row.key if row.keyed else None
         error.attempts = self._call.attempts
         if isinstance(error, OutcomeUnknown):
-            error.in_doubt = operation.in_doubt
+            error.in_doubt, error.once = operation.in_doubt, row.name
         raise error.with_traceback(None)
 
     def _kept_error(self, told: Told) -> PaymentsError | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import pickle
 from collections.abc import AsyncIterator, Callable
 from contextlib import nullcontext
 from datetime import datetime, timedelta
@@ -285,7 +286,30 @@ async def test_a_write_without_a_key_is_never_sent_twice(start, platform: Platfo
     assert (1, ["ann"]) == (len(platform.posts), [row.name for row in summary.left])
     for error in (first.value, second.value):
         assert error.idempotency_key is None
-        assert error.advice == OPERATIONS["customers.create"].in_doubt
+        assert error.advice == f"its name sends it no more; without it, {OPERATIONS['customers.create'].in_doubt}"
+
+
+@pytest.mark.parametrize("closed", [False, True], ids=["open", "purged"])
+async def test_an_unknown_outcome_of_a_named_write_leads_back_to_its_name(
+    start, platform: Platform, clock: FakeClock, closed: bool
+) -> None:
+    """Its error does not advise to send it with its key alone: that would go round the record, and around `not_after`.
+
+    Of one that was done and purged nobody knows when that was: after a day, the key would be a second order.
+    """
+    platform.lose = not closed
+    client = start(retry=RetryPolicy(attempts=1))
+    if closed:
+        for _ in range(2):  # The second call waits until the record is closed.
+            await client.orders.create(order(), once="table-7/1")
+        await client.journal.purge(clock.now() + 60)
+    with pytest.raises(OutcomeUnknown) as raised:
+        await client.orders.create(order(), once="table-7/1")
+
+    error = pickle.loads(pickle.dumps(raised.value))
+    assert "table-7/1" == error.once
+    assert "once='table-7/1'" in error.advice
+    assert "idempotency_key" not in str(error)
 
 
 async def test_a_deferred_write_without_a_key_is_sent_by_recovery(start, platform: Platform) -> None:
