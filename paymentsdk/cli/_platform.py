@@ -48,8 +48,9 @@ _FORMS: Mapping[object, str] = {datetime: "a timestamp such as 2026-01-31T09:30:
 #: What an error may not be taken for by who repeats a command that was in doubt.
 _OF_THIS_COMMAND = "; this says nothing of an earlier command with the same key"
 _EXIT_CODES = (
-    "exit codes: 0 done; 1 rejected, or the platform could not be reached; 2 the command is invalid, and nothing was "
-    "sent; 3 the outcome of a write is unknown: repeat it with the same --idempotency-key; 130 interrupted"
+    "exit codes: 0 done; 1 rejected, or the platform could not be reached: this run has done nothing; 2 the command is "
+    "invalid, and nothing was sent; 3 the outcome of a write is unknown: repeat it with the same --idempotency-key; "
+    "130 interrupted"
 )
 
 

@@ -206,6 +206,8 @@ def test_a_write_in_doubt_has_an_exit_code_of_its_own(run, sandbox):
 
     assert (3, "") == (code, out)
     assert "idempotency_key='k'" in err
+    with sandbox.faults.add(FaultRule(effect="refuse", status=403, operation="orders.create")):
+        assert 1 == run(*command)[0]  # It is about that run alone: the order is there.
     assert 0 == run(*command)[0]
     assert 1 == [entry.kind for entry in sandbox.ledger()].count("order_created")
 
