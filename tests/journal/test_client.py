@@ -22,6 +22,7 @@ from paymentsdk import (
     Operation,
     OutcomeUnknown,
     PaymentsClient,
+    ReauthorizationRequired,
     RecordConflict,
     Request,
     RequestInvalid,
@@ -328,6 +329,22 @@ async def test_a_deferred_write_without_a_key_is_sent_by_recovery(start, platfor
     assert {RecordState.UNKNOWN: 1, RecordState.DONE: 1} == dict((await client.recover()).resolved)
     assert {} == dict((await client.recover()).resolved)
     assert 1 == len(platform.posts)
+
+
+async def test_a_spent_grant_says_nothing_of_the_record(start, platform: Platform) -> None:
+    """The write may have taken effect before the token ended: nobody may take its error for a rejection of it."""
+
+    class Spent(Fleeting):
+        async def renew(self, rejected: str | None, exchange: object, now: float) -> str | None:
+            raise ReauthorizationRequired(400, "invalid_grant")
+
+    platform.lose = True
+    with pytest.raises(OutcomeUnknown):
+        await start(retry=ONCE).orders.create(order(), once="table-7/1")
+    with pytest.raises(ReauthorizationRequired) as raised:
+        await start(None, auth=Spent()).orders.create(order(), once="table-7/1")
+
+    assert not raised.value.settled
 
 
 async def test_a_journal_that_fails_sends_nothing(start, platform: Platform, tmp_path: Path) -> None:
