@@ -413,7 +413,8 @@ class PaymentsClient(Engine):
         """Recover in the background, now and *every* so many seconds, as long as the context lasts.
 
         A record that stays open is tried again after *every* seconds, then each time after twice as long: at most a
-        minute while it may be sent, and an hour once it can only be looked up.
+        minute while it may be sent, and an hour once it can only be looked up. The end of the context does not wait: a
+        record that is being sent again then is held until its lease ends, as a rule a minute later.
 
         Args:
             every: Seconds between the end of one recovery and the next: above 0, at most 86,400.

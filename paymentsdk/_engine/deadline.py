@@ -23,8 +23,9 @@ class Timeout(Struct, frozen=True):
 
     total: float | None = 60.0
     """The whole call, 60 s by default, as a true deadline: the wait for a connection, every attempt to its last byte,
-    the pauses between them, and the wait for a token that is refreshed. What a call with `once=` waits for its journal
-    comes on top."""
+    the pauses between them, and the wait for a token that is refreshed. Each page of a search is a call. Of a write
+    with `once=` it bounds the attempts, and before them the reading of the platform's time; the waits for the journal,
+    and for another call of this client with the same name, come on top."""
     attempt: float | None = 30.0
     """One attempt, to the last byte of its response; 30 s by default."""
     connect: float | None = 5.0
