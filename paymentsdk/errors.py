@@ -408,7 +408,7 @@ class Deferred(PaymentsError):
     """Recovery will finish the journaled write (``defer=True``): it is neither done nor given up.
 
     It is no ``NotSent``: until ``not_after``, recovery sends it. Do not do it in another way meanwhile; to learn what
-    became of it, call again with the same name.
+    became of it, call again with the same name, and with ``defer=True``: else what still cannot be sent is given up.
     """
 
     def __init__(self, once: str, reason: str) -> None:

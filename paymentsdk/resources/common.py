@@ -229,7 +229,9 @@ class WriteOptions(TypedDict, total=False):
     By default what is left of the expiration of an order, 15 minutes for a cancel, 23 hours for a refund, else the
     total timeout."""
     defer: bool
-    """For a journaled write: leave to recovery what could not be sent, and raise `Deferred`; `False` by default."""
+    """For a journaled write: leave to recovery what could not be sent, and raise `Deferred`; `False` by default. A
+    client that never had a token, or a response of the platform, keeps nothing, and raises `RefreshFailed` or
+    `NotSent`."""
 
 
 class KeyedWriteOptions(WriteOptions, total=False):

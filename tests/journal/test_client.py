@@ -331,6 +331,30 @@ async def test_a_deferred_write_without_a_key_is_sent_by_recovery(start, platfor
     assert 1 == len(platform.posts)
 
 
+async def test_nothing_is_deferred_before_the_platform_has_said_what_time_it_is(start) -> None:
+    """Nobody could tell when such a record has to end: the caller hears that it was not sent, and nothing is kept."""
+    client = start(transport=MemoryTransport(lambda _: SendFailed("no network", sent=False)), retry=ONCE)
+
+    with pytest.raises(NotSent):
+        await client.orders.create(order(), once="table-7/1", defer=True)
+    assert [] == await client.journal.records(set(RecordState))
+
+
+async def test_what_is_deferred_is_given_up_by_a_call_that_does_not_defer(start, platform: Platform) -> None:
+    """To call again with the name is to try it: `defer=True` says once more that recovery may send it later."""
+
+    def write_not_sent(request: Request) -> Response:
+        if request.method == "POST":
+            raise SendFailed("no network", sent=False)
+        return platform(request)
+
+    client = start(transport=MemoryTransport(write_not_sent), retry=ONCE)
+    for defer, state in ((True, RecordState.DEFERRED), (True, RecordState.DEFERRED), (False, RecordState.NOT_SENT)):
+        with pytest.raises(Deferred if defer else NotSent):
+            await client.orders.create(order(), once="table-7/1", defer=defer)
+        assert [state] == [row.state for row in await client.journal.records(set(RecordState))]
+
+
 async def test_a_spent_grant_says_nothing_of_the_record(start, platform: Platform) -> None:
     """The write may have taken effect before the token ended: nobody may take its error for a rejection of it."""
 
