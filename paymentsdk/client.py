@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
@@ -267,9 +266,9 @@ class PaymentsClient(Engine):
 
         The copy is cheap: make one per seller (``access_token``) or per call (``idempotency_key``). Closing it does
         nothing: close the client that it comes from. A copy of a subclass also has the attributes of the original, and
-        each `Resource` among them calls with the options of the copy. An attribute
-        that holds a resource or the client in another way, such as a dict, keeps the options of the original: make it a
-        ``cached_property``, which the copy computes anew.
+        each `Resource` among them calls with the options of the copy, but for those that it was given of its own. An
+        attribute that holds a resource or the client in another way, such as a dict, keeps the options of the original:
+        make it a ``cached_property``, which the copy computes anew.
 
         Args:
             **options: See `CallOptions`.
@@ -314,10 +313,10 @@ class PaymentsClient(Engine):
 
     def _copy(self, settings: Settings) -> Self:
         clone = object.__new__(type(self))
-        if type(self) is not PaymentsClient:
-            _copy_own(self, clone)
         Engine.__init__(clone, self._state, settings)
         clone._origin = self._origin or self
+        if type(self) is not PaymentsClient:
+            _copy_own(self, clone, partial(self._engine_of_copy, clone))
         return clone
 
     async def aclose(self, *, grace: float = 5.0) -> None:
@@ -561,22 +560,18 @@ class PaymentsClient(Engine):
         return Orders(self)
 
 
-def _copy_own(client: PaymentsClient, clone: PaymentsClient) -> None:
-    """Give *clone* the attributes that a subclass has of its own.
+def _copy_own(client: PaymentsClient, clone: PaymentsClient, engine_of: Callable[[Engine], Engine]) -> None:
+    """Give *clone* the attributes that a subclass has of its own; resources among them call with their *engine_of* it.
 
-    A resource calls with the options of *client*: *clone* gets a copy that calls with its own. What a `cached_property`
-    holds is left out, and made anew when it is asked for.
+    What a `cached_property` holds is left out, and made anew when it is asked for.
     """
     from paymentsdk.resources.common import Resource  # only a subclass needs it
 
+    own = vars(clone)
     for name, value in vars(client).items():
-        if isinstance(getattr(type(client), name, None), cached_property):
-            continue
-        own = value
-        if isinstance(value, Resource) and value._engine is client:  # noqa: SLF001 - it is this client's own
-            own = copy.copy(value)
-            own._engine = clone  # noqa: SLF001 - as above
-        setattr(clone, name, own)
+        if name not in own and not isinstance(getattr(type(client), name, None), cached_property):
+            is_resource = isinstance(value, Resource)
+            own[name] = value._moved(engine_of) if is_resource else value  # noqa: SLF001 - no program has to move one
 
 
 def _limits(max_order_expiration: timedelta | None) -> Limits:

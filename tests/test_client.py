@@ -452,6 +452,57 @@ async def test_a_copy_of_a_subclass_is_whole() -> None:
     ]
 
 
+class ScopedClient(PaymentsClient):
+    """A client with resources that call with options of their own."""
+
+    def __init__(self, token: str, **settings: object) -> None:
+        super().__init__(token, base_url="https://x", **settings)
+        self.batch = Orders(self).with_options(priority="batch", headers={"X-Batch": "1"})
+        self.later = Orders(self.with_options(timeout=Timeout(7)).with_options(strict=True))
+        self.own_token = Orders(self).with_options(access_token="head-office")
+        self.branch = Orders(self.account("branch"))
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_copy_for_another_seller_is_one_in_every_resource(*, again: bool) -> None:
+    """A resource with options of its own keeps these alone: the copy's seller is never charged as the original's."""
+    transport = MemoryTransport(lambda request: ORDER)
+    one = ScopedClient("token", transport=transport, accounts={"shop": "shop-token", "branch": "branch-token"})
+    ways = (one.account("shop"), one.with_options(access_token="shop-token"))
+    for copy in (way.with_options(headers={"X-Tag": "a"}) if again else way for way in ways):
+        for orders in (copy.batch, copy.later, copy.own_token, copy.branch):
+            await orders.get("ORD1")
+        settings = [orders._engine._settings for orders in (copy.batch, copy.later)]
+        assert ["batch", "interactive"] == [each.priority for each in settings]
+        assert [(Timeout(), False), (Timeout(7), True)] == [(each.timeout, each.strict) for each in settings]
+
+    sent = [request.headers for request in transport.requests]
+    assert 2 * [*2 * ["Bearer shop-token"], "Bearer head-office", "Bearer branch-token"] == [
+        headers["Authorization"] for headers in sent
+    ]
+    assert ["shop", "shop", None, "branch", None, None, None, "branch"] == [
+        request.account for request in transport.requests
+    ]
+    assert 2 * ["1", None, None, None] == [headers.get("X-Batch") for headers in sent]
+    assert 8 * ["a" if again else None] == [headers.get("X-Tag") for headers in sent]
+    await one.batch.get("ORD1")
+    assert "Bearer token" == transport.requests[-1].headers["Authorization"]
+
+
+def test_an_attribute_that_may_not_be_set_is_copied() -> None:
+    """Where a subclass shows one by a property alone, its copies have it all the same."""
+
+    class Guarded(PaymentsClient):
+        @property
+        def till(self) -> object:
+            return vars(self)["till"]
+
+    one = Guarded(base_url="https://x")
+    vars(one)["till"] = "7"
+
+    assert "7" == one.with_options(strict=True).till
+
+
 @pytest.mark.parametrize("way", ["async with", "aclose"])
 async def test_a_closed_client_says_so(way: str) -> None:
     """After `async with`, or `aclose`, every call is rejected in the client's own words, and so are its copies'."""

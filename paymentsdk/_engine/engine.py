@@ -80,6 +80,18 @@ class Engine(ABC):
     def with_options(self, **options: Unpack[CallOptions]) -> Self:
         """Return a copy with other options."""
 
+    def _engine_of_copy(self, clone: Self, engine: Engine) -> Engine:
+        """Return what calls for *clone*, a copy of this client, as *engine* does for this: with options of its own.
+
+        That is *engine* itself where it is another client's.
+        """
+        if engine is self or engine._state is not self._state:
+            return clone if engine is self else engine
+        twin = object.__new__(type(self))
+        vars(twin).update(vars(clone))
+        Engine.__init__(twin, self._state, clone._settings.with_own(engine._settings, self._settings))
+        return twin
+
     async def with_result(self, method: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> Result[T]:
         """Call *method* of a resource, and return what it returns with all that is known about its call.
 

@@ -127,6 +127,18 @@ class Settings(Struct, frozen=True, kw_only=True):
             given["account"] = None
         return structs.replace(self, **given)
 
+    def with_own(self, copied: Settings, original: Settings) -> Settings:
+        """Return these settings, but for what those of a copy, *copied*, have of their own beside the *original*."""
+        names = [name for name in self.__struct_fields__ if getattr(copied, name) is not getattr(original, name)]
+        given = {name: getattr(copied, name) for name in names}
+        if "auth" in given:
+            given["account"] = copied.account
+        if "headers" in given:
+            own = {name: value for name, value in copied.headers.items() if original.headers.get(name) != value}
+            given["headers"] = headers = merged(self.headers, own)
+            given["header_secrets"] = secret_values(headers)
+        return structs.replace(self, **given)
+
 
 def mask_options(options: CallOptions) -> None:
     """Mask the credentials in *options*, where they are: no traceback of the caller of this shows them."""

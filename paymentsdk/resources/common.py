@@ -263,8 +263,12 @@ class Resource:
     def with_options(self, **options: Unpack[CallOptions]) -> Self:
         """Return a copy that calls with other options: ``await client.orders.with_options(timeout=t).get(id)``."""
         mask_options(options)
-        clone = copy.copy(self)
-        clone._engine = self._engine.with_options(**options)  # noqa: SLF001 - it is of this very class
+        return self._moved(lambda engine: engine.with_options(**options))
+
+    def _moved(self, to: Callable[[Engine], Engine]) -> Self:
+        """Return a copy that calls with another engine: what *to* makes of this one's."""
+        clone: Self = copy.copy(self)
+        clone._engine = to(self._engine)
         return clone
 
     async def _write(
