@@ -65,9 +65,15 @@ def _source(
     info: inspect.Type, above: tuple[type | None, ...], again: Callable[[type], str], member: str
 ) -> Iterator[str]:
     """Yield the source that checks the variable of this depth, which is not None, in what is *above* it."""
-    value, below = f"v{len(above)}", f"v{len(above) + 1}"
-    for found in alternatives(info):
-        match found.type:
+    value, below, kinds = f"v{len(above)}", f"v{len(above) + 1}", [found.type for found in alternatives(info)]
+    tagged = [kind for kind in kinds if isinstance(kind, inspect.StructType)]
+    for kind in kinds:
+        match kind:
+            case inspect.StructType(tag=tag) if len(tagged) > 1:
+                # Which of them it is, its tag says, and no other has the same.
+                if inner := list(_source(kind, above, again, member)):
+                    yield f"if {value}.__struct_config__.tag == {tag!r}:"
+                    yield from indented(inner)
             case inspect.DecimalType():
                 yield f"if suspect[{value}.adjusted()] and not {value}.is_finite():"
                 yield f"    return {member!r}"

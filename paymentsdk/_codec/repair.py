@@ -30,6 +30,7 @@ from paymentsdk._secrets import MASK
 #: missing.
 _PLACE = re.compile(r"(?:required field `([^`]+)` - at )?`\$\[[^]]+\](?:\.([^.`\[]+))?")
 _NO_OBJECT = "Expected `object`"
+_OTHER = "its tag is that of nothing that may stand here; dropped"
 #: Ways to read the Structs of one kind: one takes a millisecond to compile.
 MOST_COMPILED = 64
 #: Entries of a list that are decoded at once: where one is malformed, all of them are made one by one.
@@ -132,7 +133,8 @@ class StructRepair:
         if isinstance(place[-1], int) and (value is None or value in ("", [])):
             report(place, value, "is no entry; dropped", dropped=True)
         else:
-            _report_mismatch(place, value, report, "expected an object, got {}; dropped")
+            is_other = isinstance(value, dict)  # By its tag.
+            _report_mismatch(place, value, report, _OTHER if is_other else "expected an object, got {}; dropped")
         return []
 
     @cached_property
@@ -179,8 +181,9 @@ class StructRepair:
                 members.append((field.name, field.type, default))
             values.append(f"{field.name}={value}")
         names = {field.name: field.encode_name for field in structs.fields(self._cls)}
+        info, typed = cast("inspect.StructType", inspect.type_info(self._cls)), cast("list[tuple[str, type]]", members)
         relaxed = msgspec.defstruct(
-            "Relaxed", cast("list[tuple[str, type]]", members), rename=names, kw_only=True, gc=False
+            "Relaxed", typed, rename=names, kw_only=True, gc=False, tag=info.tag, tag_field=info.tag_field
         )
         lines = [f"return [cls({', '.join(values)}) for row, place in zip(rows, places)]"]
         restored = cast("Callable[..., list[object]]", compile_function("rows, places, report", lines, scope))
@@ -270,8 +273,27 @@ def repair_for(info: inspect.Type) -> Repair:
     found = [one for one in alternatives(info) if not isinstance(one.type, inspect.NoneType)]
     if not found or not all(one.marks.get("day") or type(one.type) in _REPAIRS for one in found):
         raise TypeError(f"nobody knows how to repair {info}")
+    tagged = [one.type for one in found if isinstance(one.type, inspect.StructType)]
+    if len(tagged) > 1:
+        found = [one for one in found if one.type not in tagged]
     repairs = [_day(one.type) if one.marks.get("day") else _REPAIRS[type(one.type)](one.type) for one in found]
+    repairs += [_tagged(tagged)] if len(tagged) > 1 else []
     return _union(repairs) if len(repairs) > 1 else repairs[0]
+
+
+def _tagged(kinds: list[inspect.StructType]) -> Repair:
+    """Repair a Struct of several *kinds*: as the one that its tag says."""
+    repairs = {kind.tag: struct_repair(kind.cls) for kind in kinds}
+
+    def read_tagged(raw: Raw, place: Place, report: Report) -> object:
+        value = read_untyped(raw)
+        tag = value.get(kinds[0].tag_field) if isinstance(value, dict) else None
+        repair = repairs.get(tag) if isinstance(tag, str | int) else None
+        if repair is None and value is not None:
+            _report_mismatch(place, value, report, _OTHER)
+        return None if repair is None else repair(raw, place, report)
+
+    return read_tagged
 
 
 def _union(repairs: list[Repair]) -> Repair:

@@ -420,7 +420,8 @@ def undeclared(raw: object, value: object, place: str) -> Iterator[str]:
         members = dict(zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True))
         for name, member in raw.items():
             if name not in members:
-                yield f"{place}.{name}"
+                if name != value.__struct_config__.tag_field:
+                    yield f"{place}.{name}"
             else:
                 yield from undeclared(member, getattr(value, members[name]), f"{place}.{name}")
 

@@ -1,0 +1,97 @@
+"""Structs of somebody else's that a tag tells apart, as msgspec has them: nothing is read as what its tag denies."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from paymentsdk import Echo, Operation, PaymentsClient, Response, RetryClass
+from paymentsdk.resources.common import ResponseStruct
+from paymentsdk.testing import MemoryTransport
+
+
+class Card(ResponseStruct, tag="card"):
+    """A way to pay, with an amount."""
+
+    id: str
+    amount: Decimal | None = None
+    sale: str | None = None
+
+
+class Cash(ResponseStruct, tag="cash"):
+    """Another, with other members."""
+
+    id: str
+    till: str | None = None
+
+
+class Sale(ResponseStruct):
+    """Something paid for."""
+
+    id: str
+    paid: Card | Cash | None = None
+    parts: list[Card | Cash] | None = None
+    card: Card | None = None
+    mixed: Card | Cash | str | None = None
+
+
+def operation(result: type[ResponseStruct], *echoes: Echo) -> Operation[None, ResponseStruct]:
+    """A write whose response is a *result*."""
+    path = "/sales/{sale}"
+    return Operation(name="sales.pay", method="POST", path=path, retry=RetryClass.KEYED, result=result, echoes=echoes)
+
+
+SALE = operation(Sale)
+CASH, CARD = Cash(id="C1", till="7"), Card(id="D1", amount=Decimal("1.50"))
+AS_JSON = {CASH: '{"type": "cash", "id": "C1", "till": "7"}', CARD: '{"type": "card", "id": "D1", "amount": 1.50}'}
+
+
+@pytest.mark.parametrize("sale_id", ['"S1"', "1"], ids=["exact", "repaired"])
+@pytest.mark.parametrize("way", [CASH, CARD], ids=["cash", "card"])
+def test_a_tag_says_what_is_read(way: Card | Cash, sale_id: str) -> None:
+    """It is never read as another Struct of its union, whether something beside it has to be repaired or not."""
+    body = f'{{"id": {sale_id}, "paid": {AS_JSON[way]}, "parts": [{", ".join(AS_JSON.values())}]}}'
+
+    value, anomalies = SALE.decode(body.encode())
+
+    assert Sale(id=sale_id.strip('"'), paid=way, parts=[CASH, CARD]) == value
+    assert [] == [one.path for one in anomalies if one.path != "$.id"]
+
+
+@pytest.mark.parametrize("member", ["paid", "mixed"])
+def test_what_is_malformed_is_repaired_as_what_its_tag_says(member: str) -> None:
+    """So a number that stands for an id is, and an amount that cannot be used is dropped."""
+    cash, _ = SALE.decode(f'{{"id": "S1", "{member}": {{"type": "cash", "id": 1, "till": "7"}}}}'.encode())
+    card, _ = SALE.decode(f'{{"id": "S1", "{member}": {{"type": "card", "id": "1", "amount": "NaN"}}}}'.encode())
+
+    assert [Cash(id="1", till="7"), Card(id="1")] == [getattr(cash, member), getattr(card, member)]
+
+
+@pytest.mark.parametrize("tag", ['"type": "wallet", ', "", '"type": ["cash"], ', '"type": null, '])
+def test_what_no_tag_is_known_of_is_dropped(tag: str) -> None:
+    """Nobody can say what it is; the rest of the response is read."""
+    value, anomalies = SALE.decode(f'{{"id": "S1", "paid": {{{tag}"id": "C1"}}, "parts": [{AS_JSON[CASH]}]}}'.encode())
+
+    assert Sale(id="S1", parts=[CASH]) == value
+    assert [("$.paid", True)] == [(one.path, one.dropped) for one in anomalies]
+
+
+@pytest.mark.parametrize("card_id", ['"D1"', "5"])
+def test_a_struct_alone_is_not_read_from_another(card_id: str) -> None:
+    """Where one may stand, what has the tag of another is dropped; without a tag it is what has to stand there."""
+    other, anomalies = SALE.decode(f'{{"id": "S1", "card": {{"type": "cash", "id": {card_id}}}}}'.encode())
+    bare, _ = SALE.decode(f'{{"id": "S1", "card": {{"id": {card_id}}}}}'.encode())
+
+    assert Sale(id="S1") == other
+    assert [("$.card", True)] == [(one.path, one.dropped) for one in anomalies]
+    assert Sale(id="S1", card=Card(id=card_id.strip('"'))) == bare
+    with pytest.raises(ValueError, match="the body"):
+        operation(Card).decode(f'{{"type": "cash", "id": {card_id}}}'.encode())
+
+
+async def test_a_tag_is_a_member_that_is_declared() -> None:
+    """A response to a write that repeats nothing of its request is believed, although it has a tag."""
+    transport = MemoryTransport([Response(200, {}, AS_JSON[CARD].encode())])
+    async with PaymentsClient("token", base_url="https://x", transport=transport) as client:
+        assert CARD == (await client.call(operation(Card, Echo("sale", of="{sale}")), sale="1")).value
