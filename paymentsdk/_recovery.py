@@ -334,7 +334,9 @@ class Sender(HiddenRepr, Struct, frozen=True):
 
 def _path_values(operation: Operation[object, object], path: str) -> dict[str, str] | None:
     """Return the values that *path* has in the places of the operation's placeholders; `None` if it is another path."""
-    pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(operation.path))
+    pattern = re.escape(operation.path)
+    for name in operation.path_names:
+        pattern = pattern.replace(rf"\{{{name}\}}", f"(?P<{name}>[^/]+)", 1).replace(rf"\{{{name}\}}", f"(?P={name})")
     found = re.fullmatch(pattern, path.partition("?")[0])
     return None if found is None else found.groupdict()
 

@@ -69,14 +69,19 @@ def start(tmp_path: Path, clock: FakeClock, platform: Platform) -> Callable[[], 
 @pytest.fixture
 def lost(platform: Platform) -> Platform:
     """The platform, which loses the first response to a write."""
+    platform.fail = failing_first(platform)
+    return platform
+
+
+def failing_first(platform: Platform, count: int = 1) -> Callable[[Request], Response | None]:
+    """Lose the responses to the first writes."""
 
     def lose(request: Request) -> Response | None:
-        if len(platform.posts) == 1:
+        if len(platform.posts) <= count:
             raise SendFailed("connection reset", sent=True)
         return None
 
-    platform.fail = lose
-    return platform
+    return lose
 
 
 async def transfer(client: Wallets) -> None:
@@ -162,3 +167,22 @@ async def test_a_kept_response_that_nobody_can_read_is_no_defect(start, platform
             await client.call(TRANSFER.returning(Receipt), Amount(amount=5), **arguments)
 
     assert 1 == len(platform.posts)
+
+
+async def lose(client: Wallets, operation: Operation[Amount, Transfer], once: str) -> None:
+    """Make a write whose response is lost."""
+    with pytest.raises(OutcomeUnknown):
+        await client.call(operation, Amount(amount=5), wallet="w-7", once=once, not_after=timedelta(hours=1))
+
+
+async def test_a_placeholder_may_stand_in_two_places(start, platform: Platform, monkeypatch) -> None:
+    """What was kept is sent again, with one value in both."""
+    twice = replace(TRANSFER, path="/v1/wallets/{wallet}/transfers/{wallet}")
+    monkeypatch.setattr(Wallets, "own_operations", (twice,))
+    platform.fail = failing_first(platform)
+    async with start() as client:
+        await lose(client, twice, "t/1")
+        summary = await client.recover()
+
+    assert ({RecordState.DONE: 1}, ()) == (dict(summary.resolved), summary.problems)
+    assert 2 * [f"{URL}/v1/wallets/w-7/transfers/w-7"] == [one.url for one in platform.posts]
