@@ -269,8 +269,13 @@ class Sender(HiddenRepr, Struct, frozen=True):
         values = _path_values(operation, record.path)
         if values is None or record.digest != states.digest(operation.method, record.path, record.body or b""):
             raise RequestInvalid("record", f"what was kept is no request of {operation.name}, or not what was sent")
-        body = operation.encoder.decode(record.body) if operation.encoder is not None and record.body else None
-        call = self.prepare_call(operation, body, values, record.headers)
+        try:
+            body = operation.encoder.decode(record.body) if operation.encoder is not None and record.body else None
+            call = self.prepare_call(operation, body, values, record.headers)
+        except (PaymentsError, ValueError):
+            raise
+        except Exception as error:  # Rules of somebody else's operation may raise anything.
+            raise RequestInvalid("record", describe(error)) from error
         call.url = record.base_url + record.path  # With its query.
         call.state.deadlines.remove(call.deadline)  # Its attempts have deadlines of their own.
         if call.deadline.when == inf:

@@ -11,7 +11,7 @@ from typing import TypedDict
 import pytest
 from msgspec import structs
 
-from paymentsdk import Operation, OutcomeUnknown, PaymentsClient, Request, Response, RetryClass, SendFailed
+from paymentsdk import Limits, Operation, OutcomeUnknown, PaymentsClient, Request, Response, RetryClass, SendFailed
 from paymentsdk.journal import Record, RecordState, SQLiteJournal
 from paymentsdk.journal import _states as states
 from paymentsdk.resources.common import RequestStruct, ResponseStruct
@@ -186,3 +186,29 @@ async def test_a_placeholder_may_stand_in_two_places(start, platform: Platform, 
 
     assert ({RecordState.DONE: 1}, ()) == (dict(summary.resolved), summary.problems)
     assert 2 * [f"{URL}/v1/wallets/w-7/transfers/w-7"] == [one.url for one in platform.posts]
+
+
+@pytest.mark.parametrize("defect", [KeyError, AttributeError, ZeroDivisionError])
+async def test_a_rule_that_fails_costs_no_other_record_its_recovery(
+    start, platform: Platform, monkeypatch, defect: type[Exception]
+) -> None:
+    """The check of an operation of one's own may raise anything: its record is left and told of; others are sent."""
+    rules: list[Exception] = []
+
+    def check(body: Amount, limits: Limits) -> None:
+        if rules:
+            raise rules[0]
+
+    checked = replace(TRANSFER, name="transfers.checked", check=check)
+    monkeypatch.setattr(Wallets, "own_operations", (TRANSFER, checked))
+    platform.fail = failing_first(platform, 2)
+    async with start() as client:
+        await lose(client, checked, "t/1")
+        await lose(client, TRANSFER, "t/2")
+        rules.append(defect("a-secret"))
+        summary = await client.recover()
+
+    assert ({RecordState.DONE: 1}, ["t/1"]) == (dict(summary.resolved), [row.name for row in summary.left])
+    assert 1 == len(summary.problems)
+    assert f"t/1: record: {defect.__name__} (test_resent.py" in summary.problems[0]
+    assert "a-secret" not in summary.problems[0]
