@@ -13,7 +13,7 @@ from functools import cache
 from typing import TypeAlias, cast
 
 import msgspec
-from msgspec import inspect
+from msgspec import UNSET, inspect
 
 from paymentsdk._codec.type_walk import alternatives, compile_function, indented
 
@@ -58,7 +58,7 @@ def compile_check(kind: type) -> Check:
 
     found = list(_source(inspect.type_info(kind), (), again, "*"))
     lines = ["try:", *indented(found), "    return None", "except Exception:", "    return '*'"]
-    return cast("Check", compile_function("v0", lines, {"suspect": _suspects(MOST_PLACES), **deeper}))
+    return cast("Check", compile_function("v0", lines, {"suspect": _suspects(MOST_PLACES), "UNSET": UNSET, **deeper}))
 
 
 def _source(
@@ -85,7 +85,9 @@ def _source(
                     named = member if above else field.encode_name
                     if inner := list(_source(field.type, (*above, cls), again, named)):
                         yield f"{below} = {value}.{field.name}"
-                        yield f"if {below} is not None:"
+                        # What may be left unset is `UNSET` then, of which `inspect` says no default.
+                        may_be_unset = not field.required and field.default is field.default_factory
+                        yield f"if {below} is not None" + f" and {below} is not UNSET" * may_be_unset + ":"
                         yield from indented(inner)
             case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
                 if inner := list(_source(item, (*above, None), again, member)):

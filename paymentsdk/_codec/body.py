@@ -20,7 +20,7 @@ from operator import is_
 from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast, get_origin
 
 import msgspec
-from msgspec import Struct, ValidationError, inspect
+from msgspec import UNSET, Struct, ValidationError, inspect
 from msgspec.structs import fields
 
 from paymentsdk import money
@@ -229,7 +229,7 @@ def _struct_step(cls: type[Struct], steps: list[tuple[str, str, Step]]) -> Step:
         for name, place, step in steps:
             member = getattr(value, name)
             try:
-                changed = member if member is None else step(member)
+                changed = member if member is None or member is UNSET else step(member)
             except RequestInvalid as error:
                 raise below(place, error) from None
             if changed is not member:

@@ -18,7 +18,7 @@ from types import GenericAlias
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import msgspec
-from msgspec import NODEFAULT, Raw, Struct, ValidationError, inspect, structs
+from msgspec import NODEFAULT, UNSET, Raw, Struct, ValidationError, inspect, structs
 
 from paymentsdk._codec import amounts
 from paymentsdk._codec.anomaly import DecodingError, Place, kind_of
@@ -228,7 +228,9 @@ def _member(info: inspect.Field, repair: Repair) -> Repair:
         if not is_missing and (found := repair(raw, place, report)) is not None:
             return found
         if not info.required:
-            return info.default if info.default_factory is NODEFAULT else info.default_factory()
+            if info.default_factory is not NODEFAULT:
+                return info.default_factory()
+            return UNSET if info.default is NODEFAULT else info.default  # `inspect` has no word for `UNSET`.
         is_null = is_missing or begins(raw, b"n")
         if is_null and may_be_null and not is_missing:
             return None

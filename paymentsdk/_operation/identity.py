@@ -11,7 +11,7 @@ from functools import cache, cached_property
 from typing import Any, Never, TypeAlias, cast, get_args
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import UNSET, Struct, structs
 
 from paymentsdk._codec import amounts
 from paymentsdk._codec.anomaly import Anomaly
@@ -292,6 +292,7 @@ def compile_comparison(
         "agreed_on": tuple(Comparison(agreed=count) for count in range(len(echoes) + 1)),
         "Comparison": Comparison,
         "raised": _raised,
+        "UNSET": UNSET,
     }
     lines = ["agreed, anomalies = 0, ()"]
     for i, echo in enumerate(echoes):
@@ -351,7 +352,9 @@ def agreement(echo: Echo) -> _Agrees:
 @cache
 def reader(path: str) -> _Read:
     """Compile the reading of *path*: `None` where any part of it is missing."""
-    return cast("_Read", compile_function("value", [*_reading("found", "value", path), "return found"], {}))
+    return cast(
+        "_Read", compile_function("value", [*_reading("found", "value", path), "return found"], {"UNSET": UNSET})
+    )
 
 
 def _reading(name: str, of: str, path: str, depth: int = 0) -> Iterator[str]:
@@ -364,6 +367,7 @@ def _reading(name: str, of: str, path: str, depth: int = 0) -> Iterator[str]:
         yield f"    {name} = {of}.{head}"
         yield "except AttributeError:"  # The declaration was checked: a part on the way is None.
         yield f"    {name} = None"
+    yield f"if {name} is UNSET: {name} = None"
     if tail:
         entries, entry = f"entries{depth}", f"entry{depth}"
         yield f"if {name} is not None:"

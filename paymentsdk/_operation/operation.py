@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._codec.decode import ResponseDecoder
@@ -111,8 +111,8 @@ def _declares(kind: type | None, name: str) -> bool:
 def _member(response: object, name: str) -> object:
     """Return the member *name* of *response*, or ``None`` where a part on the way to it is missing."""
     for one in name.split("."):
-        response = None if response is None else getattr(response, one)
-    return response
+        response = None if response is None or response is UNSET else getattr(response, one)
+    return None if response is UNSET else response
 
 
 def _place(part: object, name: str) -> str:
