@@ -157,7 +157,7 @@ async def test_nothing_in_the_store(signed_in, issuer) -> None:
 @pytest.mark.control(
     "paymentsdk._auth.token_store._lock",
     lambda handle, *, release=False: True,
-    raises=(AssertionError, ReauthorizationRequired),
+    raises=(AssertionError, ReauthorizationRequired, RefreshFailed),
 )
 async def test_processes_that_share_a_file_renew_one_after_the_other(
     make_client, issuer, path, monkeypatch, until
