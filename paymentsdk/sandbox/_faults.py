@@ -150,7 +150,7 @@ class AddedFault(AbstractContextManager["AddedFault"]):
     """Its number."""
     rule: FaultRule
     """The rule."""
-    _remove: Callable[[AddedFault], None] = field(repr=False)
+    _remove: Callable[["AddedFault"], None] = field(repr=False)
     seen: int = 0
     """How many requests matched."""
     hits: int = 0
