@@ -150,7 +150,8 @@ def _notify_end(call: ObservedCall, error: BaseException | None, status: int | N
 def report(call: ObservedCall, response: Response | None, failure: AttemptFailed | None = None) -> None:
     """Tell the observers and the log that an attempt brought *response*, or what its *failure* was."""
     reason = None if failure is None else failure.reason
-    attempt = _attempt_ended(call, response, failure, reason, call.sending)
+    since = call.sending if failure is None or failure.attempted else call.started
+    attempt = _attempt_ended(call, response, failure, reason, since)
     level = logging.DEBUG if reason is None else logging.INFO
     if logger.isEnabledFor(level):
         what = f"attempt {attempt.number}" if attempt.number else "no request"

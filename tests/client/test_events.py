@@ -27,6 +27,7 @@ from paymentsdk import (
     Response,
     RetryPolicy,
     SendFailed,
+    Timeout,
     TokenPair,
 )
 from paymentsdk.events import (
@@ -233,6 +234,22 @@ async def test_a_wait_for_a_turn_is_told() -> None:
     assert (last.queued, end.queued) == pytest.approx((0.1, 0.1))
     assert (0.0, 0.1) == (last.elapsed, pytest.approx(end.elapsed))
     assert Failure.RATE_LIMITED is seen.of(AttemptEnded)[0].kind
+
+
+async def test_what_kept_a_request_from_being_made_took_the_time_of_its_call() -> None:
+    """There is no attempt whose beginning could count."""
+    seen, clock = Seen(), FakeClock()
+    transport = MemoryTransport(lambda request: SendFailed("reset") if request.attempt == 1 else ORDER)
+    pair = TokenPair(access_token="TEST-1", expires_at=clock.now() + 1.0)
+    policy = RetryPolicy(attempts=2, base_delay=60.0, max_delay=60.0)
+    client = make(seen, transport, clock=clock, access_token=None, auth=RefreshingToken(pair, early=0), retry=policy)
+    client = client.with_options(timeout=Timeout(total=None))
+    with pytest.raises(OutcomeUnknown):
+        await client.orders.cancel("ORD1")
+
+    first, ended = seen.of(AttemptEnded)
+    assert (1, 0.0, 0) == (first.number, first.elapsed, ended.number)
+    assert ended.elapsed == seen.of(CallEnded)[0].elapsed > 1.0
 
 
 async def test_the_waits_of_all_attempts_are_told_at_the_end() -> None:
