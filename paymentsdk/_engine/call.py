@@ -226,6 +226,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
             events.notify_of_call(self, Throttled, number=self.attempts + 1, waited=waited, admitted=permit is not None)
         self._ensure_open()
         if permit is None:
+            self.queued_before += waited
             if not reason and waited >= flow.max_wait:
                 reason = f"it waited for its turn for {flow.max_wait:g} s (flow.max_wait)"
             raise self._note(failures.not_attempted(reason or "its slot in the rate of flow.share comes too late"))

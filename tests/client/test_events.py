@@ -267,6 +267,23 @@ async def test_the_waits_of_all_attempts_are_told_at_the_end() -> None:
     assert seen.of(CallEnded)[-1].queued == pytest.approx(sum(waits))
 
 
+async def test_a_wait_that_is_too_long_is_told_at_the_end() -> None:
+    """It is the longest of all, and a call that waited for nothing else must not look as if it had not."""
+    seen, clock = Seen(), FakeClock()
+    limited = MemoryTransport([Response(429, {"Retry-After": "1"}, b"{}")])
+    client = make(seen, limited, clock=clock, flow=FlowControl(max_wait=0.05))
+    client = client.with_options(retry=RetryPolicy(attempts=1))
+    with pytest.raises(RateLimited):
+        await client.orders.get("ORD1")
+
+    with pytest.raises(NotSent):
+        await client.orders.get("ORD1")
+
+    [throttled], ended = seen.of(Throttled), seen.of(CallEnded)[-1]
+    assert not throttled.admitted
+    assert throttled.waited == ended.queued > 0.0
+
+
 async def test_a_budget_that_is_spent_shows() -> None:
     """What is left of the budget for retries is on the end of each call."""
     seen = Seen()
