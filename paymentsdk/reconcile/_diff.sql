@@ -122,21 +122,25 @@ CREATE TABLE agreed AS
     WITH
         ours AS (
             SELECT *, fingerprint(currency, total, paid, refunded, state_of(status)) AS f, in_question(created) AS is_here,
-                row_number() OVER (PARTITION BY account, reference, is_here, f ORDER BY n) AS place,
-                count(*) OVER (PARTITION BY account, reference, is_here) AS times
+                row_number() OVER (
+                    PARTITION BY account, reference, is_here, f ORDER BY created >= getvariable('oldest') DESC, n
+                ) AS place,
+                count(*) OVER (PARTITION BY account, reference, is_here) AS times,
+                count_if(is_here) OVER (PARTITION BY account, reference) AS here
             FROM ours_left WHERE h % getvariable('steps') = getvariable('step')
         ),
         ranked AS (
             SELECT *, fingerprint(currency, total, paid, refunded, state) AS f, in_question(created) AS is_here,
                 row_number() OVER (PARTITION BY account, reference, is_here, f ORDER BY id) AS place,
-                count(*) OVER (PARTITION BY account, reference, is_here) AS times
+                count(*) OVER (PARTITION BY account, reference, is_here) AS times,
+                count_if(is_here) OVER (PARTITION BY account, reference) AS shown_here
             FROM theirs_left WHERE h % getvariable('steps') = getvariable('step')
         )
     SELECT b.n, b.account, t.id
     FROM ours AS b JOIN ranked AS t
         ON b.account = t.account AND b.reference = t.reference AND b.is_here = t.is_here AND b.f = t.f
             AND b.place = t.place
-    WHERE t.times <= b.times;
+    WHERE t.times <= b.times AND t.shown_here <= b.here;
 DELETE FROM ours_left WHERE n IN (SELECT n FROM agreed);
 DELETE FROM theirs_left WHERE (account, id) IN (SELECT (account, id) FROM agreed);
 DROP TABLE agreed;

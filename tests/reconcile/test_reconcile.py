@@ -155,14 +155,16 @@ REUSED = {
 }
 
 
-@pytest.mark.parametrize(("book", "shown", "expected"), REUSED.values(), ids=REUSED)
-async def test_a_reference_that_orders_of_other_days_have(
-    tmp_path: Path, book: list[tuple[int, int]], shown: list[tuple[int, int]], expected: list[tuple[Outcome, int]]
-) -> None:
+@pytest.mark.parametrize("says_total", [True, False], ids=["with a total", "without"])
+@pytest.mark.parametrize("case", REUSED)
+async def test_a_reference_that_orders_of_other_days_have(tmp_path: Path, case: str, *, says_total: bool) -> None:
     """An order of another day stands for none of the time that was asked for, and hides none that was paid twice."""
     world = World(0)
+    book, shown, expected = REUSED[case]
     for day, paid in book:
-        world._book("shop-0", "table-7", BEGIN + day * DAY + DAY // 2, paid=Decimal(paid), total=None)
+        world._book(
+            "shop-0", "table-7", BEGIN + day * DAY + DAY // 2, paid=Decimal(paid), total=paid if says_total else None
+        )
     for day, paid in shown:
         status = "paid" if paid else "payment_required"
         world._show("shop-0", "table-7", BEGIN + day * DAY + DAY // 2, Decimal(paid), status=status)
