@@ -172,11 +172,12 @@ class Book:
             OSError: The book cannot be read.
         """
         source = self._source
-        if not isinstance(source, _Source):
-            rows, path = source(), directory / "book.parquet"
-            await asyncio.to_thread(_write, await rows if isawaitable(rows) else rows, path)
-            source = _Source("read_parquet(?)", str(path), {})
-        return await asyncio.to_thread(_load, database, source)
+        if isinstance(source, _Source):
+            return await asyncio.to_thread(_load, database, source)
+        rows, path = source(), directory / "book.parquet"
+        said = await asyncio.to_thread(_write, await rows if isawaitable(rows) else rows, path)
+        await asyncio.to_thread(_load, database, _Source("read_parquet(?)", str(path), {}))
+        return tuple(name for name in COLUMNS if name in said)
 
 
 def _checked(names: Mapping[str, str] | None) -> Mapping[str, str]:
@@ -189,15 +190,17 @@ def _checked(names: Mapping[str, str] | None) -> Mapping[str, str]:
 # --- rows that Python reads -------------------------------------------------------------------------------------------
 
 
-def _write(rows: _Rows, path: Path) -> None:
-    """Write *rows* to a file, as text: there may be more than fit into memory."""
-    pa = arrow()
+def _write(rows: _Rows, path: Path) -> set[str]:
+    """Write *rows* to a file, as text: there may be more than fit into memory. Return the columns that they have."""
+    pa, said = arrow(), set[str]()
     schema = pa.schema([(name, pa.string()) for name in COLUMNS])
     left = enumerate(rows)
     with parquet().ParquetWriter(path, schema) as file:
         while batch := list(islice(left, _BATCH)):
             texts = [_texts(i, row) for i, row in batch]
+            said.update(*texts)
             file.write_table(pa.table({name: [row.get(name) for row in texts] for name in COLUMNS}, schema))
+    return said
 
 
 def _texts(i: int, row: Mapping[str, object]) -> dict[str, str]:

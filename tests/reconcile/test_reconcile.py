@@ -177,6 +177,20 @@ async def test_a_reference_that_orders_of_other_days_have(tmp_path: Path, case: 
     assert sum(0 < day for day, _ in book) == report.counts[Outcome.MATCH] + sum(0 < day for _, day in expected)
 
 
+async def test_rows_of_a_reference_that_say_little(tmp_path: Path) -> None:
+    """What no row says sets none apart: of several, the one that was not paid is found by its amount."""
+    world = World(0)
+    for paid in (15, 20, 25):
+        world.book.append({"account": "shop-0", "reference": "A-1", "paid": paid, "created": CREATED[0]})
+    for paid in (15, 25):
+        world._show("shop-0", "A-1", BEGIN, Decimal(paid))
+    world.freeze()
+
+    report = await reconciled(world, tmp_path)
+
+    assert [(Outcome.NOT_PAID_OR_MISSING, 20)] == [(one.outcome, one.book_paid) for one in report.differences()]
+
+
 @pytest.mark.parametrize("day", [1, -1], ids=["paid in this time", "paid at another time"])
 async def test_an_order_is_not_missing_because_another_of_its_reference_was_paid(tmp_path: Path, day: int) -> None:
     """An order that expired, and one that was paid in its place: the first is looked up by its own id."""
