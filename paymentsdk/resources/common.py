@@ -183,10 +183,10 @@ def require_within_total(amount: Decimal, total: Decimal, path: str) -> None:
 
 def same_reference(given: str | None, echoed: str) -> bool | None:
     """Whether *echoed* can be the reference that was *given*; an empty one says nothing."""
-    if echoed == given:
-        return True
     if not echoed:
         return None
+    if echoed == given:
+        return True
     # The platform may send one of digits as a number, which has no zeros in front.
     return given is not None and given.isdecimal() and echoed == (given.lstrip("0") or "0")
 

@@ -605,8 +605,9 @@ class Preference(ResponseStruct):
 
 
 def _same_title(given: str | None, echoed: str) -> bool | None:
-    """Compare titles: the platform may trim one, or cut off its end."""
-    return " ".join((given or "").split()).casefold().startswith(" ".join(echoed.split()).casefold())
+    """Compare titles: the platform may trim one, or cut off its end; an empty one says nothing."""
+    beginning = " ".join(echoed.split()).casefold()
+    return " ".join((given or "").split()).casefold().startswith(beginning) if beginning else None
 
 
 CREATE: Operation[PreferenceRequest, Preference] = Operation(
