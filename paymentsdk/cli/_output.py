@@ -162,7 +162,8 @@ class Rows:
         table = {name: [visible(spoken(row[name])) for row in rows] for name in names}
         shown = table if self._asked else dict(_fitting(table))
         if rows and not _drawn(shown):
-            print("\n".join(columns(shown)))
+            for line in columns(shown):
+                print(line)
         say(counted(len(rows), "row"))
         if hidden := [name for name, cells in table.items() if name not in shown and any(cells)]:
             told = f"more columns (--columns, --csv, --json): {', '.join(hidden)}"

@@ -309,7 +309,7 @@ async def _search(
     printed = _rows(found[2] if found else operation.result, options)
     how: dict[str, Any] = {"page_size": options.page_size, "start": options.start, **query}
     pager: Pager[object] = Pager(client, operation, **how)
-    rows, most, ended = 0, sys.maxsize if options.limit is None else options.limit, False
+    rows, most, ended, point = 0, sys.maxsize if options.limit is None else options.limit, False, None
     walk = pager.pages()
     try:
         drawn = options.format == "table" or not in_terminal(sys.stdout)
@@ -317,7 +317,10 @@ async def _search(
             async for page in walk:
                 for row in page.items[: most - rows]:
                     printed.add(row)
-                rows, options.resume_point = rows + len(page.items), page.resume_point
+                rows, point = rows + len(page.items), page.resume_point
+                if options.format != "table":
+                    flush()  # An interruption loses what is not written: only from what is can anybody go on.
+                    options.resume_point = point
                 share = rows / page.total if page.total else None
                 tell(operation.name, share, f"{rows}/{'?' if page.total is None else page.total}")
                 if rows >= most:
@@ -327,6 +330,8 @@ async def _search(
         await walk.aclose()
         if ended or rows:  # "0 rows" would say that there are none.
             printed.end()
+            flush()
+            options.resume_point = point
 
 
 # --- whom a command speaks for ------------------------------------------------------------------------------------

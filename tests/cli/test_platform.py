@@ -372,6 +372,41 @@ def test_the_total_to_go_on_with(run, sandbox, monkeypatch, options: dict[str, o
     assert err.endswith(f"go on with --start {start}\n")
 
 
+class Interrupted(io.RawIOBase):
+    """A pipe that is full: whoever writes a certain row to it waits, and is interrupted."""
+
+    def __init__(self, row: bytes) -> None:
+        self.row = row
+        self.written = b""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: object) -> int:
+        content = bytes(content)
+        if self.row in content:
+            self.row = b"once only"
+            raise KeyboardInterrupt
+        self.written += content
+        return len(content)
+
+
+@pytest.mark.parametrize(("form", "pages"), [("--table", 60), ("--csv", 260), ("--json", 620)])
+def test_a_row_to_go_on_from_is_behind_what_was_written(sandbox, monkeypatch, capsys, form: str, pages: int):
+    """An interruption may lose what Python has kept to write it later: as much as fits two buffers."""
+    rows, pipe = [*range(100_000, 102_000)], Interrupted(b"100100")
+    with served(rows, rejected=pages) as base_url, io.TextIOWrapper(io.BufferedWriter(pipe)) as stdout:
+        monkeypatch.setenv("PAYMENTSDK_BASE_URL", base_url)
+        monkeypatch.setattr(sys, "stdout", stdout)
+        code = main(["merchant-orders", "search", form])
+
+    start = re.search(r"--start ([0-9]+)", capsys.readouterr().err)
+    behind = rows[: int(start[1])] if start else []
+    assert 130 == code
+    assert {*behind} <= {int(one) for one in re.findall(rb"[0-9]{6}", pipe.written)}
+    assert (form == "--table") == (start is None)
+
+
 @pytest.mark.parametrize("form", ["--table", "--csv", "--json"])
 def test_a_search_that_fails_at_once_says_nothing_of_rows(run, sold, sandbox, form: str):
     """Nobody knows how many there are, and there is no row to go on from."""
