@@ -51,7 +51,8 @@ class CallOutcome(Enum):
     UNKNOWN = "unknown"
     #: A read without a response that can be trusted: `NoAnswer`.
     NO_ANSWER = "no_answer"
-    #: The task of the call was cancelled: a write that was sent may have taken effect. The log has its key.
+    #: The task of the call was cancelled, or the program ends: a write that was sent may have taken effect. The log has
+    #: its key.
     CANCELLED = "cancelled"
 
 

@@ -43,12 +43,13 @@ logger = logging.getLogger("paymentsdk")
 #: Lines of the log that the anomalies of one response may take: all that are reported, and what counts the rest.
 MOST_LINES = MOST_REPORTS + 1
 _NUMBERS = count(1)
-#: What the error of a call means for whoever counts: the first that it is one of, else that nothing was sent.
+#: What the error of a call means for whoever counts: the first that it is one of.
 _OUTCOMES: tuple[tuple[type[BaseException], CallOutcome], ...] = (
     (OutcomeUnknown, CallOutcome.UNKNOWN),
     (NoAnswer, CallOutcome.NO_ANSWER),
     (APIError, CallOutcome.REFUSED),
-    (asyncio.CancelledError, CallOutcome.CANCELLED),
+    (Exception, CallOutcome.NOT_SENT),
+    (BaseException, CallOutcome.CANCELLED),  # Also where the program ends: it may have been sent.
 )
 
 
@@ -128,7 +129,7 @@ async def observed(call: ObservedCall, made: Coroutine[object, object, T]) -> T:
 def _notify_end(call: ObservedCall, error: BaseException | None, status: int | None = None) -> None:
     outcome = CallOutcome.SUCCEEDED
     if error is not None:
-        outcome = next((means for kind, means in _OUTCOMES if isinstance(error, kind)), CallOutcome.NOT_SENT)
+        outcome = next(means for kind, means in _OUTCOMES if isinstance(error, kind))
     ended = CallEnded(
         account=call.settings.account,
         call=call.number,

@@ -551,3 +551,18 @@ async def test_an_attempt_that_is_cancelled_while_a_large_page_is_read_ends() ->
 
     assert ["CallStarted", "AttemptStarted", "AttemptEnded", "CallEnded"] == seen.kinds
     assert (200, "cancelled") == (seen.of(AttemptEnded)[0].status, seen.of(AttemptEnded)[0].failure)
+
+
+@pytest.mark.parametrize("ends", [KeyboardInterrupt, SystemExit])
+def test_a_call_that_the_end_of_the_program_ends_may_have_been_sent(ends: type[BaseException]) -> None:
+    """Whoever counts the writes that were not sent would take it for one that can be made once more."""
+    seen = Seen()
+
+    async def create() -> None:
+        settings = {"transport": MemoryTransport([ends()]), "observers": [seen]}
+        await PaymentsClient(TOKEN, base_url="https://a.test", **settings).orders.create(order())
+
+    with pytest.raises(ends):
+        asyncio.run(create())
+
+    assert CallOutcome.CANCELLED is seen.of(CallEnded)[0].outcome
