@@ -209,7 +209,8 @@ class Lane(HiddenRepr, Struct, Generic[A, B], eq=False):
         self.waiting.append(_Job(item, future, loop.time() + self.server.timeout))
         if self.task is None:
             self._stir()
-            self.task = asyncio.create_task(self._work())
+            task = asyncio.create_task(self._work())
+            self.task = None if task.done() else task  # A loop may run it at once.
         return future
 
     async def aclose(self) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing, suppress
 from pathlib import Path
 
@@ -336,6 +336,32 @@ async def test_without_the_extra_the_error_names_it(
 
     with pytest.raises(JournalUnavailable, match=r"install the extra `postgres`"):
         await journal.begin(record(), lease=60)
+    await journal.aclose()
+
+
+def at_once(
+    loop: asyncio.AbstractEventLoop, made: Coroutine[None, None, object], **_: object
+) -> asyncio.Future[object]:
+    """Run a task that waits for nothing to its end, as `asyncio.eager_task_factory` of Python 3.12 does."""
+    task = loop.create_future()
+    with suppress(StopIteration):
+        made.send(None)
+    task.set_result(None)
+    return task
+
+
+async def test_work_that_ends_as_it_begins_is_followed_by_other_work(
+    record: Callable[..., Record], monkeypatch
+) -> None:
+    """Where tasks run at once, too, nobody waits for a connection that no task makes any more."""
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+    journal = PostgresJournal("postgresql://127.0.0.1/db")
+    asyncio.get_running_loop().set_task_factory(at_once)
+
+    for _ in range(2):
+        with pytest.raises(JournalUnavailable, match=r"install the extra `postgres`"):
+            async with asyncio.timeout(PATIENCE):
+                await journal.begin(record(), lease=60)
     await journal.aclose()
 
 
