@@ -106,8 +106,11 @@ class Window(Struct, frozen=True, order=True):
 
 
 def settled_until(rules: Rules, now: int) -> int:
-    """Return where windows have to end in which no further row can appear, all that is asked for included."""
-    return now - rules.lag - rules.grain
+    """Return where windows have to end in which no further row can appear.
+
+    A grain more is asked for, and a filter that cuts dates down to a grain shows another.
+    """
+    return now - rules.lag - 2 * rules.grain
 
 
 def remaining(whole: Window, done: Iterable[Window]) -> list[Window]:
@@ -150,6 +153,9 @@ class Page(Struct, frozen=True, kw_only=True):
 
     received: int
     """How far it reaches: entries that were no rows count in offsets, too."""
+
+    latest: int = 0
+    """The latest date of its rows, in milliseconds since 1970."""
 
     def is_atomic(self, rules: Rules) -> bool:
         """Whether it is a first page with all rows that there were at its moment."""
@@ -222,6 +228,7 @@ async def examine(window: Window, rules: Rules, ask: Ask) -> Verdict:
     """Walk *window* until it is certified, is to be split, or is given up."""
     count, places = Count(), dict[str | None, int]()
     total, now, reason = None, 0, "the platform rejects the query"
+    settled: int | None = None
     for _ in range(rules.tries):
         (first,) = await ask([0])
         if first is None:
@@ -235,7 +242,9 @@ async def examine(window: Window, rules: Rules, ask: Ask) -> Verdict:
             continue
         reason = "as many rows as the total says were never seen"
         known = len(places)
-        found = await _walk(first, count, places, ask)
+        # By the first of the walks that add up: a row that is younger may have joined since.
+        settled = now - rules.lag if settled is None else settled
+        found = await _walk(first, settled, count, places, ask)
         if found is not None:
             return Verdict(places=[place for one, place in places.items() if one in found], at=now)
         # Nothing new: there may be a largest offset, which smaller windows do not reach.
@@ -266,8 +275,10 @@ def _at_once(window: Window, rules: Rules, first: Page) -> Verdict | None:
     return None if is_small else given_up(reason="it has too many rows, and cannot be split")
 
 
-async def _walk(first: Page, count: Count, places: dict[str | None, int], ask: Ask) -> set[str | None] | None:
-    """Walk from the page *first* on; return the ids of all rows, if every row was seen.
+async def _walk(
+    first: Page, settled: int, count: Count, places: dict[str | None, int], ask: Ask
+) -> set[str | None] | None:
+    """Walk from the page *first* on; return the ids of all rows, if every row was seen, and none dated after *settled*.
 
     All other pages are asked for at once. Where one is shorter than the first, that leaves a gap, to be asked for next.
     """
@@ -280,12 +291,14 @@ async def _walk(first: Page, count: Count, places: dict[str | None, int], ask: A
         for offset, page in zip(asked, pages, strict=True):
             if page is None:
                 return None
-            count.see(page.ids, page.total)
+            # A filter that shows such a row shows more than the window: rows can join, in place of others that vanish.
+            told = None if page.latest > settled else page.total
+            count.see(page.ids, told)
             places.update(zip(page.ids, page.places, strict=True))
             if (found := count.certified()) is not None:
                 return found
             shown.append((offset, offset + page.received))
-            if page.total is None or page.total > total:
+            if told is None or told > total:
                 # No walk that has begun before this page can be certified any more.
                 return None
         before, asked = asked, [*_gaps(shown, total, first.received or total)]

@@ -294,7 +294,9 @@ class Search:
         places, received = rows.add(ids, orders, now), len(orders)
         if result.anomalies:
             received += _mark_unreadable(rows, places, result.anomalies)
-        return Page(ids=ids, places=places, total=result.value.total, now=now, received=received)
+        by: By = "last_updated" if "last_updated_from" in filters else "date_created"
+        latest = max(_dates(rows, by, places.start), default=0)
+        return Page(ids=ids, places=places, total=result.value.total, now=now, received=received, latest=latest)
 
     async def prove(self, name: str, created: Window, by: By = "date_created") -> int | None:
         """Prove a date filter on live rows of an account, and return its grain; `None` if there are no rows.
@@ -350,6 +352,12 @@ class Search:
 def asked_for(begin: int, end: int, by: By) -> dict[str, object]:
     """Return the filters for a range of time."""
     return {f"{by}_from": moment_of(begin), f"{by}_to": moment_of(end)}
+
+
+def _dates(rows: Rows, by: By, start: int = 0) -> list[int]:
+    """Return the dates of *rows* from *start* on that have one, in milliseconds since 1970."""
+    moments = rows.created if by == "date_created" else rows.updated
+    return [moment // MILLISECOND for moment in moments[start:] if moment is not None and moment >= NO_DATE - EPOCH]
 
 
 def ids_of(orders: Sequence[MerchantOrderRow]) -> tuple[str | None, ...]:

@@ -108,7 +108,8 @@ def fetch(platform: Platform, begin: int, end: int, offset: int, kept: list[Row]
     rows, total = shown
     kept += rows
     ids, places = tuple(str(row.id) for row in rows), range(len(kept) - len(rows), len(kept))
-    return Page(ids=ids, places=places, total=total, now=platform.now, received=len(rows))
+    latest = max((row.created or 0 for row in rows), default=0)
+    return Page(ids=ids, places=places, total=total, now=platform.now, received=len(rows), latest=latest)
 
 
 def prove_on(platform: Platform) -> int | None:

@@ -48,6 +48,8 @@ class Platform:
     #: Assumptions. A0: the bounds are cut down to this many milliseconds, and moved. A3: rows join late.
     grain: int = 1
     shift: int = 0
+    #: The dates of rows are cut down, too, so that it shows all of the milliseconds that a range touches.
+    cuts_rows: bool = False
     moves_created: bool = False
     joins_late: bool = False
     now: int = NOW
@@ -103,7 +105,8 @@ class Platform:
         begin, end = (one // self.grain * self.grain + self.shift for one in (begin, end))
         first = begin + (self.ends == "exclusive")
         last = end - (self.ends != "inclusive")
-        return [row for row in rows if row.created is not None and first <= row.created <= last]
+        cut = self.grain if self.cuts_rows else 1
+        return [row for row in rows if row.created is not None and first <= row.created // cut * cut <= last]
 
     def _ordered(self, rows: list[Row]) -> list[Row]:
         if self.order == "random":

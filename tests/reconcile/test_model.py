@@ -17,6 +17,7 @@ from tests.reconcile.model import (
     at_once,
     drawn,
     judged,
+    keeps,
     prove_on,
     snapshot,
     survivors,
@@ -100,6 +101,30 @@ def test_a_coarse_or_shifted_filter_is_found_out(settings: dict):
     assert 0 == lost(proves=True)
     # Control: without the proof, rows are lost under a certificate, and nothing says so.
     assert 0 < lost(proves=False)
+
+
+@pytest.mark.control(
+    "paymentsdk.reconcile._certificate._walk",
+    around=lambda walk: lambda first, settled, *rest: walk(first, settled + DAY, *rest),
+)
+def test_a_filter_that_reaches_further_than_it_was_proved_certifies_nothing():
+    """It shows the whole hour in which a window ended: rows of now join, as many vanish, and every count agrees."""
+    minutes = 60_000
+    created = Window(NOW - DAY, NOW + 10 * minutes)
+    for seed in range(60):
+        platform = Platform(seed, grain=60 * minutes, cuts_rows=True, drift="replace", now=NOW + 50 * minutes)
+        for _ in range(20):
+            platform.add(platform.chance.randrange(created.begin, created.end))
+        before = snapshot(platform)
+
+        walked = walk(platform, proves=False, created=created)
+
+        whole = [
+            row
+            for row in survivors(before, platform, created)
+            if any(keeps(w, before[row].created) for w in walked.whole)
+        ]
+        assert {*whole} <= {*walked.ids()}
 
 
 def test_a_filter_by_another_date_is_not_proved():
@@ -281,4 +306,4 @@ def test_windows_partition_time():
         assert (0, 1_000_000) == (pieces[0].begin, pieces[-1].end)
         assert [one.end for one in pieces[:-1]] == [one.begin for one in pieces[1:]]
     assert [] == Window(5, 6).pieces(RULES, NOW, 50)
-    assert CREATED.end == CREATED.pieces(RULES, NOW, 50)[0].end + RULES.lag + RULES.grain
+    assert CREATED.end == CREATED.pieces(RULES, NOW, 50)[0].end + RULES.lag + 2 * RULES.grain
