@@ -339,10 +339,12 @@ class Search:
         return samples, total
 
     async def _shows(self, name: str, by: By, sample: Sample, grain: int) -> bool:
-        """Whether *sample* comes among the rows of its own millisecond, widened by *grain*."""
-        asked = asked_for(*Window(sample.at, sample.at + 1).asked(grain), by)
-        offset = 0
-        while (page := await self.page(Rows(name), offset, **asked)) is not None and page.received:
+        """Whether *sample* comes among the rows of its own millisecond, widened by *grain*, and none from far off."""
+        (begin, end), offset = Window(sample.at, sample.at + 1).asked(grain), 0
+        while (page := await self.page(rows := Rows(name), offset, **asked_for(begin, end, by))) and page.received:
+            # A filter that cuts dates down to a grain shows up to one more on both sides.
+            if any(not begin - grain <= at < end + grain for at in _dates(rows, by)):
+                return False
             if sample.id in page.ids:
                 return True
             offset += page.received

@@ -288,6 +288,20 @@ async def test_a_coarse_filter_is_proved_and_compensated(tmp_path: Path) -> None
     assert 200 == report.rows
 
 
+async def test_a_filter_that_shows_whole_hours_is_proved_as_such(tmp_path: Path) -> None:
+    """It finds each row, by whatever milliseconds: no window is split below its hour, for nothing."""
+    platform = Platform(1, grain=3_600_000, cuts_rows=True)
+    for i in range(60):
+        platform.add(NOW - 5 * 3_600_000 + i * 50_017)
+
+    def spoil(_: object) -> None:
+        assert platform.calls < 1_000, "it has been asked for each millisecond"
+
+    with pytest.raises(NotWhole, match="cannot be split"):
+        await walked(Served(platform, spoil), tmp_path / "many")
+    assert timedelta(hours=1) == (await walked(Served(platform), tmp_path / "few", max_window=200)).grain
+
+
 async def test_rows_without_a_date_are_kept_and_counted(tmp_path: Path) -> None:
     """A date that is missing, or of the year 1, is in no window: its row is kept with the window that showed it."""
 
