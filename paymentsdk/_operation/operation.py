@@ -65,7 +65,8 @@ class PageShape(Struct, frozen=True, kw_only=True):
     next_offset: str | None = None
     """The offset that the platform proposes; `None` if it proposes none."""
     created_until: str | None = None
-    """The filter that ends a window of creation; ``None`` if the search has none."""
+    """The filter that ends a window of creation, such as `date_created_to`, of a date that rows show as `date_created`;
+    ``None`` if the search has none."""
 
     immutable: frozenset[str] = frozenset()
     """The filters by what never changes about a row. With them alone, a window that has ended gets no further row."""

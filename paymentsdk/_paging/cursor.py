@@ -60,6 +60,8 @@ class PageSummary(Struct, frozen=True, kw_only=True):
     """Whether one of the rows was on no page before."""
     nameless: tuple[object, ...] = ()
     """Its rows, if none has an id."""
+    latest: datetime | None = None
+    """When the last of its rows was made, if that matters."""
 
     @property
     def received(self) -> int:
@@ -207,12 +209,14 @@ class Certificate:
         until: When the window of creation ends; ``None`` if the search has none.
     """
 
-    __slots__ = ("_ids", "_total", "_until", "rejection")
+    __slots__ = ("_ids", "_settled", "_total", "_until", "rejection")
 
     def __init__(self, until: object) -> None:
         self._until = until if isinstance(until, datetime) else None
         self._ids: set[str] = set()
         self._total: int | None = None
+        #: No row that was made before joins any more; ``None`` if the first page proves all.
+        self._settled: datetime | None = None
         #: Why nothing is proved any more.
         self.rejection: str | None = None
 
@@ -235,6 +239,8 @@ class Certificate:
             self.rejection = None if is_atomic else self._limits(page.total, headers)
         elif page.total > (self._total or 0):
             self.rejection = "the total has risen"
+        if self._settled is not None and page.latest is not None and page.latest > self._settled:
+            self.rejection = "a row is younger than its window, so others can join"
         if len(texts) < page.received:
             self.rejection = "a row has no id"
 
@@ -250,6 +256,7 @@ class Certificate:
         if self._until is None:
             return "it does not fit on one page, and rows can join between two"
         now = http_date(header(headers, "Date"))
-        if now is None or self._until > now - SETTLING_TIME:
+        self._settled = now and now - SETTLING_TIME
+        if self._settled is None or self._until > self._settled:
             return "it does not fit on one page, and its window has not ended 15 minutes ago"
         return None

@@ -10,6 +10,7 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import aclosing, suppress
 from copy import copy
+from datetime import datetime
 from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, cast
 
 from msgspec import UNSET, Struct
@@ -357,6 +358,7 @@ class Pages(AsyncIterator[Page[T]]):
             proposed=proposed,
             has_new_rows=bool(fresh),
             nameless=() if any(ids) else rows,
+            latest=None if self._certificate is None else _latest(rows, self._shape.created_until),
         )
         following = self._advance(cursor, summary, result.headers)
         missing = summary.missing(cursor.offset, cursor.total)
@@ -439,6 +441,12 @@ def _dropped(anomalies: tuple[Anomaly, ...], place: str) -> tuple[str, ...]:
     """
     paths = (anomaly.path for anomaly in anomalies if anomaly.dropped)
     return tuple(path for path in paths if path.endswith("]") and path.rpartition("[")[0] == place)
+
+
+def _latest(rows: tuple[object, ...], until: str | None) -> datetime | None:
+    """Return when the last of *rows* was made, by the member that the filter *until* is about."""
+    dates = (getattr(row, (until or "").removesuffix("_to"), None) for row in rows)
+    return max((date for date in dates if isinstance(date, datetime) and date.tzinfo), default=None)
 
 
 def _closed(operation: str) -> ClientClosed:

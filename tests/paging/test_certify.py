@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from types import MappingProxyType
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
@@ -22,17 +24,29 @@ LATER = BEGIN + timedelta(days=2)
 
 
 class Rows:
-    """Pages of ids, as they come: one list for each page, and a total for each."""
+    """Pages of ids, as they come: one list for each page, and a total for each.
 
-    def __init__(self, *pages: tuple[list[object], int | None], now: datetime | None = LATER) -> None:
+    Args:
+        pages: These.
+        now: The platform's time.
+        dates: When some of the rows were made.
+    """
+
+    def __init__(
+        self,
+        *pages: tuple[list[object], int | None],
+        now: datetime | None = LATER,
+        dates: Mapping[object, datetime] = MappingProxyType({}),
+    ) -> None:
         self.pages = pages
+        self.dates = {one: {"date_created": date.isoformat()} for one, date in dates.items()}
         self.headers = {} if now is None else {"Date": format_datetime(now, usegmt=True)}
         self.offsets: list[int] = []
 
     def __call__(self, request: Request) -> Response:
         self.offsets.append(int(dict(parse_qsl(urlsplit(request.url).query))["offset"]))
         ids, total = self.pages[min(len(self.offsets), len(self.pages)) - 1]
-        rows = [{"id": one} for one in ids]
+        rows = [{"id": one, **self.dates.get(one, {})} for one in ids]
         is_results = "merchant_orders" not in request.url
         response = {"results": rows, "paging": {"total": total}} if is_results else {"elements": rows, "total": total}
         return Response(200, self.headers, json.dumps(response).encode())
@@ -66,6 +80,8 @@ async def test_a_walk_that_saw_every_row_ends() -> None:
         (Rows(([1, 2], 4), ([3, 4], 4), now=BEGIN + timedelta(days=1, minutes=14)), "15 minutes ago"),
         (Rows(([1, 2], 4), ([3, 4], 4), now=None), "15 minutes ago"),
         (Rows(([1, "1"], 2)), "rows have moved|does not fit"),
+        # Row 3 has vanished, and row 5 has joined: the filter shows all of its hour.
+        (Rows(([1, 2], 4), ([4, 5], 4), dates={1: BEGIN, 5: LATER}), "a row is younger than its window"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
