@@ -27,7 +27,7 @@ from paymentsdk.errors import ClientClosed, NotSent, RequestInvalid
 
 if TYPE_CHECKING:
     from paymentsdk._operation.operation import Limits
-    from paymentsdk.journal._call import Journaling
+    from paymentsdk.journal._call import Journaling, PlatformClock
 
 B = TypeVar("B")
 R = TypeVar("R")
@@ -198,16 +198,14 @@ class Engine(ABC):
             if self._settings.account is None:
                 raise RequestInvalid("account", "names the seller, as no token does: use client.account(name)")
             if not clock.is_known():
-                late = await self._try_to_read_platform_time()
+                late = await self._try_to_read_platform_time(clock)
             return self._settings.account, late
-        token = self._token()
+        token, known = self._token(), clock.is_known()
         for _ in range(2):  # A token may end while it is read; the next call gets another.
-            if late is not None or (token is not None and clock.is_known()):
+            if late is not None or (token is not None and known):
                 break
-            late = await self._try_to_read_platform_time()
-            if late is None and clock.now() is None:
-                late = NotSent("the platform's time is not known: its responses have no Date")
-            token = self._token()
+            late = await self._try_to_read_platform_time(clock)
+            token, known = self._token(), True
         if token is None and late is not None:
             raise late
         if token is None:
@@ -217,12 +215,12 @@ class Engine(ABC):
             raise RequestInvalid("access_token", "does not end with the seller's user id, which `once` stands on")
         return seller, late
 
-    async def _try_to_read_platform_time(self) -> NotSent | None:
+    async def _try_to_read_platform_time(self, clock: PlatformClock) -> NotSent | None:
         try:
             await self._read_platform_time()
         except NotSent as error:
             return error
-        return None
+        return None if clock.now() is not None else NotSent("the platform's time is not known: no response has a Date")
 
     async def _platform_and_seller(self) -> tuple[str, str | None]:
         """Return the address of the platform, and the seller: the name of the account, or the user id in the token.

@@ -51,6 +51,8 @@ class PlatformClock:
 
     #: Seconds that a ``Date`` may be behind when it is written.
     GRANULARITY = 1.0
+    #: Seconds between the earliest and the latest that it can be, from which on it has to be asked for once more.
+    VAGUE = 5.0
 
     __slots__ = ("_date", "_latest", "_monotonic", "_seen", "_shown", "_wall")
 
@@ -90,13 +92,12 @@ class PlatformClock:
         self._shown, self._date, self._seen = shown, None, seen
 
     def is_known(self) -> bool:
-        """Whether a response has told it, and both clocks of this machine agree on how long ago that was.
+        """Whether it is known well enough for a record to begin by its earliest, and not to be over by its latest.
 
-        Else the machine has slept, or its clock was set: a record that begins by the one could be over by the other.
+        It is not after the machine has slept or its clock was set, nor after a response that was read late.
         """
-        monotonic, wall = self.moment()
-        apart = (monotonic - self._seen[0]) - (wall - self._seen[1])
-        return self._shown is not None and abs(apart) < self.GRANULARITY
+        now, earliest = self.now(), self.earliest()
+        return now is not None and earliest is not None and now - earliest < self.VAGUE
 
     def now(self, moment: Moment | None = None) -> float | None:
         """Return the latest that it can be on the platform, now or at *moment*, in seconds since the epoch.

@@ -508,6 +508,40 @@ async def test_a_machine_that_sleeps_over_a_response_sends_nothing_late(
     assert max(world.platform.times) < row.not_after
 
 
+async def test_a_name_has_its_whole_time_after_a_response_was_slept_over(world: World, machine: Machine) -> None:
+    """The time that it shows is hours old: the platform is asked once more, and not at each call after that."""
+    reads = []
+
+    def answer(request: Request) -> Response:
+        reads.append(request.method)
+        response = world.platform(request)
+        machine.asleep += 7200 * (len(world.platform.times) == 1 and request.method == "POST")
+        return response
+
+    async with world.connect(answer) as client:
+        for number in range(4):
+            await client.orders.create(order(), once=f"table-7/{number}")
+
+    assert ["GET", "POST", "GET", "POST", "POST", "POST"] == reads
+
+
+async def test_a_slow_platform_is_asked_for_its_time_once_a_call(world: World) -> None:
+    """Where no response comes fast enough to know it well, a call asks once, and goes on."""
+    reads = []
+
+    def answer(request: Request) -> Response:
+        reads.append(request.method)
+        response = world.platform(request)
+        world.clock.advance(8.0)
+        return response
+
+    async with world.connect(answer) as client:
+        await client.orders.create(order(), once="table-7/1")
+        await client.orders.create(order(), once="table-7/2")
+
+    assert ["GET", "POST", "GET", "POST"] == reads
+
+
 async def test_slow_responses_take_no_time_from_a_record(world: World) -> None:
     """What the first responses have shown of the time still holds: a slow one says no more than they did."""
     slow = [10.0, 10.0, 0.0]
