@@ -241,8 +241,10 @@ def _is_charged(charge: WalletChargeRequest, amount: Decimal) -> bool | None:
 
 
 def _is_charged_in_parts(charge: WalletChargeRequest, amounts: list[Decimal | None]) -> bool | None:
-    """Compare the sum of the payments, unless it is not known."""
-    return _is_charged(charge, sum((one for one in amounts if one is not None), Decimal(0)))
+    """Compare the sum of the payments; where one has no amount, that may be what is missing."""
+    known = sum((one for one in amounts if one is not None), Decimal(0))
+    agrees = _is_charged(charge, known)
+    return None if None in amounts and not agrees and known < (charge.transaction_amount or 0) else agrees
 
 
 CREATE: Operation[WalletPaymentRequest, WalletPayment] = Operation(

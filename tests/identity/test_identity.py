@@ -84,6 +84,8 @@ REAL: list[tuple[str, object]] = [
     ("wallet_payments.create", {"id": "1", "payments": [{"id": 2, "transaction_amount": 24.90, "x": 1}], "x": {}}),
     ("wallet_payments.create", {"id": 1, "payments": [
         {"transaction_amount": 20}, {"transaction_amount": "4.90", "external_reference": "shop-1"}]}),
+    ("wallet_payments.create", {"id": 1, "payments": [
+        {"transaction_amount": 20, "external_reference": "shop-1"}, {"id": 2, "transaction_amount": ""}]}),
     ("wallet_payments.create", {"id": 1, "external_reference": "?", "wallet_payment": {
         "external_reference": "shop-1"}}),
     ("preferences.create", {"id": "77-a", "items": [{"id": "sku-1", "title": "A book", "quantity": 1,
@@ -199,6 +201,7 @@ OTHERS: list[tuple[str, object, str]] = [
     ("orders.create", {"id": "1", "external_reference": {"a": 1}, "total_amount": "24.90"}, "external_reference"),
     ("orders.create", {"id": "1", "total_amount": "24.90", "transactions": "none"}, "$.transactions"),
     ("wallet_payments.create", {"id": 1, "payments": [{"transaction_amount": 24.91}]}, "transaction_amount"),
+    ("wallet_payments.create", {"id": 1, "payments": [{"transaction_amount": 24.91}, {}]}, "transaction_amount"),
     ("wallet_payments.create", {"id": 1, "payments": [{"transaction_amount": "NaN"}]}, "transaction_amount"),
     ("wallet_payments.create", {"id": 1, "payments": [{"transaction_amount": 24.9, "external_reference": "b"}]},
      "external_reference"),
