@@ -345,7 +345,8 @@ def agreement(echo: Echo) -> _Agrees:
     if not shows_list:
         return lambda asked, echoed: any(agrees(one, echoed) is not False for one in asked or ())
     if asks_list:
-        return lambda asked, echoed: _each_agrees(agrees, asked or (), echoed)
+        # Asked for in no entry, it may still be there, as an empty text.
+        return lambda asked, echoed: _each_agrees(agrees, asked or [None] * len(echoed), echoed)
     return lambda asked, echoed: _each_agrees(agrees, [asked] * len(echoed), echoed)
 
 

@@ -106,6 +106,20 @@ async def test_a_real_response_is_accepted_as_identified(client_over, name, body
     assert not [anomaly for anomaly in result.anomalies if "unidentified" in anomaly.reason]
 
 
+@pytest.mark.parametrize("ids", [["", ""], ["sku-1", ""], [None, ""]], ids=["none", "one", "half"])
+async def test_items_without_an_id_may_come_back_with_an_empty_one(client_over, ids):
+    """An empty text stands for unset, also where no item has been given an id."""
+    items = [{"title": f"{place}. book", "quantity": 1, "unit_price": 24.9} for place in range(2)]
+    asked = [item if not one else {**item, "id": one} for item, one in zip(items, ids, strict=True)]
+    echoed = [{**item, "id": one} for item, one in zip(items, ids, strict=True)]
+    transport = MemoryTransport([says({"id": "77-a", "items": echoed})])
+
+    result = await write("preferences.create", items=asked)(client_over(transport))
+
+    assert "77-a" == result.value.id
+    assert not [anomaly for anomaly in result.anomalies if "unidentified" in anomaly.reason]
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "body"),
     [
