@@ -604,6 +604,11 @@ class Preference(ResponseStruct):
     """The integrator's own data, returned as it was sent; `None` if not sent."""
 
 
+def _if_asked(given: Decimal | None, echoed: Decimal) -> bool | None:
+    """Compare a number that was given; for another, the platform may say what it takes by default."""
+    return None if given is None else given == echoed
+
+
 def _same_title(given: str | None, echoed: str) -> bool | None:
     """Compare titles: the platform may trim one, or cut off its end; an empty one says nothing."""
     beginning = " ".join(echoed.split()).casefold()
@@ -633,8 +638,8 @@ CREATE: Operation[PreferenceRequest, Preference] = Operation(
         Echo("external_reference", agrees=same_reference, shared=True),
         Echo("items[].id", agrees=same_id),
         Echo("items[].title", agrees=_same_title),
-        Echo("items[].quantity"),
-        Echo("items[].unit_price"),
+        Echo("items[].quantity", agrees=_if_asked),
+        Echo("items[].unit_price", agrees=_if_asked),
     ),
     errors=(
         ErrorCode(400, "collector_does_not_comply_with_current_regulation", "the seller's identity must be validated"),

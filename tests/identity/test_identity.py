@@ -120,6 +120,22 @@ async def test_items_without_an_id_may_come_back_with_an_empty_one(client_over, 
     assert not [anomaly for anomaly in result.anomalies if "unidentified" in anomaly.reason]
 
 
+@pytest.mark.parametrize("missing", ["quantity", "unit_price"])
+async def test_a_number_that_no_item_was_given_may_come_back(client_over, missing):
+    """The platform may say what it takes by default. The rest still tells a response to another request."""
+    item = {"title": "A book", "quantity": 1, "unit_price": 24.9}
+    asked = {name: value for name, value in item.items() if name != missing}
+    transport = MemoryTransport([says({"id": "77-a", "items": [one]}) for one in (item, {**item, "title": "A lamp"})])
+    client = client_over(transport, retry=ONCE)
+
+    result = await write("preferences.create", items=[asked])(client)
+
+    assert "77-a" == result.value.id
+    assert not [anomaly for anomaly in result.anomalies if "unidentified" in anomaly.reason]
+    with pytest.raises(OutcomeUnknown):
+        await write("preferences.create", items=[asked])(client)
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "body"),
     [
