@@ -99,7 +99,8 @@ def read_body(operation: AnyOperation, body: bytes, content_type: str, policies:
 
 def malformed(error: Exception) -> RequestInvalid:
     """Return what is said to a body that could not be read, which raised *error*."""
-    reason = str(error) if isinstance(error, msgspec.DecodeError) else "a number or a string is out of range"
+    other = "it is nested too deeply" if isinstance(error, RecursionError) else "a number or a string is out of range"
+    reason = str(error) if isinstance(error, msgspec.DecodeError) else other
     reason = reason.removeprefix("JSON is malformed: ")
     return RequestInvalid("$", f"JSON is malformed: {reason}", "syntax")
 

@@ -76,6 +76,7 @@ async def test_what_cannot_be_done_is_rejected(plain, method, path, body, status
         (b"{}x", "trailing characters (byte 3)"),
         (b'{"name": "\xff"}', "a number or a string is out of range"),
         (b'{"name": 1e999999999999999999999}', "a number or a string is out of range"),
+        (b'{"name": ' + b"[" * 100_000, "it is nested too deeply"),
     ],
 )
 @pytest.mark.parametrize(("method", "path"), [("POST", "snapshot"), ("POST", "merchant_orders/1/refund")])
