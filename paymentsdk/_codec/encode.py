@@ -98,7 +98,7 @@ class QueryEncoder:
                 raise RequestInvalid(f"$query.{name}", f"is not a filter of this search; its filters are: {known}")
         # First of all, since msgspec reads no text that UTF-8 cannot hold, and does not say where it stands.
         text = "&".join(f"{name}={_quoted(name, value)}" for name, value in given.items())
-        if given:
+        if self._filters is not None:  # Also where none is given, since one may be required.
             try:
                 msgspec.convert(given, self._filters, builtin_types=(datetime,))
             except ValidationError as error:

@@ -269,7 +269,7 @@ class Engine(ABC):
         url = settings.base_url + operation.path
         if path or operation.path_names:
             url = settings.base_url + fill_path(operation.path, operation.path_names, path)
-        if query and (filters := operation.query_encoder.encode(query)):
+        if (query or operation.query) and (filters := operation.query_encoder.encode({} if query is None else query)):
             url += f"?{filters}"
         caller_supplied_key = False
         if operation.keyed or key is not None:

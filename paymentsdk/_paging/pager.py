@@ -130,13 +130,14 @@ class Pager(Generic[T]):
         check_within("start", start, 0, LARGEST_OFFSET)
         check_within("prefetch", prefetch, 1, MOST_PREFETCH)
         check_within("overlap", overlap, 0, (page_size or MOST_ROWS) - 1)
-        operation.query_encoder.encode(filters)  # A bad filter is rejected here, not at the first row.
+        size = {} if page_size is None else {"limit": page_size}
+        # A bad filter is rejected here, not at the first row.
+        operation.query_encoder.encode({**filters, "offset": start, **size})
         shape, until = operation.page, None
         if certify:
             check_filters(shape, filters)
             check_within("start", start, 0, 0)
             until = filters.get(shape.created_until or "")
-        size = {} if page_size is None else {"limit": page_size}
 
         def fetch(offset: int) -> Coroutine[object, object, "Result[object]"]:
             return engine.call(operation, query={**filters, "offset": offset, **size})

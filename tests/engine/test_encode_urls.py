@@ -5,16 +5,18 @@ from __future__ import annotations
 import inspect
 import math
 import re
+from dataclasses import replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 from urllib.parse import quote
 from uuid import UUID
 
 import pytest
 
-from paymentsdk import OPERATIONS, PaymentsClient, RequestInvalid, Response
+from paymentsdk import OPERATIONS, Pager, PaymentsClient, RequestInvalid, Response
+from paymentsdk.testing import MemoryTransport
 from tests.engine.declared import declared
 
 # --- queries ----------------------------------------------------------------------------------------------------------
@@ -53,6 +55,28 @@ class Shop(int, Enum):
 def test_a_filter_with_a_name_goes_out_as_its_value() -> None:
     """A member of an Enum is its text or its number: a search by ``Closed.IT`` would find nothing, in silence."""
     assert "status=closed&payer_id=7" == ORDERS.encode({"status": Closed.IT, "payer_id": Shop.IT})
+
+
+class OfSeller(TypedDict):
+    """Filters of which one has to be given."""
+
+    seller: str
+    status: NotRequired[str]
+    offset: NotRequired[int]
+
+
+@pytest.mark.parametrize(
+    "query", [None, {}, {"seller": None}, {"status": "closed"}, {"status": "closed", "seller": None}]
+)
+async def test_a_filter_that_is_required_has_to_be_given(query: dict[str, object] | None) -> None:
+    """Also where nothing else is: without it, a search would find what is not asked for."""
+    search = replace(OPERATIONS["plans.search"], query=OfSeller)
+    async with PaymentsClient("token", base_url="https://x", transport=MemoryTransport([])) as client:
+        with pytest.raises(RequestInvalid, match="missing required field `seller`") as rejected:
+            await client.call(search, query=query)
+        with pytest.raises(RequestInvalid, match="missing required field `seller`"):
+            Pager(client, search, **(query or {}))
+    assert ("$query", "required") == (rejected.value.path, rejected.value.rule)
 
 
 def test_truth_values_in_a_query() -> None:
