@@ -38,6 +38,8 @@ MOST_AT_ONCE = 32
 #: Longer values of an enum are not remembered.
 _LONGEST_KNOWN = 64
 _SIGNS = frozenset("+-")
+#: What a type may ask of its values besides.
+_RULES = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length")
 _DAY = len("2026-01-31")
 _INTEGER = re.compile(r"[-+]?[0-9]{1,30}\Z")
 #: Stands for each member that is missing: it is read as null where it need not be there.
@@ -148,6 +150,7 @@ class StructRepair:
                 repair = repair_for(info.type)
             except TypeError:  # Only an operation of somebody else's has such a member.
                 repair = _as_it_is(field.type)
+            repair = _ruled(field.type, repair) if _has_rules(info.type) else repair
             repair = _masked(repair) if info.name in secrets else repair
             members[info.encode_name] = repair if info.default is None else _member(info, repair)
         return members
@@ -264,6 +267,34 @@ def _masked(inner: Repair) -> Repair:
         return inner(raw, place, report_masked)
 
     return read_masked
+
+
+def _has_rules(info: inspect.Type) -> bool:
+    """Whether a value of *info*, or an entry of a list of it, has bounds or a pattern besides its type."""
+    kinds = [found.type for found in alternatives(info)]
+    rules = (getattr(kind, name, None) for kind in kinds for name in _RULES)
+    return any(rule is not None for rule in rules) or any(
+        _has_rules(kind.item_type) for kind in kinds if isinstance(kind, inspect.ListType | inspect.VarTupleType)
+    )
+
+
+def _ruled(kind: object, repair: Repair) -> Repair:
+    """Report a value that is of its type but breaks a rule, and keep it: what is out of bounds is what was sent."""
+    exact = msgspec.json.Decoder(cast("type[object]", kind)).decode
+
+    def read_ruled(raw: Raw, place: Place, report: Report) -> object:
+        deferred: list[Callable[[], None]] = []
+        value = repair(raw, place, partial(_defer, deferred, report))
+        if value is not None and not deferred:
+            try:
+                exact(raw)
+            except ValidationError as error:
+                report(place, read_untyped(raw), f"{error}; kept as it is")
+        for report_now in deferred:
+            report_now()
+        return value
+
+    return read_ruled
 
 
 def repair_for(info: inspect.Type) -> Repair:

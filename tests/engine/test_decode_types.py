@@ -192,3 +192,48 @@ def test_a_response_may_hold_itself() -> None:
         [anomaly.path for anomaly in anomalies],
     )
     assert datetime(2026, 1, 31, tzinfo=UTC) == dated.branches[0].day
+
+
+class Bounded(ResponseStruct):
+    """A response of somebody else's operation whose members have to keep rules."""
+
+    id: str
+    count: Annotated[int, Meta(ge=1, le=10)] | None = None
+    share: Annotated[float, Meta(gt=0)] | None = None
+    name: Annotated[str, Meta(pattern="^a+$", max_length=3)] | None = None
+    words: Annotated[list[str], Meta(max_length=1)] | None = None
+    counts: tuple[Annotated[int, Meta(multiple_of=5)], ...] | None = None
+
+
+@pytest.mark.parametrize(
+    ("sent", "rule"),
+    [
+        ({"count": 0}, "Expected `int` >= 1"),
+        ({"count": 11}, "Expected `int` <= 10"),
+        ({"share": -1.5}, "Expected `float` > 0.0"),
+        ({"name": "b"}, "Expected `str` matching regex"),
+        ({"name": "aaaa"}, "Expected `str` of length <= 3"),
+        ({"words": ["a", "b"]}, "Expected `array` of length <= 1"),
+        ({"counts": [5, 6]}, "Expected `int` that's a multiple of 5"),
+    ],
+)
+def test_what_breaks_a_rule_of_its_member_is_kept_and_reported(sent: dict[str, object], rule: str) -> None:
+    """It is of its type, and it is what was sent: who is strict, or looks, learns that the contract is broken."""
+    [name] = sent
+
+    found, [anomaly] = declared(result=Bounded).decode(body(**sent))
+
+    assert sent[name] == (list(found.counts) if name == "counts" else getattr(found, name))
+    assert (f"$.{name}", sent[name], False) == (anomaly.path, anomaly.value, anomaly.dropped)
+    assert anomaly.reason.startswith(rule)
+    assert anomaly.reason.endswith("kept as it is")
+
+
+def test_what_keeps_its_rules_is_not_reported() -> None:
+    """Beside what is repaired, and where it is repaired itself, it is reported once at most."""
+    kept = {"count": 5, "share": 0.5, "name": "aa", "words": ["a"], "counts": [5, 10]}
+    found, anomalies = declared(result=Bounded).decode(body(**kept | {"id": 1}))
+    assert (Bounded(**kept | {"id": "1", "counts": (5, 10)}), ["$.id"]) == (found, [one.path for one in anomalies])
+
+    found, anomalies = declared(result=Bounded).decode(body(count="0", name=None, words=None))
+    assert (Bounded(id="X1", count=0), ["$.count"]) == (found, [one.path for one in anomalies])
