@@ -51,7 +51,8 @@ def exact(value: object) -> Decimal:
     if len(digits) + exponent > MOST_DIGITS:
         raise ValueError(f"an amount has at most {MOST_DIGITS} digits before the point")
     # One decimal is the only exact form that the wire does not know.
-    return Decimal((sign, (*digits, 0), -2)) if exponent == -1 else value
+    # Of a subclass, a plain one, as msgspec writes no other; any other stays the very same.
+    return Decimal((sign, (*digits, 0), -2)) if exponent == -1 else Decimal(value)
 
 
 def total(lines: Iterable[tuple[int, Decimal]]) -> Decimal:

@@ -78,6 +78,10 @@ def deep(levels: int) -> dict[str, object]:
     return value
 
 
+class Price(Decimal):
+    """A Decimal of somebody else's."""
+
+
 # --- the form on the wire ---------------------------------------------------------------------------------------------
 
 
@@ -90,6 +94,9 @@ def deep(levels: int) -> dict[str, object]:
         (24, b"24", b'"24"'),
         (Decimal("0.01"), b"0.01", b'"0.01"'),
         (Decimal("999999999999999999.99"), b"999999999999999999.99", b'"999999999999999999.99"'),
+        (Price("24.9"), b"24.90", b'"24.90"'),
+        (Price("24.90"), b"24.90", b'"24.90"'),
+        (Price(24), b"24", b'"24"'),
     ],
 )
 def test_amounts_are_exact(amount: object, number: bytes, string: bytes) -> None:
