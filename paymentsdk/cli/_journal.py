@@ -77,7 +77,9 @@ def _run(options: argparse.Namespace) -> int:
     command: _Command = options.command
     where = options.file or os.environ.get(_VARIABLE) or _DEFAULT_FILE
     if not is_dsn(where) and not Path(where).is_file():
-        raise FileNotFoundError(f"there is no journal {where}; say where it is with --file")
+        kind, slashes, _ = where.partition("://")  # An address of another kind has a password, too.
+        named = f"{kind}://...: an address begins with postgresql://" if slashes else where
+        raise FileNotFoundError(f"there is no journal {named}; say where it is with --file")
 
     async def done() -> Output:
         async with aclosing(PostgresJournal(where) if is_dsn(where) else SQLiteJournal(where)) as journal:

@@ -138,6 +138,18 @@ def test_a_journal_that_is_not_there_is_not_made(run, directory: Path, command: 
     assert [] == list(directory.iterdir())
 
 
+@pytest.mark.parametrize("scheme", ["postgresql+asyncpg", "mysql"])
+def test_an_address_that_is_none_is_not_repeated(run, monkeypatch, scheme: str) -> None:
+    """It has the password of a database, which would stand in whatever keeps stderr."""
+    monkeypatch.setenv("PAYMENTSDK_JOURNAL", f"{scheme}://shop:secret@127.0.0.1/payments")
+
+    code, printed, said = run("list")
+
+    assert (1, "") == (code, printed)
+    assert f"there is no journal {scheme}://...: an address begins with postgresql://" in said
+    assert "secret" not in said
+
+
 def test_a_database_of_another_program_is_rejected(run, directory: Path) -> None:
     """It is neither read nor changed."""
     (directory / "other.db").write_bytes(b"no database" * 100)
