@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import glob
 import re
 import sqlite3
 from collections import Counter, defaultdict
@@ -247,6 +248,8 @@ def _selected(path: str | PathLike[str], query: str, names: Mapping[str, str]) -
 
 
 def _load(database: DuckDBPyConnection, source: _Source) -> tuple[str, ...]:
+    if Path(source.path).is_file():  # Not a pattern, whatever it is called: DuckDB would read other files.
+        source = source._replace(path=glob.escape(source.path))
     found = {str(row[0]): str(row[1]) for row in _run(database, f"DESCRIBE FROM {source.function}", source)}
     names = {name: source.names.get(name, name) for name in COLUMNS}
     # Of two columns of a name, DuckDB gives the second another.

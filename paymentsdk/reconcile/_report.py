@@ -1,6 +1,7 @@
 """What a reconciliation has found, and how it is shown to people: as CSV for spreadsheets, and as a page of HTML."""
 
 import csv
+import glob
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -183,7 +184,7 @@ class Report(Struct, frozen=True, kw_only=True):
 
     def table(self) -> "DuckDBPyRelation":
         """Return the differences as a relation of DuckDB, to be asked further."""
-        relation: DuckDBPyRelation = duckdb().connect().read_parquet(str(self.path))
+        relation: DuckDBPyRelation = duckdb().connect().read_parquet(glob.escape(str(self.path)))
         return relation
 
     def write_csv(self, path: str | PathLike[str]) -> None:

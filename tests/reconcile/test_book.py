@@ -180,6 +180,21 @@ async def test_a_column_that_comes_twice_is_rejected(tmp_path: Path, header: str
         assert ("reference", "paid") == await Book.csv(path).load(diff.database, tmp_path)
 
 
+@pytest.mark.parametrize("name", ["orders[1]", "orders*", "orders?"])
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+async def test_a_book_that_is_named_like_a_pattern(tmp_path: Path, kind: str, name: str) -> None:
+    """A browser names a second download so: it is that file, and not another one."""
+    for reference, path in (("another", tmp_path / f"orders1.{kind}"), ("own", tmp_path / f"{name}.{kind}")):
+        if kind == "csv":
+            path.write_text(f"reference\n{reference}\n", encoding="utf-8")
+        else:
+            parquet.write_table(pa.table({"reference": [reference]}), path)
+
+    with closing(Diff(tmp_path)) as diff:
+        await (Book.csv if kind == "csv" else Book.parquet)(path).load(diff.database, tmp_path)
+        assert [("own",)] == diff.database.execute("SELECT reference FROM book").fetchall()
+
+
 async def test_a_file_that_cannot_be_a_book_is_rejected(tmp_path: Path) -> None:
     """Columns of the wrong type, columns that are not there, and no file at all."""
     path = tmp_path / "book.parquet"

@@ -455,6 +455,14 @@ async def test_rows_that_are_gone_are_not_taken_for_none(tmp_path: Path) -> None
         await reconciled(world, tmp_path, created=settled)
 
 
+async def test_a_directory_that_is_named_like_a_pattern(tmp_path: Path) -> None:
+    """The relation has the differences of its own run, and not those of one whose name it describes."""
+    for name in ("run1", "run[1]"):
+        report = await reconciled(World(0), tmp_path / name, Book.rows([{"account": "shop-0", "reference": name}]))
+
+    assert [("run[1]",)] == report.table().select("reference").fetchall()
+
+
 @pytest.mark.parametrize("name", ["parts/mine.txt", "changes/mine.txt", "comparison-2026/mine.txt"])
 async def test_files_of_others_are_not_deleted(tmp_path: Path, name: str) -> None:
     """A run deletes what it has left itself: a directory that has such names for something else is not taken."""
