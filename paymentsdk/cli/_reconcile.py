@@ -85,6 +85,7 @@ def add_reconcile(commands: Commands) -> None:
 def _run(options: argparse.Namespace) -> int:
     """Reconcile, print what it came to, and return the exit code."""
     try:
+        _check_overwriting(options)
         report = asyncio.run(_reconciled(options))
         for path, write in ((options.csv, report.write_csv), (options.html, report.write_html)):
             if path:
@@ -105,6 +106,14 @@ def _run(options: argparse.Namespace) -> int:
         say(f"paymentsdk: {error}")
         return MISUSED
     return code
+
+
+def _check_overwriting(options: argparse.Namespace) -> None:
+    """Reject a report in the place of what is read: it would be the end of the book."""
+    read = [Path(one) for one in (options.book.removeprefix("journal:"), options.accounts) if one]
+    for option, path in (("--csv", options.csv), ("--html", options.html)):
+        if path and Path(path).exists() and any(one.exists() and one.samefile(path) for one in read):
+            raise RequestInvalid(option, f"{path} is what is read; name another file")
 
 
 async def _reconciled(options: argparse.Namespace) -> Report:

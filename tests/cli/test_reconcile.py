@@ -148,6 +148,18 @@ async def test_exit_codes_say_what_went_wrong(shop: Shop) -> None:
     assert "Traceback" not in wrong.err + token.err + nobody.err + nowhere.err
 
 
+@pytest.mark.parametrize("option", ["--csv", "--html"])
+async def test_a_report_does_not_replace_what_is_read(shop: Shop, option: str) -> None:
+    """The book is still there, by whatever name it is called."""
+    before = shop.book.read_text(encoding="utf-8")
+
+    done = await shop.run(option, f"../{shop.directory.name}/book.csv")
+
+    assert (2, "") == (done.code, done.out)
+    assert done.err.endswith("book.csv is what is read; name another file\n")
+    assert before == shop.book.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(("stream", "code"), [("stdout", 2), ("stderr", 0)])
 async def test_a_full_disk_is_no_difference(shop: Shop, stream: str, code: int) -> None:
     """A result that cannot be printed is a file that cannot be written; nobody has to see how far it has come."""
