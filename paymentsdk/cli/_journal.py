@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from paymentsdk._postgres import is_dsn
 from paymentsdk.cli._output import Output, Row, columns, counted, fields, print_output, say
@@ -25,6 +25,8 @@ from paymentsdk.errors import RequestInvalid
 
 if TYPE_CHECKING:
     from paymentsdk.journal import Journal, Record, RecoverySummary
+
+T = TypeVar("T")
 
 _DEFAULT_FILE = "payments.db"
 #: Names the journal, also with the password of a database: arguments are seen by everybody on the machine.
@@ -81,11 +83,14 @@ def _run(options: argparse.Namespace) -> int:
         named = f"{kind}://...: an address begins with postgresql://" if slashes else where
         raise FileNotFoundError(f"there is no journal {named}; say where it is with --file")
 
-    async def done() -> Output:
+    async def done(command: Callable[[Journal, argparse.Namespace], Awaitable[T]]) -> T:
         async with aclosing(PostgresJournal(where) if is_dsn(where) else SQLiteJournal(where)) as journal:
             return await command(journal, options)
 
-    return print_output(asyncio.run(done()), as_json=options.json)
+    # On no event loop: there, the first Ctrl-C would not end the wait for an answer.
+    if command is _abandon and not options.yes and not _agreed(row := asyncio.run(done(_abandonable))):
+        return print_output(Output(_shown(row), ["nothing was changed"], code=1), as_json=options.json)
+    return print_output(asyncio.run(done(command)), as_json=options.json)
 
 
 # --- list and show ------------------------------------------------------------------------------------------------
@@ -182,15 +187,18 @@ def _tell(summary: RecoverySummary) -> None:
 # --- abandon ------------------------------------------------------------------------------------------------------
 
 
-async def _abandon(journal: Journal, options: argparse.Namespace) -> Output:
-    from paymentsdk.journal import RecordState, Resolution
-
+async def _abandonable(journal: Journal, options: argparse.Namespace) -> Record:
     row = await journal.get(options.key)
     if row is None:
         raise ValueError(f"no record has the key {options.key!r}")
     _check_open(row, at=time.time())
-    if not options.yes and not _agreed(row):
-        return Output(_shown(row), ["nothing was changed"], code=1)
+    return row
+
+
+async def _abandon(journal: Journal, options: argparse.Namespace) -> Output:
+    from paymentsdk.journal import RecordState, Resolution
+
+    row = await _abandonable(journal, options)
     # It may have got an owner meanwhile: a journal asks once more, by its own clock, in the transaction that writes.
     resolution = Resolution(state=RecordState.ABANDONED, reason="abandoned by a person")
     now = await journal.resolve(row.key, resolution, owner="")

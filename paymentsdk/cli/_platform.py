@@ -149,13 +149,18 @@ def _explain(operation: AnyOperation, filters: Mapping[str, Action], _: Parser) 
 
 def _run(options: Namespace) -> int:
     """Make the call that *options* ask for, print what came of it, and return the exit code."""
+    operation: AnyOperation = options.operation
     try:
-        return asyncio.run(_call(options))
+        # On no event loop: there, the first Ctrl-C would not end the wait for stdin.
+        query, body = _query(operation, options), _body(operation, options)
     except RequestInvalid as error:
-        _complain(options, ": ".join(filter(None, (_place(error.path, options), error.reason))))
-        return MISUSED
+        return _misused(error, options)
+    try:
+        return asyncio.run(_call(operation, query, body, options))
+    except RequestInvalid as error:
+        return _misused(error, options)
     except KeyboardInterrupt:
-        if options.operation.keyed:
+        if operation.keyed:
             _complain(options, "nobody knows whether it was done: repeat it with the same key")
         elif options.resume_point is not None:
             _complain(options, "interrupted")
@@ -166,9 +171,14 @@ def _run(options: Namespace) -> int:
         if isinstance(error, OutcomeUnknown):
             _complain(options, str(error))
             return IN_DOUBT
-        is_open = options.operation.keyed and not getattr(error, "settled", False)
+        is_open = operation.keyed and not getattr(error, "settled", False)
         _complain(options, f"{error}{_OF_THIS_COMMAND if is_open else ''}")
         return FAILED
+
+
+def _misused(error: RequestInvalid, options: Namespace) -> int:
+    _complain(options, ": ".join(filter(None, (_place(error.path, options), error.reason))))
+    return MISUSED
 
 
 def _complain(options: Namespace, what: str) -> None:
@@ -190,11 +200,9 @@ def _place(path: str, options: Namespace) -> str:
     return f"{'stdin' if options.body == '-' else options.body}: {path}" if path.startswith("$") else path
 
 
-async def _call(options: Namespace) -> int:
-    operation: AnyOperation = options.operation
+async def _call(operation: AnyOperation, query: Mapping[str, object], body: object, options: Namespace) -> int:
     if options.profile == "":  # Of a variable that is not set: what the environment names may be another shop.
         raise RequestInvalid("--profile", "names no profile")
-    query, body = _query(operation, options), _body(operation, options)
     if operation.result is bytes and options.output is None and in_terminal(sys.stdout):
         raise RequestInvalid("--output", "is needed: these are bytes, which a terminal cannot show")
     async with options.connect(options.profile) as client:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -247,6 +248,21 @@ def test_abandon_asks(run, monkeypatch: pytest.MonkeyPatch, said: str, code: int
     assert code == answered
     assert "may have taken effect" in question
     assert f"state:       {state}" in run("show", "a")[1].splitlines()
+
+
+def test_ctrl_c_is_an_answer(run, monkeypatch) -> None:
+    """The first one ends the command, and the record stays as it is."""
+    key = keep(make_record("in doubt"), Resolution(state=RecordState.UNKNOWN))
+
+    class Waiting(io.StringIO):
+        def readline(self, *_: object) -> str:
+            signal.raise_signal(signal.SIGINT)
+            return "y\n"
+
+    monkeypatch.setattr(sys, "stdin", Waiting())
+
+    assert 130 == run("abandon", key)[0]
+    assert "unknown" in run("list")[1]
 
 
 def test_abandon_where_nobody_can_be_asked_is_misuse(run, monkeypatch) -> None:

@@ -10,6 +10,7 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator
@@ -89,6 +90,20 @@ def test_a_body_from_stdin(run, sandbox, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(ORDER.encode())))
 
     assert 0 == run("orders", "create", "--body", "-", "--idempotency-key", "k")[0]
+
+
+def test_ctrl_c_ends_the_wait_for_stdin(sandbox, monkeypatch, capsys):
+    """The first one; and nothing was sent that anybody had to find out about."""
+
+    class Waiting(io.BytesIO):
+        def read(self, *_: object) -> bytes:
+            signal.raise_signal(signal.SIGINT)
+            return ORDER.encode()
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(Waiting()))
+
+    assert 130 == main(["orders", "create", "--body", "-", "--idempotency-key", "k"])
+    assert ("", "") == capsys.readouterr()
 
 
 @pytest.mark.parametrize(
