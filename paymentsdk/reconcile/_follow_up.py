@@ -228,8 +228,12 @@ class LookUps:
             return [_doubtful(one, at)]
         # The search may find more than it was asked for.
         found = [_seen(rows, i, at) for i in range(len(rows)) if rows.reference[i] == one.reference]
-        # Also if one of them was paid: it may be another order.
-        return [*found, await self._get(one, at)] if one.order_id else found
+        if not one.order_id:
+            return found
+        order = await self._get(one, at)
+        # What was paid is among the rows: if another line of the book has it, this one has nothing.
+        is_counted = order.paid and any(seen.paid for seen in found)
+        return [*found, LookedUp(by_id=True, read_at=at) if is_counted else order]
 
     async def _get(self, one: Absent, at: datetime) -> LookedUp:
         """Return the order of an id."""

@@ -74,7 +74,8 @@ class Outcome(Enum):
     DOUBLE = "double"
     """The reference was paid more often than the book has it, by orders of the time that was asked for."""
     MISSING = "missing"
-    """The platform has no order of the id that the book has (404), or one of another reference."""
+    """The platform has no order of the id that the book has (404), or one of another reference; or it was paid, and
+    other lines of the book have all payments of its reference, as where the book has it twice."""
     NOT_PAID_OR_MISSING = "not_paid_or_missing"
     """The book expects money and has no id, and no order of the reference was ever paid: unpaid, expired and canceled
     orders do not enter the search."""

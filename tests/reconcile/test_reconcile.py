@@ -281,6 +281,28 @@ async def test_a_look_up_with_an_unreadable_amount_claims_nothing(tmp_path: Path
     assert all(one.read_at for one in report.differences())
 
 
+@pytest.mark.parametrize("status", ["created", "expired", "canceled"])
+async def test_an_order_is_not_missing_because_the_next_of_its_reference_was_paid(tmp_path: Path, status: str) -> None:
+    """A buyer who comes late is sold the same ticket again: the first order is asked for by its id, and is there."""
+    world = World(0)
+    world.sell_again("shop-0", "ticket-7", status, BEGIN + DAY)
+
+    report = await reconciled(world, tmp_path)
+
+    assert ({}, 2) == (found(report), report.counts[Outcome.MATCH])
+
+
+async def test_a_paid_order_that_the_book_has_twice_is_no_match(tmp_path: Path) -> None:
+    """Its payment stands for one line of the book: two of them would count the money twice."""
+    world = World(0)
+    world.sell_again("shop-0", "ticket-7", "expired", BEGIN + DAY)
+    world.book.append(world.book[-1])
+
+    report = await reconciled(world, tmp_path)
+
+    assert [("ORD-paid-ticket-7", Outcome.MISSING)] == [(one.order_id, one.outcome) for one in report.differences()]
+
+
 async def test_changes_without_an_end_leave_each_row_at_its_own_time(tmp_path: Path) -> None:
     """Where more changes than a page has come between two calls, no moment is claimed for all rows."""
     world = World(900, sellers=1, grain=10**9)
