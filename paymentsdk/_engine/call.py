@@ -119,9 +119,14 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
             outcome = self._outcome(last)
         except asyncio.CancelledError as cancelled:
             if not self.deadline.uncancel():
-                await self._log_cancelled(cancelled)
+                state.deadlines.remove(self.deadline)
+                await cancelled_again(cancelled, self._warn_of_doubt())
                 raise
             outcome = self._outcome(AttemptFailed(Failure.NOT_SENT, self.deadline.ran_out))
+        except BaseException as error:  # The program ends, or its event loop is gone, or there is a defect.
+            if (note := self._warn_of_doubt()) is not None:
+                error.add_note(note)
+            raise
         else:
             return result
         finally:
@@ -429,15 +434,15 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         retries = Retries(rule, policy, state.budgets, self.seller_key, history, state.clock, deadline, first)
         return await retries.run(self._attempt_again, state.pause)
 
-    async def _log_cancelled(self, cancelled: asyncio.CancelledError) -> None:
-        """Tell of a cancelled write that is in doubt, with its key. A cancel scope of anyio may cancel once more."""
-        self.state.deadlines.remove(self.deadline)
-        operation, note = self.operation, None
-        if operation.writes and self._ensure_history().ambiguous_attempts:
-            # Before the wait: a loop that is being stopped may have no further turn.
-            events.warn_outcome_unknown(self, "cancelled when it may have been sent")
-            note = f"{operation.name} may have been sent, with idempotency_key={self.key!r}"
-        await cancelled_again(cancelled, note)
+    def _warn_of_doubt(self) -> str | None:
+        """Warn of a write that is cut off in doubt, with its key; return the same as a note for its caller.
+
+        Before anything is waited for: a loop that is being stopped may have no further turn.
+        """
+        if not (self.operation.writes and self._ensure_history().ambiguous_attempts):
+            return None
+        events.warn_outcome_unknown(self, "cancelled when it may have been sent")
+        return f"{self.operation.name} may have been sent, with idempotency_key={self.key!r}"
 
     def _outcome(self, last: AttemptFailed) -> PaymentsError:
         """Return the one error that tells the truth about the call."""

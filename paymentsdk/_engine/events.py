@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Never, Protocol, TypeVar
 from paymentsdk._auth.refresh import RefreshingToken
 from paymentsdk._codec.anomaly import MOST_REPORTS, Anomaly
 from paymentsdk._headers import check_headers
-from paymentsdk.errors import APIError, NoAnswer, OutcomeUnknown, RequestInvalid
+from paymentsdk.errors import APIError, NoAnswer, OutcomeUnknown, PaymentsError, RequestInvalid
 from paymentsdk.events import (
     AttemptEnded,
     AttemptStarted,
@@ -48,7 +48,7 @@ _OUTCOMES: tuple[tuple[type[BaseException], CallOutcome], ...] = (
     (OutcomeUnknown, CallOutcome.UNKNOWN),
     (NoAnswer, CallOutcome.NO_ANSWER),
     (APIError, CallOutcome.REFUSED),
-    (Exception, CallOutcome.NOT_SENT),
+    (PaymentsError, CallOutcome.NOT_SENT),
     (BaseException, CallOutcome.CANCELLED),  # Also where the program ends: it may have been sent.
 )
 

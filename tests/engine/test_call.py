@@ -22,6 +22,7 @@ from paymentsdk import (
     RetryPolicy,
     SendFailed,
 )
+from paymentsdk.events import CallOutcome, Event
 from paymentsdk.testing import MemoryTransport
 
 ONCE = RetryPolicy(attempts=1)
@@ -141,6 +142,23 @@ async def test_the_key_of_a_cancelled_call_is_in_the_log_at_once(make_client, un
     assert any(told)
 
 
+@pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit, GeneratorExit])
+async def test_a_call_that_ends_with_the_program_leaves_its_key(make_client, end: type[BaseException], caplog) -> None:
+    """It passes through, with a note: nothing else of the program may be left that knows of the write."""
+    seen: list[Event] = []
+
+    async def interrupted(request) -> Response:
+        raise end
+
+    client = make_client(transport=MemoryTransport(interrupted), observers=[seen.append])
+    with pytest.raises(end) as ended:
+        await client.orders.cancel("ORD1", idempotency_key="k-1")
+
+    assert ["orders.cancel may have been sent, with idempotency_key='k-1'"] == ended.value.__notes__
+    assert "cancelled when it may have been sent (idempotency_key='k-1')" in caplog.text
+    assert (CallOutcome.CANCELLED, end.__name__) == (seen[-1].outcome, seen[-1].error)
+
+
 async def test_a_cancelled_call_leaves_nothing_behind(make_client) -> None:
     """Its body and its token are gone with its error: they are in no circle that waits for the garbage collector."""
     transport = MemoryTransport(lambda _: asyncio.Event().wait())
@@ -162,11 +180,11 @@ async def test_a_cancelled_call_leaves_nothing_behind(make_client) -> None:
         gc.enable()
 
 
-async def at_once(self: object, cancelled: asyncio.CancelledError) -> None:
+async def at_once(cancelled: asyncio.CancelledError, note: str | None) -> None:
     """Take the words of a transport."""
 
 
-@pytest.mark.control("paymentsdk._engine.call.Call._log_cancelled", at_once, raises=asyncio.CancelledError)
+@pytest.mark.control("paymentsdk._engine.call.cancelled_again", at_once, raises=asyncio.CancelledError)
 async def test_a_scope_of_anyio_ends_a_call(make_client) -> None:
     """Whoever calls in a cancel scope goes on behind it, also if the transport cancels in words of its own."""
     scope = anyio.CancelScope()
