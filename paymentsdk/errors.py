@@ -141,7 +141,10 @@ class RequestInvalid(PaymentsError, ValueError):
 
 
 class NotSent(PaymentsError):
-    """No byte of the request reached the platform; doing it again is safe."""
+    """No byte of the request reached the platform; doing it again is safe.
+
+    Or only in attempts before the last, which the platform rejected unprocessed, with a 429 or a 401.
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
