@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
@@ -349,7 +350,7 @@ class PaymentsClient(Engine):
                 closing.push_async_callback(state.transport.aclose)
                 # First, since a transport may end at once what is in flight: the refresh token that was sent is spent.
                 if state.refreshing:
-                    await drain(tuple(state.refreshing), state.clock, grace)
+                    await drain(tuple(state.refreshing), state.asking, state.clock, grace)
 
     def map(
         self,
@@ -486,8 +487,12 @@ class PaymentsClient(Engine):
         client = client.with_options(auth=self._settings.auth) if account is None else client.account(account)
         client = client.with_options(timeout=RefreshTimeout(patience, patience / 2))
         # The access token is looked at when it is used: whatever it is, the refresh token must not be lost.
-        with unreported():
-            pair = (await client.oauth.refresh(refresh_token)).pair(self._state.clock.now())
+        self._state.asking.add(asking := asyncio.current_task())
+        try:
+            with unreported():
+                pair = (await client.oauth.refresh(refresh_token)).pair(self._state.clock.now())
+        finally:
+            self._state.asking.discard(asking)
         if self._settings.observers:
             elapsed = self._state.clock.monotonic() - started
             event = TokenRefreshed(account=account, elapsed=elapsed, expires_at=pair.expires_at)

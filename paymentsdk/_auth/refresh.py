@@ -26,7 +26,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from inspect import isawaitable
@@ -293,13 +293,16 @@ class RefreshingToken:
         if isinstance(self._store, ConnectedTokenStore):
             await self._store.aclose()
 
-    def give_up(self) -> None:
-        """End a refresh that `drain` has waited for in vain; who waits for it learns that the client is closed."""
+    def give_up(self, asking: Collection[asyncio.Task[object] | None]) -> None:
+        """End a refresh that `drain` has waited for in vain; who waits for it learns that the client is closed.
+
+        One that is not among those *asking* through that client goes on: the refresh token that it has sent is spent.
+        """
         if self._flight is None or self._loop is not asyncio.get_running_loop():
             return
         if isinstance(self._state, PendingSave):
             logger.warning("a new token pair was not saved yet when the client was closed")
-        elif self._asked:
+        elif self._flight in asking:
             self._given_up = True
             self._flight.cancel()
 
@@ -425,8 +428,12 @@ def _in_utc(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
-async def drain(tokens: Sequence[RefreshingToken], clock: Clock, grace: float) -> None:
+async def drain(
+    tokens: Sequence[RefreshingToken], asking: Collection[asyncio.Task[object] | None], clock: Clock, grace: float
+) -> None:
     """Wait as `RefreshingToken.drain` does for each of *tokens*, *grace* seconds at most, also when cancelled.
+
+    Then those end that are *asking* through the client.
 
     A cancel scope of anyio cancels again at every wait, so that whoever leaves it can wait for nothing; and a refresh
     token that was sent is spent, whoever loses patience.
@@ -451,7 +458,7 @@ async def drain(tokens: Sequence[RefreshingToken], clock: Clock, grace: float) -
     if not drained.done():
         for token, its_drain in zip(tokens, drains, strict=True):
             if its_drain.cancel():  # Else it has ended: a refresh that has begun since is another client's.
-                token.give_up()
+                token.give_up(asking)
     if cancelled is not None:
         raise cancelled
     if drained.done():

@@ -109,6 +109,52 @@ async def test_a_client_that_is_closed_takes_nobody_along(make_client, issuer, u
         await first
 
 
+class All:
+    """What everything is in."""
+
+    def __contains__(self, one: object) -> bool:
+        return True
+
+
+def of_anybody(original):
+    """End whatever refresh is under way."""
+    return lambda self, asking: original(self, All())
+
+
+@pytest.mark.control(
+    "paymentsdk._auth.refresh.RefreshingToken.give_up", around=of_anybody, raises=(AssertionError, ClientClosed)
+)
+@pytest.mark.parametrize("grace", [0.0, 5.0])
+async def test_a_client_that_is_closed_ends_no_refresh_of_another(
+    make_client, issuer, clock, until, grace: float
+) -> None:
+    """Two clients can share a token: the refresh token that one has sent is spent, and the new pair is on its way."""
+    token, hold = RefreshingToken(issuer.pair(expires_at=0.0)), asyncio.Event()
+    one, other = (make_client(issuer, auth=token) for _ in range(2))
+    await one.orders.get("ORD1")
+    issuer.generation, honest = 3, issuer.renew
+
+    async def slow(refresh_token: str) -> Response:
+        await hold.wait()
+        issuer.generation = 2  # As if it had been spent now.
+        return honest(refresh_token)
+
+    issuer.renew = slow
+    call = asyncio.create_task(other.orders.get("ORD1"))
+    asked = issuer.asked
+    await until(lambda: issuer.asked == asked + 2)
+
+    closing = asyncio.create_task(one.aclose(grace=grace))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    clock.advance(grace)
+    await closing
+    hold.set()
+
+    assert "ORD1" == (await call).id
+    assert ["TG-refresh-1", "TG-refresh-2"] == issuer.refreshes
+
+
 def goes_on(self) -> None:
     """Send for a client that is closed."""
 
