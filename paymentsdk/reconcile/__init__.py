@@ -17,6 +17,7 @@ Counter({<Outcome.MATCH: 'match'>: 996052, <Outcome.MISSING: 'missing'>: 1003, .
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
@@ -31,7 +32,7 @@ from paymentsdk._validate import check_within
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.journal import Record
 from paymentsdk.journal._states import NO_LIMIT, OPEN
-from paymentsdk.reconcile._book import Book, BookRow, subject_of
+from paymentsdk.reconcile._book import Book, BookRow, Subject, subject_of
 from paymentsdk.reconcile._certificate import MILLISECOND, Rules, Window, milliseconds, moment_of
 from paymentsdk.reconcile._checkpoint import Checkpoint
 from paymentsdk.reconcile._diff import Diff
@@ -129,7 +130,8 @@ async def reconcile(
             async with executor or nullcontext():
                 run = Walk(window, _clients(client, names), rules, in_flight, checkpoint, progress, executor)
                 open_records = await client.journal.records(OPEN, limit=NO_LIMIT) if client.journal else ()
-                return await _compared(run, diff, columns, open_records)
+                writes = [subject_of(record, json.loads(asked)["seller"]) for record in open_records]
+                return await _compared(run, diff, columns, open_records, writes)
 
 
 async def walk(
@@ -194,7 +196,9 @@ async def walk(
     return report
 
 
-async def _compared(run: Walk, diff: Diff, columns: tuple[str, ...], open_records: Sequence[Record]) -> Report:
+async def _compared(
+    run: Walk, diff: Diff, columns: tuple[str, ...], open_records: Sequence[Record], open_writes: Sequence[Subject]
+) -> Report:
     """Take every step of a reconciliation, and write what was found."""
     walked = await run.walk()
     changes = Changes(run)
@@ -211,7 +215,7 @@ async def _compared(run: Walk, diff: Diff, columns: tuple[str, ...], open_record
         settled=begun - run.rules.lag,
         oldest=begun - run.rules.horizon,
         doubtful=walked.not_whole,
-        open_writes=map(subject_of, open_records),
+        open_writes=open_writes,
     )
     if missing:
         run.checkpoint.forget_look_ups(one.key for one in diff.absent() if not one.may_be_kept)

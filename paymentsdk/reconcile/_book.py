@@ -117,6 +117,8 @@ class _Source(NamedTuple):
     names: Mapping[str, str]
 
 
+#: The account, and the reference that is being created, or the id of the order that is being changed.
+Subject: TypeAlias = tuple[str, str | None, str | None]
 #: Rows that Python reads.
 _Rows: TypeAlias = Iterable[Mapping[str, object]]
 
@@ -345,9 +347,10 @@ class _Made(Struct):
 _MADE = msgspec.json.Decoder(_Made, strict=False)
 
 
-def subject_of(record: Record) -> tuple[str, str | None, str | None]:
-    """Return the account, and the reference that is being created, or the id of the order that is being changed."""
-    return record.account or "", _read(record.body).external_reference, _order_id(record)
+def subject_of(record: Record, only: str | None) -> Subject:
+    """Return what a write is about; books do not name their *only* seller."""
+    account = "" if record.account == only else record.account or ""
+    return account, _read(record.body).external_reference, _order_id(record)
 
 
 async def _rows_of_journal(journal: Journal) -> list[BookRow]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import asdict
 
 from paymentsdk.errors import NotWhole
-from paymentsdk.reconcile._book import STATES
+from paymentsdk.reconcile._book import STATES, Subject
 from paymentsdk.reconcile._certificate import Window, moment_of
 from paymentsdk.reconcile._follow_up import Absent, LookedUp
 from paymentsdk.reconcile._merchant_orders import arrow, duckdb, kinds, whole
@@ -77,7 +77,7 @@ class Diff:
         settled: int,
         oldest: int,
         doubtful: Iterable[NotWhole],
-        open_writes: Iterable[tuple[str, str | None, str | None]],
+        open_writes: Iterable[Subject],
     ) -> int:
         """Compare the *columns* of the book with the rows in *parts*, and return how many orders it has not found."""
         moments = {"begin": created.begin, "end": created.end, "settled": settled, "oldest": oldest}

@@ -540,6 +540,22 @@ async def test_the_report_as_a_relation_a_spreadsheet_and_a_page(tmp_path: Path)
 # --- the journal ------------------------------------------------------------------------------------------------------
 
 
+async def test_open_records_of_the_only_seller_explain_differences(tmp_path: Path) -> None:
+    """Also where the client is that of one account, which a book of one seller does not name."""
+    world = World(0)
+    world.plant_absent("shop-0", "table-7", BEGIN + 9)
+    world.plant_absent("shop-0", "table-8", BEGIN + 9)
+    world.freeze()
+    rows = [{name: value for name, value in row.items() if name != "account"} for row in world.book]
+    async with client_of(world, journal=SQLiteJournal(tmp_path / "journal.db")) as client:
+        for seller, reference in (("shop-0", "table-7"), ("shop-1", "table-8")):
+            with pytest.raises(OutcomeUnknown):
+                await client.account(seller).orders.create(order_request(reference), once=f"{reference}/1")
+        report = await reconcile(Book.rows(rows), client.account("shop-0"), created=CREATED, out=tmp_path / "out")
+
+    assert {("", "table-7"): Outcome.UNKNOWN, ("", "table-8"): Outcome.NOT_PAID_OR_MISSING} == found(report)
+
+
 async def test_open_records_explain_differences(tmp_path: Path) -> None:
     """An order whose creation is open is unknown, and the record is handed over; no write is sent."""
     journal = SQLiteJournal(tmp_path / "journal.db")
