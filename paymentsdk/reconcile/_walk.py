@@ -110,6 +110,8 @@ class JobDone(Struct, frozen=True, kw_only=True):
     windows: Sequence[DoneWindow]
     files: Sequence[tuple[str, bool]]
     calls: int
+    begun: int | None
+    """The platform's time at its first response, in milliseconds since 1970."""
     postponed: Sequence[Window]
     """What it has left to other workers."""
 
@@ -207,6 +209,7 @@ class Walk:
 
         async def take(done: JobDone) -> None:
             self.search.calls += done.calls
+            self.search.begun = min(filter(None, (self.search.begun, done.begun)), default=None)
             await in_thread(self.checkpoint.commit, done.windows, done.files)
             self.report_progress()
             jobs.extend(replace(done.job, window=window) for window in done.postponed)
@@ -248,7 +251,9 @@ async def do(job: Job, client: "PaymentsClient", in_flight: int, budget: asyncio
 
     walker = Walker(search, {job.account: job.rules}, in_flight, Path(job.directory), collect, most_pieces=MOST_PIECES)
     await walker.run({job.account: [job.window]})
-    return JobDone(job=job, windows=windows, files=files, calls=search.calls, postponed=walker.postponed)
+    return JobDone(
+        job=job, windows=windows, files=files, calls=search.calls, begun=search.begun, postponed=walker.postponed
+    )
 
 
 # --- the windows of some accounts, on one event loop ------------------------------------------------------------------

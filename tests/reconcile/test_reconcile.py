@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import csv
 import json
@@ -13,13 +14,14 @@ from decimal import Decimal
 from email.utils import format_datetime
 from itertools import pairwise
 from pathlib import Path
+from typing import Self
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
 from paymentsdk import NoAnswer, OutcomeUnknown, PaymentsClient, Request, RequestInvalid, Response, RetryPolicy
 from paymentsdk.journal import SQLiteJournal
-from paymentsdk.reconcile import Book, Outcome, Progress, Report, _checkpoint, _diff, _follow_up, reconcile
+from paymentsdk.reconcile import Book, Outcome, Progress, Report, _checkpoint, _diff, _follow_up, _walk, reconcile
 from paymentsdk.reconcile._certificate import moment_of
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.testing import FakeClock, MemoryTransport
@@ -371,6 +373,41 @@ async def test_a_failed_reconciliation_goes_on(tmp_path: Path, share: float) -> 
 
     assert world.expected == found(report)
     assert report.calls < whole
+
+
+class Slow:
+    """An executor whose walk takes an hour, in which an order is made."""
+
+    slots = 1
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    async def run(self, job: _walk.Job) -> _walk.JobDone:
+        async with client_of(self.world) as client:
+            done = await _walk.do(job, client, 8, asyncio.Semaphore(8))
+        self.world._show("shop-0", "made-meanwhile", self.world.now + 5 * 60_000, Decimal(3))
+        self.world.freeze()
+        self.world.now += 3_600_000
+        return done
+
+
+async def test_an_order_that_was_made_during_a_long_walk_is_too_recent(tmp_path: Path) -> None:
+    """The book was read before: also of a run that goes on, whose first calls are those of workers."""
+    world, today = World(0), (CREATED[0], CREATED[1] + timedelta(days=1))
+    world.plant_match("shop-0", "A-1", BEGIN)
+    world.freeze()
+
+    assert {} == found(await reconciled(world, tmp_path, created=today))
+    report = await reconciled(world, tmp_path, created=today, executor=Slow(world))
+
+    assert {("shop-0", "made-meanwhile"): Outcome.TOO_RECENT} == found(report)
 
 
 async def interrupted(sold: list[dict], book: list[dict], out: Path) -> Callable[[], Awaitable[Report]]:
