@@ -218,7 +218,8 @@ async def _compared(
         open_writes=open_writes,
     )
     if missing:
-        run.checkpoint.forget_look_ups(one.key for one in diff.absent() if not one.may_be_kept)
+        are_known = changes.as_of is not None
+        run.checkpoint.forget_look_ups(one.key for one in diff.absent() if not (are_known and one.may_be_kept))
         look_ups = LookUps(run, missing)
         await look_ups.run(diff.absent())
         diff.add_looked_up((one, look_ups.found(one)) for one in diff.absent())

@@ -410,7 +410,9 @@ async def test_an_order_that_was_made_during_a_long_walk_is_too_recent(tmp_path:
     assert {("shop-0", "made-meanwhile"): Outcome.TOO_RECENT} == found(report)
 
 
-async def interrupted(sold: list[dict], book: list[dict], out: Path) -> Callable[[], Awaitable[Report]]:
+async def interrupted(
+    sold: list[dict], book: list[dict], out: Path, *, shows_changes: bool = True
+) -> Callable[[], Awaitable[Report]]:
     """Begin a run of one seller that ends after its first look-up; return what goes on with it, five hours later."""
     span, now = (moment_of(CREATED_BEGIN), moment_of(CREATED_BEGIN + DAY)), [moment_of(CREATED_BEGIN + 4 * DAY)]
 
@@ -425,6 +427,8 @@ async def interrupted(sold: list[dict], book: list[dict], out: Path) -> Callable
         if "external_reference" in query:
             found = [row for row in found if row["external_reference"] == query["external_reference"]]
         page = {"elements": found[int(query["offset"]) :], "total": len(found)}
+        if "last_updated_from" in query and not shows_changes:
+            page["elements"] = []
         return Response(200, {"Date": format_datetime(now[0], usegmt=True)}, json.dumps(page).encode())
 
     def stop(progress: Progress) -> None:
@@ -464,6 +468,18 @@ async def test_a_look_up_that_is_kept_is_not_older_than_the_report(tmp_path: Pat
     report = await goes_on()
 
     assert moment_of(CREATED_BEGIN + 4 * DAY) + timedelta(hours=5) == report.as_of
+    assert {Outcome.MATCH: 2} == report.counts
+
+
+async def test_a_look_up_is_not_kept_where_changes_are_not_known(tmp_path: Path) -> None:
+    """A platform that does not show what has changed says nothing of an order that was paid after its look-up."""
+    orders, book = [sold(1, 1)], [{"reference": "1", "paid": 10}, {"reference": "2", "paid": 10}]
+    goes_on = await interrupted(orders, book, tmp_path, shows_changes=False)
+    orders.append(sold(2, (4 * 24 + 2) * 60))
+
+    report = await goes_on()
+
+    assert report.as_of is None
     assert {Outcome.MATCH: 2} == report.counts
 
 
