@@ -226,7 +226,7 @@ def _show(result: Result[object], printed: Rows | None, options: Namespace) -> i
             printed.add_only(result.value)
         elif options.output is not None:
             Path(options.output).write_bytes(result.raw)
-        else:
+        elif sys.stdout is not None:
             sys.stdout.buffer.write(result.raw)
         flush()
     except (OSError, ValueError) as error:

@@ -689,7 +689,10 @@ def test_an_interrupted_write_says_what_to_do(run, sandbox, monkeypatch):
 
 
 def test_the_operations_of_another_package(capsys, monkeypatch, tmp_path):
-    """A package makes a command of its own operations, with its own way to sign in; a file is written as it is."""
+    """A package makes a command of its own operations, with its own way to sign in; a file is written as it is.
+
+    Where there is no stdout, bytes go nowhere, as text does.
+    """
     monkeypatch.chdir(tmp_path)
     with FooSandbox().in_thread() as sandbox:
         auth = HmacAuth(sandbox.KEY_ID, sandbox.SECRET)
@@ -714,6 +717,9 @@ def test_the_operations_of_another_package(capsys, monkeypatch, tmp_path):
         monkeypatch.setattr(sys, "argv", ["/usr/bin/foo"])
         assert 1 == main(["vouchers", "get", "v-0"], operations=FooClient.own_operations, connect=connect)
         assert capsys.readouterr().err.startswith("foo: 404 ")
+        monkeypatch.setattr(sys, "stdout", None)
+        printing = ["vouchers", "print", voucher.id]
+        assert 0 == main(printing, operations=FooClient.own_operations, connect=connect)
     assert Path("gift.pdf").read_bytes().startswith(b"%PDF")
 
 
