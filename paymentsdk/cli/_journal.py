@@ -15,12 +15,11 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from paymentsdk._postgres import is_dsn
 from paymentsdk.cli._output import Output, Row, columns, counted, fields, print_output, say
-from paymentsdk.cli._parsing import Commands, Parser, add_parser, count, file
+from paymentsdk.cli._parsing import Commands, Parser, add_parser, count, file, is_there
 from paymentsdk.errors import RequestInvalid
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def _run(options: argparse.Namespace) -> int:
 
     command: _Command = options.command
     where = options.file or os.environ.get(_VARIABLE) or _DEFAULT_FILE
-    if not is_dsn(where) and not Path(where).is_file():
+    if not is_dsn(where) and not is_there(where):
         kind, slashes, _ = where.partition("://")  # An address of another kind has a password, too.
         named = f"{kind}://...: an address begins with postgresql://" if slashes else where
         raise FileNotFoundError(f"there is no journal {named}; say where it is with --file")

@@ -20,7 +20,7 @@ import msgspec
 
 from paymentsdk import errors
 from paymentsdk.cli._output import Output, counted, flush, print_output, progress, say
-from paymentsdk.cli._parsing import Commands, add_parser, count, file, pair, pairs
+from paymentsdk.cli._parsing import Commands, add_parser, count, file, is_there, pair, pairs
 from paymentsdk.errors import RequestInvalid
 
 if TYPE_CHECKING:
@@ -189,8 +189,7 @@ async def _opened_book(options: argparse.Namespace) -> AsyncIterator[Book]:
 
 
 def _existing(journal: str) -> str:
-    # An empty one that was made now would be a book without orders.
-    if not Path(journal).is_file():
+    if not is_there(journal):
         raise RequestInvalid("BOOK", f"there is no journal {journal}")
     return journal
 

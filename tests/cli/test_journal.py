@@ -129,14 +129,18 @@ def test_an_empty_list_is_said(run) -> None:
     assert "[]\n" == run("list", "--json")[1]
 
 
+@pytest.mark.parametrize("is_empty", [False, True])
 @pytest.mark.parametrize("command", [["list"], ["show", "a"], ["recover"], ["abandon", "a"]])
-def test_a_journal_that_is_not_there_is_not_made(run, directory: Path, command: list[str]) -> None:
-    """An empty journal in the wrong directory would say that all is settled."""
+def test_a_journal_that_is_not_there_is_not_made(run, directory: Path, command: list[str], is_empty: bool) -> None:
+    """An empty journal in the wrong directory, or in a file that has lost all, would say that all is settled."""
+    if is_empty:
+        (directory / "payments.db").touch()
+
     code, printed, said = run(*command)
 
     assert (1, "") == (code, printed)
     assert "there is no journal payments.db" in said
-    assert [] == list(directory.iterdir())
+    assert not any(file.stat().st_size for file in directory.iterdir())
 
 
 @pytest.mark.parametrize("scheme", ["postgresql+asyncpg", "mysql"])
