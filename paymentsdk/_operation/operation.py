@@ -5,7 +5,7 @@ The client, the sandbox, the OpenAPI document, the command line and the contract
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
@@ -347,6 +347,10 @@ class Operation(Generic[B, R]):
             ValueError: The body is not JSON, or not of a shape that holds the result.
         """
         return self.decoder.decode(body)
+
+    def __getstate__(self) -> Mapping[str, object]:
+        # What is made at the first use cannot be pickled, and is made anew.
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     def __repr__(self) -> str:
         return f"<Operation {self.name}: {self.method} {self.path}>"

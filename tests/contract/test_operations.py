@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from dataclasses import fields
 from importlib import import_module
 
 import aiohttp
@@ -20,6 +23,23 @@ def test_every_operation_has_a_behaviour_and_an_example():
     assert set(OPERATIONS) == set(_handlers.HANDLERS)
     assert not [name for name, operation in OPERATIONS.items() if operation.body and not operation.example]
     assert not [name for name, operation in OPERATIONS.items() if not operation.summary or not operation.section]
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_can_be_sent_to_another_process(name):
+    """As well after its use as before: it is the same declaration there, and reads and writes alike."""
+    operation = OPERATIONS[name]
+    assert [operation.decoder, operation.query_encoder, operation.encoder, operation.meanings]
+
+    copies = copy.deepcopy(operation), pickle.loads(pickle.dumps(operation))
+
+    for one in copies:
+        assert [getattr(operation, each.name) for each in fields(operation)] == [
+            getattr(one, each.name) for each in fields(operation)
+        ]
+        if operation.body:
+            body = msgspec.convert(operation.example, operation.body, strict=False)
+            assert operation.encoder.encode(body) == one.encoder.encode(body)
 
 
 @pytest.mark.parametrize("noun", {name.split(".")[0]: None for name in OPERATIONS})
