@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from paymentsdk.errors import RequestInvalid
-from paymentsdk.journal import Journal, Record, RecordState
+from paymentsdk.journal import Journal, Record, RecordState, tombstone
 from paymentsdk.journal._states import NO_LIMIT, OPEN
 from paymentsdk.reconcile._merchant_orders import AMOUNTS, DECIMALS, DIGITS, arrow, duckdb, parquet
 from paymentsdk.resources import orders, preferences
@@ -163,7 +163,8 @@ class Book:
         """Return the book that a journal is: the orders and preferences that were created with `once=`.
 
         It knows what was asked for, refunded and canceled, and not what buyers have paid. Open records are among them:
-        orders that may exist.
+        orders that may exist. Of what was purged it knows nothing. It is of every platform that the journal was used
+        for, so give each a journal of its own.
         """
         return cls(partial(_rows_of_journal, journal))
 
@@ -366,7 +367,7 @@ async def _rows_of_journal(journal: Journal) -> list[BookRow]:
         if order_id is not None and record.state is RecordState.DONE:
             changes[order_id].append(record)
     made = (orders.CREATE.name, preferences.CREATE.name)
-    return [_row(record, changes) for record in records if record.operation in made]
+    return [_row(record, changes) for record in records if record.operation in made and record != tombstone(record)]
 
 
 def _row(record: Record, changes: Mapping[str, Sequence[Record]]) -> BookRow:

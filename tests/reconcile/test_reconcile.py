@@ -24,6 +24,7 @@ from paymentsdk.journal import SQLiteJournal
 from paymentsdk.reconcile import Book, Outcome, Progress, Report, _checkpoint, _diff, _follow_up, _walk, reconcile
 from paymentsdk.reconcile._certificate import moment_of
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
+from paymentsdk.sandbox import Sandbox
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.reconcile.planted import BEGIN, CREATED, World
 from tests.reconcile.platform import DAY
@@ -626,3 +627,25 @@ async def test_open_records_explain_differences(tmp_path: Path) -> None:
     assert ["table-7/1"] == [one.name for one in report.open_records]
     assert 1 == world.writes
     assert {"extra", "unknown"} == {one.outcome.value for one in known.differences()}
+
+
+async def test_a_journal_is_a_book_of_what_was_not_purged(tmp_path: Path) -> None:
+    """Nothing tells what a purged order was about: it is an extra one, and the others are compared as ever."""
+    journal = SQLiteJournal(tmp_path / "journal.db")
+    async with (
+        Sandbox(frozen=True) as sandbox,
+        PaymentsClient(sandbox.access_token, base_url=sandbox.base_url, journal=journal) as client,
+    ):
+        for _ in range(2):  # The second call waits until the record is closed.
+            purged = await client.orders.create(order_request("table-7"), once="table-7/1")
+        await journal.purge(sandbox.clock.now().timestamp() + 60)
+        kept = await client.orders.create(order_request("table-8"), once="table-8/1")
+        for order in (purged, kept):
+            sandbox.buyer.pay(order)
+        begin = sandbox.clock.now() - timedelta(hours=1)
+        sandbox.clock.advance("PT1H")
+        created = begin, begin + timedelta(hours=2)
+        report = await reconcile(Book.journal(journal), client, created=created, out=tmp_path / "out")
+
+    assert {("", "table-7"): Outcome.EXTRA} == found(report)
+    assert 1 == report.counts[Outcome.MATCH]
