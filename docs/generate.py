@@ -27,7 +27,15 @@ from paymentsdk import (
     errors,
 )
 from paymentsdk._operation.error_response import TERMINAL
-from paymentsdk._operation.rules import KEY_ALREADY_USED, MAX_UNSETTLED, TABLE, Failure, RetryClass, Verdict
+from paymentsdk._operation.rules import (
+    KEY_ALREADY_USED,
+    MAX_UNSETTLED,
+    TABLE,
+    Failure,
+    RetryClass,
+    Verdict,
+    says_in_progress,
+)
 from paymentsdk.errors import error_class
 from paymentsdk.sandbox import FaultRule, _commands, _handlers, describe_policies
 from paymentsdk.sandbox._control import PREFIX
@@ -52,7 +60,8 @@ platform adds later are ignored; values that it adds to a list of values are kep
 
 ABOUT_CODES = """\
 `error.code` is the text in the second column, `error.meaning` the text in the third. A code that is not listed here is
-kept as it came. A 5xx raises `ServerError` after a read; after a write the outcome is unknown.
+kept as it came. A 5xx raises `ServerError` after a read; after a write the outcome is unknown, as it is where a code
+says that something is in progress.
 
 A code that *settles* says, with this status, that no attempt at the write has taken effect, also where one before is
 in doubt; after every other response such a write stays an `OutcomeUnknown`. All codes of a body are compared; one that
@@ -254,7 +263,7 @@ def raised_as(status: int, name: str, operations: Iterable[Operation[object, obj
     usual = code(error_class(status, name).__name__)
     if name in TERMINAL:
         return f"{usual}; for a refresh token {code(errors.ReauthorizationRequired.__name__)}"
-    if status < 500:  # noqa: PLR2004
+    if status < 500 and not says_in_progress(name):  # noqa: PLR2004
         return usual
     unknown = code(errors.OutcomeUnknown.__name__)
     return " or ".join(dict.fromkeys(unknown if one.writes else usual for one in operations))

@@ -12,11 +12,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import aiohttp
+import msgspec
 import pytest
 
 from docs.describe import attributes
-from paymentsdk import PaymentsClient, ResumePoint, errors
+from paymentsdk import PaymentsClient, Response, ResumePoint, errors
 from paymentsdk.sandbox import Sandbox
+from paymentsdk.testing import FakeClock, MemoryTransport
+from tests.identity.writes import WRITES, write
 
 ROOT = Path(__file__).parents[2]
 CONTROL = ROOT.joinpath("docs/reference/control-api.md").read_text(encoding="utf-8")
@@ -217,3 +220,22 @@ def test_every_attribute_of_an_error_is_documented(error: errors.PaymentsError):
     told = {name for cls in type(error).__mro__ if cls is not object for name in attributes(cls)}
 
     assert set() == vars(error).keys() - told
+
+
+#: The rows of the table of codes: status, code, operations and classes.
+CODES = re.findall(r"^\| (\d{3}) \| `([^`]+)` \| [^|]* \| ([^|]*) \| ([^|]*) \|", ERRORS, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("status", "code", "operations", "classes"), CODES, ids=[" ".join(row[:2]) for row in CODES])
+async def test_a_code_is_raised_as_the_page_says(status: str, code: str, operations: str, classes: str):
+    """By every write that has it, also where no attempt before was in doubt."""
+    response = Response(int(status), {}, msgspec.json.encode({"errors": [{"code": code, "message": "no"}]}))
+    for name in set(re.findall(r"`([^`]+)`", operations)) & {*WRITES}:
+        transport = MemoryTransport(lambda _: response)
+        async with PaymentsClient(
+            "TEST-1", base_url="http://127.0.0.1", transport=transport, clock=FakeClock()
+        ) as client:
+            with pytest.raises(errors.PaymentsError) as raised:
+                await write(name)(client)
+
+        assert f"`{type(raised.value).__name__}`" in classes, name
