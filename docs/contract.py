@@ -42,13 +42,15 @@ A keyed write carries an idempotency key in the header `X-Idempotency-Key`: `wal
 body with the first response; the same key with another body is a 409 `idempotency_key_already_used`. The client stops
 sending a key after {KEY_LIFETIME / 3600:g} hours. The contract gives no length for a key; the client takes 1 to 64
 visible ASCII characters. `preferences.create` and `customers.create` take no key: a second request creates a second
-object. See [Retry safely](../how-to/retry-safely.md)."""
+preference, and a second customer of one email is rejected (code 101). See
+[Retry safely](../how-to/retry-safely.md)."""
 
 PAGINATION = """\
-A search takes `offset` and `limit`, and returns one page. `invoices.search` and `plans.search` return the rows as
-`results`, and `offset`, `limit` and `total` as `paging`. `merchant_orders.search` returns `elements`, `total` and
-`next_offset`, and only orders of the last 90 days. There is no cursor, the default and the largest page size are not
-given, and the contract says neither in which order rows come nor what happens to a page when rows are added. See
+A search takes `offset` and `limit`, and returns one page; for plans the contract does not name the two.
+`invoices.search` and `plans.search` return the rows as `results`, and `offset`, `limit` and `total` as `paging`.
+`merchant_orders.search` returns `elements`, `total` and `next_offset`, and only orders of the last 90 days. There is no
+cursor, the default and the largest page size are not given, and the contract says neither in which order rows come nor
+what happens to a page when rows are added. See
 [How pagination loses no rows](../explanation/how-paging-does-not-lose-rows.md)."""
 
 STATES_OF_AN_ORDER = [
