@@ -261,7 +261,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
     async def _replace_token(self, rejection: AttemptFailed, rejected: Request) -> None:
         """Obtain another token or secret than the rejected one; where there can be none, *rejection* stands."""
         self.credential.refreshed = True
-        self._note_sent()
+        self._ensure_history().note_sent(self.sending, self.sent_at)
         events.report(self, rejection.response, rejection)
         failure = await self._refresh(rejected)
         if failure is None and (self.credential.token is not None or self.credential.renewed):
@@ -409,18 +409,13 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
 
     def _note(self, failure: AttemptFailed) -> AttemptFailed:
         """Note *failure*: from here to the next attempt, only the deadline of the whole call holds."""
+        history = self._ensure_history()
         if failure.kind is not Failure.NOT_SENT:
-            self._note_sent()
-        self._ensure_history().record(failure)
+            history.note_sent(self.sending, self.sent_at)
+        history.record(failure)
         self.state.deadlines.reset(self.deadline, self.deadline.total)
         events.report(self, failure.response, failure)
         return failure
-
-    def _note_sent(self) -> None:
-        """Note when the attempt under way was sent, if it is the first that was."""
-        history = self._ensure_history()
-        if history.first_sent is None:
-            history.first_sent = self.sending, self.sent_at
 
     def _ensure_history(self) -> History:
         if self.history is None:
@@ -435,10 +430,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         return await retries.run(self._attempt_again, state.pause)
 
     def _warn_of_doubt(self) -> str | None:
-        """Warn of a write that is cut off in doubt, with its key; return the same as a note for its caller.
-
-        Before anything is waited for: a loop that is being stopped may have no further turn.
-        """
+        """Warn of a write that is cut off in doubt; before any wait, as a loop that stops may have no further turn."""
         if not (self.operation.writes and self._ensure_history().ambiguous_attempts):
             return None
         events.warn_outcome_unknown(self, "cancelled when it may have been sent")

@@ -109,6 +109,11 @@ class History(Struct, eq=False):
         self.ambiguous_attempts = 1
         self.first_reason = "it was sent before this call"
 
+    def note_sent(self, monotonic: float, timestamp: float) -> None:
+        """Note when a request may have left, if it is the first that did."""
+        if self.first_sent is None:
+            self.first_sent = monotonic, timestamp
+
     def record(self, failure: AttemptFailed) -> None:
         """Take *failure* into account."""
         if failure.kind in (Failure.CONFLICT, Failure.CLIENT_ERROR) and not failure.settled:
