@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
@@ -487,12 +486,12 @@ class PaymentsClient(Engine):
         client = client.with_options(auth=self._settings.auth) if account is None else client.account(account)
         client = client.with_options(timeout=RefreshTimeout(patience, patience / 2))
         # The access token is looked at when it is used: whatever it is, the refresh token must not be lost.
-        self._state.asking.add(asking := asyncio.current_task())
+        self._state.asking.add(id(self._settings.auth))
         try:
             with unreported():
                 pair = (await client.oauth.refresh(refresh_token)).pair(self._state.clock.now())
         finally:
-            self._state.asking.discard(asking)
+            self._state.asking.discard(id(self._settings.auth))
         if self._settings.observers:
             elapsed = self._state.clock.monotonic() - started
             event = TokenRefreshed(account=account, elapsed=elapsed, expires_at=pair.expires_at)

@@ -283,26 +283,26 @@ class RefreshingToken:
         """
         if self._loop is not asyncio.get_running_loop():
             return
-        if self._flight is not None and (self._asked or isinstance(self._state, PendingSave)):
-            await asyncio.wait((self._flight,))
-        if self._flight is None and isinstance(self._state, PendingSave):
-            # No call may come any more that saves it.
-            await asyncio.wait((self._begin(None, _ask_nobody, now),))
+        try:
+            if self._flight is not None and (self._asked or isinstance(self._state, PendingSave)):
+                await asyncio.wait((self._flight,))
+            if self._flight is None and isinstance(self._state, PendingSave):
+                # No call may come any more that saves it.
+                await asyncio.wait((self._begin(None, _ask_nobody, now),))
+                if isinstance(self._state, PendingSave):
+                    logger.warning("a new token pair could not be saved when the client was closed")
+        except asyncio.CancelledError:
             if isinstance(self._state, PendingSave):
-                logger.warning("a new token pair could not be saved when the client was closed")
+                logger.warning("a new token pair was not saved yet when the client was closed")
+            raise
         if isinstance(self._store, ConnectedTokenStore):
             await self._store.aclose()
 
-    def give_up(self, asking: Collection[asyncio.Task[object] | None]) -> None:
-        """End a refresh that `drain` has waited for in vain; who waits for it learns that the client is closed.
-
-        One that is not among those *asking* through that client goes on: the refresh token that it has sent is spent.
-        """
+    def give_up(self) -> None:
+        """End a refresh that `drain` has waited for in vain; who waits for it learns that the client is closed."""
         if self._flight is None or self._loop is not asyncio.get_running_loop():
             return
-        if isinstance(self._state, PendingSave):
-            logger.warning("a new token pair was not saved yet when the client was closed")
-        elif self._flight in asking:
+        if self._asked and not isinstance(self._state, PendingSave):
             self._given_up = True
             self._flight.cancel()
 
@@ -428,12 +428,10 @@ def _in_utc(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
-async def drain(
-    tokens: Sequence[RefreshingToken], asking: Collection[asyncio.Task[object] | None], clock: Clock, grace: float
-) -> None:
+async def drain(tokens: Sequence[RefreshingToken], asking: Collection[int], clock: Clock, grace: float) -> None:
     """Wait as `RefreshingToken.drain` does for each of *tokens*, *grace* seconds at most, also when cancelled.
 
-    Then those end that are *asking* through the client.
+    Then the refresh ends of those whose ids are in *asking*, of the client: that of another client goes on.
 
     A cancel scope of anyio cancels again at every wait, so that whoever leaves it can wait for nothing; and a refresh
     token that was sent is spent, whoever loses patience.
@@ -457,8 +455,8 @@ async def drain(
     ends.cancel()
     if not drained.done():
         for token, its_drain in zip(tokens, drains, strict=True):
-            if its_drain.cancel():  # Else it has ended: a refresh that has begun since is another client's.
-                token.give_up(asking)
+            if its_drain.cancel() and id(token) in asking:  # Else a refresh is another client's, which goes on.
+                token.give_up()
     if cancelled is not None:
         raise cancelled
     if drained.done():

@@ -258,8 +258,8 @@ class ClientState:
         self.closed: bool = False
         self.refreshing: WeakSet[RefreshingToken] = WeakSet()
         """The tokens that were asked to refresh themselves, as long as somebody has them."""
-        self.asking: set[asyncio.Task[object] | None] = set()
-        """The refreshes that ask the platform now, through this client and no other that shares the token."""
+        self.asking: set[int] = set()
+        """The ids of those whose refresh token is with the platform now, sent by this client and no other."""
         self._pause_tasks: set[asyncio.Future[None]] = set()
 
     def close(self) -> None:
