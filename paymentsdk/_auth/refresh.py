@@ -425,7 +425,10 @@ def _lost(pair: TokenPair, begun: float, now: float) -> str:
 
 
 def _in_utc(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+    except (OverflowError, ValueError, OSError):  # In the calendar is no such day, as where it counts milliseconds.
+        return f"{seconds:g} seconds after 1970"
 
 
 async def drain(tokens: Sequence[RefreshingToken], asking: Collection[int], clock: Clock, grace: float) -> None:

@@ -190,6 +190,21 @@ async def test_the_next_process_says_by_when_to_authorize_again(
         assert ["1", "1", "1"] == platform.calls
 
 
+async def test_an_end_in_no_calendar_keeps_no_token_from_being_refreshed(
+    make_client, platform, tmp_path, caplog
+) -> None:
+    """The warning has it as a number: so does a pair whose program counts milliseconds."""
+    store = FileTokenStore(tmp_path / "seller.json")
+    pair = platform.pair(expires_at=START * 1000)
+    await store.save(pair)
+    await store.begin_refresh(pair, START - 60)
+    platform.accepts_only = 2
+
+    await make_client(store=store).orders.get("ORD1")
+
+    assert "must authorize again by 1.7e+12 seconds after 1970" in caplog.text
+
+
 async def test_a_crash_before_the_request_left_costs_nothing(make_client, platform, tmp_path, caplog) -> None:
     """The next process warns, since it cannot know; its refresh succeeds, and nobody is warned again."""
     store = FileTokenStore(tmp_path / "seller.json")
