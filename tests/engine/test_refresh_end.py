@@ -250,7 +250,7 @@ async def test_a_machine_that_slept_while_the_token_was_refreshed(make_client, i
     assert 1 + refused == len(sent)
 
 
-@pytest.mark.control("paymentsdk._engine.failures.History.note_sent", lambda self: None)
+@pytest.mark.control("paymentsdk._engine.failures.History.note_sent", lambda self, monotonic, timestamp: None)
 async def test_a_key_is_as_old_as_the_request_whose_token_was_rejected(make_client, issuer, clock) -> None:
     """The platform has seen the key then, and not only when it came again with the new token."""
 
