@@ -119,7 +119,12 @@ class Identity:
                 _check_echo(echo, body, entry, ())
             self.members += tuple(f"{addition.member}[].{echo.member}" for echo in addition.echoes)
             _check_member("id", entry, addition.member)
-        self._places = tuple(f"$.{re.sub(_INDEX, '', member)}." for member in self.members)
+        self._result = result
+
+    @cached_property
+    def _places(self) -> tuple[str, ...]:
+        """Where what is compared stands in a response, as anomalies tell it."""
+        return tuple(f"{_on_wire(re.sub(_INDEX, '', member), self._result)}." for member in self.members)
 
     def compare(self, body: object, path: Mapping[str, str], value: object) -> Comparison:
         """Compare what the decoded response *value* repeats of *body* and *path*."""
@@ -253,6 +258,17 @@ def _check_member(path: str, cls: type | None, where: str) -> None:
     holder = struct_at(parent, cls) if parent else cls
     if name not in getattr(holder, "__struct_fields__", ()):
         raise RequestInvalid("echoes", f"{path!r} is not a field of {where}")
+
+
+def _on_wire(path: str, cls: type | None) -> str:
+    """Return the place of *path* in the JSON of the Struct *cls*."""
+    place = "$"
+    for name in path.split("."):
+        names: tuple[str, ...] = getattr(cls, "__struct_fields__", ())
+        wire_names: tuple[str, ...] = getattr(cls, "__struct_encode_fields__", ())
+        place += f".{dict(zip(names, wire_names, strict=True)).get(name, name)}"
+        cls = _parts(cls).get(name)
+    return place
 
 
 def struct_at(path: str, cls: type | None) -> type | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import ClassVar
 
 import pytest
@@ -12,12 +13,14 @@ from paymentsdk import (
     BadRequest,
     Echo,
     Operation,
+    OutcomeUnknown,
     PaymentsClient,
     RequestInvalid,
     Response,
     RetryClass,
+    RetryPolicy,
 )
-from paymentsdk.resources.common import RequestStruct, ResponseStruct
+from paymentsdk.resources.common import PositiveAmount, RequestStruct, ResponseStruct
 from paymentsdk.testing import MemoryTransport
 
 
@@ -143,3 +146,58 @@ async def test_an_error_response_does_not_repeat_a_short_credential():
 
     assert "98-76" not in f"{rejection.value} {rejection.value.raw!r} {rejection.value!r}"
     assert "the card *** is rejected" == rejection.value.message
+
+
+class Renamed(ResponseStruct, rename="camel"):
+    """A part of a response whose members have other names in JSON."""
+
+    id: str
+    line_price: Decimal | None = None
+
+
+class ToldInCamelCase(ResponseStruct, rename="camel"):
+    """A response of the same kind."""
+
+    id: str
+    total_amount: Decimal | None = None
+    all_lines: list[Renamed] | None = None
+
+
+class AskedForAmounts(RequestStruct):
+    """A request whose amounts are repeated."""
+
+    total_amount: PositiveAmount
+    line_price: PositiveAmount
+
+
+@pytest.mark.parametrize(
+    ("response", "place"),
+    [
+        ('{"id": "7", "totalAmount": "abc", "allLines": [{"id": "1", "linePrice": 2}]}', "$.totalAmount"),
+        ('{"id": "7", "totalAmount": 5, "allLines": [{"id": "1", "linePrice": "abc"}]}', "$.allLines[0].linePrice"),
+        ('{"id": "7", "totalAmount": 5, "allLines": 8}', "$.allLines"),
+    ],
+)
+@pytest.mark.parametrize("adds", [False, True])
+async def test_what_cannot_be_read_cannot_be_compared_under_whatever_name(
+    response: str, place: str, *, adds: bool
+) -> None:
+    """A write is in doubt where what its response repeats is unreadable, also where JSON has another name for it."""
+    addition = Addition("all_lines", echoes=(Echo("line_price"),)) if adds else None
+    each_line = () if adds else (Echo("all_lines[].line_price", of="line_price"),)
+    operation: Operation[AskedForAmounts, ToldInCamelCase] = Operation(
+        name="things.create",
+        method="POST",
+        path="/things/{id}",
+        retry=RetryClass.KEYED,
+        body=AskedForAmounts,
+        result=ToldInCamelCase,
+        echoes=(Echo("id", of="{id}"), Echo("total_amount"), *each_line),
+        addition=addition,
+    )
+    transport = MemoryTransport([Response(200, {}, response.encode())])
+    async with PaymentsClient("token", base_url="https://x", transport=transport, retry=RetryPolicy(1)) as client:
+        with pytest.raises(OutcomeUnknown, match="cannot be compared with the request") as unknown:
+            await client.call(operation, AskedForAmounts(total_amount=Decimal(5), line_price=Decimal(2)), id="7")
+
+    assert place in unknown.value.reason
