@@ -8,7 +8,7 @@ accepted only while it has no field that its type does not declare, and then say
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache, cached_property
-from typing import Any, Never, TypeAlias, cast, get_args
+from typing import Any, Never, TypeAlias, cast, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET, Struct, structs
@@ -256,7 +256,7 @@ def _check_member(path: str, cls: type | None, where: str) -> None:
     """
     parent, _, name = path.replace("[]", "").rpartition(".")
     holder = struct_at(parent, cls) if parent else cls
-    if name not in getattr(holder, "__struct_fields__", ()):
+    if name not in getattr(_struct(holder), "__struct_fields__", ()):
         raise RequestInvalid("echoes", f"{path!r} is not a field of {where}")
 
 
@@ -264,8 +264,8 @@ def _on_wire(path: str, cls: type | None) -> str:
     """Return the place of *path* in the JSON of the Struct *cls*."""
     place = "$"
     for name in path.split("."):
-        names: tuple[str, ...] = getattr(cls, "__struct_fields__", ())
-        wire_names: tuple[str, ...] = getattr(cls, "__struct_encode_fields__", ())
+        names: tuple[str, ...] = getattr(_struct(cls), "__struct_fields__", ())
+        wire_names: tuple[str, ...] = getattr(_struct(cls), "__struct_encode_fields__", ())
         place += f".{dict(zip(names, wire_names, strict=True)).get(name, name)}"
         cls = _parts(cls).get(name)
     return place
@@ -285,14 +285,20 @@ def struct_at(path: str, cls: type | None) -> type | None:
 @cache  # It takes up to 0.3 ms, and the members of a list are declared one by one.
 def _parts(cls: type | None) -> Mapping[str, type | None]:
     """Return the members of the Struct *cls*, each with the Struct that it consists of."""
-    fields = structs.fields(cls) if isinstance(cls, type) and issubclass(cls, Struct) else ()
+    fields = () if cls is None or _struct(cls) is None else structs.fields(cast("type[Struct]", cls))
     return {field.name: next(_structs_in(field.type), None) for field in fields}
+
+
+def _struct(kind: object) -> type[Struct] | None:
+    """Return the class of the Struct *kind*, which may be a generic one with its parameters; `None` if it is none."""
+    cls = get_origin(kind) or kind
+    return cls if isinstance(cls, type) and issubclass(cls, Struct) else None
 
 
 def _structs_in(kind: object) -> Iterator[type]:
     """Yield the Structs that the annotation *kind* consists of."""
-    if isinstance(kind, type) and issubclass(kind, Struct):
-        yield kind
+    if _struct(kind) is not None:
+        yield cast("type", kind)
     for part in get_args(kind):
         yield from _structs_in(part)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from dataclasses import replace
 from decimal import Decimal
-from typing import ClassVar
+from typing import ClassVar, Generic, TypeVar
 
 import pytest
 
@@ -21,7 +23,10 @@ from paymentsdk import (
     RetryPolicy,
 )
 from paymentsdk.resources.common import PositiveAmount, RequestStruct, ResponseStruct
+from paymentsdk.resources.orders import PaymentRequest
 from paymentsdk.testing import MemoryTransport
+
+T = TypeVar("T")
 
 
 class Line(RequestStruct):
@@ -201,3 +206,40 @@ async def test_what_cannot_be_read_cannot_be_compared_under_whatever_name(
             await client.call(operation, AskedForAmounts(total_amount=Decimal(5), line_price=Decimal(2)), id="7")
 
     assert place in unknown.value.reason
+
+
+class Wrapped(RequestStruct, Generic[T]):
+    """What a request is wrapped in."""
+
+    data: T
+
+
+class Envelope(ResponseStruct, Generic[T]):
+    """What a response is wrapped in."""
+
+    data: T | None = None
+    more: list[T] | None = None
+
+
+@pytest.mark.parametrize("member", ["data.total_amount", "more[].total_amount"])
+@pytest.mark.parametrize(("amount", "agrees"), [("5", True), ("6", False), ('"abc"', False)])
+async def test_a_generic_response_is_compared_as_any_other(member: str, amount: str, *, agrees: bool) -> None:
+    """What wraps a response may be generic, and so may a request; a member that is not there is rejected."""
+    told = f'{{"id": "7", "totalAmount": {amount}}}'
+    transport = MemoryTransport([Response(200, {}, f'{{"data": {told}, "more": [{told}]}}'.encode())])
+    operation: Operation[Wrapped[PaymentRequest], Envelope[ToldInCamelCase]] = Operation(
+        name="things.create",
+        method="POST",
+        path="/things",
+        retry=RetryClass.KEYED,
+        body=Wrapped[PaymentRequest],
+        result=Envelope[ToldInCamelCase],
+        echoes=(Echo(member, of="data.amount"),),
+    )
+
+    async with PaymentsClient("token", base_url="https://x", transport=transport, retry=RetryPolicy(1)) as client:
+        with nullcontext() if agrees else pytest.raises(OutcomeUnknown):
+            await client.call(operation, Wrapped(data=PaymentRequest(amount=Decimal(5))))
+
+    with pytest.raises(RequestInvalid, match=r"'data\.nothing' is not a field of the result"):
+        replace(operation, echoes=(Echo("data.nothing", of="data.amount"),))
