@@ -25,7 +25,7 @@ from msgspec.structs import fields
 
 from paymentsdk import money
 from paymentsdk._codec.encode import request_invalid
-from paymentsdk._codec.timestamps import timestamp
+from paymentsdk._codec.timestamps import read_day, timestamp
 from paymentsdk._codec.type_walk import Marks, alternatives, below, compile_function, indented, parts
 from paymentsdk._secrets import Secret
 from paymentsdk.errors import RequestInvalid
@@ -70,10 +70,11 @@ class BodyEncoder(Generic[B]):
         try:
             if self._is_plain(body):
                 return self._encode(body)
-            encoded = self._encode(self._on_wire(body))
+            on_wire = self._on_wire(body)
+            encoded = self._encode(on_wire)
             read = self._decode(encoded)
             if read != body:
-                _compare(body, read)
+                _compare(on_wire, read)
         except ValidationError as error:
             failure = request_invalid(error, self._type)
         except RequestInvalid as error:
@@ -199,7 +200,12 @@ def _amount(*, above_zero: bool) -> Step:
 
 
 def _day(value: object) -> str:
-    """Return a date as it is, and a moment as `timestamp` does."""
+    """Return a date as it is, and a moment as `timestamp` does; either may be text, as in a body that was read."""
+    if isinstance(value, str):
+        try:
+            value = read_day(value)
+        except ValueError:
+            raise RequestInvalid("", "is neither a date such as 2026-01-31 nor a moment with its offset") from None
     return value.isoformat() if isinstance(value, date) and not isinstance(value, datetime) else timestamp(value)
 
 

@@ -113,7 +113,7 @@ if TYPE_CHECKING:
     #: A day of a request: a date alone, or a moment with its offset. A datetime is a date, too.
     RequestDay: TypeAlias = date
 else:
-    # msgspec knows no type that is one or the other: Structs that have one call `read_days`.
+    # msgspec knows no type that is one or the other: it is checked as it is sent, or earlier, by `read_days`.
     RequestDay = Annotated[object, Meta(extra={"day": True}, extra_json_schema=DAY_SCHEMA)]
 #: An amount of a request, zero or more, with two decimals or none.
 Amount: TypeAlias = Decimal

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paymentsdk import PaymentsClient, RequestInvalid, Response
+from paymentsdk import Operation, PaymentsClient, RequestInvalid, Response, RetryClass
+from paymentsdk.resources.common import RequestDay, RequestStruct
 from paymentsdk.testing import MemoryTransport
 
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 EMPTY = Response(200, {}, b'{"elements":[],"next_offset":0,"total":0}')
 
 
@@ -47,3 +49,38 @@ async def test_a_moment_before_all_calendars_is_rejected() -> None:
     """In UTC it would be before the year 1."""
     with pytest.raises(RequestInvalid, match="out of range"):
         await sent(datetime.min.replace(tzinfo=timezone(timedelta(hours=1, seconds=30))))
+
+
+class Visit(RequestStruct, rename="camel"):
+    """A request with a day, as a Struct of somebody else's has it."""
+
+    on_day: RequestDay
+    days: list[RequestDay] | None = None
+
+
+VISIT = Operation(name="visits.create", method="POST", path="/x", retry=RetryClass.KEYED, body=Visit, result=Visit)
+
+
+@pytest.mark.parametrize(
+    ("day", "text"),
+    [
+        (date(2026, 1, 31), "2026-01-31"),
+        (NOON, "2026-01-31T12:00:00.000Z"),
+        ("2026-01-31", "2026-01-31"),
+        ("2026-01-31T12:00:00Z", "2026-01-31T12:00:00.000Z"),
+    ],
+)
+def test_a_day_of_a_request_is_a_date_or_a_moment(day: object, text: str) -> None:
+    """No class has to read it by itself, and what was read from what was sent, as by a recovery, goes out once more."""
+    body = VISIT.encoder.encode(Visit(on_day=day, days=[day]))
+
+    assert f'{{"onDay":"{text}","days":["{text}"]}}'.encode() == body
+    assert body == VISIT.encoder.encode(VISIT.encoder.decode(body))
+
+
+@pytest.mark.parametrize("day", [NOON.replace(tzinfo=None), "2026-02-31", "2026-01-31T12:00:00", "today", 5])
+def test_what_is_no_day_is_rejected_where_it_stands(day: object) -> None:
+    """Nobody could say which day it is."""
+    with pytest.raises(RequestInvalid) as rejected:
+        VISIT.encoder.encode(Visit(on_day=date(2026, 1, 31), days=[day]))
+    assert "$.days[0]" == rejected.value.path

@@ -118,10 +118,6 @@ def test_categories_alone_pass() -> None:
     assert [CategoryRequest(id="food")] == read.items[0].external_categories
 
 
-def kept(request, *names):
-    """Leave days as the text that they came as."""
-
-
 #: The members that the contract calls a date, or says nothing of.
 DAYS = {
     "preferences.create": (
@@ -136,7 +132,6 @@ DAYS = {
 }
 
 
-@pytest.mark.control("paymentsdk.resources.preferences.read_days", kept, raises=RequestInvalid)
 @pytest.mark.parametrize("day", ["2026-01-31", "0001-01-01", "2026-01-31T09:30:00.000-03:00"])
 def test_a_day_goes_out_as_a_date_or_a_moment(day: str) -> None:
     """What the contract calls a date may be either, from plain data, and leaves as it was given."""
