@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from paymentsdk.errors import BadRequest, NotFound, NotWhole, RequestInvalid
+from paymentsdk.reconcile._book import STATES
 from paymentsdk.reconcile._certificate import EPOCH, Rules, Window, moment_of
 from paymentsdk.reconcile._date_filter import GRAINS
 from paymentsdk.reconcile._merchant_orders import Rows, drop_unstorable, is_storable, not_whole, write
@@ -257,14 +258,14 @@ def _doubtful(one: Absent, at: datetime) -> LookedUp:
 
 
 def _seen(rows: Rows, i: int, at: datetime) -> LookedUp:
-    created = rows.created[i]
+    created, state = rows.created[i], rows.order_status[i] or ""
     return LookedUp(
         id=rows.id[i],
         currency=rows.currency[i],
         total=rows.total[i],
         paid=rows.paid[i] or Decimal(0),
         refunded=rows.refunded[i] or Decimal(0),
-        status=rows.order_status[i] or rows.status[i],
+        status=state if state.lower() in STATES else rows.status[i],
         created=None if created is None else EPOCH + created,
         read_at=at,
     )

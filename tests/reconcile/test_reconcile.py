@@ -210,6 +210,18 @@ async def test_an_order_is_not_missing_because_another_of_its_reference_was_paid
     assert 1 + (day > 0) == report.counts[Outcome.MATCH]
 
 
+@pytest.mark.parametrize("day", [1, -1], ids=["walked", "looked up"])
+async def test_a_state_in_an_unknown_word_is_that_of_the_status(tmp_path: Path, day: int) -> None:
+    """Of an order that the walk meets, and of one that only its reference finds."""
+    world = World(0)
+    for reference, status in (("A-1", "partially_reverted"), ("A-2", "payment_required")):
+        paid = world._book("shop-0", reference, BEGIN + DAY, status="created", total=None)
+        world._show("shop-0", reference, BEGIN + day * DAY, paid, status=status)
+    world.freeze()
+
+    assert {("shop-0", "A-1"): Outcome.STATUS} == found(await reconciled(world, tmp_path))
+
+
 # --- where it cannot be sure ------------------------------------------------------------------------------------------
 
 
