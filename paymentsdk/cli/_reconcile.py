@@ -261,7 +261,7 @@ def _lines(report: Report) -> Iterator[str]:
     for outcome, number in report.counts.most_common():
         yield f"{number:>9,}  {outcome.value}"
     if report.as_of is None:
-        yield "each order is as it was when it was read: changes came faster than they could be read"
+        yield "each order is as it was when it was read: changes came too fast, or the search no longer shows them"
     yield from map(str, report.not_whole)
     if report.open_records:
         yield f"{counted(len(report.open_records), 'record')} open in the journal: paymentsdk journal recover"

@@ -205,6 +205,7 @@ async def _compared(
     await changes.run()
     # Before the first call of this run nobody knew more than the book.
     begun = run.search.begun or run.created.end
+    oldest = begun - run.rules.horizon
     missing = await asyncio.to_thread(
         diff.compare,
         run.created,
@@ -213,7 +214,7 @@ async def _compared(
         columns=columns,
         # However coarse the date filter is: the search shows an order once it is older than the lag.
         settled=begun - run.rules.lag,
-        oldest=begun - run.rules.horizon,
+        oldest=oldest,
         doubtful=walked.not_whole,
         open_writes=open_writes,
     )
@@ -224,6 +225,9 @@ async def _compared(
         await look_ups.run(diff.absent())
         diff.add_looked_up((one, look_ups.found(one)) for one in diff.absent())
     run.report_progress("comparison", 0.0)
+    # Of orders that were walked before they became older than the search shows, it shows no change.
+    whole_from = run.checkpoint.sums().whole_from
+    as_of = None if whole_from is not None and whole_from < oldest else changes.as_of
     directory = run.checkpoint.directory
     counts = await asyncio.to_thread(diff.finish, directory / "differences.parquet")
     run.checkpoint.drop_look_ups()
@@ -235,7 +239,7 @@ async def _compared(
         created=(moment_of(run.created.begin), moment_of(run.created.end)),
         rows=walked.rows,
         calls=run.search.calls,
-        as_of=None if changes.as_of is None else moment_of(changes.as_of),
+        as_of=None if as_of is None else moment_of(as_of),
         not_whole=(*walked.not_whole, *changes.not_whole),
         open_records=tuple(open_records),
     )

@@ -27,7 +27,10 @@ CREATE TABLE IF NOT EXISTS looked_up (
 ) WITHOUT ROWID;
 """
 _SUMS = """
-SELECT COUNT(*), IFNULL(SUM(rows), 0), IFNULL(SUM(undated), 0), IFNULL(SUM("end" - "begin"), 0), MIN(at) FROM windows
+SELECT
+    COUNT(*), IFNULL(SUM(rows), 0), IFNULL(SUM(undated), 0), IFNULL(SUM("end" - "begin"), 0), MIN(at),
+    MIN(CASE WHEN reason IS NULL THEN "begin" END)
+FROM windows
 """
 
 
@@ -64,6 +67,9 @@ class Sums(NamedTuple):
 
     since: int | None
     """When the first window was walked, in milliseconds since 1970; `None` if none was."""
+
+    whole_from: int | None
+    """When the first window that is whole begins; `None` if none is."""
 
 
 class Checkpoint:

@@ -158,7 +158,8 @@ class Report(Struct, frozen=True, kw_only=True):
     """Calls that this run has made; those of earlier runs do not count."""
     as_of: datetime | None
     """All changes up to this moment are in it, as far as the search showed them then. `None` if changes came faster
-    than they could be read: each row is as it was at its `read_at`."""
+    than they could be read, or if orders that were read before are now older than the 90 days that the search shows:
+    each row is as it was at its `read_at`."""
     not_whole: tuple[NotWhole, ...]
     """Windows in which orders may be missing. Run again to walk them again."""
     open_records: tuple[Record, ...]

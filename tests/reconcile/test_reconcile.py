@@ -339,8 +339,22 @@ async def test_orders_older_than_the_search_shows(tmp_path: Path) -> None:
 
     report = await reconciled(world, tmp_path, created=(CREATED[0] - timedelta(days=101), CREATED[1]))
 
+    assert report.as_of
     assert {("shop-0", "old"): Outcome.TOO_OLD} == found(report)
     assert report.not_whole
+
+
+async def test_changes_of_orders_that_the_search_no_longer_shows_are_not_known(tmp_path: Path) -> None:
+    """A run that goes on after 90 days has what it has read before, and speaks of no moment since."""
+    world, created = World(60, grain=10**9), (CREATED[0], CREATED[1] - timedelta(hours=1))
+
+    assert (await reconciled(world, tmp_path, created=created)).as_of
+    world.now += 85 * DAY
+    report = await reconciled(world, tmp_path, created=created)
+
+    assert {Outcome.MATCH: 60} == report.counts
+    assert report.is_same
+    assert report.as_of is None
 
 
 @pytest.mark.parametrize(("minutes", "outcome"), [(16, Outcome.NOT_PAID_OR_MISSING), (14, Outcome.TOO_RECENT)])
