@@ -87,6 +87,8 @@ class Recovery(HiddenRepr, Struct, eq=False):
     """Which of the records are tried; all of them by default."""
     senders: dict[str, Sender] = {}
     """By the user id on the platform."""
+    own: dict[tuple[str | None, str], Sender] = {}
+    """By the account and that user id: a seller may have several accounts, each with a token of its own."""
     finished: set[str] = set()
     """The keys of the records that were carried out."""
     resolved: dict[RecordState, int] = field(default_factory=Counter)
@@ -125,16 +127,15 @@ class Recovery(HiddenRepr, Struct, eq=False):
                 seller, late = await sender.seller()
                 if late is not None:
                     raise late
-                self.senders[seller] = sender
+                self.senders[seller] = self.own[name, seller] = sender
             except PaymentsError as error:
                 self._add_problem(f"{name or 'the client'}: {describe(error)}")
 
     def _can_send(self, record: Record) -> bool:
         """Whether this client can make the request of *record*: what it cannot is left to another, and not held."""
-        sender = self.senders.get(record.seller)
-        if sender is not None and record.recoverable:
+        if record.seller in self.senders and record.recoverable:
             try:
-                sender.prepare(record)
+                self._sender(record).prepare(record)
             except ValueError as error:  # A `RequestInvalid`, or bytes that are no JSON.
                 why = describe(error) if isinstance(error, RequestInvalid) else str(error)
                 self._add_problem(f"{record.name}: {why}")
@@ -142,6 +143,10 @@ class Recovery(HiddenRepr, Struct, eq=False):
                 return True
         self._put_off(record)
         return False
+
+    def _sender(self, record: Record) -> Sender:
+        """Return that of the account of *record*, or of another one of its seller."""
+        return self.own.get((record.account, record.seller)) or self.senders[record.seller]
 
     def _put_off(self, record: Record) -> None:
         """Note that *record* was tried, and is still open."""
@@ -187,7 +192,7 @@ class Recovery(HiddenRepr, Struct, eq=False):
         )
 
     async def _finish(self, record: Record, since: Moment) -> None:
-        sender = self.senders[record.seller]
+        sender = self._sender(record)
         try:
             attempts = Attempts(sender.prepare(record), self.journaling)
             # What could not be sent this time is sent by the next recovery.

@@ -680,3 +680,26 @@ async def test_of_a_known_name_nobody_is_told_that_nothing_was_sent(world: World
             await client.orders.create(order(), once="table-7/2")
 
     assert ["table-7/1"] == [row.name for row in await world.rows()]
+
+
+async def test_recovery_sends_a_record_by_its_own_account(world: World) -> None:
+    """Of two accounts of one seller: where the token of the other is revoked, this record is finished all the same."""
+    tokens = {"shop": TOKEN, "stand": TOKEN.replace("112304", "112305")}
+    revoked = []
+
+    def answer(request: Request) -> Response:
+        if request.method == "POST" and request.headers["Authorization"].removeprefix("Bearer ") in revoked:
+            return Response(403, dict(world.platform(Request("GET", URL, {}, b"", 1.0, 1.0)).headers))
+        return world.platform(request)
+
+    world.platform.lose = True
+    async with world.connect(answer, token=None, accounts=tokens) as client:
+        for name in tokens:
+            with pytest.raises(OutcomeUnknown):
+                await client.account(name).orders.create(order(), once=name)
+    world.platform.lose = False
+    for name in tokens:
+        revoked[:] = [tokens[other] for other in tokens if other != name]
+        async with world.connect(answer, token=None, accounts=tokens) as client:
+            await client.recover()
+        assert name in {row.name for row in await world.rows() if row.state is RecordState.DONE}
