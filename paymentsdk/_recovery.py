@@ -24,7 +24,7 @@ from paymentsdk._engine.engine import unreported
 from paymentsdk._engine.once import LEASE, Attempts
 from paymentsdk._operation.operation import Operation
 from paymentsdk._secrets import HiddenRepr
-from paymentsdk.errors import InProgress, JournalUnavailable, NotSent, PaymentsError, RequestInvalid, describe
+from paymentsdk.errors import InProgress, JournalUnavailable, PaymentsError, RequestInvalid, describe
 from paymentsdk.journal import StoredResponse
 from paymentsdk.journal import _states as states
 from paymentsdk.journal._call import Journaling, Moment, WithinContract
@@ -256,7 +256,7 @@ class Sender(HiddenRepr, Struct, frozen=True):
     merchant_orders: merchant_orders.MerchantOrders
     journaling: Journaling
     """The journal, whose other records tell what they have done, and the platform's time."""
-    seller: Callable[[], Awaitable[tuple[str, NotSent | None]]]
+    seller: Callable[[], Awaitable[tuple[str, PaymentsError | None]]]
     """Returns the user id on the platform, and why the platform's time is not known, if so."""
     prepare_call: Callable[..., Call[object, object]]
     """Makes a call of an operation, a body, the values of its path and header fields."""

@@ -23,7 +23,7 @@ from paymentsdk._engine.settings import CallOptions, ClientState, Settings, chec
 from paymentsdk._headers import check_headers, masked_values, secret_values
 from paymentsdk._operation.operation import Operation
 from paymentsdk._secrets import masked
-from paymentsdk.errors import ClientClosed, NotSent, RequestInvalid
+from paymentsdk.errors import ClientClosed, NotSent, PaymentsError, RefreshFailed, RequestInvalid
 
 if TYPE_CHECKING:
     from paymentsdk._operation.operation import Limits
@@ -186,11 +186,11 @@ class Engine(ABC):
             raise
         return result if _RESULTS.get() is None else _add_result(result)
 
-    async def _seller(self, journaling: Journaling) -> tuple[str, NotSent | None]:
+    async def _seller(self, journaling: Journaling) -> tuple[str, PaymentsError | None]:
         """Return the platform's id of the seller whose token is sent, and why the platform's time is not known, if so.
 
         Raises:
-            NotSent: There is no token, or each has ended meanwhile.
+            NotSent: There is no token, or each has ended meanwhile; so `RefreshFailed`.
             RequestInvalid: The token names no user.
         """
         clock, late = journaling.platform_clock, None
@@ -215,10 +215,10 @@ class Engine(ABC):
             raise RequestInvalid("access_token", "does not end with the seller's user id, which `once` stands on")
         return seller, late
 
-    async def _try_to_read_platform_time(self, clock: PlatformClock) -> NotSent | None:
+    async def _try_to_read_platform_time(self, clock: PlatformClock) -> PaymentsError | None:
         try:
             await self._read_platform_time()
-        except NotSent as error:
+        except (NotSent, RefreshFailed) as error:
             return error
         return None if clock.now() is not None else NotSent("the platform's time is not known: no response has a Date")
 

@@ -59,7 +59,7 @@ async def call_once(
     call: Call[B, R],
     once: str | None,
     *,
-    seller_of: Callable[[Journaling], Awaitable[tuple[str, NotSent | None]]],
+    seller_of: Callable[[Journaling], Awaitable[tuple[str, PaymentsError | None]]],
     not_after: datetime | timedelta | None,
     defer: bool,
 ) -> Result[R]:

@@ -23,11 +23,14 @@ from paymentsdk import (
     OutcomeUnknown,
     PaymentsClient,
     PaymentsError,
+    RefreshFailed,
+    RefreshingToken,
     Request,
     Response,
     RetryPolicy,
     SendFailed,
     Timeout,
+    TokenPair,
 )
 from paymentsdk.journal import Action, Record, RecordState, Resolution, SQLiteJournal, _sqlite
 from paymentsdk.journal._call import Journaling
@@ -677,6 +680,26 @@ async def test_of_a_known_name_nobody_is_told_that_nothing_was_sent(world: World
         with pytest.raises(OutcomeUnknown) if lost else nullcontext():
             await client.orders.create(order(), once="table-7/1")
         with pytest.raises(NotSent):
+            await client.orders.create(order(), once="table-7/2")
+
+    assert ["table-7/1"] == [row.name for row in await world.rows()]
+
+
+async def test_a_token_that_cannot_be_refreshed_says_nothing_of_a_known_name(world: World) -> None:
+    """`RefreshFailed` says that nothing was done, which would be wrong of a record that an earlier process has left."""
+    async with world.connect() as client:
+        await client.orders.create(order(), once="table-7/1")
+
+    def reject(request: Request) -> Response:
+        dated = dict(world.platform(Request("GET", URL, {}, b"", 1.0, 1.0)).headers)
+        return Response(503 if request.url.endswith("/oauth/token") else 401, dated)
+
+    auth = RefreshingToken(TokenPair(access_token=TOKEN, refresh_token="TG-refresh-0123456789"))
+    application = {"client_id": "9001", "client_secret": "secret-0123456789"}
+    async with world.connect(reject, token=None, auth=auth, **application) as client:
+        await client.orders.create(order(), once="table-7/1")
+    async with world.connect(reject, token=None, auth=auth, **application) as client:
+        with pytest.raises(RefreshFailed):
             await client.orders.create(order(), once="table-7/2")
 
     assert ["table-7/1"] == [row.name for row in await world.rows()]
