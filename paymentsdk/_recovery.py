@@ -89,6 +89,8 @@ class Recovery(HiddenRepr, Struct, eq=False):
     """By the user id on the platform."""
     own: dict[tuple[str | None, str], Sender] = {}
     """By the account and that user id: a seller may have several accounts, each with a token of its own."""
+    begun: set[str] = set()
+    """The keys of those that it has begun to carry out."""
     finished: set[str] = set()
     """The keys of the records that were carried out."""
     resolved: dict[RecordState, int] = field(default_factory=Counter)
@@ -105,10 +107,15 @@ class Recovery(HiddenRepr, Struct, eq=False):
         rows = known if self.backoff is None else self.backoff.due(known)
         await self._find_sellers(rows)
         taken, since = await self._claim(rows, known)
-        for batch in (taken[start : start + BATCH] for start in range(0, len(taken), BATCH)):
-            await asyncio.gather(*(self._finish(record, since) for record in batch))
-            if progress is not None:
-                progress(self._summary())
+        try:
+            for batch in (taken[start : start + BATCH] for start in range(0, len(taken), BATCH)):
+                await asyncio.gather(*(self._finish(record, since) for record in batch))
+                if progress is not None:
+                    progress(self._summary())
+        finally:
+            for record in taken:
+                if record.key not in self.begun:
+                    self._let_go(record)
         still_open = await self._open()
         self._notify_open(still_open)
         summary = self._summary(tuple(row for row in still_open if row.key not in self.finished))
@@ -193,6 +200,7 @@ class Recovery(HiddenRepr, Struct, eq=False):
 
     async def _finish(self, record: Record, since: Moment) -> None:
         sender = self._sender(record)
+        self.begun.add(record.key)
         try:
             attempts = Attempts(sender.prepare(record), self.journaling)
             # What could not be sent this time is sent by the next recovery.
@@ -205,6 +213,12 @@ class Recovery(HiddenRepr, Struct, eq=False):
             self._put_off(record)
         logger.info("recovery: %s %s is %s", record.operation, record.name, told.state.value)
         self.resolved[told.state] += 1
+
+    def _let_go(self, record: Record) -> None:
+        """Leave to the next recovery what this one, which is cancelled, has claimed and not begun."""
+        state = RecordState.DEFERRED if record.state is RecordState.PENDING else RecordState.UNKNOWN
+        left, journaling = Resolution(state=state, reason=record.reason), self.journaling
+        journaling.write_later(record.key, partial(journaling.journal.resolve, record.key, left, owner=record.owner))
 
     async def _look(self, sender: Sender, record: Record) -> Resolution | None:
         """Look up one record at a time: that may take the whole journal into memory."""

@@ -17,6 +17,7 @@ import pytest
 
 from paymentsdk import (
     APIError,
+    Deferred,
     InProgress,
     JournalUnavailable,
     NotSent,
@@ -32,8 +33,10 @@ from paymentsdk import (
     Timeout,
     TokenPair,
 )
+from paymentsdk._recovery import BATCH
 from paymentsdk.journal import Action, Record, RecordState, Resolution, SQLiteJournal, _sqlite
 from paymentsdk.journal._call import Journaling
+from paymentsdk.resources.customers import CustomerRequest
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.journal.platform import ONCE, TOKEN, URL, Platform, order
 
@@ -703,6 +706,38 @@ async def test_a_token_that_cannot_be_refreshed_says_nothing_of_a_known_name(wor
             await client.orders.create(order(), once="table-7/2")
 
     assert ["table-7/1"] == [row.name for row in await world.rows()]
+
+
+async def test_a_recovery_that_ends_early_leaves_what_it_has_not_begun(world: World, until) -> None:
+    """Nothing was sent of it: another process can have it at once, also of what takes no key and is sent only once."""
+    names = [f"c-{number}" for number in range(BATCH + 2)]
+
+    def unreachable(request: Request) -> Response:
+        if request.method == "POST":
+            raise SendFailed("connection refused", sent=False)
+        return world.platform(request)
+
+    def customer(name: str) -> CustomerRequest:
+        return CustomerRequest(email="ann@example.com", first_name=name)
+
+    async def never(request: Request) -> Response:
+        response = world.platform(request)
+        return response if request.method == "GET" else await asyncio.Event().wait()
+
+    async with world.connect(unreachable, retry=ONCE) as client:
+        for name in names:
+            with pytest.raises(Deferred):
+                await client.customers.create(customer(name), once=name, defer=True, not_after=timedelta(hours=1))
+    async with world.connect(never) as client:
+        recovery = asyncio.ensure_future(client.recover())
+        await until(lambda: len(world.platform.posts) == BATCH)
+        recovery.cancel()
+        await asyncio.wait([recovery])
+    async with world.connect() as client:
+        summary = await client.recover()
+
+    assert {RecordState.DONE: 2} == dict(summary.resolved)
+    assert len(names) == len(world.platform.posts)
 
 
 async def test_recovery_sends_a_record_by_its_own_account(world: World) -> None:
