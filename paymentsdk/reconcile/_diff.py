@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from importlib.resources import files
@@ -60,8 +61,15 @@ class Diff:
         self._run(f"CREATE MACRO state_of(word) AS CASE lower(word) {cases} END")
 
     def close(self) -> None:
-        """End it."""
-        self.database.close()
+        """End it, and what a thread still does for a wait that was cancelled: DuckDB closes nothing that is in use."""
+        busy = True
+        while busy:
+            self.database.interrupt()
+            try:
+                self.database.close()
+                busy = False
+            except duckdb().Error:
+                time.sleep(0.001)
 
     def accounts(self) -> list[str]:
         """Return the accounts of the book, in order."""

@@ -8,6 +8,7 @@ import csv
 import json
 import operator
 import re
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import parse_qsl, urlsplit
 
+import duckdb
+import pyarrow as pa
 import pytest
 
 from paymentsdk import NoAnswer, OutcomeUnknown, PaymentsClient, Request, RequestInvalid, Response, RetryPolicy
@@ -576,6 +579,35 @@ async def test_files_of_others_are_not_deleted(tmp_path: Path, name: str) -> Non
         await reconciled(World(9), tmp_path)
 
     assert path.read_text() == "mine"
+
+
+def test_a_comparison_ends_while_a_thread_is_at_work(tmp_path: Path) -> None:
+    """Nothing ends the thread of a wait that was cancelled: its query is interrupted, and no error hides the end."""
+    diff, begun, over, ends = _diff.Diff(tmp_path), threading.Event(), threading.Event(), []
+    batch = pa.record_batch({"n": [1]})
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        begun.set()
+        while not over.is_set():
+            yield batch
+
+    def ask() -> None:
+        try:
+            diff.database.execute("SELECT sum(n) FROM slow").fetchall()
+        except duckdb.Error as error:
+            ends.append(error)
+
+    diff.database.register("slow", pa.RecordBatchReader.from_batches(batch.schema, rows()))
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        assert begun.wait(50)
+        diff.close()
+        thread.join(50)
+        assert 1 == len(ends)
+    finally:
+        over.set()
+        thread.join()
 
 
 async def test_progress_names_the_phase(tmp_path: Path) -> None:
