@@ -11,7 +11,7 @@ import os
 import stat
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -32,6 +32,7 @@ from paymentsdk.errors import OutcomeUnknown, PaymentsError, RequestInvalid
 if TYPE_CHECKING:
     from argparse import Action, Namespace
 
+    from paymentsdk._codec.anomaly import Anomaly
     from paymentsdk._engine.response import Result
     from paymentsdk._operation.operation import Operation
     from paymentsdk._resume_point import ResumePoint
@@ -217,7 +218,9 @@ async def _call(operation: AnyOperation, query: Mapping[str, object], body: obje
             idempotency_key=options.idempotency_key,
             **{name: getattr(options, f"path {name}") for name in operation.path_names},
         )
-    return _show(result, printed, options)
+    code = _show(result, printed, options)
+    _warn(result.anomalies, options)
+    return code
 
 
 def _show(result: Result[object], printed: Rows | None, options: Namespace) -> int:
@@ -307,6 +310,14 @@ def _rows(kind: type[object], options: Namespace) -> Rows:
     return Rows(kind, options.format, options.columns, numbers=not options.operation.decimal_strings)
 
 
+def _warn(anomalies: Sequence[Anomaly], options: Namespace) -> None:
+    """Say that what was printed may not be all that was sent: a row or an amount that cannot be read is left out."""
+    if anomalies:
+        first, more = anomalies[0], f"; {len(anomalies) - 1:,} more" if anomalies[1:] else ""
+        where = f"the response breaks the contract at {first.path}"
+        say(f"{options.parser.prog.split()[0]}: {where}: {first.reason}{more}")
+
+
 async def _search(
     client: PaymentsClient, operation: AnyOperation, query: Mapping[str, object], options: Namespace
 ) -> None:
@@ -319,6 +330,7 @@ async def _search(
     pager: Pager[object] = Pager(client, operation, **how)
     rows, most, ended, point = 0, sys.maxsize if options.limit is None else options.limit, False, None
     walk = pager.pages()
+    anomalies: list[Anomaly] = []
     try:
         drawn = options.format == "table" or not in_terminal(sys.stdout)
         with progress(lambda *_: None, shown=drawn) as tell:
@@ -326,6 +338,7 @@ async def _search(
                 for row in page.items[: most - rows]:
                     printed.add(row)
                 rows, point = rows + len(page.items), page.resume_point
+                anomalies += page.anomalies
                 if options.format != "table":
                     flush()  # An interruption loses what is not written: only from what is can anybody go on.
                     options.resume_point = point
@@ -340,6 +353,7 @@ async def _search(
             printed.end()
             flush()
             options.resume_point = point
+        _warn(anomalies, options)
 
 
 # --- whom a command speaks for ------------------------------------------------------------------------------------

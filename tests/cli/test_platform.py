@@ -26,9 +26,10 @@ import pytest
 from paymentsdk_foo import FooClient, HmacAuth, Voucher, VoucherRequest
 from paymentsdk_foo.sandbox import FooSandbox
 
-from paymentsdk import OPERATIONS, Operation, PaymentsClient, RetryClass
+from paymentsdk import OPERATIONS, Operation, PaymentsClient, Response, RetryClass
 from paymentsdk.cli import main
 from paymentsdk.sandbox import FaultRule, PlanRequest, RecurringRequest, Sandbox
+from paymentsdk.testing import MemoryTransport
 from tests.cli.terminal import read
 
 ORDER = msgspec.json.encode(OPERATIONS["orders.create"].example).decode()
@@ -434,6 +435,29 @@ def test_a_search_that_fails_at_once_says_nothing_of_rows(run, sold, sandbox, fo
     assert "403 forbidden" in err
     assert "--start" not in err
     assert "rows" not in err
+
+
+@pytest.mark.parametrize("form", ["--table", "--csv", "--json"])
+@pytest.mark.parametrize(
+    ("words", "body", "said"),
+    [
+        (["merchant-orders", "search"], '{"elements":["x",{"id":3},"x"],"total":3}', r"\$.elements\[0\]: .*; 1 more"),
+        (["orders", "get", "ORD1"], '{"id":"ORD1","total_amount":"much"}', r"\$.total_amount: .*; dropped"),
+    ],
+    ids=["rows", "amount"],
+)
+def test_what_is_left_out_is_said(capsys, form: str, words: list[str], body: str, said: str):
+    """Without a word, a list with a row less, or an order without its amount, would look whole."""
+    settings = {"base_url": "https://platform.test", "transport": MemoryTransport([Response(200, {}, body.encode())])}
+
+    def connect(_: str | None) -> PaymentsClient:
+        return PaymentsClient("TEST-1", **settings)
+
+    code = main([*words, form], operations=OPERATIONS.values(), connect=connect)
+
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert 0 == code
+    assert re.fullmatch(f"[^:]*: the response breaks the contract at {said}", line)
 
 
 # --- in a terminal -----------------------------------------------------------------------------------------------
