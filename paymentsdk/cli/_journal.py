@@ -23,13 +23,13 @@ from paymentsdk.cli._parsing import Commands, Parser, add_parser, count, file, i
 from paymentsdk.errors import RequestInvalid
 
 if TYPE_CHECKING:
-    from paymentsdk.journal import Journal, Record, RecoverySummary
+    from paymentsdk.journal import Journal, PostgresJournal, Record, RecoverySummary, SQLiteJournal
 
 T = TypeVar("T")
 
 _DEFAULT_FILE = "payments.db"
 #: Names the journal, also with the password of a database: arguments are seen by everybody on the machine.
-_VARIABLE = "PAYMENTSDK_JOURNAL"
+VARIABLE = "PAYMENTSDK_JOURNAL"
 _EXAMPLES = """\
 examples:
   paymentsdk journal list
@@ -60,7 +60,7 @@ def add_journal(commands: Commands) -> None:
 
 def _add(commands: Commands, name: str, command: _Command, summary: str, epilog: str | None = None) -> Parser:
     parser = add_parser(commands, name, summary, _run, epilog=epilog)
-    where = f"the file or the postgresql:// address of the journal (default: {_VARIABLE}, or {_DEFAULT_FILE})"
+    where = f"the file or the postgresql:// address of the journal (default: {VARIABLE}, or {_DEFAULT_FILE})"
     parser.add_argument("--file", type=file, metavar="FILE", help=where)
     parser.add_argument("--json", action="store_true", help="print the response as JSON")
     parser.set_defaults(command=command)
@@ -68,28 +68,35 @@ def _add(commands: Commands, name: str, command: _Command, summary: str, epilog:
 
 
 def _run(options: argparse.Namespace) -> int:
-    """Do the command in *options*, print what it came to, and return the exit code.
-
-    Raises:
-        FileNotFoundError: There is no such journal: an empty one that was made now would look settled.
-    """
-    from paymentsdk.journal import PostgresJournal, SQLiteJournal
-
+    """Do the command in *options*, print what it came to, and return the exit code."""
     command: _Command = options.command
-    where = options.file or os.environ.get(_VARIABLE) or _DEFAULT_FILE
-    if not is_dsn(where) and not is_there(where):
-        kind, slashes, _ = where.partition("://")  # An address of another kind has a password, too.
-        named = f"{kind}://...: an address begins with postgresql://" if slashes else where
-        raise FileNotFoundError(f"there is no journal {named}; say where it is with --file")
+    where = options.file or os.environ.get(VARIABLE) or _DEFAULT_FILE
 
     async def done(command: Callable[[Journal, argparse.Namespace], Awaitable[T]]) -> T:
-        async with aclosing(PostgresJournal(where) if is_dsn(where) else SQLiteJournal(where)) as journal:
+        async with aclosing(journal_at(where)) as journal:
             return await command(journal, options)
 
     # On no event loop: there, the first Ctrl-C would not end the wait for an answer.
     if command is _abandon and not options.yes and not _agreed(row := asyncio.run(done(_abandonable))):
         return print_output(Output(_shown(row), ["nothing was changed"], code=1), as_json=options.json)
     return print_output(asyncio.run(done(command)), as_json=options.json)
+
+
+def journal_at(where: str) -> PostgresJournal | SQLiteJournal:
+    """Return the journal in the file, or at the address.
+
+    Raises:
+        FileNotFoundError: There is none: an empty one that was made now would look settled.
+    """
+    from paymentsdk.journal import PostgresJournal, SQLiteJournal
+
+    if is_dsn(where):
+        return PostgresJournal(where)
+    if not is_there(where):
+        kind, slashes, _ = where.partition("://")  # An address of another kind has a password, too.
+        named = f"{kind}://...: an address begins with postgresql://" if slashes else where
+        raise FileNotFoundError(f"there is no journal {named}; say where it is with --file, or {VARIABLE}")
+    return SQLiteJournal(where)
 
 
 # --- list and show ------------------------------------------------------------------------------------------------

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from paymentsdk import errors
+from paymentsdk.cli._journal import VARIABLE, journal_at
 from paymentsdk.cli._output import Output, counted, flush, print_output, progress, say
 from paymentsdk.cli._parsing import Commands, add_parser, count, file, is_there, pair, pairs
 from paymentsdk.errors import RequestInvalid
 
 if TYPE_CHECKING:
     from paymentsdk.client import PaymentsClient
+    from paymentsdk.journal import Journal
     from paymentsdk.reconcile import Book, Executor, Progress, Report
 
 SAME, DIFFERENT, MISUSED, TOKEN, PLATFORM, NOT_WHOLE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
@@ -42,7 +44,8 @@ after an interruption: the same command resumes. Give --from, if that may be on
 another day: without it, the time is yesterday, and that of another run.
 
 The address and the token come from PAYMENTSDK_BASE_URL and
-PAYMENTSDK_ACCESS_TOKEN.
+PAYMENTSDK_ACCESS_TOKEN, and the journal whose open records explain differences
+from PAYMENTSDK_JOURNAL.
 """
 #: The exit code of an error: the first that its class has.
 _FAILURES: Mapping[tuple[type[Exception], ...], int] = {
@@ -124,7 +127,12 @@ async def _reconciled(options: argparse.Namespace) -> Report:
     end = options.end or begin + timedelta(days=1)
     connect = partial(_connect, options.accounts, options.rate, options.out)
     names = sorted(_tokens(options.accounts)) if options.accounts else None
-    async with _opened_book(options) as book, connect() as client:
+    kind, _, named = options.book.partition(":")
+    where = _existing(named) if kind == "journal" else os.environ.get(VARIABLE)
+    journal = journal_at(where) if where else None
+    book = _book(options, journal)
+    # With the journal, so that a write in doubt is no difference to be put right by hand.
+    async with connect(journal) as client:
         with progress(_Lines().tell) as tell:
             return await reconcile(
                 book,
@@ -140,13 +148,13 @@ async def _reconciled(options: argparse.Namespace) -> Report:
             )
 
 
-def _connect(accounts: str | None, rate: float | None, out: str) -> PaymentsClient:
+def _connect(accounts: str | None, rate: float | None, out: str, journal: Journal | None = None) -> PaymentsClient:
     """Make the client of a process."""
     from paymentsdk import FlowControl, PaymentsClient, RateShare
 
     share = None if rate is None else RateShare(Path(out, "rate.sqlite"), rate)
     flow = FlowControl(adaptive=True, share=share)
-    return PaymentsClient.from_env(flow=flow, accounts=_tokens(accounts) if accounts else None)
+    return PaymentsClient.from_env(flow=flow, accounts=_tokens(accounts) if accounts else None, journal=journal)
 
 
 def _tokens(path: str) -> dict[str, str]:
@@ -163,29 +171,24 @@ def _tokens(path: str) -> dict[str, str]:
     return tokens
 
 
-@asynccontextmanager
-async def _opened_book(options: argparse.Namespace) -> AsyncIterator[Book]:
-    from paymentsdk.journal import SQLiteJournal
+def _book(options: argparse.Namespace, journal: Journal | None) -> Book:
     from paymentsdk.reconcile import Book
 
     names, query = pairs(options.column), options.query
-    kind, _, journal = options.book.partition(":")
     suffix = Path(options.book).suffix.lower()
-    if kind == "journal":
+    if journal is not None and options.book.startswith("journal:"):
         if names or query:
             raise RequestInvalid("BOOK", "is a journal: it takes neither --column nor --query")
-        async with aclosing(SQLiteJournal(_existing(journal))) as opened:
-            yield Book.journal(opened)
-    elif suffix in (".db", ".sqlite", ".sqlite3"):
+        return Book.journal(journal)
+    if suffix in (".db", ".sqlite", ".sqlite3"):
         if not query:
             raise RequestInvalid("BOOK", "is a database: say with --query which rows of it are the book")
-        yield Book.sqlite(options.book, query, names=names)
-    elif query:
+        return Book.sqlite(options.book, query, names=names)
+    if query:
         raise RequestInvalid("--query", "is for a SQLite database alone")
-    elif suffix in (".parquet", ".csv"):
-        yield (Book.csv if suffix == ".csv" else Book.parquet)(options.book, names=names)
-    else:
-        raise RequestInvalid("BOOK", "must end in .parquet, .csv, .db or .sqlite, or begin with journal:")
+    if suffix in (".parquet", ".csv"):
+        return (Book.csv if suffix == ".csv" else Book.parquet)(options.book, names=names)
+    raise RequestInvalid("BOOK", "must end in .parquet, .csv, .db or .sqlite, or begin with journal:")
 
 
 def _existing(journal: str) -> str:

@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 import pytest
 
-from paymentsdk import PaymentsClient
+from paymentsdk import OutcomeUnknown, PaymentsClient, RetryPolicy
+from paymentsdk.journal import SQLiteJournal
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.sandbox import FaultRule, Sandbox
 from paymentsdk.sandbox._faults import AddedFault
@@ -96,6 +97,33 @@ async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
         shop = Shop(sandbox, tmp_path)
         await shop.sell(6)
         yield shop
+
+
+@pytest.mark.parametrize("book", ["book.csv", "journal:payments.db"])
+async def test_a_write_in_doubt_explains_a_difference(shop: Shop, book: str) -> None:
+    """The records that are open in the journal are named, and nobody is told to put right what recovery will finish."""
+    keep = PaymentsClient(
+        shop.sandbox.access_token,
+        base_url=shop.sandbox.base_url,
+        journal=SQLiteJournal(shop.directory / "payments.db"),
+        retry=RetryPolicy(attempts=1),
+    )
+    lost = FaultRule(effect="lose_response_after_commit", operation="orders.refund")
+    order_id = shop.book.read_text(encoding="utf-8").split(",")[-2]
+    async with keep as client:
+        with shop.sandbox.faults.add(lost), pytest.raises(OutcomeUnknown):
+            await client.orders.refund(order_id, once="order-5/refund")
+    if book == "book.csv":
+        lines = shop.book.read_text(encoding="utf-8").splitlines()
+        shop.book.write_text("\n".join(f"{line},{'refunded' if i == 0 else 0}" for i, line in enumerate(lines)))
+
+    done = await shop.run(book, "--json", environment={"PAYMENTSDK_JOURNAL": "payments.db"})
+
+    told = json.loads(done.out)
+    assert ["order-5/refund"] == told["open_records"]
+    assert "refunded_amount" not in told["counts"]
+    if book == "book.csv":
+        assert {"match": 5, "unknown": 1} == told["counts"]
 
 
 async def test_a_book_that_agrees_and_one_that_does_not(shop: Shop) -> None:
