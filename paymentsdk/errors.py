@@ -202,7 +202,8 @@ class OutcomeUnknown(NoAnswer):
             return self.in_doubt if self.once is None else f"its name sends it no more; without it, {self.in_doubt}"
         if self.once is None:
             return f"send it again with idempotency_key={self.idempotency_key!r}, within 23 hours of the first time"
-        return f"call again with once={self.once!r}, or recover(); if it stays unknown, see `paymentsdk journal show`"
+        again = f"as long as its record is open, call again with once={self.once!r}, or recover()"
+        return f"{again}; `paymentsdk journal show` says what is known"
 
     def __str__(self) -> str:
         return f"outcome unknown after {self.attempts} attempt(s): {self._reasons()}; {self.advice}"
