@@ -45,7 +45,8 @@ class CallOutcome(Enum):
     SUCCEEDED = "succeeded"
     #: The platform responded with an error.
     REFUSED = "refused"
-    #: Nothing was sent, or nothing that could count: `NotSent`, and what else kept the call from being made.
+    #: Nothing was sent, or nothing that could count: `NotSent`, and what else kept the call from being made. The
+    #: `error` of the event tells what may take effect all the same: `Deferred`, which recovery sends, and `InProgress`.
     NOT_SENT = "not_sent"
     #: A write that may have taken effect: `OutcomeUnknown`.
     UNKNOWN = "unknown"
