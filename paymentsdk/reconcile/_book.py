@@ -48,6 +48,8 @@ _SYNONYMS = {
     "canceled": ("canceled", "cancelled"),
 }
 STATES = {word: state for state, words in _SYNONYMS.items() for word in words}
+#: Half of a surrogate pair: what is left of an emoji that was cut.
+_HALF = re.compile("[\ud800-\udfff]")
 _WHOLE_NUMBER = r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?"
 
 
@@ -221,6 +223,8 @@ def _texts(i: int, row: Mapping[str, object]) -> dict[str, str]:
 
 def _as_text(path: str, kind: _Type, value: object) -> str:
     match value:
+        case str() if _HALF.search(value):
+            raise RequestInvalid(path, "has half a character, which no file can hold")
         case str():
             return str.__str__(value)
         case int() if not isinstance(value, bool) and kind is not _MOMENT:

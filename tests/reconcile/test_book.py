@@ -124,6 +124,7 @@ WRONG = {
     "no zone in text": (BookRow(reference="a", created="2026-01-01T00:00:00"), r"book\[1\].created: .*time zone"),
     "no day": (BookRow(reference="a", created="2026-02-31T00:00:00Z"), r"book\[1\].created"),
     "no reference": (BookRow(paid=1), r"book\[1\].reference"),
+    "half an emoji": (BookRow(reference="a\ud83d"), r"book\[1\].reference: has half a character"),
     "an empty reference": (BookRow(reference=""), r"book\[1\].reference"),
     "a status": (BookRow(reference="a", status="done"), r"book\[1\].status: must be one of .* not 'done'"),
     "no dict": (["a", 1], r"book\[1\]: must be a dict"),
