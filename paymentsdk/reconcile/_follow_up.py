@@ -241,9 +241,10 @@ class LookUps:
         nothing = LookedUp(by_id=True, read_at=at)
         try:
             result = await self.walk.accounts[one.account].call(GET, order_id=one.order_id)
-        except (NotFound, BadRequest, RequestInvalid):
-            # An id that cannot be one is that of no order, too.
-            return nothing
+        except (NotFound, BadRequest, RequestInvalid) as error:
+            # An id that cannot be one is that of no order, too. Another 400, such as a gateway's, says nothing of it.
+            is_other = isinstance(error, BadRequest) and error.code != "invalid_path_param"
+            return replace(nothing, is_doubtful=is_other)
         seen = _of_order(result.value, at)
         is_unread = any(anomaly.dropped and "amount" in anomaly.path for anomaly in result.anomalies)
         if is_unread or not all(map(is_storable, (seen.total, seen.paid, seen.refunded))):

@@ -38,10 +38,9 @@ def client_of(world: World, **options: object) -> PaymentsClient:
     return PaymentsClient(
         base_url="https://x",
         accounts="TEST-{}-123".format,
-        transport=MemoryTransport(world),
         clock=FakeClock(),
         retry=RetryPolicy(attempts=1),
-        **options,
+        **{"transport": MemoryTransport(world), **options},
     )
 
 
@@ -319,6 +318,26 @@ async def test_a_paid_order_that_the_book_has_twice_is_no_match(tmp_path: Path) 
     report = await reconciled(world, tmp_path)
 
     assert [("ORD-paid-ticket-7", Outcome.MISSING)] == [(one.order_id, one.outcome) for one in report.differences()]
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome"), [("invalid_path_param", Outcome.MISSING), ("bad_request", Outcome.NOT_WHOLE)]
+)
+async def test_only_an_id_that_cannot_be_one_is_that_of_no_order(tmp_path: Path, code: str, outcome: Outcome) -> None:
+    """Any other 400, such as a gateway's, says nothing of the order."""
+    world = World(0)
+    world.plant_missing("shop-0", "A-1", BEGIN + 9)
+    world.freeze()
+
+    async def platform(request: Request) -> Response:
+        if "/v1/orders/" in request.url:
+            return Response(400, {}, json.dumps({"errors": [{"code": code, "message": "no"}]}).encode())
+        return await world(request)
+
+    async with client_of(world, transport=MemoryTransport(platform)) as client:
+        report = await reconcile(Book.rows(world.book), client, created=CREATED, out=tmp_path)
+
+    assert {("shop-0", "A-1"): outcome} == found(report)
 
 
 async def test_changes_without_an_end_leave_each_row_at_its_own_time(tmp_path: Path) -> None:
