@@ -21,7 +21,7 @@ from msgspec import Struct, field, structs
 
 from paymentsdk._engine import events
 from paymentsdk._engine.engine import unreported
-from paymentsdk._engine.once import LEASE, Attempts
+from paymentsdk._engine.once import LEASE, OnceCall
 from paymentsdk._operation.operation import Operation
 from paymentsdk._secrets import HiddenRepr
 from paymentsdk.errors import InProgress, JournalUnavailable, PaymentsError, RequestInvalid, describe
@@ -202,17 +202,17 @@ class Recovery(HiddenRepr, Struct, eq=False):
         sender = self._sender(record)
         self.begun.add(record.key)
         try:
-            attempts = Attempts(sender.prepare(record), self.journaling)
+            call = OnceCall(sender.prepare(record), self.journaling)
             # What could not be sent this time is sent by the next recovery.
-            told = await attempts.make(record, defer=True, since=since, look=partial(self._look, sender))
+            outcome = await call.run(record, defer=True, since=since, look=partial(self._look, sender))
         except (InProgress, JournalUnavailable, RequestInvalid) as error:
             self._add_problem(f"{record.name}: {describe(error)}")
             return
         self.finished.add(record.key)
-        if told.state in OPEN:
+        if outcome.state in OPEN:
             self._put_off(record)
-        logger.info("recovery: %s %s is %s", record.operation, record.name, told.state.value)
-        self.resolved[told.state] += 1
+        logger.info("recovery: %s %s is %s", record.operation, record.name, outcome.state.value)
+        self.resolved[outcome.state] += 1
 
     def _let_go(self, record: Record) -> None:
         """Leave to the next recovery what this one, which is cancelled, has claimed and not begun."""

@@ -3,16 +3,16 @@
 That a write is done is recorded after the caller knows: to lose it costs one replay. All else is recorded before.
 
 `journal/_call.py` decides, without HTTP; here a `Call` makes its attempts, and what the record says becomes a result or
-an error. In order, for a call of a caller (a recovery begins with `Attempts.make`, and goes on with `carry_on`):
+an error. In order, for a call of a caller (a recovery begins with `OnceCall.run`, and goes on with `carry_on`):
 
     call_once                   check what the caller gives, and make the record with its derived key
-    Attempts.make               wait until no other call of this client works on the record
+    OnceCall.run                wait until no other call of this client works on the record
     JournaledCall.run           begin the record: is it to be sent, or does it say what became of it?
     JournaledCall.carry_on      hold the lease, and have it sent
-    Attempts._send              give the `Call` the kept bytes and the key; `Call.run` makes the attempts
+    OnceCall._send              give the `Call` the kept bytes and the key; `Call.run` makes the attempts
     JournaledCall._may_send     before each: does the lease cover it, and is it in time?
     JournaledCall._close        keep what came of it; that it is done is written later
-    Attempts.result             what the caller is told
+    OnceCall.result             what the caller is told
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from paymentsdk._operation.rules import KEY_LIFETIME
 from paymentsdk._secrets import MASK, secrets_in
 from paymentsdk.errors import APIError, Deferred, NotSent, OutcomeUnknown, PaymentsError, RequestInvalid
 from paymentsdk.journal import _states as states
-from paymentsdk.journal._call import JournaledCall, Journaling, Look, MaySend, Moment, Told, WithinContract
+from paymentsdk.journal._call import JournaledCall, Journaling, Look, MaySend, Moment, RecordOutcome, WithinContract
 from paymentsdk.journal._journal import RecordResolved, derive_key
 from paymentsdk.journal._states import Record, RecordState, Resolution, StoredResponse
 from paymentsdk.transports.base import Response
@@ -80,14 +80,14 @@ async def call_once(
     seller, late = await seller_of(journaling)
     if call.settings.timeout.attempt is None:
         raise RequestInvalid("timeout.attempt", "must be bounded for a journaled call: its lease has to outlive it")
-    attempts = Attempts(call, journaling)
+    made = OnceCall(call, journaling)
     record = _record(call, journaling, once, seller, not_after)
     if late is not None:  # So nothing new begins; but of what has begun before, "not sent" would be wrong.
         with WithinContract():
             row = await journaling.journal.get(record.key)
         if row is None or row.state is RecordState.NOT_SENT:
             raise late
-    return attempts.result(await attempts.make(record, defer=defer))
+    return made.result(await made.run(record, defer=defer))
 
 
 def _record(
@@ -129,8 +129,8 @@ def _not_after(call: Call[B, R], begun: float, given: datetime | timedelta | Non
     raise RequestInvalid("not_after", "must be a timedelta above 0, or a datetime with its offset")
 
 
-class Attempts(Generic[B, R]):
-    """The attempts that a `Call` makes at a record, and what its caller is told in the end."""
+class OnceCall(Generic[B, R]):
+    """A `Call` that is made for a record, and what its caller is told in the end."""
 
     def __init__(self, call: Call[B, R], journaling: Journaling) -> None:
         self._call = call
@@ -139,7 +139,9 @@ class Attempts(Generic[B, R]):
         self._result: Result[R] | None = None
         self._error: PaymentsError | None = None
 
-    async def make(self, record: Record, *, defer: bool, since: Moment | None = None, look: Look | None = None) -> Told:
+    async def run(
+        self, record: Record, *, defer: bool, since: Moment | None = None, look: Look | None = None
+    ) -> RecordOutcome:
         """Carry out a new *record*, or one that recovery has taken over *since* a moment."""
         journaling, settings, recovered = self._journaling, self._call.settings, since is not None
         # Nobody else tells the observers when a call of a recovery begins and ends.
@@ -151,22 +153,22 @@ class Attempts(Generic[B, R]):
         mine = await journaling.acquire(record.key)
         try:
             send = self._send
-            told = await (drive.run(record, send) if since is None else drive.carry_on(record, send, since=since))
+            outcome = await (drive.run(record, send) if since is None else drive.carry_on(record, send, since=since))
         finally:
             journaling.release(record.key, mine)
-        if settings.observers and (told.own or recovered):
-            row, now = told.record, journaling.platform_clock.now()
+        if settings.observers and (outcome.own or recovered):
+            row, now = outcome.record, journaling.platform_clock.now()
             event = RecordResolved(
                 account=row.account,
                 operation=row.operation,
                 name=row.name,
                 idempotency_key=row.key,
-                state=told.state,
+                state=outcome.state,
                 age=max(0.0, (now or row.begun) - row.begun),
                 recovered=recovered,
             )
             events.notify(event, settings.observers)
-        return told
+        return outcome
 
     def _seller(self) -> str:
         credential = self._call.credential
@@ -204,31 +206,31 @@ class Attempts(Generic[B, R]):
             return Resolution(state=RecordState.DONE, reason=_MASKED)
         return Resolution(state=RecordState.DONE, reason=_MASKED, response=response)
 
-    def result(self, told: Told) -> Result[R]:
+    def result(self, outcome: RecordOutcome) -> Result[R]:
         """Return the result that the record stands for.
 
         Raises:
             PaymentsError: Whatever it stands for besides a result.
         """
-        if told.own and told.state is RecordState.DONE and self._result is not None:
+        if outcome.own and outcome.state is RecordState.DONE and self._result is not None:
             return self._result
-        is_own = told.own and told.state not in (RecordState.DONE, RecordState.DEFERRED)
-        error = (self._error if is_own else None) or self._kept_error(told)
+        is_own = outcome.own and outcome.state not in (RecordState.DONE, RecordState.DEFERRED)
+        error = (self._error if is_own else None) or self._kept_error(outcome)
         if error is None:
             try:
-                return self._kept_result(told.record)
+                return self._kept_result(outcome.record)
             except ValueError as unreadable:  # By what the operation is declared to return now.
                 error = OutcomeUnknown(f"it is done; its response cannot be read: {unreadable}")
-        operation, row = self._call.operation, told.record
+        operation, row = self._call.operation, outcome.record
         error.operation, error.idempotency_key = operation.name, row.key if row.keyed else None
         error.attempts = self._call.attempts
         if isinstance(error, OutcomeUnknown):
             error.in_doubt, error.once = operation.in_doubt, row.name
         raise error.with_traceback(None)
 
-    def _kept_error(self, told: Told) -> PaymentsError | None:
-        row, reason = told.record, told.reason or told.record.reason
-        match told.state:
+    def _kept_error(self, outcome: RecordOutcome) -> PaymentsError | None:
+        row, reason = outcome.record, outcome.reason or outcome.record.reason
+        match outcome.state:
             case RecordState.DONE:
                 return None if row.response is not None else OutcomeUnknown("it is done; its response was not kept")
             case RecordState.DEFERRED:
@@ -243,7 +245,7 @@ class Attempts(Generic[B, R]):
             case RecordState.NOT_SENT | RecordState.EXPIRED:
                 return NotSent(reason or "its time was over before anything was sent")
             case _:
-                return OutcomeUnknown(reason or f"the record is {told.state.value}")
+                return OutcomeUnknown(reason or f"the record is {outcome.state.value}")
 
     def _kept_result(self, row: Record) -> Result[R]:
         response = row.response or StoredResponse(0)

@@ -197,8 +197,8 @@ def _warn(error: Exception) -> None:
     logger.warning("a record could not be closed in the journal: %s; recovery takes it up", why)
 
 
-class Told(Struct, frozen=True):
-    """What the caller is to be told."""
+class RecordOutcome(Struct, frozen=True):
+    """What has become of a record, for the caller."""
 
     state: RecordState
     record: Record
@@ -234,7 +234,7 @@ class JournaledCall(Struct, eq=False):
     timing: Timing = Timing.IN_TIME
     """Whether the last one could begin, or why not."""
 
-    async def run(self, new: Record, send: Send) -> Told:
+    async def run(self, new: Record, send: Send) -> RecordOutcome:
         """Begin *new*, and carry it out unless its record says what became of it.
 
         Raises:
@@ -256,7 +256,7 @@ class JournaledCall(Struct, eq=False):
         if action in (Action.WAIT, Action.IN_PROGRESS):
             raise _about(InProgress(new.name), row)
         state = RecordState.UNKNOWN if action is Action.UNKNOWN else row.state
-        return Told(state, row, own=False, reason=row.reason)
+        return RecordOutcome(state, row, own=False, reason=row.reason)
 
     async def _begin(self, new: Record) -> tuple[Action, Record]:
         with WithinContract():
@@ -273,7 +273,7 @@ class JournaledCall(Struct, eq=False):
         state = self._judged(row, RecordState.NOT_SENT)
         return self._resolve(row, Resolution(state=state, reason="cancelled"))
 
-    async def carry_on(self, row: Record, send: Send, *, since: Moment) -> Told:
+    async def carry_on(self, row: Record, send: Send, *, since: Moment) -> RecordOutcome:
         """Carry out *row*, which was taken over after the moment *since*."""
         self.held, self.held_since = self.lease, since
         try:
@@ -292,7 +292,7 @@ class JournaledCall(Struct, eq=False):
             return await self._close(row, outcome)
         # It replaces every other state, so the row cannot say otherwise. To lose it costs one replay.
         self.later(partial(self.journal.resolve, row.key, outcome, owner=row.owner))
-        return Told(_DONE, row, own=True)
+        return RecordOutcome(_DONE, row, own=True)
 
     async def _may_send(self, row: Record, seconds: float) -> str | None:
         """Say why no attempt at *row* of up to *seconds* may begin now, or ``None``."""
@@ -332,19 +332,21 @@ class JournaledCall(Struct, eq=False):
                 state = RecordState.EXPIRED
             elif self.defer:
                 state = RecordState.DEFERRED
-        return states.settled(state, in_doubt=row.state is RecordState.SENT)
+        return states.recordable(state, in_doubt=row.state is RecordState.SENT)
 
-    async def _close(self, row: Record, resolution: Resolution) -> Told:
+    async def _close(self, row: Record, resolution: Resolution) -> RecordOutcome:
         """Keep *resolution*, and return what the caller may be told of it."""
         try:
             with WithinContract(_GONE):
                 now = await self._resolve(row, resolution)
         except JournalUnavailable as error:
             state = states.told(resolution.state, durable=False)
-            return Told(state, row, own=state is resolution.state, reason=f"{resolution.reason}; {error.reason}")
+            return RecordOutcome(
+                state, row, own=state is resolution.state, reason=f"{resolution.reason}; {error.reason}"
+            )
         if now.state in states.HELD:
             raise _about(InProgress(row.name), now)
-        return Told(now.state, now, own=now.state is resolution.state, reason=now.reason)
+        return RecordOutcome(now.state, now, own=now.state is resolution.state, reason=now.reason)
 
     def _resolve(self, row: Record, resolution: Resolution) -> Awaitable[Record]:
         return self.journal.resolve(row.key, resolution, owner=row.owner)

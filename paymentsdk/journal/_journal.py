@@ -25,7 +25,7 @@ def derive_key(base_url: str, seller: str, operation: str, name: str) -> str:
 
     Args:
         base_url: Scheme, host and path of the platform, without a slash at its end.
-        seller: The seller's user id on the platform.
+        seller: The seller's user id on the platform; with a `Signer`, the name of the account.
         operation: ``"orders.create"``.
         name: What the caller named the record: 1 to 200 printable characters.
 

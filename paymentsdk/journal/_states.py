@@ -109,8 +109,8 @@ class Action(StrEnum):
     """What a call does with the record that it found."""
 
     SEND = "send"
-    #: A client waits before it begins a record, so what it then finds was left by a call of its own that was cancelled.
-    WAIT = "wait for the call that is under way; raise InProgress if none is"
+    #: It is held by this very client, whose calls wait for each other before they begin a record: one was cancelled.
+    WAIT = "raise InProgress, as it is held by this client"
     IN_PROGRESS = "raise InProgress"
     RESUME = "send the kept bytes with the kept key"
     RETURN = "return the kept value"
@@ -162,14 +162,14 @@ HEARD = frozenset({*WITHOUT_TRACE, _S.REFUSED})
 
 
 class StoredResponse(Struct, frozen=True):
-    """The platform's response, as it came."""
+    """The platform's response; or, where a look-up has found what became of the write, one that says the same."""
 
     status: int
     """The HTTP status code."""
     headers: Mapping[str, str] = {}
     """The header fields that are kept."""
     body: bytes = b""
-    """The exact bytes."""
+    """Its bytes, as they came, but for credentials, which are masked."""
 
     def __repr__(self) -> str:
         return f"StoredResponse({self.status}, body=<{len(self.body)} bytes>)"
@@ -191,7 +191,8 @@ class Record(Struct, frozen=True, kw_only=True):
     base_url: str
     """The platform that it was, or is to be, sent to."""
     seller: str
-    """The seller's user id on the platform. A token of another user never sends this record."""
+    """The seller's user id on the platform, or the name of the account where a `Signer` signs. No other seller's token
+    ever sends this record."""
     account: str | None = None
     """The local name of the seller: ``client.account(name)``."""
     path: str
@@ -394,8 +395,8 @@ def told(heard: RecordState, *, durable: bool) -> RecordState:
     return heard if durable or heard not in HEARD else RecordState.UNKNOWN
 
 
-def settled(state: RecordState, *, in_doubt: bool) -> RecordState:
-    """Return what an owner may settle once its attempts ended in *state*, by whether an earlier one is *in_doubt*.
+def recordable(state: RecordState, *, in_doubt: bool) -> RecordState:
+    """Return what an owner may record once its attempts ended in *state*, by whether an earlier one is *in_doubt*.
 
     Every record that was taken over is: one write before the send cannot tell "about to send" from "sent".
     """

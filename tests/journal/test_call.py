@@ -9,7 +9,7 @@ import pytest
 
 from paymentsdk import InProgress, JournalUnavailable, RecordConflict
 from paymentsdk.journal import Record, RecordState, Resolution, StoredResponse
-from paymentsdk.journal._call import JournaledCall, MaySend, PlatformClock, Told
+from paymentsdk.journal._call import JournaledCall, MaySend, PlatformClock, RecordOutcome
 from paymentsdk.testing import FakeClock
 from tests.journal.conftest import make_record
 from tests.journal.test_conformance import MemoryJournal
@@ -51,7 +51,7 @@ class Process:
 
         return send
 
-    async def call(self, resolution: Resolution, record: Record | None = None, **options: object) -> Told:
+    async def call(self, resolution: Resolution, record: Record | None = None, **options: object) -> RecordOutcome:
         """Make a call, and let its late writes end."""
         told = await self.driver(**options).run(record or make_record(), self.answering(resolution))
         await self.finish()

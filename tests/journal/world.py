@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 
 from paymentsdk import InProgress, JournalUnavailable, RecordConflict
 from paymentsdk.journal import Action, Record, RecordState, Resolution, StoredResponse, _journal, _states
-from paymentsdk.journal._call import JournaledCall, MaySend, PlatformClock, Told
+from paymentsdk.journal._call import JournaledCall, MaySend, PlatformClock, RecordOutcome
 
 HOUR = 3600.0
 ATTEMPT = 30.0
@@ -404,7 +404,7 @@ class World:
 
     # --- what is promised ---------------------------------------------------------------------------------------------
 
-    def _hear(self, fact: Fact, told: Told) -> None:
+    def _hear(self, fact: Fact, told: RecordOutcome) -> None:
         """A caller hears what became of its record."""
         if told.state is RecordState.DONE and not self._effects(fact):
             self.broken("done without an effect")
