@@ -98,7 +98,8 @@ def test_the_handler_of_another_is_left_alone(sandbox, monkeypatch, capsys):
     ended: list[int] = []
     monkeypatch.setenv("PAYMENTSDK_BASE_URL", sandbox.base_url)
     monkeypatch.setenv("PAYMENTSDK_ACCESS_TOKEN", sandbox.access_token)
-    monkeypatch.setattr("paymentsdk.cli._output.in_terminal", lambda _: True)
+    for module in ("_platform", "_output"):  # The first has a name of its own for it, once it is imported.
+        monkeypatch.setattr(f"paymentsdk.cli.{module}.in_terminal", lambda _: True)
     before = signal.signal(signal.SIGTERM, lambda number, _: ended.append(number))
     try:
         assert 0 == main(["merchant-orders", "search", "--limit", "1"])
