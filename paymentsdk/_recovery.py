@@ -273,7 +273,7 @@ class Sender(HiddenRepr, Struct, frozen=True):
     seller: Callable[[], Awaitable[tuple[str, PaymentsError | None]]]
     """Returns the user id on the platform, and why the platform's time is not known, if so."""
     prepare_call: Callable[..., Call[object, object]]
-    """Makes a call of an operation, a body, the values of its path and header fields."""
+    """Makes a call of an operation, a body, the values of its path, header fields and its target."""
 
     def prepare(self, record: Record) -> Call[object, object]:
         """Return the call that sends *record* once more: to its very address, as its key stands for that request alone.
@@ -290,12 +290,11 @@ class Sender(HiddenRepr, Struct, frozen=True):
             raise RequestInvalid("record", f"what was kept is no request of {operation.name}, or not what was sent")
         try:
             body = operation.encoder.decode(record.body) if operation.encoder is not None and record.body else None
-            call = self.prepare_call(operation, body, values, record.headers)
+            call = self.prepare_call(operation, body, values, record.headers, target=record.path)
         except (PaymentsError, ValueError):
             raise
         except Exception as error:  # Rules of somebody else's operation may raise anything.
             raise RequestInvalid("record", describe(error)) from error
-        call.url = record.base_url + record.path  # With its query.
         call.state.deadlines.remove(call.deadline)  # Its attempts have deadlines of their own.
         if call.deadline.when == inf:
             raise RequestInvalid("timeout", "must be bounded to send a record: its lease has to outlive it")

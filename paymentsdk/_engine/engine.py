@@ -259,18 +259,24 @@ class Engine(ABC):
         key: str | None = None,
         first_sent_at: datetime | None = None,
         once: str | None = None,
+        target: str | None = None,
     ) -> Call[B, R]:
-        """Check everything that can be checked here, and fix what all attempts have in common."""
+        """Check everything that can be checked here, and fix what all attempts have in common.
+
+        The *target* of a request that was kept is its path with its query: it has been checked.
+        """
         state, settings = self._state, self._settings
         loop = state.ensure_open()
         if not isinstance(operation, Operation):
             raise RequestInvalid("operation", "expected an Operation, such as OPERATIONS['orders.get']")
         _ = operation.decoder  # Made at its first use: that nothing can decode the result shows before a write.
-        url = settings.base_url + operation.path
-        if path or operation.path_names:
-            url = settings.base_url + fill_path(operation.path, operation.path_names, path)
-        if (query or operation.query) and (filters := operation.query_encoder.encode({} if query is None else query)):
-            url += f"?{filters}"
+        if target is None:
+            target = operation.path
+            if path or operation.path_names:
+                target = fill_path(operation.path, operation.path_names, path)
+            given = {} if query is None else query
+            if (given or operation.query) and (filters := operation.query_encoder.encode(given)):
+                target += f"?{filters}"
         caller_supplied_key = False
         if operation.keyed or key is not None:
             key, caller_supplied_key = self._key(operation, key, derived=once is not None)
@@ -296,7 +302,7 @@ class Engine(ABC):
             self._seller_key,
             Credential(self._bearer, self._signer, self._exchange, secrets),
             operation,
-            url,
+            settings.base_url + target,
             path,
             query.get("offset") if query else None,
             body,

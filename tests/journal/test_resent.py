@@ -84,11 +84,11 @@ def failing_first(platform: Platform, count: int = 1) -> Callable[[Request], Res
     return lose
 
 
-async def transfer(client: Wallets) -> None:
+async def transfer(client: Wallets, operation: Operation[Amount, Transfer] = TRANSFER) -> None:
     """Make a transfer whose response is lost."""
     with pytest.raises(OutcomeUnknown):
         await client.call(
-            TRANSFER,
+            operation,
             Amount(amount=5),
             query={"currency": "ARS"},
             wallet="w-7",
@@ -108,6 +108,23 @@ async def test_recovery_sends_the_very_request_that_was_kept(start, lost: Platfo
     first, again = ((one.method, one.url, one.body, one.headers) for one in lost.posts)
     assert first == again
     assert f"{URL}/v1/wallets/w-7/transfers?currency=ARS" == first[1]
+
+
+class Required(TypedDict):
+    """A query without which nothing is transferred."""
+
+    currency: str
+
+
+async def test_a_kept_request_has_the_filter_that_its_operation_requires(start, lost: Platform, monkeypatch) -> None:
+    """It stands in the address that was kept: recovery is not rejected as a call without it would be."""
+    monkeypatch.setattr(Wallets, "own_operations", (replace(TRANSFER, query=Required),))
+    async with start() as client:
+        await transfer(client, client.operations[TRANSFER.name])
+        summary = await client.recover()
+
+    assert ({RecordState.DONE: 1}, ()) == (dict(summary.resolved), summary.problems)
+    assert 2 * [f"{URL}/v1/wallets/w-7/transfers?currency=ARS"] == [one.url for one in lost.posts]
 
 
 CHANGES = {
