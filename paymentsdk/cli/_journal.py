@@ -73,7 +73,7 @@ def _run(options: argparse.Namespace) -> int:
     where = options.file or os.environ.get(VARIABLE) or _DEFAULT_FILE
 
     async def done(command: Callable[[Journal, argparse.Namespace], Awaitable[T]]) -> T:
-        async with aclosing(journal_at(where)) as journal:
+        async with aclosing(journal_at(where, "--file")) as journal:
             return await command(journal, options)
 
     # On no event loop: there, the first Ctrl-C would not end the wait for an answer.
@@ -82,8 +82,8 @@ def _run(options: argparse.Namespace) -> int:
     return print_output(asyncio.run(done(command)), as_json=options.json)
 
 
-def journal_at(where: str) -> PostgresJournal | SQLiteJournal:
-    """Return the journal in the file, or at the address.
+def journal_at(where: str, option: str) -> PostgresJournal | SQLiteJournal:
+    """Return the journal in the file, or at the address, that an *option* may name.
 
     Raises:
         FileNotFoundError: There is none: an empty one that was made now would look settled.
@@ -95,7 +95,7 @@ def journal_at(where: str) -> PostgresJournal | SQLiteJournal:
     if not is_there(where):
         kind, slashes, _ = where.partition("://")  # An address of another kind has a password, too.
         named = f"{kind}://...: an address begins with postgresql://" if slashes else where
-        raise FileNotFoundError(f"there is no journal {named}; say where it is with --file, or {VARIABLE}")
+        raise FileNotFoundError(f"there is no journal {named}; say where it is with {option}, or {VARIABLE}")
     return SQLiteJournal(where)
 
 

@@ -21,7 +21,7 @@ import msgspec
 from paymentsdk import errors
 from paymentsdk.cli._journal import VARIABLE, journal_at
 from paymentsdk.cli._output import Output, counted, flush, print_output, progress, say
-from paymentsdk.cli._parsing import Commands, add_parser, count, file, is_there, pair, pairs
+from paymentsdk.cli._parsing import Commands, add_parser, count, file, pair, pairs
 from paymentsdk.errors import RequestInvalid
 
 if TYPE_CHECKING:
@@ -128,8 +128,8 @@ async def _reconciled(options: argparse.Namespace) -> Report:
     connect = partial(_connect, options.accounts, options.rate, options.out)
     names = sorted(_tokens(options.accounts)) if options.accounts else None
     kind, _, named = options.book.partition(":")
-    where = _existing(named) if kind == "journal" else os.environ.get(VARIABLE)
-    journal = journal_at(where) if where else None
+    where = named if kind == "journal" else os.environ.get(VARIABLE)
+    journal = journal_at(where, "journal:FILE") if where else None
     book = _book(options, journal)
     # With the journal, so that a write in doubt is no difference to be put right by hand.
     async with connect(journal) as client:
@@ -189,12 +189,6 @@ def _book(options: argparse.Namespace, journal: Journal | None) -> Book:
     if suffix in (".parquet", ".csv"):
         return (Book.csv if suffix == ".csv" else Book.parquet)(options.book, names=names)
     raise RequestInvalid("BOOK", "must end in .parquet, .csv, .db or .sqlite, or begin with journal:")
-
-
-def _existing(journal: str) -> str:
-    if not is_there(journal):
-        raise RequestInvalid("BOOK", f"there is no journal {journal}")
-    return journal
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------

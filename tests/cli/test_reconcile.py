@@ -126,6 +126,23 @@ async def test_a_write_in_doubt_explains_a_difference(shop: Shop, book: str) -> 
         assert {"match": 5, "unknown": 1} == told["counts"]
 
 
+@pytest.mark.parametrize("scheme", ["postgresql+asyncpg", "mysql"])
+async def test_an_address_that_names_no_journal_is_not_repeated(tmp_path: Path, scheme: str) -> None:
+    """It has the password of a database, whether the book or the variable has it; and this command has no --file."""
+    address = f"{scheme}://shop:secret@127.0.0.1/payments"
+    async with Sandbox(frozen_at=BEGIN) as sandbox:
+        shop = Shop(sandbox, tmp_path)
+        await shop.sell(0)
+        book = await shop.run(f"journal:{address}")
+        variable = await shop.run(environment={"PAYMENTSDK_JOURNAL": address})
+
+    assert 2 == book.code == variable.code
+    assert book.err == variable.err
+    assert f"there is no journal {scheme}://...: an address begins with postgresql://" in book.err
+    assert "secret" not in book.err
+    assert "--file" not in book.err
+
+
 async def test_a_book_that_agrees_and_one_that_does_not(shop: Shop) -> None:
     """0 and 1; plain lines where there is no terminal; the report as JSON, CSV and a page."""
     done = await shop.run("--rate", "500")
