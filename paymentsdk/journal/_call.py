@@ -75,7 +75,7 @@ class PlatformClock:
 
     def observe(self, date: str | None, asked: Moment | None = None) -> None:
         """Take the ``Date`` header of a response to what was *asked* then; ignore one that is missing or no date."""
-        if date is None or (date == self._date and self.since(self._seen) < 1.0):
+        if date is None or (date == self._date and self.since(self._seen) < 1.0 and self.is_known()):
             return  # It has no fractions: the first response of a second says most, and costs the others nothing.
         if (shown := http_date(date)) is not None:
             self.set(shown.timestamp(), asked)

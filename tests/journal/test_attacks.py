@@ -548,6 +548,21 @@ async def test_a_slow_platform_is_asked_for_its_time_once_a_call(world: World) -
     assert ["GET", "POST", "GET", "POST"] == reads
 
 
+async def test_a_fast_response_says_the_time_in_the_second_of_a_slow_one(world: World) -> None:
+    """After a slow response the time is asked for once more; what is said then holds, in that very second, too."""
+    slow = [8.0]
+
+    def answer(request: Request) -> Response:
+        world.clock.advance(slow.pop() if slow else 0.0)
+        return world.platform(request)
+
+    async with world.connect(answer) as client:
+        await client.plans.search(page_size=1).first()
+        await client.orders.create(order(), once="table-7/1", not_after=timedelta(seconds=5))
+
+    assert 1 == len(world.platform.posts)
+
+
 async def test_slow_responses_take_no_time_from_a_record(world: World) -> None:
     """What the first responses have shown of the time still holds: a slow one says no more than they did."""
     slow = [10.0, 10.0, 0.0]
