@@ -182,9 +182,15 @@ class Recovery(HiddenRepr, Struct, eq=False):
                 await asyncio.sleep(0)  # There may be thousands.
             if self._can_send(row):
                 keys.add(row.key)
+        journal = self.journaling.journal
         with WithinContract():
-            rows = await self.journaling.journal.claim(sellers, owner=owner, lease=LEASE, limit=NO_LIMIT, keys=keys)
-        return rows, since
+            claim = asyncio.ensure_future(journal.claim(sellers, owner=owner, lease=LEASE, limit=NO_LIMIT, keys=keys))
+            try:
+                return await asyncio.shield(claim), since
+            except asyncio.CancelledError:
+                # What it takes over all the same, nobody would know of.
+                self.journaling.write_later(owner, partial(self._let_go_of_all, claim))
+                raise
 
     async def _open(self) -> list[Record]:
         with WithinContract():
@@ -219,6 +225,10 @@ class Recovery(HiddenRepr, Struct, eq=False):
         state = RecordState.DEFERRED if record.state is RecordState.PENDING else RecordState.UNKNOWN
         left, journaling = Resolution(state=state, reason=record.reason), self.journaling
         journaling.write_later(record.key, partial(journaling.journal.resolve, record.key, left, owner=record.owner))
+
+    async def _let_go_of_all(self, claim: Awaitable[Sequence[Record]]) -> None:
+        for record in await claim:
+            self._let_go(record)
 
     async def _look(self, sender: Sender, record: Record) -> Resolution | None:
         """Look up one record at a time: that may take the whole journal into memory."""

@@ -11,6 +11,7 @@ from contextlib import closing, nullcontext
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -723,26 +724,30 @@ async def test_a_token_that_cannot_be_refreshed_says_nothing_of_a_known_name(wor
     assert ["table-7/1"] == [row.name for row in await world.rows()]
 
 
-async def test_a_recovery_that_ends_early_leaves_what_it_has_not_begun(world: World, until) -> None:
-    """Nothing was sent of it: another process can have it at once, also of what takes no key and is sent only once."""
-    names = [f"c-{number}" for number in range(BATCH + 2)]
+async def defer(world: World, names: list[str]) -> None:
+    """Make writes that take no key, and cannot be sent."""
 
     def unreachable(request: Request) -> Response:
         if request.method == "POST":
             raise SendFailed("connection refused", sent=False)
         return world.platform(request)
 
-    def customer(name: str) -> CustomerRequest:
-        return CustomerRequest(email="ann@example.com", first_name=name)
+    async with world.connect(unreachable, retry=ONCE) as client:
+        for name in names:
+            customer = CustomerRequest(email="ann@example.com", first_name=name)
+            with pytest.raises(Deferred):
+                await client.customers.create(customer, once=name, defer=True, not_after=timedelta(hours=1))
+
+
+async def test_a_recovery_that_ends_early_leaves_what_it_has_not_begun(world: World, until) -> None:
+    """Nothing was sent of it: another process can have it at once, also of what takes no key and is sent only once."""
+    names = [f"c-{number}" for number in range(BATCH + 2)]
 
     async def never(request: Request) -> Response:
         response = world.platform(request)
         return response if request.method == "GET" else await asyncio.Event().wait()
 
-    async with world.connect(unreachable, retry=ONCE) as client:
-        for name in names:
-            with pytest.raises(Deferred):
-                await client.customers.create(customer(name), once=name, defer=True, not_after=timedelta(hours=1))
+    await defer(world, names)
     async with world.connect(never) as client:
         recovery = asyncio.ensure_future(client.recover())
         await until(lambda: len(world.platform.posts) == BATCH)
@@ -753,6 +758,37 @@ async def test_a_recovery_that_ends_early_leaves_what_it_has_not_begun(world: Wo
 
     assert {RecordState.DONE: 2} == dict(summary.resolved)
     assert len(names) == len(world.platform.posts)
+
+
+class SlowJournal(SQLiteJournal):
+    """What it has taken over is told late."""
+
+    async def claim(self, sellers: Collection[str], **how: Any) -> list[Record]:
+        rows = await super().claim(sellers, **how)
+        self.claimed.set()
+        await self.told.wait()
+        return rows
+
+
+async def test_a_recovery_that_ends_as_it_claims_leaves_what_it_gets(world: World) -> None:
+    """Else it would be held for the lease, and count as sent then: without a key, it could never be sent."""
+    await defer(world, ["ann", "bob"])
+    async with world.connect(journal=SlowJournal) as client:
+        client.journal.claimed, client.journal.told = asyncio.Event(), asyncio.Event()
+        recovery = asyncio.ensure_future(client.recover())
+        await client.journal.claimed.wait()
+        recovery.cancel()
+        await asyncio.wait([recovery])
+        client.journal.told.set()
+        async with asyncio.timeout(10):
+            while any(row.owner for row in await client.journal.records(tuple(RecordState))):
+                pass  # The clock of this client gives its close no time to wait for that.
+    assert recovery.cancelled()
+
+    async with world.connect() as client:
+        summary = await client.recover()
+
+    assert {RecordState.DONE: 2} == dict(summary.resolved)
 
 
 async def test_recovery_sends_a_record_by_its_own_account(world: World) -> None:
