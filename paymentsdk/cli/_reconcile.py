@@ -112,8 +112,9 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _check_overwriting(options: argparse.Namespace) -> None:
-    """Reject a report in the place of what is read: it would be the end of the book."""
-    read = [Path(one) for one in (options.book.removeprefix("journal:"), options.accounts) if one]
+    """Reject a report in the place of what is read: it would be the end of the book, or of the journal."""
+    named = options.book.removeprefix("journal:"), options.accounts, os.environ.get(VARIABLE)
+    read = [Path(one) for one in named if one]
     for option, path in (("--csv", options.csv), ("--html", options.html)):
         if path and Path(path).exists() and any(one.exists() and one.samefile(path) for one in read):
             raise RequestInvalid(option, f"{path} is what is read; name another file")

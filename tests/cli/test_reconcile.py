@@ -9,6 +9,7 @@ import pty
 import signal
 import sys
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -203,6 +204,19 @@ async def test_a_report_does_not_replace_what_is_read(shop: Shop, option: str) -
     assert (2, "") == (done.code, done.out)
     assert done.err.endswith("book.csv is what is read; name another file\n")
     assert before == shop.book.read_text(encoding="utf-8")
+
+
+async def test_a_report_does_not_replace_the_journal(shop: Shop) -> None:
+    """That of the environment is read as well; without it, each of its writes could be made a second time."""
+    async with aclosing(SQLiteJournal(shop.directory / "payments.db")) as journal:
+        await journal.records(())
+    before = (shop.directory / "payments.db").read_bytes()
+
+    done = await shop.run("--csv", "payments.db", environment={"PAYMENTSDK_JOURNAL": "payments.db"})
+
+    assert (2, "") == (done.code, done.out)
+    assert done.err.endswith("payments.db is what is read; name another file\n")
+    assert before == (shop.directory / "payments.db").read_bytes()
 
 
 @pytest.mark.parametrize(("stream", "code"), [("stdout", 2), ("stderr", 0)])
