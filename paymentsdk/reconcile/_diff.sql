@@ -169,7 +169,8 @@ INSERT INTO found
                         is_paid(paid, state) DESC, paid DESC, refunded DESC, currency, total, state, created DESC, id
                 ) AS place,
                 count_if(is_here) OVER (PARTITION BY account, reference) AS shown_here,
-                count_if(NOT is_here) OVER (PARTITION BY account, reference) AS shown_elsewhere
+                count_if(is_here AND got_paid) OVER (PARTITION BY account, reference) AS paid_here,
+                count_if(NOT is_here AND got_paid) OVER (PARTITION BY account, reference) AS paid_elsewhere
             FROM theirs_left WHERE h % getvariable('steps') = getvariable('step')
         ),
         known AS (
@@ -182,7 +183,8 @@ INSERT INTO found
             SELECT r.* REPLACE (CASE
                     WHEN k.times IS NULL THEN if(is_here, place, shown_here + place)
                     WHEN is_here AND place <= here THEN place
-                    WHEN is_here AND got_paid AND shown_elsewhere + place <= k.times THEN shown_elsewhere + place
+                    WHEN is_here AND got_paid AND paid_elsewhere + place <= k.times THEN paid_elsewhere + place
+                    WHEN NOT (is_here OR got_paid) AND paid_here > here THEN NULL
                     WHEN NOT is_here AND here + place <= k.times THEN here + place
                     WHEN NOT is_here AND shown_here + place <= k.times THEN shown_here + here + place - k.times
                     WHEN got_paid AND (is_here OR shown_here < here) THEN if(here > 0, here, k.times)
