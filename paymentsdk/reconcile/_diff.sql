@@ -28,6 +28,7 @@ END;
 
 CREATE MACRO in_question(created) AS
     created IS NULL OR (created >= getvariable('begin') AND created < getvariable('end'));
+CREATE MACRO is_young(created) AS created IS NULL OR created >= getvariable('oldest');
 
 -- A row without a date comes once for each window that showed it, and one that has changed since is among the changes.
 CREATE VIEW changed AS
@@ -123,7 +124,7 @@ CREATE TABLE agreed AS
         ours AS (
             SELECT *, fingerprint(currency, total, paid, refunded, state_of(status)) AS f, in_question(created) AS is_here,
                 row_number() OVER (
-                    PARTITION BY account, reference, is_here, f ORDER BY created >= getvariable('oldest') DESC, n
+                    PARTITION BY account, reference, is_here, f ORDER BY is_young(created) DESC, n
                 ) AS place,
                 count(*) OVER (PARTITION BY account, reference, is_here) AS times,
                 count_if(is_here) OVER (PARTITION BY account, reference) AS here
@@ -152,7 +153,7 @@ DROP TABLE agreed;
 INSERT INTO found
     WITH
         ours AS (
-            SELECT *, created >= getvariable('oldest') AS is_young,
+            SELECT *, is_young(created) AS is_young,
                 row_number() OVER (
                     PARTITION BY account, reference
                     ORDER BY

@@ -197,6 +197,19 @@ async def test_rows_of_a_reference_that_say_little(tmp_path: Path) -> None:
     assert [(Outcome.NOT_PAID_OR_MISSING, 20)] == [(one.outcome, one.book_paid) for one in report.differences()]
 
 
+async def test_an_order_without_a_time_stands_back_for_none_that_has_one(tmp_path: Path) -> None:
+    """A payment is that of the order that the book has as paid, also where the book does not say when it was made."""
+    world = World(0)
+    for paid, created in ((0, CREATED[0]), (31, None)):
+        world.book.append({"account": "shop-0", "reference": "A-1", "paid": paid, "created": created})
+    world._show("shop-0", "A-1", BEGIN, Decimal(30))
+    world.freeze()
+
+    report = await reconciled(world, tmp_path)
+
+    assert [(Outcome.PAID_AMOUNT, 31)] == [(one.outcome, one.book_paid) for one in report.differences()]
+
+
 @pytest.mark.parametrize("day", [1, -1], ids=["paid in this time", "paid at another time"])
 async def test_an_order_is_not_missing_because_another_of_its_reference_was_paid(tmp_path: Path, day: int) -> None:
     """An order that expired, and one that was paid in its place: the first is looked up by its own id."""
