@@ -117,8 +117,9 @@ CREATE TABLE theirs_left AS FROM their_candidates WHERE h IN (FROM repeated);
 DROP TABLE their_candidates;
 
 -- @agreeing
--- Of references for which the platform has no more orders than the book, those of one time that agree: ranked with the
--- others, one that differs would shift all after it. Done in so many `steps`, by hash.
+-- Of references for which the platform has no more orders than the book, of this time or of all that the search shows,
+-- those of one time that agree: ranked with the others, one that differs would shift all after it. Done in so many
+-- `steps`, by hash.
 CREATE TABLE agreed AS
     WITH
         ours AS (
@@ -127,21 +128,23 @@ CREATE TABLE agreed AS
                     PARTITION BY account, reference, is_here, f ORDER BY is_young(created) DESC, n
                 ) AS place,
                 count(*) OVER (PARTITION BY account, reference, is_here) AS times,
-                count_if(is_here) OVER (PARTITION BY account, reference) AS here
+                count_if(is_here) OVER (PARTITION BY account, reference) AS here,
+                count_if(is_here OR is_young(created)) OVER (PARTITION BY account, reference) AS in_reach
             FROM ours_left WHERE h % getvariable('steps') = getvariable('step')
         ),
         ranked AS (
             SELECT *, fingerprint(currency, total, paid, refunded, state) AS f, in_question(created) AS is_here,
                 row_number() OVER (PARTITION BY account, reference, is_here, f ORDER BY id) AS place,
                 count(*) OVER (PARTITION BY account, reference, is_here) AS times,
-                count_if(is_here) OVER (PARTITION BY account, reference) AS shown_here
+                count_if(is_here) OVER (PARTITION BY account, reference) AS shown_here,
+                count(*) OVER (PARTITION BY account, reference) AS shown
             FROM theirs_left WHERE h % getvariable('steps') = getvariable('step')
         )
     SELECT b.n, b.account, t.id
     FROM ours AS b JOIN ranked AS t
         ON b.account = t.account AND b.reference = t.reference AND b.is_here = t.is_here AND b.f = t.f
             AND b.place = t.place
-    WHERE t.times <= b.times AND t.shown_here <= b.here;
+    WHERE (t.times <= b.times AND t.shown_here <= b.here) OR t.shown <= b.in_reach;
 DELETE FROM ours_left WHERE n IN (SELECT n FROM agreed);
 DELETE FROM theirs_left WHERE (account, id) IN (SELECT (account, id) FROM agreed);
 DROP TABLE agreed;
