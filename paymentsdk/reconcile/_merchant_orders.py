@@ -294,8 +294,8 @@ class Search:
         places, received = rows.add(ids, orders, now), len(orders)
         if result.anomalies:
             received += _mark_unreadable(rows, places, result.anomalies)
-        by: By = "last_updated" if "last_updated_from" in filters else "date_created"
-        latest = max(_dates(rows, by, places.start), default=0)
+        moments = rows.updated if "last_updated_from" in filters else rows.created
+        latest = max(filter(None, moments[places.start :]), default=NO_DATE - EPOCH) // MILLISECOND
         return Page(ids=ids, places=places, total=result.value.total, now=now, received=received, latest=latest)
 
     async def prove(self, name: str, created: Window, by: By = "date_created") -> int | None:
@@ -356,10 +356,10 @@ def asked_for(begin: int, end: int, by: By) -> dict[str, object]:
     return {f"{by}_from": moment_of(begin), f"{by}_to": moment_of(end)}
 
 
-def _dates(rows: Rows, by: By, start: int = 0) -> list[int]:
-    """Return the dates of *rows* from *start* on that have one, in milliseconds since 1970."""
+def _dates(rows: Rows, by: By) -> list[int]:
+    """Return the dates of *rows* that have one, in milliseconds since 1970."""
     moments = rows.created if by == "date_created" else rows.updated
-    return [moment // MILLISECOND for moment in moments[start:] if moment is not None and moment >= NO_DATE - EPOCH]
+    return [moment // MILLISECOND for moment in moments if moment is not None and moment >= NO_DATE - EPOCH]
 
 
 def ids_of(orders: Sequence[MerchantOrderRow]) -> tuple[str | None, ...]:
