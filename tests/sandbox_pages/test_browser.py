@@ -81,7 +81,8 @@ async def test_a_part_that_was_refunded_is_called_so(tab, sandbox, shop, policie
     await shop.client.orders.refund(order.id)
     await tab.until("document.querySelector('#news').textContent === 'ticket-1: Refunded'")
 
-    assert "ARS\N{NO-BREAK SPACE}50.00 given back" in await text_of(tab, "#settled-rows tr")
+    # The row is drawn after the news is told.
+    await tab.until("document.querySelector('#settled-rows tr').textContent.includes('ARS\\u00a050.00 given back')")
 
 
 #: What the button of an example says: what it pays.
