@@ -15,11 +15,12 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from paymentsdk._postgres import is_dsn
 from paymentsdk.cli._output import Output, Row, columns, counted, fields, print_output, say
-from paymentsdk.cli._parsing import Commands, Parser, add_parser, count, file, is_there
+from paymentsdk.cli._parsing import Commands, Parser, add_parser, count, file
 from paymentsdk.errors import RequestInvalid
 
 if TYPE_CHECKING:
@@ -92,11 +93,17 @@ def journal_at(where: str, option: str) -> PostgresJournal | SQLiteJournal:
 
     if is_dsn(where):
         return PostgresJournal(where)
-    if not is_there(where):
+    if not _is_there(where):
         kind, slashes, _ = where.partition("://")  # An address of another kind has a password, too.
         named = f"{kind}://...: an address begins with postgresql://" if slashes else where
         raise FileNotFoundError(f"there is no journal {named}; say where it is with {option}, or {VARIABLE}")
     return SQLiteJournal(where)
+
+
+def _is_there(journal: str) -> bool:
+    """Whether the file of a *journal* is there. In an empty one, a journal would be made now that looks settled."""
+    path = Path(journal)
+    return path.is_file() and path.stat().st_size > 0
 
 
 # --- list and show ------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError, HelpFormatter, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from paymentsdk._resume_point import ResumePoint
@@ -116,9 +115,3 @@ def file(text: str) -> str:
     if not text:
         raise ArgumentTypeError("'' names no file")
     return text
-
-
-def is_there(journal: str) -> bool:
-    """Whether the file of a *journal* is there. In an empty one, a journal would be made now that looks settled."""
-    path = Path(journal)
-    return path.is_file() and path.stat().st_size > 0

@@ -85,7 +85,6 @@ async def test_a_part_that_was_refunded_is_called_so(tab, sandbox, shop, policie
     await tab.until("document.querySelector('#settled-rows tr').textContent.includes('ARS\\u00a050.00 given back')")
 
 
-#: What the button of an example says: what it pays.
 async def test_everything_can_be_done_by_keyboard(tab, sandbox, shop) -> None:
     """From the top of the page to the button and back to the orders; what has the focus can be seen to have it."""
     await shop.order()
