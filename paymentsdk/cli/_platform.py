@@ -219,7 +219,7 @@ async def _call(operation: AnyOperation, query: Mapping[str, object], body: obje
             **{name: getattr(options, f"path {name}") for name in operation.path_names},
         )
     code = _show(result, printed, options)
-    _warn(result.anomalies, options)
+    _warn(result.anomalies, len(result.anomalies), options)
     return code
 
 
@@ -310,10 +310,16 @@ def _rows(kind: type[object], options: Namespace) -> Rows:
     return Rows(kind, options.format, options.columns, numbers=not options.operation.decimal_strings)
 
 
-def _warn(anomalies: Sequence[Anomaly], options: Namespace) -> None:
-    """Say that what was printed may not be all that was sent: a row or an amount that cannot be read is left out."""
+def _warn(anomalies: Sequence[Anomaly], number: int, options: Namespace) -> None:
+    """Say that what was printed may not be all that was sent: a row or an amount that cannot be read is left out.
+
+    Args:
+        anomalies: What could not be read, or the first of it.
+        number: How much there is of it.
+        options: What was asked for.
+    """
     if anomalies:
-        first, more = anomalies[0], f"; {len(anomalies) - 1:,} more" if anomalies[1:] else ""
+        first, more = anomalies[0], f"; {number - 1:,} more" if number > 1 else ""
         where = f"the response breaks the contract at {first.path}"
         say(f"{options.parser.prog.split()[0]}: {where}: {first.reason}{more}")
 
@@ -330,7 +336,8 @@ async def _search(
     pager: Pager[object] = Pager(client, operation, **how)
     rows, most, ended, point = 0, sys.maxsize if options.limit is None else options.limit, False, None
     walk = pager.pages()
-    anomalies: list[Anomaly] = []
+    anomalies: Sequence[Anomaly] = ()
+    left_out = 0
     try:
         drawn = options.format == "table" or not in_terminal(sys.stdout)
         with progress(lambda *_: None, shown=drawn) as tell:
@@ -338,7 +345,7 @@ async def _search(
                 for row in page.items[: most - rows]:
                     printed.add(row)
                 rows, point = rows + len(page.items), page.resume_point
-                anomalies += page.anomalies
+                anomalies, left_out = anomalies or page.anomalies, left_out + len(page.anomalies)
                 if options.format != "table":
                     flush()  # An interruption loses what is not written: only from what is can anybody go on.
                     options.resume_point = point
@@ -353,7 +360,7 @@ async def _search(
             printed.end()
             flush()
             options.resume_point = point
-        _warn(anomalies, options)
+        _warn(anomalies, left_out, options)
 
 
 # --- whom a command speaks for ------------------------------------------------------------------------------------

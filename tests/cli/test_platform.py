@@ -13,6 +13,7 @@ import re
 import signal
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
@@ -26,7 +27,7 @@ import pytest
 from paymentsdk_foo import FooClient, HmacAuth, Voucher, VoucherRequest
 from paymentsdk_foo.sandbox import FooSandbox
 
-from paymentsdk import OPERATIONS, Operation, PaymentsClient, Response, RetryClass
+from paymentsdk import OPERATIONS, Operation, PaymentsClient, Request, Response, RetryClass
 from paymentsdk.cli import main
 from paymentsdk.sandbox import FaultRule, PlanRequest, RecurringRequest, Sandbox
 from paymentsdk.testing import MemoryTransport
@@ -458,6 +459,31 @@ def test_what_is_left_out_is_said(capsys, form: str, words: list[str], body: str
     line = capsys.readouterr().err.splitlines()[-1]
     assert 0 == code
     assert re.fullmatch(f"[^:]*: the response breaks the contract at {said}", line)
+
+
+def test_what_is_left_out_is_not_kept(caplog):
+    """A walk of a million rows that break the contract needs the memory of a few pages."""
+    caplog.set_level("ERROR")  # What pytest keeps of each warning is memory, too.
+    size, pages, used = 100, itertools.count(1), {}
+
+    def page(_: Request) -> Response:
+        number = next(pages)
+        if number in (20, 120):
+            used[number] = tracemalloc.get_traced_memory()[0]
+        rows = [{"id": number}, *["x"] * (size - 1)]
+        return Response(200, {}, json.dumps({"elements": rows, "total": 120 * size}).encode())
+
+    def connect(_: str | None) -> PaymentsClient:
+        return PaymentsClient("TEST-1", base_url="https://platform.test", transport=MemoryTransport(page))
+
+    tracemalloc.start()
+    try:
+        code = main(["merchant-orders", "search", "--csv"], operations=OPERATIONS.values(), connect=connect)
+    finally:
+        tracemalloc.stop()
+
+    assert 0 == code
+    assert 500_000 > used[120] - used[20]
 
 
 # --- in a terminal -----------------------------------------------------------------------------------------------
