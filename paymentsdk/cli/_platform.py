@@ -24,6 +24,7 @@ from msgspec import Struct, structs
 from paymentsdk._codec.type_walk import rows_of
 from paymentsdk._operation.identity import undeclared
 from paymentsdk._public import written_in
+from paymentsdk._resume_point import ResumePoint
 from paymentsdk._texts import texts
 from paymentsdk.cli._output import Rows, discard, flush, in_terminal, leaves, progress, say
 from paymentsdk.cli._parsing import DONE, FAILED, IN_DOUBT, MISUSED, Commands, Parser, add_parser, count, resume_point
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from paymentsdk._codec.anomaly import Anomaly
     from paymentsdk._engine.response import Result
     from paymentsdk._operation.operation import Operation
-    from paymentsdk._resume_point import ResumePoint
     from paymentsdk.client import PaymentsClient
 
     AnyOperation = Operation[object, object]
@@ -342,9 +342,12 @@ async def _search(
         drawn = options.format == "table" or not in_terminal(sys.stdout)
         with progress(lambda *_: None, shown=drawn) as tell:
             async for page in walk:
-                for row in page.items[: most - rows]:
+                shown = page.items[: most - rows]
+                for row in shown:
                     printed.add(row)
-                rows, point = rows + len(page.items), page.resume_point
+                rows, point = rows + len(shown), page.resume_point
+                if len(shown) < len(page.items):  # The next row is one of this page, and no earlier one.
+                    point = ResumePoint(page.offset + len(shown), page.total)
                 anomalies, left_out = anomalies or page.anomalies, left_out + len(page.anomalies)
                 if options.format != "table":
                     flush()  # An interruption loses what is not written: only from what is can anybody go on.

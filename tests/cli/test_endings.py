@@ -14,10 +14,11 @@ from contextlib import contextmanager
 import msgspec
 import pytest
 
-from paymentsdk import OPERATIONS, PaymentsClient
+from paymentsdk import OPERATIONS, PaymentsClient, Response
 from paymentsdk.cli import main
 from paymentsdk.resources.orders import OrderRequest
 from paymentsdk.sandbox import FaultRule, Sandbox
+from paymentsdk.testing import MemoryTransport
 from tests.cli.terminal import read
 
 PROGRAM = "import sys; from paymentsdk.cli import main; sys.exit(main(sys.argv[1:]))"
@@ -80,6 +81,29 @@ def test_an_interrupted_walk_prints_the_table_that_it_has(sandbox):
 
     assert shown.index(b"t-") < shown.index(b"go on with --start 1/3")
     assert shown.rindex(HIDDEN) < shown.rindex(SHOWN)
+
+
+@pytest.mark.parametrize("form", ["--table", "--csv"])
+@pytest.mark.parametrize(("limit", "start"), [(1, "1/3"), (2, "2/3"), (3, "")])
+def test_a_walk_that_is_interrupted_behind_its_limit(capsys, form: str, limit: int, start: str):
+    """The row to go on from is the first that was not printed, also if it came with the last one that was."""
+
+    class Interrupted(MemoryTransport):
+        async def aclose(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+            await asyncio.sleep(0)
+
+    transport = Interrupted([Response(200, {}, b'{"elements": [{"id": 1}, {"id": 2}, {"id": 3}], "total": 3}')])
+
+    def connect(_: str | None) -> PaymentsClient:
+        return PaymentsClient("TEST-1", base_url="https://platform.test", transport=transport)
+
+    command = ["merchant-orders", "search", form, "--columns", "id", "--limit", str(limit)]
+    code = main(command, operations=OPERATIONS.values(), connect=connect)
+
+    printed, said = capsys.readouterr()
+    assert (130, ["id", "1", "2", "3"][: limit + 1]) == (code, printed.split())
+    assert start == said.partition("--start ")[2].strip()
 
 
 def test_a_walk_that_is_terminated_gives_the_cursor_back(sandbox):
