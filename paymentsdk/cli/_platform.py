@@ -16,6 +16,7 @@ from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from shutil import copymode
 from typing import TYPE_CHECKING, Any, Never, cast, get_type_hints
 
 import msgspec
@@ -27,7 +28,18 @@ from paymentsdk._public import written_in
 from paymentsdk._resume_point import ResumePoint
 from paymentsdk._texts import texts
 from paymentsdk.cli._output import Rows, discard, flush, in_terminal, leaves, progress, say
-from paymentsdk.cli._parsing import DONE, FAILED, IN_DOUBT, MISUSED, Commands, Parser, add_parser, count, resume_point
+from paymentsdk.cli._parsing import (
+    DONE,
+    FAILED,
+    IN_DOUBT,
+    MISUSED,
+    Commands,
+    Parser,
+    add_parser,
+    count,
+    file,
+    resume_point,
+)
 from paymentsdk.errors import OutcomeUnknown, PaymentsError, RequestInvalid
 
 if TYPE_CHECKING:
@@ -88,7 +100,7 @@ def _add(commands: Commands, operation: AnyOperation) -> None:
         parser.add_argument(f"path {placeholder}", metavar=placeholder.upper())
     if operation.body is not None:
         about = f"the file with the body, or - for stdin{_fields_of(operation.body)}"
-        parser.add_argument("--body", required=operation.body_required, metavar="FILE", help=about)
+        parser.add_argument("--body", type=file, required=operation.body_required, metavar="FILE", help=about)
     if operation.keyed:
         about = "your key for this write, such as an order number: repeated with it, the write is done once"
         parser.add_argument("--idempotency-key", required=True, metavar="KEY", help=about)
@@ -106,7 +118,7 @@ def _add(commands: Commands, operation: AnyOperation) -> None:
     parser.add_argument("--profile", metavar="NAME", help="a profile of profiles.toml (default: PAYMENTSDK_PROFILE)")
     parser.set_defaults(operation=operation, format="table", **dict.fromkeys(_LATER))
     if operation.result is bytes:
-        parser.add_argument("--output", metavar="FILE", help="where to write it (default: stdout)")
+        parser.add_argument("--output", type=file, metavar="FILE", help="where to write it (default: stdout)")
         return
     formats = parser.add_mutually_exclusive_group()
     for form, about in {"table": "columns (the default)", "json": "a line of JSON each", "csv": "all as CSV"}.items():
@@ -228,7 +240,7 @@ def _show(result: Result[object], printed: Rows | None, options: Namespace) -> i
         if printed is not None:
             printed.add_only(result.value)
         elif options.output is not None:
-            Path(options.output).write_bytes(result.raw)
+            _write(Path(options.output), result.raw)
         elif sys.stdout is not None:
             sys.stdout.buffer.write(result.raw)
         flush()
@@ -239,6 +251,22 @@ def _show(result: Result[object], printed: Rows | None, options: Namespace) -> i
         discard(sys.stdout)
         return IN_DOUBT
     return DONE
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all: on a full disk, half of one would be taken for all of it."""
+    if path.exists() and not path.is_file():  # A pipe takes what comes.
+        path.write_bytes(content)
+        return
+    from tempfile import TemporaryDirectory
+
+    path = path.resolve()  # A link stays, and leads to it.
+    with TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+        whole = Path(folder, path.name)
+        whole.write_bytes(content)
+        if path.exists():
+            copymode(path, whole)
+        whole.replace(path)
 
 
 # --- what goes out ------------------------------------------------------------------------------------------------

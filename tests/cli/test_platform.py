@@ -187,6 +187,7 @@ def test_help_names_the_fields_of_a_body(run):
         (["merchant-orders", "search", "--start", f"{2**53 + 1}/1"], "--start: must be a whole number, 0 to "),
         (["merchant-orders", "search", "--columns", "id,colour"], "--columns: there is no colour; there are id, "),
         (["orders", "get", "../secrets"], "ORDER_ID: an id has only letters"),
+        (["orders", "create", "--idempotency-key", "k", "--body", ""], "argument --body: '' names no file"),
         (["orders", "get", "ORD1", "--profile", ""], "--profile: names no profile"),
         (
             ["orders", "get", "ORD1", "--profile", "shop"],
@@ -771,6 +772,63 @@ def test_the_operations_of_another_package(capsys, monkeypatch, tmp_path):
         printing = ["vouchers", "print", voucher.id]
         assert 0 == main(printing, operations=FooClient.own_operations, connect=connect)
     assert Path("gift.pdf").read_bytes().startswith(b"%PDF")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no limit of a file's size")
+@pytest.mark.control("paymentsdk.cli._platform._write", Path.write_bytes)
+@pytest.mark.parametrize("before", [None, b"%PDF of yesterday"])
+def test_a_file_is_written_whole_or_not_at_all(capsys, monkeypatch, tmp_path, before: bytes | None):
+    """Where the disk is full, there is no half of a file, and what was there is there still."""
+    import resource
+
+    monkeypatch.chdir(tmp_path)
+    file = Path("gift.pdf")
+    transport = MemoryTransport([Response(200, {"content-type": "application/pdf"}, b"%PDF of today")])
+
+    def connect(_: str | None) -> PaymentsClient:
+        return FooClient(auth=HmacAuth("key", "secret"), base_url="https://foo.test", transport=transport)
+
+    if before is not None:
+        file.write_bytes(before)
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5, usual[1]))
+    try:
+        code = main(
+            ["vouchers", "print", "v-1", "--output", "gift.pdf"], operations=FooClient.own_operations, connect=connect
+        )
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+
+    assert (1, "", True) == (code, *capsys.readouterr()[:1], len(transport.requests) == 1)
+    assert before == (file.read_bytes() if file.exists() else None)
+    assert [] == [one for one in tmp_path.iterdir() if one.name != file.name]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes of files and FIFOs are those of POSIX")
+def test_a_file_stays_what_it_is(monkeypatch, tmp_path):
+    """A link leads where it led, what is private stays private, and a pipe is written to."""
+    monkeypatch.chdir(tmp_path)
+    content = b"%PDF of today"
+
+    def foo(output: str) -> int:
+        transport = MemoryTransport([Response(200, {"content-type": "application/pdf"}, content)])
+        client = FooClient(auth=HmacAuth("key", "secret"), base_url="https://foo.test", transport=transport)
+        arguments = ["vouchers", "print", "v-1", "--output", output]
+        return main(arguments, operations=FooClient.own_operations, connect=lambda _: client)
+
+    Path("folder").mkdir()
+    private = Path("folder/private.pdf")
+    private.write_bytes(b"%PDF of yesterday")
+    private.chmod(0o600)
+    Path("link.pdf").symlink_to(private)
+    os.mkfifo("pipe")
+    reader = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
+
+    assert [0, 0] == [foo("link.pdf"), foo("pipe")]
+    assert (content, 0o600) == (private.read_bytes(), private.stat().st_mode & 0o777)
+    assert Path("link.pdf").is_symlink()
+    assert content == os.read(reader, 100)
+    os.close(reader)
 
 
 def test_names_of_another_package_are_its_own(capsys, sandbox):
