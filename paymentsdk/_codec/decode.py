@@ -16,11 +16,12 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import Raw, Struct, inspect, structs
 
 from paymentsdk._codec import amounts
 from paymentsdk._codec.anomaly import MALFORMED, Anomaly, DecodingError, Reports, kind_of
-from paymentsdk._codec.type_walk import days_without_time, rows_of
+from paymentsdk._codec.type_walk import days_without_time, rows_of, walk
+from paymentsdk.errors import RequestInvalid
 
 if TYPE_CHECKING:
     from paymentsdk._codec.repair import Reader, StructRepair
@@ -57,7 +58,11 @@ _entries = msgspec.json.Decoder(list[Raw]).decode
 
 
 class ResponseDecoder(Generic[R]):
-    """Decodes the responses of one operation."""
+    """Decodes the responses of one operation.
+
+    Raises:
+        RequestInvalid: A Struct of *result* forbids unknown fields.
+    """
 
     def __init__(
         self,
@@ -67,6 +72,10 @@ class ResponseDecoder(Generic[R]):
         documented: bool = False,
         essential: Callable[[Anomaly], bool] | None = None,
     ) -> None:
+        for found in walk(inspect.type_info(result)):
+            if isinstance(found.type, inspect.StructType) and found.type.forbid_unknown_fields:
+                reason = f"{found.type.cls.__name__} forbids unknown fields, and the platform may add some at any time"
+                raise RequestInvalid("result", reason)
         self._type = result
         self._essential = essential
         self._empty = empty

@@ -127,16 +127,17 @@ class StructRepair:
             reader = self._without(self._last if self._last.issuperset(apart) else apart)
 
     def _read_other(self, raw: bytes | Raw, place: Place, report: Report) -> list[object]:
-        """Read what should be an object, and is none."""
+        """Read what should be an object, or a list of its members, and is none."""
         value = read_untyped(raw)
+        wanted, form = ("a list", list) if self._cls.__struct_config__.array_like else ("an object", dict)
         if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
             report(place, value, "a list of one stands for its object")
             return self.read(_entries(raw), place, report)
         if isinstance(place[-1], int) and (value is None or value in ("", [])):
             report(place, value, "is no entry; dropped", dropped=True)
         else:
-            is_other = isinstance(value, dict)  # By its tag.
-            _report_mismatch(place, value, report, _OTHER if is_other else "expected an object, got {}; dropped")
+            is_other = isinstance(value, form)  # By its tag.
+            _report_mismatch(place, value, report, _OTHER if is_other else f"expected {wanted}, got {{}}; dropped")
         return []
 
     @cached_property
@@ -186,7 +187,14 @@ class StructRepair:
         names = {field.name: field.encode_name for field in structs.fields(self._cls)}
         info, typed = cast("inspect.StructType", inspect.type_info(self._cls)), cast("list[tuple[str, type]]", members)
         relaxed = msgspec.defstruct(
-            "Relaxed", typed, rename=names, kw_only=True, gc=False, tag=info.tag, tag_field=info.tag_field
+            "Relaxed",
+            typed,
+            rename=names,
+            kw_only=True,
+            gc=False,
+            tag=info.tag,
+            tag_field=info.tag_field,
+            array_like=info.array_like,
         )
         lines = [f"return [cls({', '.join(values)}) for row, place in zip(rows, places)]"]
         restored = cast("Callable[..., list[object]]", compile_function("rows, places, report", lines, scope))

@@ -334,9 +334,11 @@ class Operation(Generic[B, R]):
         fields that `page` names, and its rows an ``id``.
 
         Raises:
-            RequestInvalid: It lacks a field that `page` or an `Echo` names.
+            RequestInvalid: It lacks a field that `page` or an `Echo` names, or a Struct of it forbids unknown fields.
         """
-        return replace(cast("Operation[B, P]", self), result=result)
+        operation = replace(cast("Operation[B, P]", self), result=result)
+        _ = operation.decoder  # A type that cannot be decoded is rejected now.
+        return operation
 
     def decode(self, body: bytes) -> tuple[R, tuple[Anomaly, ...]]:
         """Decode a response without a client.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+import pytest
 from msgspec import Struct
 
-from paymentsdk import OPERATIONS, Pager, PaymentsClient, Response
+from paymentsdk import OPERATIONS, Operation, Pager, PaymentsClient, RequestInvalid, Response, RetryClass
 from paymentsdk.testing import MemoryTransport
 
 
@@ -39,3 +40,66 @@ async def test_an_operation_returns_a_struct_of_ones_own() -> None:
     assert [Sum(1, Decimal("24.90"))] == rows
     assert search.result is not Sums
     assert search.page is search.returning(Sums).page
+
+
+class Strict(Struct, forbid_unknown_fields=True):
+    """What takes no field that it does not have."""
+
+    id: int
+
+
+class Wrapped(Struct):
+    """A page of these."""
+
+    elements: list[Strict]
+    total: int
+    next_offset: int
+
+
+@pytest.mark.parametrize(("result", "name"), [(Strict, "oauth.token"), (Wrapped, "merchant_orders.search")])
+def test_a_response_must_not_forbid_unknown_fields(result: type, name: str) -> None:
+    """The platform may add a field at any time: such a type is rejected as it is declared, and not after a write."""
+    with pytest.raises(RequestInvalid, match="result: Strict forbids unknown fields"):
+        OPERATIONS[name].returning(result)
+
+
+async def test_an_operation_whose_response_forbids_unknown_fields_sends_nothing() -> None:
+    """Also where the operation is somebody's own."""
+    pay = Operation(name="pay", method="POST", path="/pay", retry=RetryClass.UNKEYED, result=Strict)
+    transport = MemoryTransport([Response(200, {}, b'{"id": 1}')])
+
+    async with PaymentsClient("token", base_url="https://x", transport=transport) as client:
+        with pytest.raises(RequestInvalid, match="Strict forbids unknown fields"):
+            await client.call(pay)
+
+    assert not transport.requests
+
+
+class Pair(Struct, array_like=True):
+    """A row that stands as a list of its fields."""
+
+    id: int
+    amount: Decimal | None = None
+    note: str | None = "none"
+
+
+class Pairs(Struct):
+    """A page of them."""
+
+    elements: list[Pair] | None
+    total: int
+    next_offset: int
+
+
+def test_rows_that_are_lists_are_repaired() -> None:
+    """Of a row whose fields stand in a list, only what is malformed is repaired or dropped."""
+    body = b'{"elements": [[1, 2.5, "a", 9], ["2", "x"], [3], {"id": 4}], "total": 4, "next_offset": 0}'
+
+    page, anomalies = OPERATIONS["merchant_orders.search"].returning(Pairs).decode(body)
+
+    assert [Pair(1, Decimal("2.5"), "a"), Pair(2, None), Pair(3)] == page.elements
+    assert [
+        ("$.elements[1].id", "expected int, got a string; repaired"),
+        ("$.elements[1].amount", "expected Decimal, got a string; dropped"),
+        ("$.elements[3]", "expected a list, got an object; dropped"),
+    ] == [(one.path, one.reason) for one in anomalies]
