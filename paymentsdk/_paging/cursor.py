@@ -17,10 +17,12 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Annotated, Self, TypedDict
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, inspect, structs
 from msgspec.structs import replace
 
+from paymentsdk._codec.type_walk import alternatives
 from paymentsdk._headers import http_date
+from paymentsdk._operation.identity import struct_at
 from paymentsdk._operation.operation import PageShape
 from paymentsdk._resume_point import ResumePoint
 from paymentsdk.errors import PaginationStalled, RequestInvalid
@@ -186,11 +188,12 @@ class Cursor(Struct, frozen=True, kw_only=True):
 # --- the proof that a walk is whole -----------------------------------------------------------------------------------
 
 
-def check_filters(shape: PageShape, filters: Mapping[str, object]) -> None:
+def check_filters(shape: PageShape, filters: Mapping[str, object], result: type) -> None:
     """Reject filters under which rows can join the search, or leave it and come back.
 
     Raises:
-        RequestInvalid: One can change, or the window of creation has no end.
+        RequestInvalid: One can change, the window of creation has no end, or the rows of *result* do not say when they
+            were made.
     """
     if shape.created_until is None:
         return  # Only a single page is certified, whatever was searched for.
@@ -200,6 +203,15 @@ def check_filters(shape: PageShape, filters: Mapping[str, object]) -> None:
             raise RequestInvalid(f"$query.{name}", f"can change, so nothing is certain; what cannot: {known}")
     if filters.get(shape.created_until) is None:
         raise RequestInvalid(f"$query.{shape.created_until}", "is needed: without it, rows join while they are read")
+    date = shape.created_until.removesuffix("_to")
+    if not _shows_moment(struct_at(shape.items, result), date):
+        raise RequestInvalid("certify", f"needs rows with {date}, a datetime: one could be younger than its window")
+
+
+def _shows_moment(row: type | None, name: str) -> bool:
+    """Whether rows of the type *row* have a datetime *name*."""
+    kinds = [inspect.type_info(field.type) for field in structs.fields(row) if field.name == name] if row else []
+    return any(isinstance(one.type, inspect.DateTimeType) for kind in kinds for one in alternatives(kind))
 
 
 class Certificate:

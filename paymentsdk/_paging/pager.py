@@ -104,7 +104,7 @@ class Pager(Generic[T]):
     Raises:
         RequestInvalid: An option is out of bounds, a filter is unknown, empty or of the wrong type, or *operation* is
             not a search, or has placeholders in its path. With *certify*: a filter can change, the end of the window is
-            missing, or the walk does not begin at the first row.
+            missing, rows do not say when they were made, or the walk does not begin at the first row.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Pager(Generic[T]):
         operation.query_encoder.encode({**filters, "offset": start, **size})
         shape, until = operation.page, None
         if certify:
-            check_filters(shape, filters)
+            check_filters(shape, filters, operation.result)
             check_within("start", start, 0, 0)
             until = filters.get(shape.created_until or "")
 

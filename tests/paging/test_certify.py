@@ -7,11 +7,23 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from types import MappingProxyType
+from typing import Generic, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
+from msgspec import Struct
 
-from paymentsdk import Incomplete, Pager, PaymentsClient, PaymentsError, Request, RequestInvalid, Response, RetryPolicy
+from paymentsdk import (
+    OPERATIONS,
+    Incomplete,
+    Pager,
+    PaymentsClient,
+    PaymentsError,
+    Request,
+    RequestInvalid,
+    Response,
+    RetryPolicy,
+)
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.reconcile.model import CREATED, drawn, snapshot, survivors
 from tests.reconcile.platform import CAPS, NOW
@@ -148,6 +160,57 @@ async def test_what_cannot_change_is_taken() -> None:
     walk = certified(Rows(([1, 2], 2)), **filters, marketplace="NONE", preference_id="p")
 
     assert [1, 2] == [row.id for row in await walk.collect()]
+
+
+class Dated(Struct):
+    """A row of one's own that says when it was made, or not."""
+
+    id: int
+    date_created: datetime | None = None
+
+
+class Undated(Struct):
+    """One that does not."""
+
+    id: int
+
+
+class AsText(Struct):
+    """One whose date nobody has read."""
+
+    id: int
+    date_created: str | None = None
+
+
+R = TypeVar("R")
+
+
+class Some(Struct, Generic[R]):
+    """A page of them."""
+
+    elements: list[R]
+    total: int
+    next_offset: int | None = None
+
+
+@pytest.mark.parametrize("row", [Undated, AsText])
+def test_rows_of_ones_own_must_say_when_they_were_made(row: type) -> None:
+    """Else a row that is younger than its window, so that others could join, would not be seen."""
+    client = PaymentsClient("t", base_url="https://x", transport=MemoryTransport(Rows()))
+    search = OPERATIONS["merchant_orders.search"].returning(Some[row])
+
+    with pytest.raises(RequestInvalid, match="certify: needs rows with date_created, a datetime"):
+        Pager(client, search, certify=True, **WINDOW)
+
+
+async def test_rows_of_ones_own_that_are_too_young_certify_nothing() -> None:
+    """Their date counts as that of any others."""
+    rows = Rows(([1, 2], 4), ([4, 5], 4), dates={1: BEGIN, 5: LATER})
+    client = PaymentsClient("t", base_url="https://x", transport=MemoryTransport(rows), clock=FakeClock())
+    search = OPERATIONS["merchant_orders.search"].returning(Some[Dated])
+
+    with pytest.raises(Incomplete, match="a row is younger than its window"):
+        await Pager(client, search, certify=True, **WINDOW).collect()
 
 
 @pytest.mark.parametrize("noun", ["invoices", "plans"])
