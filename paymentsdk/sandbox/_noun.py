@@ -359,6 +359,8 @@ class Noun:
     """Rules that no type says, as JSON Schema: by the operation, or the Struct, and the name of the member."""
     required: Callable[[Policies], Mapping[str, Sequence[str]]] | None = None
     """Members that policies ask for, by the name of their Struct."""
+    in_header_only: bool = False
+    """Whether a token in the query is rejected, also beside a good one in the header; elsewhere it is ignored."""
     jobs: Mapping[str, Callable[[SellerContext, str], str | None]] = field(default_factory=dict)
     """What happens to the thing of an id when its moment has come; each says what it did, or ``None`` for nothing."""
 

@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from paymentsdk.resources.oauth import TokenRequest
 from paymentsdk.sandbox._faults import Hit
+from paymentsdk.sandbox._handlers import noun_of
 from paymentsdk.sandbox._handlers.oauth import application
 from paymentsdk.sandbox._noun import Call, SellerContext, requested_error
 from paymentsdk.sandbox._platform import Platform
@@ -105,8 +106,8 @@ def authenticate(platform: Platform, received: ReceivedRequest, *, live_tokens: 
         live_tokens: Whether a token that begins with `APP_USR` stands for its `TEST` twin.
 
     Raises:
-        Rejected: The token is missing or unknown, was revoked, has expired, or lacks the scope; the application is not
-            known.
+        Rejected: The token is missing or unknown, was revoked, has expired, or lacks the scope; there is one in the
+            query, where that is not allowed; the application is not known.
         RequestInvalid: The body, which says who asks for a token, breaks a rule.
     """
     operation = received.operation
@@ -119,6 +120,8 @@ def authenticate(platform: Platform, received: ReceivedRequest, *, live_tokens: 
     scheme, token = received.authorization[: len(_BEARER)], received.authorization[len(_BEARER) :].strip()
     if scheme.lower() != _BEARER:
         raise _unauthorized(platform.policies, operation, "a bearer token is needed")
+    if "access_token" in received.query and noun_of(operation).in_header_only:
+        raise Rejected(400, "bad_request", "a token in the query is not allowed", details=("access_token",))
     if token.startswith("APP_USR"):
         if not live_tokens:
             message = "the sandbox takes no APP_USR token"

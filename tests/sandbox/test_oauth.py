@@ -442,6 +442,30 @@ async def test_a_token_in_the_query_is_no_token(plain, sandbox):
     assert 401 == response.status
 
 
+async def test_a_token_in_the_query_of_an_order_is_rejected_beside_a_good_one(plain, sandbox, data):
+    """There the contract does not allow it: it would stand in the logs of everybody on the way. Nothing is done."""
+    query = f"?access_token={sandbox.access_token}"
+    made = (await plain("POST", "/v1/orders", data(), key="k")).json
+    requests = {
+        ("POST", "/v1/orders"): data(),
+        ("GET", f"/v1/orders/{made['id']}"): None,
+        ("POST", f"/v1/orders/{made['id']}/cancel"): None,
+        ("POST", f"/v1/orders/{made['id']}/refund"): None,
+    }
+    rejected = [await plain(method, path + query, body, key="new") for (method, path), body in requests.items()]
+
+    assert [(400, "bad_request")] * 4 == [(one.status, one.code) for one in rejected]
+    assert not any(sandbox.access_token.encode() in one.raw for one in rejected)
+    assert ["order_created"] == [entry.kind for entry in sandbox.ledger()]
+
+
+async def test_a_token_in_the_query_is_ignored_elsewhere(plain, sandbox):
+    """The contract forbids it in the Orders API alone."""
+    response = await plain("GET", f"/preapproval_plan/search?access_token={sandbox.access_token}")
+
+    assert 200 == response.status
+
+
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
 async def test_the_scheme_may_have_any_case(plain, sandbox, scheme):
     """As HTTP has it."""

@@ -334,8 +334,10 @@ NOUN = Noun(
     ],
     code_of=_code_of,
     shape=errors,
+    in_header_only=True,
     causes={
         "unsupported_properties": "a field that the contract does not have",
+        "bad_request": "an access_token in the query",
         "property_type": "a field of another type, an amount as a JSON number, malformed JSON",
         "required_properties": "a missing field",
         "minimum_items": "an empty list of payments",
