@@ -99,6 +99,8 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Emails of customers: any, or only test_payer_ and 1 to 10 digits (code 128)."""
     wallet_amount: Literal["required", "optional"] = "required"
     """Whether a wallet payment needs a transaction_amount; without one the amount is 0."""
+    unset_strings: Literal["left_out", "empty"] = "left_out"
+    """Strings, dates and URLs of a preference that nobody has set: `left_out` of the response, or `empty`, as `""`."""
     discount_promise: Literal["unchecked", "required"] = "required"
     """Whether the discount code of a wallet payment must have been promised (4.4)."""
     sponsors: Literal["any", "known"] = "any"

@@ -133,6 +133,25 @@ async def test_a_date_comes_back_as_it_was_sent(plain, client):
     assert (400, "invalid_expiration_date_to") == (refused.status, refused.code)
 
 
+async def test_a_string_that_nobody_has_set_can_be_empty(start, plain_to, connect):
+    """By a policy, as on some platforms; the client reads an empty date as none. What was set comes as ever."""
+    made = {}
+    for policy in ("left_out", "empty"):
+        sandbox = await start(seed=7, frozen_at=datetime(2026, 1, 1, tzinfo=UTC), policies={"unset_strings": policy})
+        for body in ({"items": [ITEM]}, EVERYTHING):
+            sent = await plain_to(sandbox)("POST", "/checkout/preferences", body)
+            made[policy, len(body)] = {name: value for name, value in sent.json.items() if "init_point" not in name}
+    async with connect(sandbox) as client:
+        read = await client.preferences.create(preference(external_reference="basket-1"))
+
+    left_out, empty = made["left_out", 1], made["empty", 1]
+    strings = {name for name, member in made["empty", len(EVERYTHING)].items() if isinstance(member, str)}
+    assert made["left_out", len(EVERYTHING)] == made["empty", len(EVERYTHING)]
+    assert {**left_out, **dict.fromkeys(strings - left_out.keys(), "")} == empty
+    assert len(empty) > len(left_out)
+    assert ("", None, "basket-1") == (read.auto_return, read.expiration_date_to, read.external_reference)
+
+
 async def test_a_preference_says_whose_it_is_and_where_it_is_paid(client, sandbox):
     """`<collector_id>-<uuid>`, the seller, the application, and two addresses on the sandbox itself."""
     made = await client.preferences.create(preference())

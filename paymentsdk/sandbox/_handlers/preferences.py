@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import datetime
+from typing import cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -32,6 +33,13 @@ _CODES: Mapping[str, str] = {
 }
 #: Members that are a date or a moment: the response has what was sent.
 _DAYS = {"event_date", "date_created", "registration_date", "last_purchase", "departure_date_time", "arrival_date_time"}
+
+
+#: Strings and dates of a response that nobody has to set.
+_UNSET = (
+    *("auto_return", "notification_url", "statement_descriptor", "additional_info", "external_reference"),
+    *("expiration_date_from", "expiration_date_to", "date_of_expiration"),
+)
 
 
 def create(context: SellerContext, call: Call[PreferenceRequest]) -> object:
@@ -67,7 +75,8 @@ def create(context: SellerContext, call: Call[PreferenceRequest]) -> object:
     )
     # The payer's date_created was sent; that of the preference is the sandbox's own.
     sent = {**msgspec.json.decode(call.sent), "date_created": timestamp(context.now)}
-    return dates_as_sent(wire_form(preference), sent, _DAYS)
+    response = cast("dict[str, object]", dates_as_sent(wire_form(preference), sent, _DAYS))
+    return dict.fromkeys(_UNSET, "") | response if context.policies.unset_strings == "empty" else response
 
 
 def _check_rules(body: PreferenceRequest) -> None:
