@@ -33,12 +33,16 @@ _CODES: Mapping[str, str] = {
 }
 #: Members that are a date or a moment: the response has what was sent.
 _DAYS = {"event_date", "date_created", "registration_date", "last_purchase", "departure_date_time", "arrival_date_time"}
-
-
 #: Strings and dates of a response that nobody has to set.
 _UNSET = (
-    *("auto_return", "notification_url", "statement_descriptor", "additional_info", "external_reference"),
-    *("expiration_date_from", "expiration_date_to", "date_of_expiration"),
+    "auto_return",
+    "notification_url",
+    "statement_descriptor",
+    "additional_info",
+    "external_reference",
+    "expiration_date_from",
+    "expiration_date_to",
+    "date_of_expiration",
 )
 
 
