@@ -106,16 +106,11 @@ class Recovery(HiddenRepr, Struct, eq=False):
         known = await self._open()
         rows = known if self.backoff is None else self.backoff.due(known)
         await self._find_sellers(rows)
-        taken, since = await self._claim(rows, known)
-        try:
-            for batch in (taken[start : start + BATCH] for start in range(0, len(taken), BATCH)):
-                await asyncio.gather(*(self._finish(record, since) for record in batch))
-                if progress is not None:
-                    progress(self._summary())
-        finally:
-            for record in taken:
-                if record.key not in self.begun:
-                    self._let_go(record)
+        keys = await self._sendable(rows) if rows and self._knows_time(known) else []
+        for start in range(0, len(keys), BATCH):
+            await self._carry_out(keys[start : start + BATCH])
+            if progress is not None:
+                progress(self._summary())
         still_open = await self._open()
         self._notify_open(still_open)
         summary = self._summary(tuple(row for row in still_open if row.key not in self.finished))
@@ -171,26 +166,33 @@ class Recovery(HiddenRepr, Struct, eq=False):
             self._add_problem(f"nothing was sent: {Timing.CLOCK_BEHIND.value}")
         return not behind
 
-    async def _claim(self, rows: Sequence[Record], known: Sequence[Record]) -> tuple[list[Record], Moment]:
-        """Take over what has no living owner: all of it at once, or the oldest that stay open would hide the others."""
-        since, owner = self.journaling.platform_clock.moment(), self.journaling.owner()
-        if not rows or not self._knows_time(known):
-            return [], since
-        keys, sellers = set[str](), tuple(self.senders)
-        for i, row in enumerate(rows):
-            if i % BATCH == 0:
+    async def _sendable(self, rows: Sequence[Record]) -> list[str]:
+        """Return the keys of what this client can make the requests of."""
+        keys: list[str] = []
+        for number, row in enumerate(rows):
+            if number % BATCH == 0:
                 await asyncio.sleep(0)  # There may be thousands.
             if self._can_send(row):
-                keys.add(row.key)
-        journal = self.journaling.journal
+                keys.append(row.key)
+        return keys
+
+    async def _carry_out(self, keys: Sequence[str]) -> None:
+        """Take over what has no living owner, right before it is sent, and carry it out.
+
+        Whoever dies leaves in doubt what it had taken over: no more than it had under way.
+        """
+        since, owner = self.journaling.platform_clock.moment(), self.journaling.owner()
+        claim = asyncio.ensure_future(self._claim(keys, owner))
+        try:
+            await asyncio.gather(*(self._finish(record, since) for record in await asyncio.shield(claim)))
+        except asyncio.CancelledError:
+            # What it takes over all the same, nobody would know of.
+            self.journaling.write_later(owner, partial(self._let_go, claim))
+            raise
+
+    async def _claim(self, keys: Sequence[str], owner: str) -> list[Record]:
         with WithinContract():
-            claim = asyncio.ensure_future(journal.claim(sellers, owner=owner, lease=LEASE, limit=NO_LIMIT, keys=keys))
-            try:
-                return await asyncio.shield(claim), since
-            except asyncio.CancelledError:
-                # What it takes over all the same, nobody would know of.
-                self.journaling.write_later(owner, partial(self._let_go_of_all, claim))
-                raise
+            return await self.journaling.journal.claim(tuple(self.senders), owner=owner, lease=LEASE, keys=keys)
 
     async def _open(self) -> list[Record]:
         with WithinContract():
@@ -220,15 +222,15 @@ class Recovery(HiddenRepr, Struct, eq=False):
         logger.info("recovery: %s %s is %s", record.operation, record.name, outcome.state.value)
         self.resolved[outcome.state] += 1
 
-    def _let_go(self, record: Record) -> None:
+    async def _let_go(self, claim: Awaitable[Sequence[Record]]) -> None:
         """Leave to the next recovery what this one, which is cancelled, has claimed and not begun."""
-        state = RecordState.DEFERRED if record.state is RecordState.PENDING else RecordState.UNKNOWN
-        left, journaling = Resolution(state=state, reason=record.reason), self.journaling
-        journaling.write_later(record.key, partial(journaling.journal.resolve, record.key, left, owner=record.owner))
-
-    async def _let_go_of_all(self, claim: Awaitable[Sequence[Record]]) -> None:
+        journaling = self.journaling
         for record in await claim:
-            self._let_go(record)
+            if record.key not in self.begun:
+                state = RecordState.DEFERRED if record.state is RecordState.PENDING else RecordState.UNKNOWN
+                left = Resolution(state=state, reason=record.reason)
+                resolve = partial(journaling.journal.resolve, record.key, left, owner=record.owner)
+                journaling.write_later(record.key, resolve)
 
     async def _look(self, sender: Sender, record: Record) -> Resolution | None:
         """Look up one record at a time: that may take the whole journal into memory."""

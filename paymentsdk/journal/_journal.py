@@ -91,19 +91,11 @@ class Journal(Protocol):
         """
         ...
 
-    async def claim(
-        self,
-        sellers: Collection[str],
-        *,
-        owner: str,
-        lease: float,
-        limit: int = 100,
-        keys: Collection[str] | None = None,
-    ) -> list[Record]:
-        """Take over up to *limit* open rows of *sellers* that have no living owner, the oldest first.
+    async def claim(self, sellers: Collection[str], *, owner: str, lease: float, keys: Collection[str]) -> list[Record]:
+        """Take over those of *keys* that are open, of *sellers*, and without a living owner; return them, oldest first.
 
-        With *keys*, no others than these. Rows that recovery cannot send (``Record.recoverable``) are left alone. What
-        *owner* holds already is among them: it may have taken them over in a claim whose response was lost.
+        Rows that recovery cannot send (``Record.recoverable``) are left alone. What *owner* holds already is among
+        them: it may have taken them over in a claim whose response was lost.
         """
         ...
 

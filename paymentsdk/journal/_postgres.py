@@ -154,7 +154,7 @@ class PostgresJournal(TableJournal):
     async def _read(self, key: str) -> tuple[Record | None, float]:
         self._check()
         for row in await self._works.do(lambda server: server.fetch(_READ, id_of(key), self._time())):
-            return checked(self._codec.record(row), key), row["now"]
+            return checked(self._codec.record(row), (key,)), row["now"]
         return None, 0.0
 
     async def _insert_all(

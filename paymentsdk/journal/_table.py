@@ -32,11 +32,7 @@ logger = logging.getLogger("paymentsdk")
 #: The version of the table.
 SCHEMA = 1
 #: What is run in a transaction, as PostgreSQL has it.
-_LOAD = "SELECT * FROM paymentsdk_record WHERE id = $1 FOR UPDATE"
-_CLAIM = (
-    "SELECT * FROM paymentsdk_record WHERE state < 4 AND seller = $1 AND (lease_until <= $2 OR owner = $3) "
-    "AND body IS NOT NULL ORDER BY begun LIMIT $4 FOR UPDATE SKIP LOCKED"
-)
+_LOAD = "SELECT * FROM paymentsdk_record WHERE id IN ({}) ORDER BY id FOR UPDATE"
 _LIST = "SELECT * FROM paymentsdk_record WHERE state = $1 ORDER BY begun LIMIT $2"
 _REPLACE = (
     "UPDATE paymentsdk_record SET state = $1, owner = $2, lease_until = $3, begun = $4, updated = $5, fixed = $6, "
@@ -156,13 +152,14 @@ class Transaction(Struct, eq=False):
         """Return the rows of a statement that reads them."""
         return [self.codec.record(row) for row in await self.database.fetch(statement, *values)]
 
-    async def load(self, key: str) -> Record | None:
-        """Return the row of *key*."""
-        return checked(next(iter(await self.records(_LOAD, id_of(key))), None), key)
+    async def load(self, *keys: str) -> list[Record]:
+        """Return the rows of *keys*: all processes lock them in one order, so that none waits in a circle."""
+        places = ", ".join(f"${place}" for place in range(1, len(keys) + 1)) or "NULL"
+        return [checked(row, keys) for row in await self.records(_LOAD.format(places), *map(id_of, keys))]
 
     async def change(self, key: str, change: Callable[..., Record]) -> Record:
         """Replace the row of *key* by what *change* makes of it at the store time, `now=`, and return that."""
-        row = await self.load(key)
+        row = next(iter(await self.load(key)), None)
         if row is None:
             raise tellable(LookupError(f"there is no record with the key {key}"))
         changed = change(row, now=await self.now())
@@ -170,21 +167,12 @@ class Transaction(Struct, eq=False):
             await self._replace([changed])
         return changed
 
-    async def claimable(self, sellers: Collection[str], owner: str, now: float, limit: int) -> list[Record]:
-        """Return open rows of *sellers* without a lease at *now*, or of *owner*: the oldest *limit* of each seller."""
-        return _oldest([row for seller in sellers for row in await self.records(_CLAIM, seller, now, owner, limit)])
-
-    async def claim(
-        self, sellers: Collection[str], owner: str, lease: float, *, limit: int, among: Collection[str] | None
-    ) -> list[Record]:
+    async def claim(self, sellers: Collection[str], owner: str, lease: float, keys: Collection[str]) -> list[Record]:
         """See `Journal.claim`."""
-        now = await self.now()
-        found = await self.claimable(sellers, owner, now, limit if among is None else states.NO_LIMIT)
-        if among is not None:
-            found = [row for row in found if row.key in among]
-        own = [row for row in found if row.owner == owner]
-        free = [row for row in found if row.owner != owner and states.is_claimable(row, now)]
-        taken = [states.take_over(row, owner=owner, now=now, lease=lease) for row in free[: max(0, limit - len(own))]]
+        now, rows = await self.now(), await self.load(*keys)
+        own = [row for row in rows if row.owner == owner]
+        free = [row for row in rows if row.owner != owner and row.seller in sellers and states.is_claimable(row, now)]
+        taken = [states.take_over(row, owner=owner, now=now, lease=lease) for row in free]
         await self._replace(taken)
         return _oldest([*own, *taken])
 
@@ -261,7 +249,7 @@ class TableJournal(ABC):
         """Return the row of *key*, and the store time; others may change the row meanwhile."""
 
         async def read(rows: Transaction) -> tuple[Record | None, float]:
-            return await rows.load(key), await rows.now()
+            return next(iter(await rows.load(key)), None), await rows.now()
 
         return await self._transact(read)
 
@@ -310,18 +298,9 @@ class TableJournal(ABC):
                 return self._settle(held, row, work)
         return self._transact(work)
 
-    async def claim(
-        self,
-        sellers: Collection[str],
-        *,
-        owner: str,
-        lease: float,
-        limit: int = 100,
-        keys: Collection[str] | None = None,
-    ) -> list[Record]:
+    async def claim(self, sellers: Collection[str], *, owner: str, lease: float, keys: Collection[str]) -> list[Record]:
         """See `Journal.claim`."""
-        of, among = tuple(sellers), None if keys is None else frozenset(keys)
-        taken = await self._transact(lambda rows: rows.claim(of, owner, lease, limit=limit, among=among))
+        taken = await self._transact(lambda rows: rows.claim(sellers, owner, lease, keys))
         for row in taken:
             self._hold(row)
         return taken
@@ -345,8 +324,8 @@ def _oldest(rows: list[Record]) -> list[Record]:
     return sorted(rows, key=lambda row: row.begun)
 
 
-def checked(row: Record | None, key: str) -> Record | None:
-    """Return *row*, which was found by the number of *key*; another key may have the same."""
-    if row is not None and row.key != key:
-        raise JournalUnavailable(f"the keys {key} and {row.key} cannot be told apart")
+def checked(row: Record, keys: Collection[str]) -> Record:
+    """Return *row*, which was found by the number of one of *keys*; another key may have the same."""
+    if row.key not in keys:
+        raise JournalUnavailable(f"the record {row.key} cannot be told apart from one of {', '.join(keys)}")
     return row

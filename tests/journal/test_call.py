@@ -140,7 +140,8 @@ async def test_recovery_can_be_asked_to_finish(process: Process) -> None:
     told = await process.call(NOT_SENT, defer=True)
 
     assert RecordState.DEFERRED is told.state
-    assert [process.row.key] == [row.key for row in await process.journal.claim(["77"], owner="q/1", lease=60.0)]
+    key = process.row.key
+    assert [key] == [row.key for row in await process.journal.claim(["77"], owner="q/1", lease=60.0, keys=[key])]
 
 
 async def test_after_its_time_nothing_is_sent(process: Process) -> None:
@@ -198,7 +199,7 @@ async def test_a_lost_record_is_told_as_it_is(process: Process) -> None:
 
     async def send(row: Record, may_send: MaySend) -> Resolution:
         process.local.advance(60.0)
-        await process.journal.claim(["77"], owner="q/1", lease=60.0)
+        await process.journal.claim(["77"], owner="q/1", lease=60.0, keys=[row.key])
         assert "another process has taken it over" == await may_send(30.0)
         return NOT_SENT
 

@@ -244,7 +244,7 @@ async def test_recovery_holds_nothing_that_it_cannot_send(journal, connect, plat
         other = await client.recover()
 
     assert ([record.key], 1, {}) == ([row.key for row in other.left], len(other.problems), other.resolved)
-    assert [record.key] == [row.key for row in await kept.claim(["77"], owner="q/1", lease=60)]
+    assert [record.key] == [row.key for row in await kept.claim(["77"], owner="q/1", lease=60, keys=[record.key])]
     await kept.aclose()
 
 

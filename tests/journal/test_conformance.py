@@ -51,19 +51,11 @@ class MemoryJournal:
         self.rows[key] = _states.resolve_record(self.rows[key], resolution, owner=owner, now=self.now())
         return self.rows[key]
 
-    async def claim(
-        self,
-        sellers: Collection[str],
-        *,
-        owner: str,
-        lease: float,
-        limit: int = 100,
-        keys: Collection[str] | None = None,
-    ) -> list[Record]:
+    async def claim(self, sellers: Collection[str], *, owner: str, lease: float, keys: Collection[str]) -> list[Record]:
         """See `Journal`."""
-        rows = [row for row in self.rows.values() if row.seller in sellers and (keys is None or row.key in keys)]
+        rows = [row for row in self.rows.values() if row.seller in sellers and row.key in keys]
         own = [row for row in rows if row.owner == owner and row.is_open]
-        free = sorted(filter(self.is_claimable, rows), key=lambda row: row.begun)[: limit - len(own)]
+        free = filter(self.is_claimable, rows)
         taken = [_states.take_over(row, owner=owner, now=self.now(), lease=lease) for row in free]
         self.rows.update({row.key: row for row in taken})
         return sorted(own + taken, key=lambda row: row.begun)
@@ -229,15 +221,15 @@ async def claims_for_everybody(self, sellers: Collection[str], **more: Any):
 
 
 @breaking("claim")
-async def claims_more_than_it_is_asked_for(self, sellers: Collection[str], *, keys: object = None, **more: Any):
+async def claims_more_than_it_is_asked_for(self, sellers: Collection[str], *, keys: object, **more: Any):
     """Takes no notice of the keys."""
-    return await MemoryJournal.claim(self, sellers, **more)
+    return await MemoryJournal.claim(self, sellers, keys=tuple(self.rows), **more)
 
 
 @breaking("claim")
-async def claims_all_there_is(self, sellers: Collection[str], *, limit: int = 0, **more: Any):
-    """Takes no notice of the limit."""
-    return await MemoryJournal.claim(self, sellers, limit=1_000, **more)
+async def claims_in_any_order(self, sellers: Collection[str], **more: Any):
+    """Looks at no time."""
+    return (await MemoryJournal.claim(self, sellers, **more))[::-1]
 
 
 @breaking("records")
@@ -254,7 +246,7 @@ async def forgets_what_it_has_claimed(self, sellers: Collection[str], *, owner: 
 
 
 @breaking("claim")
-async def claims_what_another_claims(self, sellers: Collection[str], *, owner: str, lease: float, **more: Any):
+async def claims_what_another_claims(self, sellers: Collection[str], *, owner: str, lease: float, keys: object):
     """Reads in one transaction, and writes in another."""
     free = [row for row in self.rows.values() if self.is_claimable(row)]
     await asyncio.sleep(0)
@@ -436,9 +428,9 @@ async def raises_what_its_database_raises(self, key: str) -> Record | None:
         ("what is deferred was not sent", doubts_everything),
         ("recovery takes the open records of its sellers", claims_for_everybody),
         ("recovery takes the open records of its sellers", claims_more_than_it_is_asked_for),
-        ("a claim has a limit", claims_all_there_is),
-        ("a claim has a limit", lists_all_there_is),
-        ("a claim has a limit", forgets_what_it_has_claimed),
+        ("recovery takes the open records of its sellers", claims_in_any_order),
+        ("who claims again gets what it holds", forgets_what_it_has_claimed),
+        ("a list has a limit", lists_all_there_is),
         ("nothing is left out of many", lists_a_thousand),
         ("a row is claimed once", claims_what_another_claims),
         ("a key is the identity", compares_no_case),

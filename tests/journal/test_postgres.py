@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import socket
 import sys
@@ -43,12 +44,13 @@ def never(error: BaseException) -> bool:
 
 
 def lost_claims(original: Callable[..., object]) -> Callable[..., object]:
-    """Find no row of the owner's own."""
+    """Take a row of the owner's own for that of another claim."""
+    tries = itertools.count()
 
-    async def claimable(self: object, sellers: object, owner: str, now: float, limit: int) -> object:
-        return await original(self, sellers, "", now, limit)
+    async def claim(self: object, sellers: object, owner: str, lease: float, keys: object) -> object:
+        return await original(self, sellers, f"{owner}-{next(tries)}", lease, keys)
 
-    return claimable
+    return claim
 
 
 def lost_begins(original: Callable[..., object]) -> Callable[..., object]:
@@ -128,7 +130,7 @@ async def test_a_resolution_whose_commit_was_cut_is_read_back(cut, dsn: str, rec
     await journal.aclose()
 
 
-@pytest.mark.control("paymentsdk.journal._table.Transaction.claimable", around=lost_claims)
+@pytest.mark.control("paymentsdk.journal._table.Transaction.claim", around=lost_claims)
 @pytest.mark.parametrize("when", ["after"])
 async def test_a_claim_whose_commit_was_cut_is_read_back(
     postgres: Server, dsn: str, record: Callable[..., Record], when: str
@@ -143,7 +145,8 @@ async def test_a_claim_whose_commit_was_cut_is_read_back(
         time[0] += 60
         cut_at(wire, b"COMMIT", when)
 
-        rows = await journal.claim(["77"], owner="q/1", lease=60)
+        keys = [record(name).key for name in ("dead", "deferred")]
+        rows = await journal.claim(["77"], owner="q/1", lease=60, keys=keys)
 
         assert 1 == wire.cuts
         assert [("dead", RecordState.SENT), ("deferred", RecordState.PENDING)] == [

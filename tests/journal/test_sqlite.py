@@ -55,7 +55,8 @@ async def recovered(folder: Path) -> dict[str, Record | None]:
         return ledger.accept(row.key)
 
     this = driver(journal, later)
-    for row in await journal.claim(["77"], owner="recovery/1", lease=60.0):
+    keys = [make_key(name) for name in FATES]
+    for row in await journal.claim(["77"], owner="recovery/1", lease=60.0, keys=keys):
         await this.carry_on(row, send, since=this.clock.moment())
     for write in later:
         await write()
@@ -501,7 +502,7 @@ async def test_a_body_with_a_payers_token_is_not_kept_in_clear(path: Path, recor
     assert TOKEN not in stored(path)
     kept = await journal.get(secret.key)
     assert (None, False) == (kept.body, kept.recoverable)
-    assert [] == await journal.claim(["77"], owner="q/1", lease=60)
+    assert [] == await journal.claim(["77"], owner="q/1", lease=60, keys=[secret.key])
     action, row = await journal.begin(structs.replace(secret, owner="q/1"), lease=60)
     assert (Action.RESUME, secret.body) == (action, row.body)
     await journal.aclose()
@@ -550,7 +551,7 @@ async def test_a_seal_that_is_away_for_a_moment_costs_no_body(path: Path, record
     await bare.begin(structs.replace(secret, owner="q/1"), lease=60)
     await journal.resolve(secret.key, Resolution(state=RecordState.UNKNOWN), owner="q/1")
     away = False
-    [row] = await journal.claim(["77"], owner="r/1", lease=60)
+    [row] = await journal.claim(["77"], owner="r/1", lease=60, keys=[secret.key])
 
     assert TOKEN == row.body
     for one in (journal, bare):

@@ -368,7 +368,8 @@ class World:
             await Step("probe", process.believe)
         asked = process.clock.moment()
         owner = f"{process.id}/{next(self._numbers)}"
-        for row in await WorldJournal(self, process).claim((process.seller,), owner=owner, lease=LEASE):
+        keys = tuple(self.rows)
+        for row in await WorldJournal(self, process).claim((process.seller,), owner=owner, lease=LEASE, keys=keys):
             try:
                 await self._driver(process).carry_on(row, self._sender(process), since=asked)
             except InProgress:
@@ -552,7 +553,7 @@ class WorldJournal:
 
         return await Step("write", write)
 
-    async def claim(self, sellers: Collection[str], *, owner: str, lease: float, limit: int = 100) -> list[Record]:
+    async def claim(self, sellers: Collection[str], *, owner: str, lease: float, keys: Collection[str]) -> list[Record]:
         """See `Journal`."""
 
         def write() -> list[Record]:
@@ -560,7 +561,9 @@ class WorldJournal:
             rows = [
                 row
                 for row in self.world.rows.values()
-                if _states.is_claimable(row, now) and (row.seller in sellers or self.world.faults.claims_all)
+                if row.key in keys
+                and _states.is_claimable(row, now)
+                and (row.seller in sellers or self.world.faults.claims_all)
             ]
             taken = [_states.take_over(row, owner=owner, now=now, lease=lease) for row in rows]
             self.world.rows.update({row.key: row for row in taken})
