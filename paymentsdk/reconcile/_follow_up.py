@@ -39,7 +39,8 @@ class Changes:
 
     A row that changes leaves its range of `last_updated` and enters a later one. So ranges are walked from the earliest
     to the latest, each after it has ended: a row that changes meanwhile is met again. The last range has no end, and
-    has to come as one page, which is one moment: whatever changed before is in it, or in a range before it.
+    has to come as one page: behind it there is nothing. So each change that was shown when the first range was asked
+    for is found. One that is shown later may have a date in a range that is done by then.
     """
 
     walk: Walk
@@ -82,15 +83,17 @@ class Changes:
             self.as_of = min(known)
 
     async def _account(self, name: str, rules: Rules, begin: int) -> int | None:
-        """Return the moment of the last page, if it has come as one."""
+        """Return the moment of the first page, if the last range has come as one."""
+        shown_by: int | None = None
         for _ in range(MOST_ROUNDS):
             rows = Rows(name)
             page = await self.walk.search.page(rows, last_updated_from=moment_of(begin - rules.grain))
             if page is None:
                 return None
+            shown_by = page.now if shown_by is None else shown_by
             if page.is_atomic(rules):
                 await self._add(Window(begin, page.now), rows)
-                return page.now
+                return shown_by
             if begin < page.now and not await self._ranges(name, rules, Window(begin, page.now)):
                 return None
             begin = max(begin, page.now)
