@@ -157,9 +157,9 @@ class Report(Struct, frozen=True, kw_only=True):
     calls: int
     """Calls that this run has made; those of earlier runs do not count."""
     as_of: datetime | None
-    """All changes that the search showed by this moment are in it; later ones may be. `None` if changes came faster than
-    they could be read, or if orders that were read before are now older than the 90 days that the search shows: each
-    row is as it was at its `read_at`."""
+    """All changes that the search showed by this moment are in it; later ones may be. `None` if changes came faster
+    than they could be read, or if orders that were read before are now older than the 90 days that the search shows:
+    each row is as it was at its `read_at`."""
     not_whole: tuple[NotWhole, ...]
     """Windows in which orders may be missing. Run again to walk them again."""
     open_records: tuple[Record, ...]
