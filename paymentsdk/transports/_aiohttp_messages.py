@@ -31,6 +31,8 @@ _FINAL = range(200, 600)
 _UNSENDABLE = re.compile("[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 #: What may stand in any of them.
 _PRINTABLE = bytes(range(ord(" "), ord("~") + 1))
+#: How the head of a response ends, and the last chunk of one in chunks.
+_END = b"\r\n\r\n"
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
@@ -143,6 +145,12 @@ def read_at_once(response: aiohttp.ClientResponse, most: int) -> bytes | None:
     if length is not None and length.isdecimal() and int(length) > most:
         raise too_long(most)
     return None
+
+
+def has_surplus(response: aiohttp.ClientResponse, body: bytes, last_read: bytes) -> bool:
+    """Whether *last_read* goes on behind the end of *response*, which has this *body*."""
+    end = _END if TRANSFER_ENCODING in response.headers else _END + body[-len(last_read) :]
+    return not (last_read.endswith(end) or end.endswith(last_read))
 
 
 async def read(response: aiohttp.ClientResponse, most: int) -> bytes:

@@ -93,8 +93,9 @@ class Wire(asyncio.BufferedProtocol):
         return self.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self.attempt is not None:
-            self.handler.data_received(bytes(self.buffer[:nbytes]))
+        if (attempt := self.attempt) is not None:
+            attempt.last_read = bytes(self.buffer[:nbytes])
+            self.handler.data_received(attempt.last_read)
             if self.attempt is not None or not self.handler.should_close:
                 return
             # With the end of its response came more, which aiohttp looks at after it has taken the connection back.
@@ -130,6 +131,8 @@ class InFlightRequest(Struct, eq=False):
     """Its connection; `None` as long as nothing can have been sent."""
     reused: bool | None = None
     """Whether that has carried a request before; `None` if the pool is another's."""
+    last_read: bytes = b""
+    """What was read last on it. aiohttp keeps the beginning of a further response to itself."""
     ended: bool = False
     """Whether the transport was closed meanwhile."""
 

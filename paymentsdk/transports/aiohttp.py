@@ -36,6 +36,7 @@ from paymentsdk._validate import check_proxy
 from paymentsdk.errors import ClientClosed, RequestInvalid
 from paymentsdk.transports._aiohttp_messages import (
     checked_url,
+    has_surplus,
     proxy_for,
     read,
     read_at_once,
@@ -212,6 +213,8 @@ class AiohttpTransport(PooledTransport[SessionPool]):
                 content = read_at_once(response, request.max_response)
                 if content is None:
                     content = await read(response, request.max_response)
+                if attempt.wire is not None and has_surplus(response, content, attempt.last_read):
+                    attempt.wire.discard()
             except BaseException:
                 response.close()
                 raise

@@ -206,6 +206,40 @@ async def test_a_fresh_connection_is_not_kept(transport: AiohttpTransport) -> No
         assert 5 == server.opened
 
 
+_CHUNKS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+responses_of_all_forms = pytest.mark.parametrize(
+    "whole", [http(), http(200, b""), _CHUNKS, b"HTTP/1.1 204 Empty\r\n\r\n"], ids=["body", "empty", "chunks", "204"]
+)
+
+
+async def opened_for_two(whole: bytes, surplus: bytes = b"") -> set[int]:
+    """Send two requests, one after the other, and return how many connections they took, however *whole* arrives."""
+    opened = set()
+    for cuts in ([], *([cut] for cut in range(1, len(whole))), range(1, len(whole))):
+        *pieces, last = (whole[i:j] for i, j in zip([0, *cuts], [*cuts, None], strict=True))
+        async with FaultServer(always(*pieces, last + surplus)) as server:
+            async with contextlib.aclosing(AiohttpTransport(drain=0.1)) as transport:
+                for _ in range(2):
+                    await transport.send(Request("POST", server.url()))
+            opened.add(server.opened)
+    return opened
+
+
+@responses_of_all_forms
+@pytest.mark.control("paymentsdk.transports.aiohttp.has_surplus", lambda response, body, last_read: True)
+async def test_a_whole_response_leaves_its_connection(whole: bytes) -> None:
+    """However a response arrives in pieces, none of it is taken for surplus."""
+    assert {1} == await opened_for_two(whole)
+
+
+@responses_of_all_forms
+@pytest.mark.parametrize("surplus", [b"H", b"HTTP/1.1 200 OK\r\nContent-Le", b"\r\nHTTP/1.1"], ids=range(3))
+@pytest.mark.control("paymentsdk.transports.aiohttp.has_surplus", lambda response, body, last_read: False)
+async def test_the_beginning_of_another_response_ends_it(whole: bytes, surplus: bytes) -> None:
+    """Whatever comes with the end of a response, its connection takes no further request: the rest may still come."""
+    assert {2} == await opened_for_two(whole, surplus)
+
+
 async def test_whatever_keeps_it_from_connecting_was_before_the_request() -> None:
     """A part of the caller's that fails in its own way has kept every byte here, also behind a session."""
 

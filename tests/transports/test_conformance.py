@@ -520,6 +520,10 @@ CONTROLS: list[tuple[str, type[AiohttpTransport] | Spoil]] = [
     ("two_lengths_are_no_response", Answering),
     ("surplus_bytes_end_the_connection_a_second_response", careless_with_surplus),
     ("surplus_bytes_end_the_connection_two_more_responses", careless_with_surplus),
+    (
+        "surplus_bytes_end_the_connection_the_beginning_of_a_response",
+        has(has_surplus=lambda response, body, last: False),
+    ),
     ("a_stray_response_during_a_request", careless_with_surplus),
     ("bytes_on_an_idle_connection_end_it", unguarded_pool),
     ("bytes_that_nobody_has_read_yet", unread_goes_unseen),

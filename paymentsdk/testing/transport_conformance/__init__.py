@@ -64,8 +64,6 @@ AIOHTTP_DEVIATIONS = _deviations(
         "a_control_character_in_the_reason_is_no_response": _CONTROL,
         "surplus_bytes_end_the_connection_garbage": _SURPLUS,
         "a_body_where_there_is_none": _SURPLUS,
-        "surplus_bytes_end_the_connection_the_beginning_of_a_response": "it keeps the beginning of a further response "
-        "to itself. If the rest follows later, the next request fails and counts as sent",
     },
 )
 #: The rules that `AiohttpTransport(session=...)` does not keep.
@@ -82,6 +80,8 @@ INJECTED_SESSION_DEVIATIONS = AIOHTTP_DEVIATIONS + _deviations(
         "a_stray_response_does_no_lasting_harm": _UNWATCHED,
         "bytes_on_an_idle_connection_end_it": _UNWATCHED,
         "bytes_that_nobody_has_read_yet": _UNWATCHED,
+        "surplus_bytes_end_the_connection_the_beginning_of_a_response": "aiohttp keeps the beginning of a further "
+        "response to itself. If the rest follows later, the next request fails and counts as sent",
         "a_discarded_connection_takes_no_request": "the next requests empty it, but the first of them may go out on "
         "the discarded connection",
         "waiting_requests_are_served_in_turn": "who asks again can pass by who waits",
