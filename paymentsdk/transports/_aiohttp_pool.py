@@ -136,6 +136,8 @@ class InFlightRequest(Struct, eq=False):
     ended: bool = False
     """Whether the transport was closed meanwhile."""
 
+    __repr__ = object.__repr__  # Tracebacks show variables, and a response may hold a token.
+
     def end(self, task: asyncio.Task[object]) -> None:
         """End it: the transport is closed, and its time is over."""
         self.ended = True
