@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from base64 import b64encode
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from yarl import URL
 
 from paymentsdk._futures import retrieve_exception
 from paymentsdk._secrets import masked
-from paymentsdk._validate import ALLOW_HTTP, is_http, is_loopback
+from paymentsdk._validate import is_http, is_loopback
 from paymentsdk.transports._pool import HOST_BEGINS, words_of_system
 from paymentsdk.transports.base import Request, SendFailed, too_long
 
@@ -88,8 +87,8 @@ def proxy_for(url: URL, proxy: str | None) -> tuple[URL | None, dict[str, str] |
     address, login = _without_login(proxy)
     # Plain http to this machine is allowed because nobody else can read it.
     stays_here = url.scheme == "http" and is_loopback(url.host or "")
-    if stays_here and not is_loopback(address.host or "") and os.environ.get(ALLOW_HTTP) != "1":
-        reason = f"plain http would show the token to a proxy on another machine: use https, or {ALLOW_HTTP}=1"
+    if stays_here and not is_loopback(address.host or ""):
+        reason = "plain http to this machine would show the token to a proxy on another: leave the proxy out, or use https"
         raise SendFailed(reason, sent=False, permanent=True)
     return address, login
 
