@@ -88,7 +88,7 @@ def proxy_for(url: URL, proxy: str | None) -> tuple[URL | None, dict[str, str] |
     # Plain http to this machine is allowed because nobody else can read it.
     stays_here = url.scheme == "http" and is_loopback(url.host or "")
     if stays_here and not is_loopback(address.host or ""):
-        reason = "plain http to this machine would show the token to a proxy on another: leave the proxy out, or use https"
+        reason = "plain http to this machine would show the token to a proxy on another: use https, or no proxy"
         raise SendFailed(reason, sent=False, permanent=True)
     return address, login
 

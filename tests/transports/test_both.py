@@ -370,7 +370,7 @@ async def test_a_proxy_elsewhere_reads_nothing_that_stays_here(kind, given: bool
     rejected = await failed(transport, Request("GET", "http://127.0.0.1:8787/v1/orders/1", TOKEN))
     await transport.aclose()
 
-    reason = "plain http to this machine would show the token to a proxy on another: leave the proxy out, or use https"
+    reason = "plain http to this machine would show the token to a proxy on another: use https, or no proxy"
     assert (False, True, reason) == rejected
 
 
