@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeAlias
 
+from msgspec import Struct
+
 from paymentsdk.errors import ClientClosed
 from paymentsdk.transports.base import Request, Response, SendFailed
 
@@ -144,7 +146,8 @@ class FakeClock:
         while self._alarms and self._alarms[0][0] <= end:
             when, _, alarm = heapq.heappop(self._alarms)
             self._move(max(when, self._monotonic))
-            alarm.ring()
+            if alarm.callback is not None:
+                alarm.callback()
         # An alarm may have moved the clock further.
         self._move(max(end, self._monotonic))
 
@@ -153,15 +156,9 @@ class FakeClock:
         self._monotonic = monotonic
 
 
-class _Alarm:
-    __slots__ = ("_callback",)
-
-    def __init__(self, callback: Callable[[], None]) -> None:
-        self._callback: Callable[[], None] | None = callback
+class _Alarm(Struct, eq=False):
+    callback: Callable[[], None] | None
+    """`None` once it was cancelled."""
 
     def cancel(self) -> None:
-        self._callback = None
-
-    def ring(self) -> None:
-        if self._callback is not None:
-            self._callback()
+        self.callback = None

@@ -7,7 +7,7 @@ from base64 import b64encode
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from traceback import walk_tb
 
 import aiohttp
 from aiohttp.hdrs import CONTENT_ENCODING, CONTENT_LENGTH, TRANSFER_ENCODING
@@ -19,9 +19,6 @@ from paymentsdk._secrets import masked
 from paymentsdk._validate import is_http, is_loopback
 from paymentsdk.transports._pool import HOST_BEGINS, words_of_system
 from paymentsdk.transports.base import Request, SendFailed, too_long
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 #: The status codes of a response; aiohttp passes over the interim ones below, except 101.
 _FINAL = range(200, 600)
@@ -274,11 +271,6 @@ def _raised_by_session(error: Exception) -> bool:
 
     Of traces, middlewares and connections, errors say nothing about what was sent.
     """
-    entry = error.__traceback__
-    while entry is not None and _module_of(entry).startswith("paymentsdk."):
-        entry = entry.tb_next
-    return entry is not None and entry.tb_next is None and _module_of(entry).startswith("aiohttp.")
-
-
-def _module_of(entry: TracebackType) -> str:
-    return str(entry.tb_frame.f_globals["__name__"])
+    modules = [str(frame.f_globals.get("__name__")) for frame, _ in walk_tb(error.__traceback__)]
+    *callers, last = (name.partition(".")[0] for name in modules)
+    return last == "aiohttp" and set(callers) == {"paymentsdk"}

@@ -484,7 +484,6 @@ CONTROLS: list[tuple[str, type[AiohttpTransport] | Spoil]] = [
     ("a_response_that_stops", Shielding),
     ("a_response_that_drips", Shielding),
     ("cancellation_passes_through", Swallowing),
-    ("cancellation_takes_the_connection_along", Shielding),
     ("closing_twice_is_allowed", ClosingOnce),
     ("a_closed_transport_says_so", Reopening),
     ("closing_cancels_nobody", Chaining),

@@ -255,14 +255,6 @@ async def cancellation_passes_through(make: MakeTransport) -> None:
 
 
 @case
-async def cancellation_takes_the_connection_along(make: MakeTransport) -> None:
-    """The connection of a cancelled request is closed, long before the time of the request is over."""
-    async with _in_flight(make, Peer.hung_up) as (link, task):
-        task.cancel()
-        await link.server.all_hung_up()
-
-
-@case
 async def cancelled_at_any_moment(make: MakeTransport) -> None:
     """Wherever a request is cancelled, the cancellation comes out, and neither its place nor its response is left.
 
