@@ -29,7 +29,17 @@ from paymentsdk.journal import StoredResponse
 from paymentsdk.journal import _states as states
 from paymentsdk.journal._call import Journaling, Moment, WithinContract
 from paymentsdk.journal._journal import RecordsOpen, RecoverySummary
-from paymentsdk.journal._states import NO_LIMIT, OPEN, TOLERANCE, Record, RecordState, Resolution, Timing, timing
+from paymentsdk.journal._states import (
+    NO_LIMIT,
+    OPEN,
+    TOLERANCE,
+    UNREADABLE,
+    Record,
+    RecordState,
+    Resolution,
+    Timing,
+    timing,
+)
 from paymentsdk.money import ZERO
 from paymentsdk.resources import merchant_orders, orders
 
@@ -123,7 +133,7 @@ class Recovery(HiddenRepr, Struct, eq=False):
 
     async def _find_sellers(self, rows: Iterable[Record]) -> None:
         """Learn the user ids of the accounts that *rows* belong to."""
-        for name in sorted({row.account for row in rows}, key=str):
+        for name in sorted({row.account for row in rows if row.operation != UNREADABLE}, key=str):
             try:
                 sender = self.sender_of(name)
                 seller, late = await sender.seller()
@@ -143,6 +153,8 @@ class Recovery(HiddenRepr, Struct, eq=False):
                 self._add_problem(f"{record.name}: {why}")
             else:
                 return True
+        elif record.operation == UNREADABLE:
+            self._add_problem(f"{record.name}: {record.reason}")
         self._put_off(record)
         return False
 
@@ -363,6 +375,8 @@ class Sender(HiddenRepr, Struct, frozen=True):
         """Return what else the seller has in the journal that may have taken effect."""
         with WithinContract():
             rows = await self.journaling.journal.records(_EFFECTIVE, limit=NO_LIMIT)
+        if any(row.operation == UNREADABLE and row.seller == record.seller for row in rows):
+            raise RequestInvalid("journal", "has a row that cannot be read: it may have done what is seen")
         mine = (record.base_url, record.seller)
         return [row for row in rows if row.key != record.key and (row.base_url, row.seller) == mine]
 

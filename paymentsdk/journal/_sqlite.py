@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
@@ -191,6 +191,7 @@ class SQLiteJournal(TableJournal):
         database = sqlite3.connect(self._path, timeout=self._busy_timeout, isolation_level=None)
         try:
             database.row_factory = sqlite3.Row
+            database.text_factory = partial(str, encoding="utf-8", errors="replace")  # One damaged row hides no other.
             self._write_ahead(database)
             database.execute("PRAGMA synchronous = FULL")
             database.execute("PRAGMA secure_delete = ON").fetchall()

@@ -22,6 +22,8 @@ from paymentsdk._operation.rules import KEY_LIFETIME
 
 #: As a limit: more records than a journal has.
 NO_LIMIT = 2**31 - 1
+#: Stands in place of the operation of a record whose row nobody can read.
+UNREADABLE = "unreadable"
 #: Seconds by which the platform's machines may disagree before its time counts as having gone back.
 TOLERANCE = 60.0
 
@@ -187,7 +189,8 @@ class Record(Struct, frozen=True, kw_only=True):
     name: str
     """What the caller named it by: ``once=``."""
     operation: str
-    """``"orders.create"``."""
+    """``"orders.create"``; ``"unreadable"`` where the row cannot be read: then its key stands for its name, and nothing
+    else is known but its seller, its state and its times."""
     base_url: str
     """The platform that it was, or is to be, sent to."""
     seller: str

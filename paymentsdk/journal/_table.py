@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import lru_cache, partial
 from hashlib import sha256
@@ -21,7 +22,7 @@ from paymentsdk._postgres import Database
 from paymentsdk._validate import Seal, check_seals
 from paymentsdk.errors import JournalUnavailable, describe, tellable
 from paymentsdk.journal import _states as states
-from paymentsdk.journal._states import Action, Record, RecordState, Resolution, StoredResponse
+from paymentsdk.journal._states import UNREADABLE, Action, Record, RecordState, Resolution, StoredResponse
 
 T = TypeVar("T")
 #: What is given to a database. A plain tuple: sqlite3 takes a third longer for a named one.
@@ -34,15 +35,7 @@ SCHEMA = 1
 #: What is run in a transaction, as PostgreSQL has it.
 _LOAD = "SELECT * FROM paymentsdk_record WHERE id IN ({}) ORDER BY id FOR UPDATE"
 _LIST = "SELECT * FROM paymentsdk_record WHERE state = $1 ORDER BY begun LIMIT $2"
-_REPLACE = (
-    "UPDATE paymentsdk_record SET state = $1, owner = $2, lease_until = $3, begun = $4, updated = $5, fixed = $6, "
-    "headers = $7, body = $8, sealed = $9, reason = $10, response = $11 WHERE id = $12"
-)
-#: The same of an open row whose body cannot be had: what unseals it may be away for a moment.
-_REPLACE_BUT_BODY = (
-    "UPDATE paymentsdk_record SET state = $1, owner = $2, lease_until = $3, begun = $4, updated = $5, fixed = $6, "
-    "headers = $7, reason = $8, response = $9 WHERE id = $10"
-)
+_UPDATE = "UPDATE paymentsdk_record SET {} WHERE id = ${}"
 _PURGE = (
     "UPDATE paymentsdk_record SET headers = NULL, body = NULL, response = NULL WHERE state >= 4 AND begun < $1 "
     "AND (headers IS NOT NULL OR body IS NOT NULL OR response IS NOT NULL) RETURNING state"
@@ -50,6 +43,11 @@ _PURGE = (
 #: Open states come first, so that an index finds them by ``state < 4``.
 CODES = {state: code for code, state in enumerate(RecordState)}
 _STATES = dict(enumerate(RecordState))
+#: The columns of the table, in their order.
+COLUMNS = (
+    *("id", "key", "seller", "state", "owner", "lease_until", "begun", "updated", "digest", "fixed"),
+    *("headers", "body", "sealed", "reason", "response"),
+)
 #: Rows that a process holds at most in memory: more of them are settled with a read.
 _MOST_HELD = 10_000
 #: What never changes of a record stands in one column, in this order.
@@ -57,6 +55,10 @@ _FIXED_NAMES = ("name", "operation", "base_url", "account", "path", "sensitive",
 #: What stands in a column of its own, as it is.
 _PLAIN_NAMES = ("key", "seller", "owner", "lease_until", "begun", "updated", "digest", "reason")
 _fixed_of = attrgetter(*_FIXED_NAMES)
+#: What is written of a row that has changed: its state, then its request, then the bytes of that.
+_STATE_COLUMNS = ("state", "owner", "lease_until", "updated", "reason", "response")
+_REQUEST_COLUMNS = (*_STATE_COLUMNS, "begun", "fixed", "headers")
+_ALL_COLUMNS = (*_REQUEST_COLUMNS, "body", "sealed")
 _ENCODER = msgspec.msgpack.Encoder()
 _FIXED = msgspec.msgpack.Decoder(tuple[str, str, str, str | None, str, bool, bool, float])
 _HEADERS = msgspec.msgpack.Decoder(dict[str, str])
@@ -75,11 +77,11 @@ class Codec:
         check_seals(seal, unseal)
         self._seal = seal
         self._unseal = unseal
-        #: Names of records that were warned of.
-        self._unreadable: set[str] = set()
+        #: Records that were warned of.
+        self._warned: set[str] = set()
 
     def values(self, record: Record) -> Values:
-        """Return the values of the columns of *record*, in their order."""
+        """Return the values of the columns of *record*, in their order: see ``COLUMNS``."""
         body, sealed = record.body, 0
         if record.sensitive:
             sealed = int(self._seal is not None)
@@ -103,27 +105,42 @@ class Codec:
         )
 
     def record(self, row: Mapping[str, Any]) -> Record:
-        """Return the record that a row keeps."""
-        fixed: dict[str, Any] = dict(zip(_FIXED_NAMES, _FIXED.decode(row["fixed"]), strict=True))
-        body, headers, response = row["body"], row["headers"], row["response"]
-        return Record(
-            **fixed,
-            **{name: row[name] for name in _PLAIN_NAMES},
-            state=_STATES[row["state"]],
-            headers={} if headers is None else _HEADERS.decode(headers),
-            body=self._unsealed(body, fixed["name"]) if row["sealed"] and body is not None else body,
-            response=None if response is None else _RESPONSE.decode(response),
-        )
+        """Return the record that a row keeps; of one that nobody can read, what is known, for a person to look at."""
+        plain: dict[str, Any] = {name: row[name] for name in _PLAIN_NAMES}
+        body, headers, key = row["body"], row["headers"], row["key"]
+        try:
+            fixed: dict[str, Any] = dict(zip(_FIXED_NAMES, _FIXED.decode(row["fixed"]), strict=True))
+            headers = {} if headers is None else _HEADERS.decode(headers)
+        except ValueError as error:
+            self._warn(f"the row of the record {key} cannot be read", error)
+            plain["reason"] = f"its row cannot be read: {error}"
+            unknown = {"base_url": "", "path": "", "keyed": False, "not_after": row["begun"]}
+            fixed, headers, body = {"name": key, "operation": UNREADABLE, **unknown}, {}, None
+        if row["sealed"] and body is not None:
+            body = self._unsealed(body, fixed["name"])
+        response = self._response(row["response"], fixed["name"])
+        return Record(**fixed, **plain, state=_STATES[row["state"]], headers=headers, body=body, response=response)
 
     def _unsealed(self, body: bytes, name: str) -> bytes | None:
         """Return what was sealed; `None` if it cannot be had, as of a key that was discarded: the others are read."""
         try:
             return None if self._unseal is None else self._unseal(body)
         except Exception as error:  # noqa: BLE001 - of whatever seals
-            if name not in self._unreadable:
-                self._unreadable.add(name)
-                logger.warning("the body of the record %s cannot be unsealed: %s", name, describe(error))
+            self._warn(f"the body of the record {name} cannot be unsealed", error)
             return None
+
+    def _response(self, kept: bytes | None, name: str) -> StoredResponse | None:
+        try:
+            return None if kept is None else _RESPONSE.decode(kept)
+        except ValueError as error:
+            self._warn(f"the response of the record {name} cannot be read", error)
+            return None
+
+    def _warn(self, what: str, error: Exception) -> None:
+        """Warn once: the row is read again and again."""
+        if what not in self._warned:
+            self._warned.add(what)
+            logger.warning("%s: %s", what, describe(error))
 
 
 def response_column(response: StoredResponse | None) -> bytes | None:
@@ -187,18 +204,26 @@ class Transaction(Struct, eq=False):
         return count
 
     async def _replace(self, rows: Sequence[Record]) -> None:
-        written: dict[str, list[Values]] = {_REPLACE: [], _REPLACE_BUT_BODY: []}
+        written: dict[str, list[Values]] = defaultdict(list)
         for record in rows:
-            row = self.codec.values(record)
-            *_, body, sealed, reason, response = row
-            if record.is_open and body is None:
-                written[_REPLACE_BUT_BODY].append((*row[3:8], *row[9:11], reason, response, row[0]))
-                continue
-            written[_REPLACE].append((*row[3:8], *row[9:], row[0]))
-            # A sealed body was there before; where none is sealed, none was kept.
-            self.wiped = self.wiped or bool(sealed and body is None)
-        for statement, values in written.items():
-            await self.database.executemany(statement, values)
+            values = dict(zip(COLUMNS, self.codec.values(record), strict=True))
+            columns: Sequence[str] = _ALL_COLUMNS
+            if record.operation == UNREADABLE:
+                columns = _STATE_COLUMNS  # The rest stays: a later version may read it.
+            elif record.is_open and values["body"] is None:
+                columns = _REQUEST_COLUMNS  # What seals it may be away for a moment.
+            else:
+                # A sealed body was there before; where none is sealed, none was kept.
+                self.wiped = self.wiped or bool(values["sealed"] and values["body"] is None)
+            written[_update(columns)].append((*(values[name] for name in columns), values["id"]))
+        for statement, changes in written.items():
+            await self.database.executemany(statement, changes)
+
+
+@lru_cache
+def _update(columns: Sequence[str]) -> str:
+    changes = ", ".join(f"{name} = ${place}" for place, name in enumerate(columns, 1))
+    return _UPDATE.format(changes, len(columns) + 1)
 
 
 #: What is done in a transaction.

@@ -6,9 +6,11 @@ import asyncio
 import io
 import json
 import signal
+import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -348,3 +350,23 @@ def test_a_journal_in_postgres_is_named_by_the_environment(
 
     assert 0 == code
     assert "table-7/1" in printed
+
+
+def test_a_record_that_cannot_be_read_is_named(run) -> None:
+    """By its key, beside the others; recovery is not complete, until a person has closed it."""
+    key = keep(make_record("damaged"), Resolution(state=RecordState.UNKNOWN, reason="connection reset"))
+    keep(make_record("in doubt", begun=200.0), Resolution(state=RecordState.UNKNOWN, reason="connection reset"))
+    with closing(sqlite3.connect("payments.db")) as database:
+        database.execute("UPDATE record SET fixed = x'00' WHERE key = ?", (key,))
+        database.commit()
+
+    _, listed, _ = run("list")
+    _, shown, _ = run("show", key)
+    code, _, _ = run("abandon", key, "--yes")
+
+    assert [["unreadable", key[:20]], ["orders.create", "in doubt"]] == [
+        [line.split()[1], line.split("  ")[-1].strip()[:20]] for line in listed.splitlines()[1:]
+    ]
+    assert "its row cannot be read" in shown
+    assert 0 == code
+    assert key not in run("list")[1]

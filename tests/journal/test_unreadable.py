@@ -1,0 +1,203 @@
+"""Rows of a journal that nobody can read, as on a damaged disk: they are named, and cost the other records nothing."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+import asyncpg
+import pytest
+from msgspec import msgpack
+
+from paymentsdk import JournalUnavailable, OutcomeUnknown, PaymentsClient
+from paymentsdk.journal import Action, Journal, PostgresJournal, Record, RecordState, Resolution, SQLiteJournal
+from paymentsdk.testing import FakeClock, MemoryTransport
+from tests.journal import test_look_up
+from tests.journal.platform import ONCE, TOKEN, URL, Platform, order
+from tests.journal.test_look_up import LOST, Seller, refund_of
+
+seller = test_look_up.seller
+
+#: What stands in a column: nothing, no text, another shape, and what another version may write.
+DAMAGES = [
+    *(("fixed", content) for content in (b"", b"\x98\xa1\xff", msgpack.encode(["a"]), msgpack.encode({"name": "a"}))),
+    *(("headers", content) for content in (b"", b"\x81\xa1\xff", msgpack.encode(["a"]), msgpack.encode({"name": 1}))),
+]
+UNKNOWN = Resolution(state=RecordState.UNKNOWN, reason="lost")
+
+Kept = tuple[Journal, Callable[..., Awaitable[object]]]
+
+
+def damage(path: Path, key: str, **columns: object) -> None:
+    """Put something else into columns of a row."""
+    with closing(sqlite3.connect(path)) as database:
+        for name, value in columns.items():
+            database.execute(f"UPDATE record SET {name} = ? WHERE key = ?", (value, key))
+        database.commit()
+
+
+def column(path: Path, key: str, name: str) -> object:
+    """Return what stands in a column of a row."""
+    with closing(sqlite3.connect(path)) as database:
+        return database.execute(f"SELECT {name} FROM record WHERE key = ?", (key,)).fetchone()[0]
+
+
+@pytest.fixture(params=["SQLite", "PostgreSQL"])
+async def kept(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Kept]:
+    """A journal, and what damages a column of a row in it."""
+    if request.param == "SQLite":
+        path = tmp_path / "journal.db"
+
+        async def put(key: str, name: str, value: bytes) -> None:
+            damage(path, key, **{name: value})
+
+        journal: Journal = SQLiteJournal(path)
+    else:
+        dsn = await request.getfixturevalue("postgres").new()
+
+        async def put(key: str, name: str, value: bytes) -> None:
+            connection = await asyncpg.connect(dsn)
+            await connection.execute(f"UPDATE paymentsdk_record SET {name} = $1 WHERE key = $2", value, key)
+            await connection.close()
+
+        journal = PostgresJournal(dsn)
+    yield journal, put
+    await journal.aclose()
+
+
+@pytest.mark.parametrize(("name", "content"), DAMAGES)
+async def test_a_row_that_cannot_be_read_hides_no_other(
+    kept: Kept, record: Callable[..., Record], name: str, content: bytes, caplog
+) -> None:
+    """It is listed by its key, with all that is known of it, and is warned of once."""
+    journal, put = kept
+    for number, one in enumerate(("first", "damaged", "last")):
+        await journal.begin(record(one, begun=100.0 + number), lease=0)
+    damaged = record("damaged")
+    await put(damaged.key, name, content)
+
+    for _ in range(2):
+        rows = await journal.records([RecordState.PENDING])
+
+    assert ["first", damaged.key, "last"] == [row.name for row in rows]
+    found = rows[1]
+    assert found == await journal.get(damaged.key)
+    known = (found.key, found.seller, found.digest, found.begun)
+    assert (damaged.key, "77", damaged.digest, 101.0) == known
+    assert ("unreadable", None, False) == (found.operation, found.body, found.recoverable)
+    assert found.reason.startswith("its row cannot be read: ")
+    assert 1 == caplog.text.count(f"the row of the record {damaged.key} cannot be read")
+
+
+async def test_nothing_is_sent_for_a_row_that_cannot_be_read(kept: Kept, record: Callable[..., Record]) -> None:
+    """What was to be sent, and until when, is not known; and what nobody can read is not written over."""
+    journal, put = kept
+    damaged = record("damaged")
+    await journal.begin(damaged, lease=0)
+    await put(damaged.key, "fixed", b"")
+
+    assert [] == await journal.claim(["77"], owner="q/1", lease=60, keys=[damaged.key])
+    action, row = await journal.begin(record("damaged", owner="q/1"), lease=60)
+    assert (Action.UNKNOWN, "p/1") == (action, row.owner)
+    await journal.resolve(damaged.key, UNKNOWN, owner="p/1")
+    await journal.resolve(damaged.key, Resolution(state=RecordState.ABANDONED, reason="by Ann"), owner="")
+
+    await put(
+        damaged.key, "fixed", msgpack.encode(["damaged", "orders.create", URL, None, "/v1/orders", False, True, 700.0])
+    )
+    row = await journal.get(damaged.key)
+    assert (RecordState.ABANDONED, "damaged", damaged.body) == (row.state, row.name, row.body)
+
+
+async def test_a_response_that_cannot_be_read_was_not_kept(kept: Kept, record: Callable[..., Record], caplog) -> None:
+    """The record is done all the same."""
+    journal, put = kept
+    done = record("done")
+    await journal.begin(done, lease=60)
+    await journal.resolve(done.key, Resolution(state=RecordState.DONE), owner="p/1")
+    await put(done.key, "response", b"\xc1")
+
+    [row] = await journal.records([RecordState.DONE])
+
+    assert ("done", RecordState.DONE, None) == (row.name, row.state, row.response)
+    assert "the response of the record done cannot be read" in caplog.text
+
+
+@pytest.fixture
+def start(tmp_path: Path, clock: FakeClock, platform: Platform) -> Callable[[], PaymentsClient]:
+    """Start a process with the one journal."""
+
+    def start() -> PaymentsClient:
+        journal = SQLiteJournal(tmp_path / "payments.db", now=clock.now)
+        transport = MemoryTransport(platform)
+        return PaymentsClient(TOKEN, base_url=URL, journal=journal, clock=clock, transport=transport, retry=ONCE)
+
+    return start
+
+
+@pytest.mark.parametrize("text", ["owner", "seller"])
+async def test_recovery_finishes_the_others(start, platform: Platform, tmp_path: Path, text: str) -> None:
+    """And says which record it could not read: for a person. Damaged text hides no other record either."""
+    platform.lose = True
+    async with start() as client:
+        for name in ("one", "damaged", "text", "two"):
+            with pytest.raises(OutcomeUnknown):
+                await client.orders.create(order(), once=name)
+        rows = {row.name: row.key for row in await client.journal.records([RecordState.UNKNOWN])}
+    platform.lose, path = False, tmp_path / "payments.db"
+    damage(path, rows["damaged"], fixed=b"\x98")
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f"UPDATE record SET {text} = CAST(x'77ff' AS TEXT) WHERE key = ?", (rows["text"],))
+        database.commit()
+
+    async with start() as client:
+        summary = await client.recover()
+        with pytest.raises(OutcomeUnknown, match="its row cannot be read"):
+            await client.orders.create(order(), once="damaged")
+
+    finished = 3 if text == "owner" else 2
+    assert ({RecordState.DONE: finished}, False) == (dict(summary.resolved), summary.is_complete)
+    assert rows["damaged"] in {row.name for row in summary.left}
+    assert [True] == [rows["damaged"] in problem for problem in summary.problems]
+    assert b"\x98" == column(path, rows["damaged"], "fixed")
+    assert 4 + finished == len(platform.posts)
+
+
+async def test_what_cannot_be_read_may_be_what_is_seen(seller: Seller, tmp_path: Path) -> None:
+    """A refund in doubt is not taken for done, where a row that nobody can read may be of the refund that shows."""
+    lunch = await seller.paid()
+    await seller.refund(lunch, "damaged")
+    await seller.refund(lunch, "in doubt", LOST)
+    [damaged] = [row for row in await seller.journal.records([RecordState.DONE]) if row.name == "damaged"]
+    path = tmp_path / "payments.db"
+    good = column(path, damaged.key, "fixed")
+
+    damage(path, damaged.key, fixed=b"")
+    assert RecordState.UNKNOWN is (await seller.a_day_later())["in doubt"].state
+
+    damage(path, damaged.key, fixed=good)
+    seller.sandbox.clock.advance(timedelta(hours=1))
+    await seller.client.plans.search().collect()
+    await seller.client.recover()
+    rows = {row.name: row for row in await seller.journal.records([RecordState.DONE])}
+    assert refund_of(rows["damaged"]) != refund_of(rows["in doubt"])
+
+
+async def test_a_file_that_is_damaged_as_a_whole_says_so(tmp_path: Path, record: Callable[..., Record]) -> None:
+    """Where SQLite itself reads nothing any more, nothing is made up."""
+    path = tmp_path / "journal.db"
+    journal = SQLiteJournal(path)
+    await journal.begin(record("a"), lease=0)
+    await journal.aclose()
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(size // 4)
+        file.write(b"\xff" * (size // 2))
+
+    journal = SQLiteJournal(path)
+    with pytest.raises(JournalUnavailable):
+        await journal.records([RecordState.PENDING])
+    await journal.aclose()
