@@ -22,6 +22,7 @@ from msgspec import structs
 from paymentsdk import JournalUnavailable
 from paymentsdk.journal import Action, Record, RecordState, Resolution, SQLiteJournal, StoredResponse, _sqlite
 from paymentsdk.journal._call import WithinContract
+from paymentsdk.journal._states import OPEN
 from paymentsdk.journal._table import Transaction
 from tests.journal.dies import FATES, Ledger, driver
 
@@ -177,6 +178,42 @@ async def test_what_waits_is_committed_together(
 
     assert [Action.SEND] * 100 == [action for action, _ in answers]
     assert len(commits) <= 10
+
+
+#: Lists records without a word of which half of the table they are in.
+ANY_ROW = "SELECT * FROM paymentsdk_record WHERE state IN ({1}) ORDER BY begun LIMIT $1"
+
+
+class CountingJournal(SQLiteJournal):
+    """Counts what SQLite does, in hundreds of its instructions."""
+
+    count = 0
+
+    def _open(self) -> sqlite3.Connection:
+        def more() -> None:
+            self.count += 1
+
+        database = super()._open()
+        database.set_progress_handler(more, 100)
+        return database
+
+
+@pytest.mark.control("paymentsdk.journal._table._LIST", ANY_ROW)
+async def test_what_is_open_is_found_without_what_is_done(path: Path, record: Callable[..., Record]) -> None:
+    """Recovery looks every few seconds, and nobody else can write meanwhile: years of finished records cost nothing."""
+    journal, counts = CountingJournal(path), []
+    await journal.begin(record("open"), lease=0)
+    for number in range(3):
+        before = journal.count
+        [row] = await journal.records(OPEN)
+        counts.append(journal.count - before)
+        await asyncio.gather(*(journal.begin(record(f"{number}/{other}"), lease=60) for other in range(500)))
+        keys = [record(f"{number}/{other}").key for other in range(500)]
+        await asyncio.gather(*(journal.resolve(key, DONE, owner="p/1") for key in keys))
+    await journal.aclose()
+
+    assert "open" == row.name
+    assert counts[-1] <= counts[0] + 1
 
 
 async def test_what_is_committed_together_fails_alone(path: Path, record: Callable[..., Record]) -> None:
