@@ -27,7 +27,7 @@ from paymentsdk._secrets import HiddenRepr
 from paymentsdk.errors import InProgress, JournalUnavailable, PaymentsError, RequestInvalid, describe
 from paymentsdk.journal import StoredResponse
 from paymentsdk.journal import _states as states
-from paymentsdk.journal._call import Journaling, Moment, WithinContract
+from paymentsdk.journal._call import Journaling, Moment, PlatformClock, WithinContract
 from paymentsdk.journal._journal import RecordsOpen, RecoverySummary
 from paymentsdk.journal._states import (
     NO_LIMIT,
@@ -136,8 +136,8 @@ class Recovery(HiddenRepr, Struct, eq=False):
         for name in sorted({row.account for row in rows if row.operation != UNREADABLE}, key=str):
             try:
                 sender = self.sender_of(name)
-                seller, late = await sender.seller()
-                if late is not None:
+                seller = await sender.seller()
+                if (late := await sender.learn_time(self.journaling.platform_clock)) is not None:
                     raise late
                 self.senders[seller] = self.own[name, seller] = sender
             except PaymentsError as error:
@@ -294,8 +294,10 @@ class Sender(HiddenRepr, Struct, frozen=True):
     merchant_orders: merchant_orders.MerchantOrders
     journaling: Journaling
     """The journal, whose other records tell what they have done, and the platform's time."""
-    seller: Callable[[], Awaitable[tuple[str, PaymentsError | None]]]
-    """Returns the user id on the platform, and why the platform's time is not known, if so."""
+    seller: Callable[[], Awaitable[str]]
+    """Returns the user id on the platform."""
+    learn_time: Callable[[PlatformClock], Awaitable[PaymentsError | None]]
+    """Reads the platform's time, unless it is known, and returns why it cannot be had."""
     prepare_call: Callable[..., Call[object, object]]
     """Makes a call of an operation, a body, the values of its path, header fields and its target."""
 

@@ -440,14 +440,14 @@ class PaymentsClient(Engine):
             return self.account(account)._sender(None)  # noqa: SLF001 - it is of this very class
         from paymentsdk._recovery import Sender
 
-        journaling = self._journaling()
         return Sender(
             self._settings.base_url,
             self.operations,
             self.orders,
             self.merchant_orders,
-            journaling,
-            partial(self._seller, journaling),
+            self._journaling(),
+            self._seller,
+            self._learn_time,
             self._prepare,
         )
 

@@ -27,7 +27,7 @@ from paymentsdk.errors import ClientClosed, NotSent, PaymentsError, RefreshFaile
 
 if TYPE_CHECKING:
     from paymentsdk._operation.operation import Limits
-    from paymentsdk.journal._call import Journaling, PlatformClock
+    from paymentsdk.journal._call import PlatformClock
 
 B = TypeVar("B")
 R = TypeVar("R")
@@ -179,48 +179,51 @@ class Engine(ABC):
             else:
                 from paymentsdk._engine.once import call_once  # only who has a journal needs it
 
-                made = call_once(call, once, seller_of=self._seller, not_after=not_after, defer=defer)
+                made = call_once(call, once, self._seller, self._learn_time, not_after=not_after, defer=defer)
             result = await (observed(call, made) if self._settings.observers else made)
         except (ClientClosed, RequestInvalid) as error:
             error.operation = getattr(operation, "name", None)
             raise
         return result if _RESULTS.get() is None else _add_result(result)
 
-    async def _seller(self, journaling: Journaling) -> tuple[str, PaymentsError | None]:
-        """Return the platform's id of the seller whose token is sent, and why the platform's time is not known, if so.
+    async def _seller(self) -> str:
+        """Return the platform's id of the seller whose token is sent; if one has to be waited for, a read is made.
 
         Raises:
             NotSent: There is no token, or each has ended meanwhile; so `RefreshFailed`.
             RequestInvalid: The token names no user.
         """
-        clock, late = journaling.platform_clock, None
         if self._signer is not None:
             if self._settings.account is None:
                 raise RequestInvalid("account", "names the seller, as no token does: use client.account(name)")
-            if not clock.is_known():
-                late = await self._try_to_read_platform_time(clock)
-            return self._settings.account, late
-        token, known = self._token(), clock.is_known()
-        for _ in range(2):  # A token may end while it is read; the next call gets another.
-            if late is not None or (token is not None and known):
-                break
-            late = await self._try_to_read_platform_time(clock)
-            token, known = self._token(), True
-        if token is None and late is not None:
-            raise late
+            return self._settings.account
+        token, failure = self._token(), None
+        for _ in range(2):  # A token may end while it is obtained; the next call gets another.
+            if token is None and failure is None:
+                failure = await self._try_to_read()
+                token = self._token()
         if token is None:
-            raise NotSent("there is no token: whenever the platform had been asked for its time, it has ended")
+            raise failure or NotSent("there is no token: whenever the platform had been asked for one, it has ended")
         seller = user_id(token)
         if seller is None:
             raise RequestInvalid("access_token", "does not end with the seller's user id, which `once` stands on")
-        return seller, late
+        return seller
 
-    async def _try_to_read_platform_time(self, clock: PlatformClock) -> PaymentsError | None:
+    async def _learn_time(self, clock: PlatformClock) -> PaymentsError | None:
+        """Read the platform's time unless *clock* knows it; return why it cannot be had."""
+        if clock.is_known():
+            return None
+        failure = await self._try_to_read()
+        if failure is None and clock.now() is None:
+            failure = NotSent("the platform's time is not known: no response has a Date")
+        return failure
+
+    async def _try_to_read(self) -> PaymentsError | None:
         try:
             await self._read_platform_time()
         except (NotSent, RefreshFailed) as error:
             return error
-        return None if clock.now() is not None else NotSent("the platform's time is not known: no response has a Date")
+        return None
 
     async def _platform_and_seller(self) -> tuple[str, str | None]:
         """Return the address of the platform, and the seller: the name of the account, or the user id in the token.

@@ -36,7 +36,16 @@ from paymentsdk._operation.rules import KEY_LIFETIME
 from paymentsdk._secrets import MASK, secrets_in
 from paymentsdk.errors import APIError, Deferred, NotSent, OutcomeUnknown, PaymentsError, RequestInvalid
 from paymentsdk.journal import _states as states
-from paymentsdk.journal._call import JournaledCall, Journaling, Look, MaySend, Moment, RecordOutcome, WithinContract
+from paymentsdk.journal._call import (
+    JournaledCall,
+    Journaling,
+    Look,
+    MaySend,
+    Moment,
+    PlatformClock,
+    RecordOutcome,
+    WithinContract,
+)
 from paymentsdk.journal._journal import RecordResolved, derive_key
 from paymentsdk.journal._states import Record, RecordState, Resolution, StoredResponse
 from paymentsdk.transports.base import Response
@@ -58,12 +67,16 @@ _MASKED = f"the response repeats a credential; {MASK} was kept in its place"
 async def call_once(
     call: Call[B, R],
     once: str | None,
+    seller_of: Callable[[], Awaitable[str]],
+    learn_time: Callable[[PlatformClock], Awaitable[PaymentsError | None]],
     *,
-    seller_of: Callable[[Journaling], Awaitable[tuple[str, PaymentsError | None]]],
     not_after: datetime | timedelta | None,
     defer: bool,
 ) -> Result[R]:
-    """Carry out *call* as the record *once* of its seller, unless the record says what became of it."""
+    """Carry out *call* as the record *once* of its seller, unless the record says what became of it.
+
+    To learn the platform's time may take a read, as after the machine has slept. What is kept for good needs none.
+    """
     operation, journaling = call.operation, call.state.journaling
     # Its attempts have deadlines of their own: what is awaited before them must not be cancelled in between.
     call.state.deadlines.remove(call.deadline)
@@ -77,16 +90,20 @@ async def call_once(
         raise RequestInvalid("once", "excludes idempotency_key, which is derived from it")
     if journaling is None:
         raise RequestInvalid("once", "needs a journal: PaymentsClient(journal=SQLiteJournal(...))")
-    seller, late = await seller_of(journaling)
     if call.settings.timeout.attempt is None:
         raise RequestInvalid("timeout.attempt", "must be bounded for a journaled call: its lease has to outlive it")
-    made = OnceCall(call, journaling)
-    record = _record(call, journaling, once, seller, not_after)
-    if late is not None:  # So nothing new begins; but of what has begun before, "not sent" would be wrong.
+    seller, clock = await seller_of(), journaling.platform_clock
+    if not clock.is_known():
+        key = derive_key(call.settings.base_url, seller, operation.name, once)
         with WithinContract():
-            row = await journaling.journal.get(record.key)
+            row = await journaling.journal.get(key)
         if row is None or row.state is RecordState.NOT_SENT:
-            raise late
+            if (late := await learn_time(clock)) is not None:
+                raise late  # Nothing new begins without the time.
+        elif row.is_open:
+            await learn_time(clock)  # Without it, too, it goes on: of what has begun, "not sent" would be wrong.
+    record = _record(call, journaling, once, seller, not_after)
+    made = OnceCall(call, journaling)
     return made.result(await made.run(record, defer=defer))
 
 

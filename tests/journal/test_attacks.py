@@ -25,6 +25,7 @@ from paymentsdk import (
     OutcomeUnknown,
     PaymentsClient,
     PaymentsError,
+    RecordConflict,
     RefreshFailed,
     RefreshingToken,
     Request,
@@ -702,6 +703,22 @@ async def test_of_a_known_name_nobody_is_told_that_nothing_was_sent(world: World
             await client.orders.create(order(), once="table-7/2")
 
     assert ["table-7/1"] == [row.name for row in await world.rows()]
+
+
+@pytest.mark.control("paymentsdk.journal._states.Record.is_open", True)
+@pytest.mark.parametrize("answer", [None, Response(400, {}, REJECTION)], ids=["done", "refused"])
+async def test_what_is_kept_for_good_needs_no_platform(world: World, machine: Machine, answer: Response | None) -> None:
+    """After a machine's sleep the platform's time is not known well; what became of a name is, and costs no request."""
+    world.platform.fail = lambda _: answer
+    async with world.connect() as client:
+        for name in ("table-7/1", "table-7/1"):
+            with pytest.raises(APIError) if answer else nullcontext():
+                await client.orders.create(order(), once=name)
+            machine.asleep += 7200
+        with pytest.raises(RecordConflict):
+            await client.orders.create(order("B-1"), once="table-7/1")
+
+    assert (1, 1) == (world.platform.reads, len(world.platform.posts))
 
 
 async def test_a_token_that_cannot_be_refreshed_says_nothing_of_a_known_name(world: World) -> None:
