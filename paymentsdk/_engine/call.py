@@ -87,6 +87,8 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
     """What its failures have shown; most calls have none."""
     may_send: MaySend | None = None
     """The journal: asked before each attempt, with its seconds; says why there may be none."""
+    send_within: float = inf
+    """Seconds in which the first byte of the attempt has to be sent; the journal sets it."""
     number: int = 0
     """The number of the call, if it is observed: unique in the process."""
     attempts: int = 0
@@ -204,14 +206,15 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
 
     async def _ensure_may_send(self) -> None:
         """Send nothing more with a key that may be forgotten, nor what the journal does not permit."""
-        reason = None
+        if (why := await self._why_not_sent()) is not None:
+            raise self._note(failures.not_attempted(why))
+
+    async def _why_not_sent(self) -> str | None:
         if self.key is not None and self.history is not None and key_expired(self.history, self.state.clock):
             # The machine may have slept through the pause, or the refresh, and longer.
-            reason = f"it was first sent {KEY_LIFETIME / 3600:g} hours ago"
-        elif self.may_send is not None:
-            reason = await self.may_send(self.deadline.when - self.state.clock.monotonic())
-        if reason is not None:
-            raise self._note(failures.not_attempted(reason))
+            return f"it was first sent {KEY_LIFETIME / 3600:g} hours ago"
+        left = self.deadline.when - self.state.clock.monotonic()
+        return None if self.may_send is None else await self.may_send(left)
 
     async def _wait_for_permit(self, flow: Flow) -> Permit:
         """Wait for the seller's limits to allow one request; the time of the attempt begins after that."""
@@ -290,11 +293,17 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         """Return *request* with its signature, which is a step of the attempt like any other."""
         now = self.state.clock.now()
         try:
-            return await self.credential.sign(request, signer, self.deadline, now, self.operation.key_header)
+            signed = await self.credential.sign(request, signer, self.deadline, now, self.operation.key_header)
+            why = await self._why_not_sent()  # To sign it may have taken long.
         except BaseException as error:
             self._note(error if isinstance(error, AttemptFailed) else failures.interrupted(Failure.NOT_SENT, error))
             self.attempts -= 1
             raise
+        if why is not None:
+            failure = self._note(AttemptFailed(Failure.NOT_SENT, why, permanent=True))
+            self.attempts -= 1
+            raise failure
+        return signed
 
     def _request(self) -> Request:
         operation = self.operation
@@ -318,7 +327,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
             headers,
             self.content,
             left,
-            connect_timeout(self.settings.timeout, left),
+            connect_timeout(self.settings.timeout, min(left, self.send_within)),
             operation.wants_fresh_connection or self.fresh,
             operation.max_response,
             operation.name,

@@ -194,7 +194,13 @@ class OnceCall(Generic[B, R]):
     async def _send(self, row: Record, may_send: MaySend) -> Resolution:
         """Send the kept bytes of *row* with its key."""
         call, state = self._call, self._call.state
-        call.may_send, call.content = may_send, call.content if row.body is None else row.body
+
+        async def may_send_now(seconds: float) -> str | None:
+            why = await may_send(seconds)
+            call.send_within = row.not_after - (self._journaling.platform_clock.now() or 0.0)
+            return why
+
+        call.may_send, call.content = may_send_now, call.content if row.body is None else row.body
         if call.operation.keyed:
             # It may have been sent by a process whose journal is lost: the key is not random.
             call.key, call.caller_supplied_key = row.key, True

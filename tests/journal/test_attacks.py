@@ -36,6 +36,7 @@ from paymentsdk import (
     TokenPair,
 )
 from paymentsdk._recovery import BATCH
+from paymentsdk.events import AttemptEnded, AttemptStarted, Event
 from paymentsdk.journal import Action, Record, RecordState, Resolution, SQLiteJournal, _sqlite
 from paymentsdk.journal._call import Journaling
 from paymentsdk.resources.customers import CustomerRequest
@@ -514,6 +515,54 @@ async def test_a_machine_that_sleeps_over_a_response_sends_nothing_late(
 
     assert world.platform.times
     assert max(world.platform.times) < row.not_after
+
+
+@pytest.mark.control("paymentsdk._engine.call.connect_timeout", lambda timeout, left: timeout.connect)
+async def test_a_connection_that_comes_too_late_is_not_waited_for(world: World) -> None:
+    """An attempt that begins just before `not_after` waits no longer for its connection: it would be sent after it."""
+    waits, ends = [], []
+
+    def answer(request: Request) -> Response:
+        if request.method == "POST":
+            waits.append(request.connect_timeout)
+            ends.append(world.clock.now() + request.connect_timeout)
+        return world.platform(request)
+
+    async with world.connect(answer) as client:
+        await client.orders.create(order(), once="table-7/1", not_after=timedelta(seconds=3))
+        await client.orders.create(order(), once="table-7/2")
+    [row, _] = await world.rows()
+
+    assert ends[0] < row.not_after
+    assert 5.0 == waits[1]
+
+
+class SlowSigner:
+    """Signs with a service that takes its time."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+
+    async def sign(self, request: Request, now: float) -> dict[str, str]:
+        """See `Signer`."""
+        self.clock.advance(8.0 * (request.method == "POST"))
+        return {"X-Signature": "0123456789abcdef"}
+
+
+async def test_what_is_signed_too_late_is_not_sent(world: World) -> None:
+    """The time is looked at once more after signing; observers see the attempt end."""
+    seen: list[Event] = []
+    accounts = {"shop-1": SlowSigner(world.clock)}
+    async with world.connect(token=None, accounts=accounts, observers=[seen.append]) as client:
+        shop = client.account("shop-1")
+        with pytest.raises(NotSent, match="not_after"):
+            await shop.orders.create(order(), once="table-7/1", not_after=timedelta(seconds=5))
+        await shop.orders.create(order(), once="table-7/2")
+    attempts = [(type(event), event.number) for event in seen if isinstance(event, AttemptStarted | AttemptEnded)]
+
+    assert [RecordState.EXPIRED, RecordState.DONE] == [row.state for row in await world.rows()]
+    assert 1 == len(world.platform.posts)
+    assert [(kind, 1) for kind in (AttemptStarted, AttemptEnded)] * 3 == attempts
 
 
 async def test_a_name_has_its_whole_time_after_a_response_was_slept_over(world: World, machine: Machine) -> None:
