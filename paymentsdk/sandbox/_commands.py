@@ -10,11 +10,8 @@ from inspect import signature
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
-from msgspec import Struct
 
 from paymentsdk import money
-from paymentsdk._codec.encode import request_invalid
-from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.resources.preferences import Installments, Preference
 from paymentsdk.sandbox import _policies, _records
@@ -27,7 +24,7 @@ from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._records import Table
 from paymentsdk.sandbox._tenants import ProvisionRequest, TenantRequest
 from paymentsdk.sandbox._tenants import provision as make_orders
-from paymentsdk.sandbox._wire import ControlStruct, Rejected, check_amounts, malformed
+from paymentsdk.sandbox._wire import ControlStruct, Rejected
 
 #: Rows that a list holds unless `limit` asks for others, newest first.
 _LISTED = 100
@@ -48,20 +45,6 @@ class Command(NamedTuple):
     parameters: tuple[str, ...]
     """The numbers that can be asked behind a question mark. Nothing else is taken: a misspelt ``tenant`` would stand
     for all."""
-
-    def read(self, content: bytes) -> object:
-        """Return the body in *content*, or raise a ``ValueError``; no content is an empty object."""
-        content = content.strip() or b"{}"
-        try:
-            if isinstance(self.body, type) and issubclass(self.body, Struct):
-                check_amounts(self.body, content)
-            return msgspec.json.decode(content, type=self.body)
-        except msgspec.ValidationError as error:
-            raise request_invalid(error) from None
-        except RequestInvalid:
-            raise
-        except (ValueError, ArithmeticError, RecursionError) as error:
-            raise malformed(error) from None
 
 
 COMMANDS: dict[tuple[Method, str], Command] = {}

@@ -20,7 +20,7 @@ from aiohttp import web
 
 from paymentsdk.sandbox._commands import COMMANDS, Command
 from paymentsdk.sandbox._platform import Platform
-from paymentsdk.sandbox._wire import TOO_LARGE, Rejected, encode
+from paymentsdk.sandbox._wire import TOO_LARGE, Rejected, encode, read_command
 
 if not hasattr(web, "RequestKey"):  # The client alone may run with an older one.
     raise ImportError(f"the sandbox needs aiohttp 3.14.4 or later, and {aiohttp.__version__} is installed")
@@ -68,7 +68,7 @@ def _handler(command: Command) -> Route:
     async def handle(request: web.Request) -> web.StreamResponse:
         taken, content = _query(request, command.parameters), await read(request)
         if command.body is not None:
-            taken["body"] = command.read(content)
+            taken["body"] = read_command(command.body, content)
         await request.app[PLATFORM].catch_up()
         done = command.run(request.app[PLATFORM], *request.match_info.values(), **taken)
         if isinstance(done, Awaitable):

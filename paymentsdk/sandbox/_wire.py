@@ -6,7 +6,8 @@ gets further than this unless it has the type that the contract gives it.
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -29,6 +30,7 @@ from paymentsdk.resources.common import KeywordOnlyMeta
 from paymentsdk.sandbox._policies import Policies
 
 A = TypeVar("A", bound=Struct)
+T = TypeVar("T")
 AnyOperation = Operation[object, object]
 
 #: Numbers with a fraction are kept exactly: as floats they could change on their way through.
@@ -83,7 +85,7 @@ def read_body(operation: AnyOperation, body: bytes, content_type: str, policies:
         if operation.body_required:
             raise RequestInvalid("$", "Expected `object`, got no body", "object")
         body = b"{}"
-    try:
+    with _reading():
         raw = read_json(body)
         _check_plain(raw, MAX_DEPTH)
         if not operation.authenticated:
@@ -91,18 +93,22 @@ def read_body(operation: AnyOperation, body: bytes, content_type: str, policies:
         normalized = _normalized(raw, _type_info(cast("type[Struct]", operation.body)), _wanted(operation, policies))
         # Written anew, free-form numbers could take another form.
         return operation.encoder.decode(body if normalized is raw else write_json(normalized))
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Raise whatever a request that is read inside makes go wrong as a `RequestInvalid`."""
+    try:
+        yield
+    except ValidationError as error:
+        raise request_invalid(error) from None
     except RequestInvalid:
         raise
     except (ValueError, ArithmeticError, RecursionError) as error:
-        raise malformed(error) from None
-
-
-def malformed(error: Exception) -> RequestInvalid:
-    """Return what is said to a body that could not be read, which raised *error*."""
-    other = "it is nested too deeply" if isinstance(error, RecursionError) else "a number or a string is out of range"
-    reason = str(error) if isinstance(error, msgspec.DecodeError) else other
-    reason = reason.removeprefix("JSON is malformed: ")
-    return RequestInvalid("$", f"JSON is malformed: {reason}", "syntax")
+        deep = isinstance(error, RecursionError)
+        other = "it is nested too deeply" if deep else "a number or a string is out of range"
+        reason = str(error).removeprefix("JSON is malformed: ") if isinstance(error, msgspec.DecodeError) else other
+        raise RequestInvalid("$", f"JSON is malformed: {reason}", "syntax") from None
 
 
 def _once_each(members: list[tuple[str, object]]) -> None:
@@ -137,14 +143,12 @@ def read_query(operation: AnyOperation, query: Mapping[str, str]) -> Mapping[str
     if operation.query is None:
         return {}
     given = {name: value for name, value in query.items() if value and name in operation.query.__annotations__}
-    try:
+    with _reading():
         for name, text in given.items():
             _check_text(f"$.{name}", text)
         known: Mapping[str, object] = msgspec.convert(given, operation.query, strict=False)
         for name, value in known.items():
             _check_value(name, given[name], value)
-    except ValidationError as error:
-        raise request_invalid(error) from None
     return known
 
 
@@ -159,15 +163,17 @@ def _check_value(name: str, text: str, value: object) -> None:
         raise RequestInvalid(f"$.{name}", "is out of range")
 
 
-def check_amounts(form: type[Struct], body: bytes) -> None:
-    """Reject a *body* of the control API in which an amount of *form* is a text that is not written as one.
+def read_command(form: type[T], body: bytes) -> T:
+    """Return the *body* of a request to the control API, which has the form *form*; none is an empty object.
 
     Raises:
-        RequestInvalid: There is one.
-        ValueError: It is not JSON.
-        ArithmeticError: It has a number that is out of range.
+        RequestInvalid: It breaks a rule, or an amount is a text that is not written as one.
     """
-    _normalized(read_json(body), _type_info(form), _EITHER)
+    body = body.strip() or b"{}"
+    with _reading():
+        if isinstance(form, type) and issubclass(form, Struct):
+            _normalized(read_json(body), _type_info(form), _EITHER)
+        return msgspec.json.decode(body, type=form)
 
 
 def unstorable(text: str) -> bool:
