@@ -27,6 +27,7 @@ from msgspec.structs import replace
 
 from paymentsdk._headers import Headers
 from paymentsdk.errors import RequestInvalid
+from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox import _control
 from paymentsdk.sandbox._control import ALLOWED_HOSTS, PLATFORM, PREFIX, STOPPING, Route, read
 from paymentsdk.sandbox._faults import FaultRule, Hit
@@ -103,7 +104,7 @@ class Endpoints:
         self.stopping = asyncio.Event()
         self._in_flight = InFlight()
         self._numbers = count(1)
-        self._secrets = secrets_of(platform.operations.values())
+        self._secrets = secrets_of([*OPERATIONS.values(), *platform.operations.values()])
 
     async def handle(self, operation: AnyOperation, request: web.Request) -> web.StreamResponse:
         """Respond to a request to *operation*."""
@@ -230,8 +231,8 @@ class Endpoints:
                 tenant=received.tenant and received.tenant.user_id,
                 key=received.key,
                 content_type=received.content_type,
-                body=redact_body(received.body, grant=not received.operation.authenticated, also=self._secrets),
-                answer=redact_body(shown, grant=False, also=self._secrets),
+                body=redact_body(received.body, self._secrets, grant=not received.operation.authenticated),
+                answer=redact_body(shown, self._secrets, grant=False),
                 replayed=response is not None and REPLAYED in response.headers,
                 faults=tuple(rule.effect for rule in received.hit.rules),
                 milliseconds=round((time.perf_counter() - received.began) * 1000, 3),

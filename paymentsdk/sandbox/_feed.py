@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from paymentsdk._operation.operation import MIB, Operation
 from paymentsdk._secrets import MASK
-from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox._records import Tenant
 from paymentsdk.sandbox._wire import read_json, structs_in, write_json
 
@@ -150,15 +149,16 @@ _FORM = re.compile(r"\s*+(?![{\[\"])[^\s=&]++=[^\s&]*+(?:&[^\s=&]++=[^\s&]*+)*+\
 _OPENING = ("{", "[", '"')
 
 
-def redact_body(body: bytes, *, grant: bool, also: frozenset[str] = frozenset()) -> str:
+def redact_body(body: bytes, secrets: frozenset[str], *, grant: bool) -> str:
     """Return *body* as text with a mask for every credential; just as it came, unless it may hold one.
 
     Args:
         body: What was sent, JSON or not.
+        secrets: The names of credentials, in lower case; see `secrets_of`.
         grant: Whether it asks for a token.
-        also: Names of credentials that only another program declares.
     """
-    secrets = (_secrets() | also) - (frozenset() if grant else _OF_GRANT)
+    if not grant:
+        secrets -= _OF_GRANT
     text = body.decode(errors="replace")
     if grant or _telling(secrets).search(body):
         with suppress(ValueError, ArithmeticError, RecursionError):
@@ -169,15 +169,11 @@ def redact_body(body: bytes, *, grant: bool, also: frozenset[str] = frozenset())
     elif text.lstrip().startswith(_OPENING):
         return text
     # The contract wants JSON; a client that sends a form, as OAuth has it elsewhere, sends its secrets all the same.
-    return _with_masks(secrets, text)
+    return redact_parameters(text, secrets)
 
 
-def redact_parameters(text: str, also: frozenset[str] = frozenset()) -> str:
-    """Return *text*, such as an address, with a mask for the value of each parameter that is a credential."""
-    return _with_masks(_secrets() | also, text)
-
-
-def _with_masks(secrets: frozenset[str], text: str) -> str:
+def redact_parameters(text: str, secrets: frozenset[str]) -> str:
+    """Return *text*, such as an address, with a mask for the value of each parameter that is one of *secrets*."""
     return _PARAMETER.sub(lambda found: f"{found[1]}={MASK}" if _is_secret(secrets, found[1]) else found[0], text)
 
 
@@ -191,11 +187,6 @@ def _naming(names: frozenset[str]) -> re.Pattern[str]:
     """Return what finds one of *names* in the name of a parameter, or in a part of it, in any case."""
     endings, whole = "|".join(names - _WHOLE), "|".join(_WHOLE)
     return re.compile(rf"(?:{endings}|(?<![^\[\].])(?:{whole}))(?![^\[\].])", re.IGNORECASE)
-
-
-@cache
-def _secrets() -> frozenset[str]:
-    return secrets_of(OPERATIONS.values())
 
 
 def secrets_of(operations: Iterable[Operation[object, object]]) -> frozenset[str]:

@@ -11,11 +11,12 @@ from urllib.parse import urlencode
 import pytest
 
 from paymentsdk._secrets import MaskedRepr
+from paymentsdk.resources import OPERATIONS, oauth
 from paymentsdk.resources.common import RequestStruct
-from paymentsdk.sandbox import _feed
-from paymentsdk.sandbox._feed import KEPT_REQUESTS, Feed, RequestLine, redact_body, redact_parameters
+from paymentsdk.sandbox._feed import KEPT_REQUESTS, Feed, RequestLine, redact_body, redact_parameters, secrets_of
 
 MIB = 2**20
+SECRETS = secrets_of(OPERATIONS.values())
 
 
 async def test_the_last_requests_are_shown_without_credentials(plain, client, sandbox, order):
@@ -128,7 +129,7 @@ async def test_a_credential_in_a_form_is_masked(plain, name):
 )
 def test_a_credential_in_a_malformed_form_is_masked(form):
     """A form that a program puts together by itself is no better a place for a token to be shown."""
-    masked = redact_body(form.format("SECRET").encode(), grant=False)
+    masked = redact_body(form.format("SECRET").encode(), SECRETS, grant=False)
 
     assert form.replace('"', "").format("***") == masked
 
@@ -159,16 +160,13 @@ class Statement(MaskedRepr, RequestStruct):
 
 
 @pytest.mark.parametrize("kind", [Statement, list[Statement]])
-def test_what_an_operation_declares_a_credential_is_masked(monkeypatch, kind):
+def test_what_an_operation_declares_a_credential_is_masked(kind):
     """A member that is hidden in the Struct of a request is hidden here too: its name stands in no second list."""
-    body, known = b'{"assertion": "SECRET", "scope": "read"}', _feed.OPERATIONS
-    assert "SECRET" in redact_body(body, grant=True)
+    body, secrets = b'{"assertion": "SECRET", "scope": "read"}', secrets_of([replace(oauth.TOKEN, body=kind)])
 
-    monkeypatch.setattr(_feed, "OPERATIONS", {**known, "new": replace(known["oauth.token"], body=kind)})
-    monkeypatch.setattr(_feed, "_secrets", _feed._secrets.__wrapped__)
-
-    assert '{"assertion":"***","scope":"read"}' == redact_body(body, grant=True)
-    assert "a?assertion=***&b=c" == redact_parameters("a?assertion=SECRET&b=c")
+    assert "SECRET" in redact_body(body, SECRETS, grant=True)
+    assert '{"assertion":"***","scope":"read"}' == redact_body(body, secrets, grant=True)
+    assert "a?assertion=***&b=c" == redact_parameters("a?assertion=SECRET&b=c", secrets)
 
 
 #: Bodies that are no JSON, or none that can be read, with a credential in each.
@@ -216,13 +214,13 @@ async def test_a_body_without_credentials_is_shown_as_it_came(plain):
 @pytest.mark.parametrize("body", [b"code 7: no such till", b"a b=c&code=7", b""], ids=str)
 def test_what_is_no_json_is_shown_where_it_asks_for_no_token(body):
     """Only a request for a token is masked when nobody knows what is in it, and then where there is anything in it."""
-    assert body.decode() == redact_body(body, grant=False)
-    assert (body == b"") == (body.decode() == redact_body(body, grant=True))
+    assert body.decode() == redact_body(body, SECRETS, grant=False)
+    assert (body == b"") == (body.decode() == redact_body(body, SECRETS, grant=True))
 
 
 def test_bytes_that_are_no_text_are_shown_as_such():
     """A body that cannot be read is rejected like any other, and noted like any other."""
-    assert "\ufffd" == redact_body(b"\xff", grant=False)
+    assert "\ufffd" == redact_body(b"\xff", SECRETS, grant=False)
 
 
 @pytest.mark.parametrize(
@@ -230,13 +228,13 @@ def test_bytes_that_are_no_text_are_shown_as_such():
 )
 def test_what_is_no_form_has_no_parameters(body):
     """A string in JSON, whole or not, that looks like a parameter is shown as it came."""
-    assert body.decode() == redact_body(body, grant=False)
+    assert body.decode() == redact_body(body, SECRETS, grant=False)
 
 
 @pytest.mark.parametrize("body", [b"a", b'"code":', b'="', b"\\u0061", b'"code":"\\', b" &"], ids=str)
 def test_a_long_body_is_masked_in_time(body):
     """The time grows as the body does: looked at over and over, one of this size would take hours, not seconds."""
-    assert redact_body(body * (MIB // len(body)), grant=True)
+    assert redact_body(body * (MIB // len(body)), SECRETS, grant=True)
 
 
 def line_of(number: int, body: str) -> RequestLine:
