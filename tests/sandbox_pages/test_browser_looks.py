@@ -247,3 +247,41 @@ async def test_each_control_of_an_order_says_of_which(tab, sandbox, shop) -> Non
     said = {node["name"]["value"]: node.get("description", {}).get("value") for node in controls}
 
     assert {"ticket-9"} == {said[words] for words in (PAY, "Reject", "Payment page")}
+
+
+#: Of the price of a line, where its first character begins and its last ends.
+PRICE = """(() => {
+  const text = document.querySelector(".lines small").firstChild;
+  const last = document.querySelector(".lines small").lastChild;
+  const place = (node, at) => {
+    const range = document.createRange();
+    range.setStart(node, at);
+    range.setEnd(node, at + 1);
+    return range.getBoundingClientRect().left;
+  };
+  return place(last, last.data.lastIndexOf("9")) - place(text, text.data.indexOf("A"));
+})()"""
+
+
+@pytest.mark.parametrize("unit", ["kg", "\u202e", "\u2069\u202e", "\u2067\u202e", "\u0643\u062c\u0645"])
+async def test_no_unit_turns_a_price_around(tab, sandbox, shop, unit: str) -> None:
+    """A program may name a unit in any letters, also in those that make a text run from right to left."""
+    item = {"title": "Rice", "unit_price": "100.09", "quantity": 3, "unit_measure": unit}
+    order = await shop.order("300.27", items=[item])
+
+    await tab.open(f"{sandbox.base_url}/qr/{order.id}")
+
+    assert 20 < await tab.run(PRICE)
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+async def test_an_amount_leaves_room_for_a_name(tab, sandbox, shop, width: int) -> None:
+    """However large it is: the link to a checkout does not become a column of single letters."""
+    item = {"title": "An electric kettle", "unit_price": "999999999999999999.99", "quantity": 2**62}
+    await shop.preference(items=[item])
+    await tab.look(width, 800)
+    await open_dashboard(tab, sandbox)
+    await tab.until("document.querySelector('#checkout-rows a') !== null")
+
+    assert 100 < await tab.run("document.querySelector('#checkout-rows span').getBoundingClientRect().width")
+    assert width == await tab.run("document.documentElement.scrollWidth")

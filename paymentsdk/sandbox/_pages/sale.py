@@ -219,5 +219,7 @@ def _facts(*facts: tuple[str, str | Decimal | None]) -> tuple[tuple[str, str], .
 
 
 def _times(quantity: int | None, price: str, unit: str | None = None) -> str:
-    measure = f" {unit}" if unit and unit != "unit" else ""
+    # Among the characters that do not print are those that would turn the price after them around.
+    printed = "".join(filter(str.isprintable, unit or ""))
+    measure = f" {printed}" if printed and printed != "unit" else ""
     return f"{quantity or 1}{measure} \N{MULTIPLICATION SIGN} {price}" if measure or (quantity or 1) > 1 else ""
