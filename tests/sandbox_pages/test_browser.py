@@ -308,3 +308,18 @@ async def test_a_fault_says_all_that_it_is_and_when_it_is_spent(tab, sandbox, sh
     assert "orders.create, pos_not_found, hit 1 of 1" in rejected
     assert ["Spent" in row for row in (late, gateway, rejected)] == [False, False, True]
     assert "2 in force, 1 spent" == await text_of(tab, "#fault-count")
+
+
+async def test_amounts_are_compared_to_the_cent(tab, sandbox, shop) -> None:
+    """A cent that is left of an amount beyond the numbers of a script is left; `50` and `50.00` are one amount."""
+    largest = await shop.order("999999999999999999.99")
+    sandbox.buyer.pay(largest)
+    rest = Decimal("999999999999999999.98")
+    await shop.client.orders.refund(largest.id, payment_id=largest.payment.id, amount=rest)
+    await open_dashboard(tab, sandbox)
+    await tab.until("document.querySelectorAll('#settled-rows tr').length === 1")
+    assert "Partly refunded" == await text_of(tab, "#settled-rows .state")
+
+    sandbox.buyer.pay(await shop.order("50.00", transactions={"payments": [{"amount": "50"}]}))
+    await tab.until("document.querySelectorAll('#settled-rows tr').length === 2")
+    assert "ARS\N{NO-BREAK SPACE}50.00" == await text_of(tab, "#settled-rows tr td:nth-child(3)")

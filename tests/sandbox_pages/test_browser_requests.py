@@ -166,6 +166,20 @@ async def test_without_a_clipboard_the_snippet_is_shown(tab, sandbox, shop) -> N
     )
 
 
+async def test_what_cannot_be_copied_is_not_said_to_be(tab, sandbox, shop) -> None:
+    """Of a request that is not kept any more nothing goes to the clipboard: the reason would be run in a shell."""
+    await shop.order()
+    await open_dashboard(tab, sandbox)
+    await tab.run("navigator.clipboard.writeText = (text) => { window.copied = text; return Promise.resolve(); }")
+    await tab.click(".requests summary")
+    sandbox.platform.feed.requests.clear()
+
+    await tab.click(".requests .row button")
+
+    assert await tab.until("document.querySelector('#news').textContent.includes('not among the last ones')")
+    assert await tab.run("window.copied === undefined")
+
+
 @pytest.mark.parametrize("shape", ["per_api", "cause", "errors", "flat"])
 async def test_an_example_that_is_rejected_says_why(tab, sandbox, shape) -> None:
     """In the words of the sandbox, whatever shape its rejections have."""

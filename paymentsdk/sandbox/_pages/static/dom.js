@@ -141,7 +141,8 @@ export function copier(words, find) {
   const button = make("button", { type: "button", className: "tool" }, words);
   let shown;
   button.addEventListener("click", async () => {
-    const snippet = await find().catch((error) => error.message);
+    const snippet = await attempt(button, find);
+    if (snippet === undefined) return;
     try {
       await navigator.clipboard.writeText(snippet);
       button.textContent = "Copied";

@@ -34,9 +34,12 @@ function stateOf(order) {
   const { status_detail: detail, paid_amount: paid, refunded_amount: refunded } = payment(order);
   if (order.status === "created") return STATES[detail] ?? STATES.created;
   // What the order itself says of a part is a policy.
-  if (order.status !== "canceled" && refunded && Number(refunded) < Number(paid)) return STATES.partially_refunded;
+  if (order.status !== "canceled" && refunded && !equal(refunded, paid)) return STATES.partially_refunded;
   return STATES[order.status] ?? ["still", order.status];
 }
+
+/** Whether two amounts are the same; each may be written with its cents or without. */
+const equal = (one, other) => money("", one) === money("", other);
 
 /** The orders that came as events while the newest were loaded: what is loaded may be older. */
 let arrived = [];
@@ -213,7 +216,7 @@ function drawRows(settled) {
 
 function makeRow({ order, seller }) {
   const { paid_amount: paid, refunded_amount: refunded } = payment(order);
-  const less = paid && paid !== order.total_amount ? `${money(order.currency, paid)} paid` : "";
+  const less = paid && !equal(paid, order.total_amount) ? `${money(order.currency, paid)} paid` : "";
   const back = refunded ? `${money(order.currency, refunded)} given back` : "";
   const notes = [less, back].filter(Boolean).join(", ");
   return make(
