@@ -41,17 +41,13 @@ _NAMES = frozenset({
 })  # fmt: skip
 
 
-class Secret(str):
-    """A credential in a variable: debuggers, and tracebacks that show variables, print ``***``."""
+class _Masked:
+    """Mixin for a credential in a variable: it shows ``***``, stays the same object in a copy, and is not pickled."""
 
     __slots__ = ()
 
     def __repr__(self) -> str:
         return repr(MASK)
-
-    def __getitem__(self, place: SupportsIndex | slice) -> Self:
-        # Some of them print only the beginning of a long text: where that begins a credential, it is hidden as well.
-        return type(self)(super().__getitem__(place))
 
     def __deepcopy__(self, memo: dict[int, object]) -> Self:
         return self
@@ -60,13 +56,20 @@ class Secret(str):
         raise TypeError("a credential cannot be pickled")
 
 
-class SecretBytes(bytes):
-    """A credential as bytes: the content of a token store, or what was given so by mistake and is rejected."""
+class Secret(_Masked, str):
+    """A credential in a variable: debuggers, and tracebacks that show variables, print ``***``."""
 
     __slots__ = ()
 
-    def __repr__(self) -> str:
-        return repr(MASK)
+    def __getitem__(self, place: SupportsIndex | slice) -> Self:
+        # Some of them print only the beginning of a long text: where that begins a credential, it is hidden as well.
+        return type(self)(super().__getitem__(place))
+
+
+class SecretBytes(_Masked, bytes):
+    """A credential as bytes: the content of a token store, or what was given so by mistake and is rejected."""
+
+    __slots__ = ()
 
     @overload
     def __getitem__(self, place: SupportsIndex) -> int: ...
@@ -75,12 +78,6 @@ class SecretBytes(bytes):
     def __getitem__(self, place: SupportsIndex | slice) -> int | Self:
         part = super().__getitem__(place)
         return part if isinstance(part, int) else type(self)(part)
-
-    def __deepcopy__(self, memo: dict[int, object]) -> Self:
-        return self
-
-    def __reduce__(self) -> str | tuple[object, ...]:
-        raise TypeError("a credential cannot be pickled")
 
 
 def masked(text: T) -> T:

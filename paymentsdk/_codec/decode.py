@@ -90,13 +90,8 @@ class ResponseDecoder(Generic[R]):
         Raises:
             DecodingError: Nothing in it can be trusted.
         """
-        try:  # Nearly every response takes this way alone, and no other call.
-            value = self._exact(body)
-            if self._unusable(value) is None:
-                return value, ()
-        except MALFORMED as error:
-            if (dated := self._read_dated(body, error)) is not None:
-                return dated, ()
+        if (value := self._read(body)) is not None:  # Nearly every response takes this way alone.
+            return value, ()
         if self._empty and body.strip() in _EMPTY:
             found = Anomaly("$", "", "the body is empty; every field is unset")
             return self._type(), () if self._documented and not body else (found,)

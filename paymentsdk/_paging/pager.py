@@ -170,9 +170,7 @@ class Pager(Generic[T]):
 
         Makes one call; more only if the entries on the first page are no rows, and others follow.
         """
-        async for item in self:
-            return item
-        return None
+        return await anext(aiter(self), None)
 
     async def collect(self, limit: int | None = None) -> list[T]:
         """Return the rows as a list: all of them, or the first *limit* (0 or more).
