@@ -6,6 +6,22 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 
+from msgspec import Struct
+
+
+class NamedRule(Struct, frozen=True):
+    """A rule of a suite, without what it is run on."""
+
+    name: str
+    """What it is called, in words."""
+    rule: str
+    """What has to hold, in a sentence or two."""
+    check: Callable[..., Awaitable[None]]
+    """Raises ``AssertionError`` where it does not."""
+
+    def __str__(self) -> str:
+        return self.name
+
 
 def expect(condition: object, otherwise: str) -> None:
     """Fail, unless *condition* holds, saying what happened *otherwise*.

@@ -22,11 +22,11 @@ import itertools
 from collections.abc import Awaitable, Callable, Collection
 from typing import TypeAlias
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from paymentsdk.errors import JournalUnavailable
 from paymentsdk.journal import Action, Journal, Record, RecordState, Resolution, StoredResponse, _states, derive_key
-from paymentsdk.testing._expectation import check_rule, expect, in_words
+from paymentsdk.testing._expectation import NamedRule, check_rule, expect, in_words
 
 __all__ = ["CASES", "Case", "MakeJournal"]
 
@@ -42,18 +42,8 @@ _MANY = 1_100
 _PATIENCE = 60.0
 
 
-class Case(Struct, frozen=True):
+class Case(NamedRule, frozen=True):
     """One rule of a journal."""
-
-    name: str
-    """Its name, in words."""
-    rule: str
-    """What a journal has to do, in a sentence."""
-    check: Callable[[Processes], Awaitable[None]]
-    """Raises ``AssertionError`` where it does not."""
-
-    def __str__(self) -> str:
-        return self.name
 
     async def run(self, make_journal: MakeJournal) -> None:
         """Check the rule.

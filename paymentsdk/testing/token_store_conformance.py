@@ -18,14 +18,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Protocol, TypeAlias, cast
+from typing import Protocol, TypeAlias
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from paymentsdk._auth.refresh import RefreshingToken
 from paymentsdk._auth.token_store import LockingTokenStore, MarkingTokenStore, TokenPair, TokenStore
 from paymentsdk.errors import ReauthorizationRequired
-from paymentsdk.testing._expectation import check_rule, expect, in_words
+from paymentsdk.testing._expectation import NamedRule, check_rule, expect, in_words
 
 __all__ = ["CASES", "Case", "MakeStore"]
 
@@ -47,20 +47,11 @@ _TURNS, _MOMENT = 10, 0.01
 _PATIENCE = 30.0
 
 
-class Case(Struct, frozen=True):
+class Case(NamedRule, frozen=True):
     """One rule of a token store."""
 
-    name: str
-    """Its name, in words."""
-    rule: str
-    """What a store has to do, in a sentence."""
     needs: type[object]
     """The protocol that it is a rule of: `TokenStore`, `LockingTokenStore` or `MarkingTokenStore`."""
-    check: Callable[[MakeStore], Awaitable[None]]
-    """Raises ``AssertionError`` where it does not."""
-
-    def __str__(self) -> str:
-        return self.name
 
     def applies_to(self, store: TokenStore) -> bool:
         """Whether *store* has the methods that the rule is about."""
@@ -94,7 +85,7 @@ _Check: TypeAlias = Callable[[Callable[[], _Store]], Awaitable[None]]
 
 def _case(needs: type[object]) -> Callable[[_Check], _Check]:
     def add(check: _Check) -> _Check:
-        CASES.append(Case(*in_words(check), needs, cast("Callable[[MakeStore], Awaitable[None]]", check)))
+        CASES.append(Case(*in_words(check), check, needs))
         return check
 
     return add

@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias, TypedDict, Unpack
 
 from msgspec import Struct
 
-from paymentsdk.testing._expectation import check_rule, expect
+from paymentsdk.testing._expectation import NamedRule, check_rule, expect
 from paymentsdk.testing._fault_server import FaultServer, Script, turns
 from paymentsdk.transports.base import Request, Response, SendFailed, Transport
 
@@ -46,15 +46,8 @@ class Deviation(Struct, frozen=True):
     """Why it cannot be kept, and what follows from that: for the users of the transport."""
 
 
-class Case:
-    """One rule."""
-
-    def __init__(self, rule: Rule) -> None:
-        self.name: str = getattr(rule, "__name__", "")
-        """What it is called, in words joined by underscores."""
-        self.rule: str = inspect.getdoc(rule) or ""
-        """What every transport does."""
-        self._check = rule
+class Case(NamedRule, frozen=True):
+    """One rule of a transport. Its name is in words joined by underscores."""
 
     async def run(self, make: MakeTransport, deviations: Iterable[Deviation] = ()) -> None:
         """Check the rule on transports that *make* makes.
@@ -67,7 +60,7 @@ class Case:
         reasons = [one.reason for one in deviations if one.case == self.name]
         before = asyncio.all_tasks()
         try:
-            await check_rule(self.rule, self._check(make), within=_LONGEST)
+            await check_rule(self.rule, self.check(make), within=_LONGEST)
             await turns()
             left = asyncio.all_tasks() - before
             expect(not left, f"tasks were left behind: {left}")
@@ -77,11 +70,6 @@ class Case:
         else:
             expect(not reasons, f"the rule is kept: the deviation is out of date ({', '.join(reasons)})")
 
-    def __str__(self) -> str:
-        return self.name
-
-    __repr__ = __str__
-
 
 #: Every rule, in the order in which they are written.
 CASES: list[Case] = []
@@ -89,7 +77,7 @@ CASES: list[Case] = []
 
 def case(rule: Rule) -> Rule:
     """Add *rule* to the suite."""
-    CASES.append(Case(rule))
+    CASES.append(Case(getattr(rule, "__name__", ""), inspect.getdoc(rule) or "", rule))
     return rule
 
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from paymentsdk._operation.operation import KIB, MIB
 from paymentsdk.testing._expectation import expect
 from paymentsdk.testing._fault_server import Peer, Script, echo, forever, http, once, play, replies, turns
-from paymentsdk.testing.transport_conformance._case import Link, MakeTransport, case, linked, served
+from paymentsdk.testing.transport_conformance._case import CASES, Case, Link, MakeTransport, case, linked, served
 from paymentsdk.transports.base import DiscardingTransport, Response
 
 _OK, _TWO = b"HTTP/1.1 200 OK\r\n", b"Content-Length: 2\r\n\r\n{}"
@@ -249,12 +249,7 @@ async def _close(make: MakeTransport, first: bytes, expected: bytes, status: int
 
 def _add(name: str, rule: str, check: Callable[..., Awaitable[None]], *given: object) -> None:
     """Add a rule that calls *check* with what is *given*."""
-
-    async def run(make: MakeTransport) -> None:
-        await check(make, *given)
-
-    run.__name__, run.__doc__ = name, rule
-    case(run)
+    CASES.append(Case(name, rule, lambda make: check(make, *given)))
 
 
 for _name, _data in MALFORMED.items():
