@@ -48,6 +48,7 @@ from paymentsdk._auth.token_store import (
     check_store,
     early_pause,
     lead,
+    seller_of,
     usable,
 )
 from paymentsdk._futures import retrieve_exception
@@ -58,6 +59,7 @@ from paymentsdk.errors import (
     NoAnswer,
     PaymentsError,
     ReauthorizationRequired,
+    RefreshFailed,
     RequestInvalid,
     ServerError,
     describe,
@@ -178,7 +180,8 @@ class RefreshingToken:
         pair: The first pair; ``None`` to begin with the pair in *store*. A refresh looks in the store first, and takes
             over the pair there unless *pair* is known to expire later; once the grant of *pair* is spent, it takes over
             any other.
-        store: Where pairs are kept; in memory by default.
+        store: Where pairs are kept; in memory by default. A pair there whose token names another seller than the one
+            in use is not taken over, and a refresh raises `RefreshFailed`.
         early: Seconds before the expiry at which a refresh is tried, 0 or more. By default a sixth of the life of the
             token (30 days of 180, 100 s of 10 minutes); 600 if the pair does not say when it was issued.
 
@@ -365,6 +368,10 @@ class RefreshingToken:
         """Take over the pair that another process has saved, if there is one, and return it if it can be used."""
         stored, before = await _awaited(self._store.load()), self._state.pair
         if stored is not None:
+            ours, theirs = seller_of(before), seller_of(stored)
+            if ours and theirs and ours != theirs:
+                # In the middle of a call, a retry would do for that seller what may have been done for this one.
+                raise RefreshFailed(f"the store has the token pair of another seller: of user {theirs}, not {ours}")
             self._state = after_reading(self._state, stored, rejected)
         pair = self._state.pair
         return pair if pair is not before and usable(pair, rejected, now) else None

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import logging
 import os
+import re
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -50,6 +51,10 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _LONGEST_WRITE = 3600.0
 
 
+#: Type, application, date, hash and user id (4.1).
+_TOKEN = re.compile(r"(?:APP_USR|TEST)-\d+-\d{6}-[^-]+-(\d{1,20})\Z", re.ASCII)
+
+
 class TokenPair(MaskedRepr, Struct, frozen=True, kw_only=True):
     """An access token and what refreshes it."""
 
@@ -85,6 +90,12 @@ def early_pause(left: float) -> float:
 def alive(pair: TokenPair, now: float) -> bool:
     """Whether *pair* has not ended."""
     return pair.expires_at is None or now < pair.expires_at
+
+
+def seller_of(pair: TokenPair) -> str | None:
+    """Return the user id of the seller in the access token of *pair*; `None` if it is not built as in the contract."""
+    found = _TOKEN.match(pair.access_token)
+    return found and found[1]
 
 
 def usable(pair: TokenPair, rejected: str | None, now: float) -> bool:
