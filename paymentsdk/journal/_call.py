@@ -253,7 +253,7 @@ class JournaledCall(Struct, eq=False):
             return await self.carry_on(row, send, since=asked)
         if action is Action.CONFLICT:
             raise _about(RecordConflict(new.name), new)
-        if action in (Action.WAIT, Action.IN_PROGRESS):
+        if action is Action.IN_PROGRESS:
             raise _about(InProgress(new.name), row)
         state = RecordState.UNKNOWN if action is Action.UNKNOWN else row.state
         return RecordOutcome(state, row, own=False, reason=row.reason)

@@ -111,8 +111,6 @@ class Action(StrEnum):
     """What a call does with the record that it found."""
 
     SEND = "send"
-    #: It is held by this very client, whose calls wait for each other before they begin a record: one was cancelled.
-    WAIT = "raise InProgress, as it is held by this client"
     IN_PROGRESS = "raise InProgress"
     RESUME = "send the kept bytes with the kept key"
     RETURN = "return the kept value"
@@ -136,15 +134,14 @@ class Row(Struct, frozen=True):
 
 _A = Action
 
-#: How a call may find a record, besides in a state without a living owner.
-NONE = "none"
-OWN, OTHER = "pending or sent, held by this process", "pending or sent, held by another process"
+#: How a call may find a record, besides in a state without a living owner. Calls of one client wait for each other
+#: before they begin a record; whoever finds one that its own client holds comes after a call that was cancelled.
+NONE, LEASED = "none", "pending or sent, held by another call or process"
 
 #: What a call does: by the record that it finds, and by whether its bytes are those of the record.
 ON_BEGIN: Mapping[str, Row] = {
     NONE: Row(_A.SEND, other=_A.SEND),
-    OWN: Row(_A.WAIT),
-    OTHER: Row(_A.IN_PROGRESS),
+    LEASED: Row(_A.IN_PROGRESS),
     _S.PENDING: Row(_A.RESUME, unkeyed=_A.UNKNOWN),
     _S.SENT: Row(_A.RESUME, unkeyed=_A.UNKNOWN),
     _S.UNKNOWN: Row(_A.RESUME, unkeyed=_A.UNKNOWN),
@@ -217,7 +214,7 @@ class Record(Struct, frozen=True, kw_only=True):
     state: RecordState = RecordState.PENDING
     """What is known of it."""
     owner: str = ""
-    """Who works on it: a process and a number of its own, ``"<process>/<number>"``; empty for nobody."""
+    """Who works on it: a call, or a claim, of a process; empty for nobody."""
     lease_until: float = 0.0
     """Until when nobody else may work on it, in store time."""
     updated: float = 0.0
@@ -268,18 +265,6 @@ def digest(method: str, path: str, body: bytes) -> bytes:
     return sha256(f"{method}\0{path}\0".encode() + body).digest()
 
 
-def process_of(owner: str) -> str:
-    """Return the process that *owner* belongs to."""
-    return owner.partition("/")[0]
-
-
-def find(row: Record, process: str, now: float) -> str:
-    """Return how *process* finds *row* at *now*, in store time: a line of ``ON_BEGIN``."""
-    if row.state in HELD and row.lease_until > now:
-        return OWN if process_of(row.owner) == process else OTHER
-    return row.state
-
-
 def may_replace(row: Record, state: RecordState, *, owner: str, now: float) -> bool:
     """Whether *owner* may replace the state of *row* by *state* at *now*, in store time."""
     right = TRANSITIONS[row.state].get(state)
@@ -301,7 +286,7 @@ def begin_record(row: Record | None, new: Record, *, now: float, lease: float) -
     """
     if row is None:
         return Action.SEND, structs.replace(new, lease_until=now + lease, updated=now)
-    line = ON_BEGIN[find(row, process_of(new.owner), now)]
+    line = ON_BEGIN[LEASED if row.state in HELD and row.lease_until > now else row.state]
     if row.digest != new.digest:
         return line.other, row
     if row.owner == new.owner and row.state in HELD:

@@ -293,7 +293,7 @@ async def forgets_who_began(self, record: Record, *, lease: float) -> tuple[Acti
     """Has the owner wait for itself."""
     row = self.rows.get(record.key)
     if row is not None and row.owner == record.owner:
-        return Action.WAIT, row
+        return Action.IN_PROGRESS, row
     return await MemoryJournal.begin(self, record, lease=lease)
 
 
@@ -347,7 +347,7 @@ async def lists_what_it_has_read(self, among: Collection[RecordState], *, limit:
 async def extends_the_lease_of_another_call(self, record: Record, *, lease: float) -> tuple[Action, Record]:
     """Writes a row that it only had to read."""
     action, row = await MemoryJournal.begin(self, record, lease=lease)
-    if action is Action.WAIT:
+    if action is Action.IN_PROGRESS:
         self.rows[row.key] = structs.replace(row, lease_until=self.now() + lease)
     return action, row
 

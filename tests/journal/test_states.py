@@ -11,11 +11,10 @@ from paymentsdk import RequestInvalid
 from paymentsdk.journal import Record, RecordState, Resolution, derive_key
 from paymentsdk.journal._call import PlatformClock
 from paymentsdk.journal._states import (
+    LEASED,
     NONE,
     ON_BEGIN,
     OPEN,
-    OTHER,
-    OWN,
     TRANSITIONS,
     Action,
     Right,
@@ -70,7 +69,7 @@ def test_a_name_is_printable_text(name: str) -> None:
 
 def test_the_tables_are_complete() -> None:
     """Every state that can be found has a line, and every state may be followed by done alone or by more."""
-    assert {NONE, OWN, OTHER, *RecordState} == set(ON_BEGIN)
+    assert {NONE, LEASED, *RecordState} == set(ON_BEGIN)
     assert set(RecordState) == set(TRANSITIONS)
     for state, follows in TRANSITIONS.items():
         assert (state is RecordState.DONE) == (not follows)
