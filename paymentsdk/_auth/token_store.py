@@ -251,7 +251,8 @@ class FileTokenStore:
     async def begin_refresh(self, pair: TokenPair, now: float) -> None:
         """See `MarkingTokenStore.begin_refresh`."""
         mark = msgspec.json.encode(_Mark(now, fingerprint(pair)))
-        await asyncio.to_thread(_write_mark, self._mark, mark)
+        # With room for the new pair, if the folder can be written.
+        await asyncio.to_thread(_write_file, self._mark, mark.ljust(_ROOM))
 
     async def end_refresh(self) -> None:
         """See `MarkingTokenStore.end_refresh`."""
@@ -292,34 +293,11 @@ class FileTokenStore:
             self._replace(content)
 
     def _replace(self, content: bytes) -> None:
-        import tempfile  # it brings half of the library along
-
-        path = self._path
-        # mkstemp makes a file for its owner alone, in the same folder so that the replacement is one step.
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        unfinished = path.parent / name
-        try:
-            with os.fdopen(handle, "wb") as file:
-                _force(file, content)
-            try:
-                unfinished.replace(path)
-            except OSError as error:
-                if error.errno != errno.EBUSY:
-                    raise
-                # It is mounted by itself, and stays where it is. The refresh token that it has is spent.
-                with path.open("r+b") as file:
-                    _force(file, content)
-                unfinished.unlink()
-        except BaseException:
-            unfinished.unlink()
-            raise
+        _write_file(self._path, content)
         # A mark that stays is of another pair by now.
         with suppress(OSError):
             if self._mark.exists():
                 self._mark.unlink()
-        _force_names(path.parent)
-        with suppress(OSError):
-            _clear(path, time.time() - _LONGEST_WRITE)
 
 
 def _clear(path: "Path", until: float) -> None:
@@ -337,18 +315,32 @@ def fingerprint(pair: TokenPair) -> str:
     return sha256((pair.refresh_token or "").encode()).hexdigest()[:32]
 
 
-def _write_mark(path: "Path", mark: bytes) -> None:
-    """Have the disk keep *mark* at *path*, and with it room for the new pair, if the folder can be written."""
-    unfinished = path.with_name(f"{path.name}.new")
+def _write_file(path: "Path", content: bytes) -> None:
+    """Have the disk keep *content* at *path*, or else what was there before."""
+    import tempfile  # it brings half of the library along
+
+    # mkstemp makes a file for its owner alone, in the same folder so that the replacement is one step.
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    unfinished = path.parent / name
     try:
-        with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
-            _force(file, mark.ljust(_ROOM))
-        unfinished.replace(path)
+        with os.fdopen(handle, "wb") as file:
+            _force(file, content)
+        try:
+            unfinished.replace(path)
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            # It is mounted by itself, and stays where it is. The refresh token that it has is spent.
+            with path.open("r+b") as file:
+                _force(file, content)
+            unfinished.unlink()
     except BaseException:
         with suppress(OSError):
             unfinished.unlink()
         raise
     _force_names(path.parent)
+    with suppress(OSError):
+        _clear(path, time.time() - _LONGEST_WRITE)
 
 
 def _force(file: BinaryIO, content: bytes) -> None:
