@@ -93,8 +93,8 @@ async def test_a_pair_waits_for_a_file(path, signed_in, issuer, monkeypatch, num
     mkstemp, asked = tempfile.mkstemp, []
 
     def crowded(**options: object) -> object:
-        asked.append(options)
-        if len(asked) < 4:
+        asked.extend(issuer.refreshes)  # What is written before the grant is spent can be.
+        if 0 < len(asked) < 4:
             raise OSError(number, "too many open files")
         return mkstemp(**options)
 
