@@ -436,7 +436,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         state, history, deadline = self.state, self._ensure_history(), self.deadline.total
         rule, policy = self.operation.retry, self.settings.retry
         retries = Retries(rule, policy, state.budgets, self.seller_key, history, state.clock, deadline, first)
-        return await retries.run(self._attempt_again, state.pause)
+        return await retries.run(self._attempt_again, state.flow.pause)
 
     def _warn_of_doubt(self) -> str | None:
         """Warn of a write that is cut off in doubt; before any wait, as a loop that stops may have no further turn."""

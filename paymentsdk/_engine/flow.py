@@ -105,6 +105,8 @@ class Flow:
         self._asking: Flow | None = None
         if control.share is not None:
             self._asking = Flow(FlowControl(adaptive=True, max_in_flight=1), clock)
+        #: Of calls that wait for their next attempt, or for a slot that they have.
+        self._pauses: set[asyncio.Future[None]] = set()
         self._closed = False
 
     def try_acquire(self, seller: Hashable) -> Permit | None:
@@ -162,12 +164,28 @@ class Flow:
     def close(self) -> None:
         """Turn away everybody who waits, now and later."""
         self._closed = True
+        for pause in self._pauses:
+            pause.cancel()
         if self._asking is not None:
             self._asking.close()
         for limiter in self._limiters.values():
             for waiter in (*limiter.interactive, *limiter.batch):
                 _turn_away(waiter)
             self._stop(limiter)
+
+    async def pause(self, seconds: float) -> None:
+        """Return when *seconds* have passed, or at once when the flow is closed."""
+        if self._closed:
+            return
+        pause = asyncio.ensure_future(self._clock.sleep(seconds))
+        self._pauses.add(pause)
+        try:
+            await asyncio.wait((pause,))
+            if not pause.cancelled():
+                pause.result()
+        finally:
+            self._pauses.discard(pause)
+            pause.cancel()
 
     # --- getting in ---------------------------------------------------------------------------------------------------
 
@@ -236,15 +254,15 @@ class Flow:
                 try:
                     delay = await share.reserve(self._clock.now(), max(0.0, until - self._now()))
                     if delay is not None and delay > _SLOTS_AHEAD:
-                        await self._clock.sleep(delay - _SLOTS_AHEAD)
+                        await self.pause(delay - _SLOTS_AHEAD)
                 finally:
                     asking.release(turn)
             if delay:
-                await self._clock.sleep(min(delay, _SLOTS_AHEAD))
+                await self.pause(min(delay, _SLOTS_AHEAD))
         except BaseException:
             self.release(permit)
             raise
-        if delay is None:
+        if delay is None or self._closed:
             self.release(permit)
             return None
         permit.sent_at = self._now()

@@ -260,10 +260,9 @@ class ClientState:
         """The tokens that were asked to refresh themselves, as long as somebody has them."""
         self.asking: set[int] = set()
         """The ids of those whose refresh token is with the platform now, sent by this client and no other."""
-        self._pause_tasks: set[asyncio.Future[None]] = set()
 
     def close(self) -> None:
-        """Reject further calls, and end the pauses of those that wait for their next attempt: it will not come.
+        """Reject further calls, and end the waits of those that are to send something: they will not.
 
         Raises:
             ClientClosed: The calls belong to another event loop, which still runs; nothing was closed.
@@ -271,24 +270,8 @@ class ClientState:
         if self.loop is not None and self.loop is not asyncio.get_running_loop() and self.loop.is_running():
             raise ClientClosed("the client belongs to another event loop: close it there")
         self.closed = True
-        for pause in self._pause_tasks:
-            pause.cancel()
         if self.loop is None or not self.loop.is_closed():  # Else nobody can be told any more.
             self.flow.close()
-
-    async def pause(self, seconds: float) -> None:
-        """Return when *seconds* have passed, or at once when the client is closed."""
-        if self.closed:
-            return
-        pause = asyncio.ensure_future(self.clock.sleep(seconds))
-        self._pause_tasks.add(pause)
-        try:
-            await asyncio.wait((pause,))
-            if not pause.cancelled():
-                pause.result()
-        finally:
-            self._pause_tasks.discard(pause)
-            pause.cancel()
 
     def discard(self, response: Response | None) -> None:
         """Have no further request use the connection of *response*, where the transport can do that."""
@@ -329,5 +312,4 @@ class ClientState:
             # Nothing of that loop will ever wake up: neither its calls nor the alarm for their deadlines.
             self.deadlines = Deadlines(self.clock)
             self.flow = self.flow.moved()
-            self._pause_tasks = set()
         self.loop = running

@@ -438,18 +438,25 @@ async def test_calls_that_are_cancelled_as_they_wait_for_a_slot_leave_it_to_the_
     assert [0.0, 1.0, 3.0] == platform.times
 
 
-async def test_closing_the_client_ends_the_wait_for_a_slot(clock, connect):
-    """Of all who have not asked for one yet, at once; and nothing more is sent."""
+@pytest.mark.control(
+    "paymentsdk._engine.flow.Flow.pause", around=lambda _: lambda self, seconds: self._clock.sleep(seconds)
+)
+@pytest.mark.parametrize("ahead", [0.05, 1.0])
+async def test_closing_the_client_ends_the_wait_for_a_slot(clock, connect, ahead: float):
+    """Of all, at once, also of the one that has a slot and sleeps until then; and nothing more is sent."""
     platform = Platform(clock)
-    client = connect(platform, flow=FlowControl(share=Slots(1.0)))
+    client = connect(platform, flow=FlowControl(share=Slots(ahead)))
     calls = start(*(client.orders.get("ORD1") for _ in range(5)))
-    await clock.run(0.5)
+    await clock.run(ahead / 2)
     await client.aclose()
     await clock.settle()
 
-    assert [True, False, True, True, True] == [call.done() for call in calls]
-    await clock.run(1.0)
-    assert {ClientClosed} == {type(end) for end in await asyncio.gather(*calls[1:], return_exceptions=True)}
+    at_once = [call.done() for call in calls]
+    await clock.run(10.0)
+    ends = [type(end) for end in await asyncio.gather(*calls, return_exceptions=True)]
+
+    assert [True] * 5 == at_once
+    assert [ClientClosed] * 4 == ends[1:]
     assert [0.0] == platform.times
 
 
