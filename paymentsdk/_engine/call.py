@@ -243,12 +243,10 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
 
     def _use_token(self) -> bool:
         """Take the token of the client; `False` if one has to be waited for."""
-        credential = self.credential
         try:
-            credential.token = credential.bearer.token(self.state.clock.now())
+            return self.credential.use_token(self.state.clock.now())
         except AttemptFailed as failure:
             raise self._note(failure) from None
-        return credential.token is not None
 
     async def _wait_for_token(self) -> None:
         """Obtain the first token, if the client has a way to get one."""

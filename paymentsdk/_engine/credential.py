@@ -16,7 +16,7 @@ from paymentsdk._engine.failures import AttemptFailed, no_token, not_signed
 from paymentsdk._headers import OF_THE_TRANSPORT, Headers, check_headers, masked_values, merged
 from paymentsdk._operation.rules import Failure
 from paymentsdk._secrets import HiddenRepr, masked, scrub, secrets_in
-from paymentsdk.errors import RefreshFailed
+from paymentsdk.errors import RefreshFailed, RequestInvalid
 from paymentsdk.transports.base import Request, Response, header
 
 if TYPE_CHECKING:
@@ -27,12 +27,22 @@ if TYPE_CHECKING:
 _NOT_TEXT = "surrogateescape"
 #: The platform's user id is the last part of an access token (4.1).
 _USER_ID = re.compile(r"(?:APP_USR|TEST)-.+-([0-9]{1,20})\Z")
+#: The same of a token that has all parts, with its month, day and hour: others may end with any number.
+_CERTAIN_USER_ID = re.compile(r"(?:APP_USR|TEST)-[^-]+-[0-9]{6}-[^-]+-([0-9]{1,20})\Z")
 
 
 def user_id(token: str | None) -> str | None:
     """Return the platform's user id in *token*, or `None` if it names none."""
     found = None if token is None else _USER_ID.match(token)
     return found and found[1]
+
+
+def _is_of_another_seller(token: str, before: str) -> bool:
+    """Whether *token* is certainly not of the seller of the one *before*."""
+    if token is before:
+        return False  # Nearly always.
+    found, known = _CERTAIN_USER_ID.match(token), _CERTAIN_USER_ID.match(before)
+    return found is not None and known is not None and found[1] != known[1]
 
 
 class Bearer:
@@ -82,13 +92,38 @@ class Credential(HiddenRepr, Struct, eq=False):
     header_secrets: tuple[str, ...] = ()
     """What may be a credential in the header fields that the client or the caller adds."""
     token: str | None = None
-    """The bearer token of the attempt. It is in no variable of a function that waits: tracebacks can show those."""
+    """The bearer token of the attempt, or of the one before while another is waited for. It is in no variable of a
+    function that waits: tracebacks can show those."""
     signature: tuple[str, ...] = ()
     """The values of the header fields that the attempt was signed with."""
     refreshed: bool = False
     """Whether a rejected token or secret was to be refreshed; the next rejection is final."""
     renewed: bool = False
     """Whether the signer has another secret than that of the signature that was rejected."""
+
+    def use_token(self, now: float) -> bool:
+        """Take the token to use at *now*; `False` if one has to be waited for.
+
+        Raises:
+            AttemptFailed: Its source has raised something, or it cannot be sent.
+        """
+        token = self.bearer.token(now)
+        if token is not None:
+            try:
+                self._take(token)
+            except RequestInvalid as error:
+                raise no_token(error) from None
+        return token is not None
+
+    def _take(self, token: str | None) -> None:
+        """Use *token*, of the seller of all attempts: under another's, the same key would be a second order.
+
+        Raises:
+            RequestInvalid: It is of another seller, whose pair somebody has put into the store meanwhile.
+        """
+        if token is not None and self.token is not None and _is_of_another_seller(token, self.token):
+            raise RequestInvalid("access_token", "is of another seller than that of the attempt before")
+        self.token = token
 
     @property
     def can_refresh(self) -> bool:
@@ -126,7 +161,8 @@ class Credential(HiddenRepr, Struct, eq=False):
             if rejected is not None and isinstance(self.signer, RenewingSigner):
                 self.renewed = await self.signer.renew(rejected, now)
             else:
-                self.token = await self.bearer.refresh(masked(self.token), self.exchange, now)
+                had = None if rejected is None else masked(self.token)
+                self._take(await self.bearer.refresh(had, self.exchange, now))
             _stop_if_cancelled(deadline)
         except (asyncio.CancelledError, Exception) as error:
             failure = self._failure(error, deadline, "refreshed", no_token)

@@ -8,6 +8,7 @@ import pytest
 
 from paymentsdk import AuthenticationFailed, RequestInvalid, Response, SendFailed, StaticToken
 from paymentsdk.testing import MemoryTransport
+from tests.engine.conftest import CREATED, TOKEN
 from tests.engine.issuer import ORDER, START
 
 # --- static tokens ----------------------------------------------------------------------------------------------------
@@ -87,6 +88,47 @@ async def test_a_source_that_fails_does_not_hide_a_doubt(play) -> None:
     assert [1, 0] == [attempt.number for attempt in seen]
     assert {played.error.idempotency_key} == played.keys
     assert played.error.reason.startswith("no token: KeyError (test_auth.py:")
+
+
+OTHER = "APP_USR-9001-112305-fedcba9876543210-78"
+
+
+@pytest.mark.control("paymentsdk._engine.credential._is_of_another_seller", lambda token, before: False)
+@pytest.mark.parametrize("due", [False, True], ids=["at hand", "waited for"])
+async def test_a_retry_goes_out_as_the_seller_of_the_first_attempt(play, due: bool) -> None:
+    """Under another's token the same key is a second order: somebody has replaced the pair in the store meanwhile."""
+
+    class Overwritten(Vault):
+        async def renew(self, rejected, exchange, now) -> str | None:
+            return OTHER
+
+    auth = Overwritten(TOKEN, None if due else OTHER)
+    played = await play("orders.create", SendFailed("reset"), CREATED, auth=auth, access_token=None)
+
+    assert (1, True) == (len(played.requests), played.is_unknown())
+    assert "another seller" in played.error.reason
+
+
+@pytest.mark.control("paymentsdk._engine.credential._is_of_another_seller", lambda token, before: False)
+async def test_a_refresh_that_brings_the_token_of_another_seller_is_none(play) -> None:
+    """The rejection stands: nothing was done, and nothing is done as somebody else."""
+
+    class Overwritten(Vault):
+        async def renew(self, rejected, exchange, now) -> str | None:
+            return OTHER
+
+    played = await play("orders.create", Response(401), CREATED, auth=Overwritten(TOKEN), access_token=None)
+
+    assert (1, AuthenticationFailed) == (len(played.requests), type(played.error))
+    assert "another seller" in played.error.__notes__[0]
+
+
+@pytest.mark.parametrize("token", ["APP_USR-9001-112305-fedcba9876543210-77", "token-of-ones-own-78"])
+async def test_a_retry_goes_out_with_a_newer_token_of_the_seller(play, token: str) -> None:
+    """Also with one that does not tell whose it is."""
+    played = await play("orders.create", SendFailed("reset"), CREATED, auth=Vault(TOKEN, token), access_token=None)
+
+    assert [f"Bearer {TOKEN}", f"Bearer {token}"] == [one.headers["Authorization"] for one in played.requests]
 
 
 @pytest.mark.parametrize("token", [b"APP_USR-access-1", "two words", "", "line\r\nX-Evil: 1"])
