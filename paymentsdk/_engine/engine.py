@@ -151,7 +151,8 @@ class Engine(ABC):
             not_after: For a journaled write: the moment, or the time from now, after which nothing is sent any more,
                 also by recovery; at most 23 hours. By default what the operation says: the expiration of an order, 15
                 minutes for a cancel, 23 hours for a refund, else the total timeout.
-            defer: For a journaled write: leave to recovery what could not be sent, and raise `Deferred`.
+            defer: For a journaled write: leave to recovery what could not be sent, and raise `Deferred`. Where the body
+                holds credentials of a payer, the journal needs a seal.
             headers: Further header fields of this call.
             **path: The values of the placeholders in ``operation.path``.
 

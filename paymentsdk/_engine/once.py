@@ -90,6 +90,9 @@ async def call_once(
         raise RequestInvalid("once", "excludes idempotency_key, which is derived from it")
     if journaling is None:
         raise RequestInvalid("once", "needs a journal: PaymentsClient(journal=SQLiteJournal(...))")
+    if defer and _is_sensitive(call) and not getattr(journaling.journal, "seals", True):
+        # It would be told `Deferred`, and nobody could ever send it.
+        raise RequestInvalid("defer", "needs a journal with a seal: the body holds credentials, and would not be kept")
     if call.settings.timeout.attempt is None:
         raise RequestInvalid("timeout.attempt", "must be bounded for a journaled call: its lease has to outlive it")
     seller, clock = await seller_of(), journaling.platform_clock
@@ -124,12 +127,16 @@ def _record(
         headers=call.headers or {},
         body=call.content,
         digest=states.digest(operation.method, path, call.content),
-        sensitive=can_hold_secrets(call.body) and any(secrets_in(call.body)),
+        sensitive=_is_sensitive(call),
         keyed=operation.keyed,
         begun=begun,
         not_after=_not_after(call, begun, not_after),
         owner=journaling.owner(),
     )
+
+
+def _is_sensitive(call: Call[B, R]) -> bool:
+    return can_hold_secrets(call.body) and any(secrets_in(call.body))
 
 
 def _not_after(call: Call[B, R], begun: float, given: datetime | timedelta | None) -> float:

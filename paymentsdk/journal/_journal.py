@@ -60,6 +60,8 @@ class Journal(Protocol):
     Several processes may use one journal. What it decides is not the journal's: ``begin_record``, ``renew_lease``,
     ``resolve_record``, ``is_claimable``, ``take_over`` and ``tombstone`` return each row as it has to be kept.
 
+    One that does not keep the body of a ``sensitive`` record has the attribute ``seals = False``, which is optional.
+
     Each raises ``JournalUnavailable`` where it cannot do so, and then nothing may be sent that depends on it. Whatever
     else one raises counts as that, and is its cause.
     """

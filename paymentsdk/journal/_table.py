@@ -77,6 +77,7 @@ class Codec:
         check_seals(seal, unseal)
         self._seal = seal
         self._unseal = unseal
+        self.seals: bool = seal is not None
         #: Records that were warned of.
         self._warned: set[str] = set()
 
@@ -244,6 +245,11 @@ class TableJournal(ABC):
         self._held: dict[str, Record] = {}
         self._process = os.getpid()
         self._closed = False
+
+    @property
+    def seals(self) -> bool:
+        """Whether it keeps bodies that hold credentials of a payer: it was given a seal for them."""
+        return self._codec.seals
 
     @abstractmethod
     def _insert(self, record: Record, lease: float) -> Awaitable[Record | None]:

@@ -17,11 +17,13 @@ import pytest
 from paymentsdk import (
     OPERATIONS,
     APIError,
+    Deferred,
     InProgress,
     JournalUnavailable,
     NotSent,
     OutcomeUnknown,
     PaymentsClient,
+    PaymentsError,
     RecordConflict,
     RefreshFailed,
     Request,
@@ -278,6 +280,26 @@ async def test_a_seal_whose_key_was_discarded_costs_its_records_alone(
         platform.fail = lambda request: Response(201, {}, b'{"id":1,"wallet_payment":{"transaction_amount":5}}')
         assert 1 == (await client.wallet_payments.create(PAYMENT, once="ride-7")).id
     assert 1 == len({post.headers["X-Idempotency-Key"] for post in platform.posts if b"token" in post.body})
+
+
+@pytest.mark.control("paymentsdk._engine.once._is_sensitive", lambda call: False)
+async def test_what_recovery_could_not_send_is_not_deferred(journal, connect, platform: Platform) -> None:
+    """A payer's token is kept with a seal alone: without one, what is to be deferred is rejected before it is kept."""
+
+    def unreachable(request: Request) -> Response:
+        raise SendFailed("connection refused", sent=False)
+
+    platform.fail = unreachable
+    seal = {"seal": lambda body: body[::-1], "unseal": lambda body: body[::-1]}
+    ends = []
+    for settings in ({}, seal):
+        async with connect(journal(**settings), retry=ONCE) as client:
+            await client.plans.search().collect()
+            with pytest.raises(PaymentsError) as raised:
+                await client.wallet_payments.create(PAYMENT, once="ride-7", defer=True)
+            ends.append((type(raised.value), len(await client.journal.records(set(RecordState)))))
+
+    assert [(RequestInvalid, 0), (Deferred, 1)] == ends
 
 
 @pytest.mark.parametrize("sealed", [True, False])
