@@ -271,6 +271,16 @@ def test_a_search_as_csv(run, sold):
     assert {"collector.id", "payer.id", "date_created"} <= rows[0].keys()
 
 
+@pytest.mark.parametrize("form", ["--table", "--csv", "--json"])
+def test_a_program_without_stdout(run, sold, monkeypatch, form: str):
+    """What is printed goes nowhere, and the command does what it does."""
+    Path("order.json").write_text(ORDER, encoding="utf-8")
+    monkeypatch.setattr(sys, "stdout", None)
+
+    assert 0 == main(["merchant-orders", "search", form])
+    assert 0 == main(["orders", "create", "--body", "order.json", "--idempotency-key", "k", form])
+
+
 def test_a_column_that_is_asked_for_twice(run, sold):
     """Each value stands below the name of its column."""
     columns = ["external_reference", "status", "external_reference", "paid_amount"]
