@@ -360,13 +360,13 @@ class Platform:
             OSError: Its file is damaged, or of another version of the sandbox.
         """
         with self.store.locked():
-            starts = self.store.setting("starts", 0)
-            self.store.restore(name)
+            starts, standing = self.store.setting("starts", 0), self._standing()
+            self.store.restore(name, {"starts": starts, "clock": self.clock.state, "snapshot": standing}.items())
             # No start counts as another did: with a seed, its identifiers would be those of what has come since.
             self.store.keep_setting("starts", max(starts, self.store.setting("starts", 0)))
             self.clock.state = self.store.setting("clock", ClockState())
             # A copy of the file that somebody made has none.
-            standing = self.store.setting("snapshot", self._standing())
+            standing = self.store.setting("snapshot", standing)
             self.policies = standing.policies
             self.faults.restore(standing.faults)
             self._publish_change("everything")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from decimal import localcontext
@@ -345,8 +345,8 @@ class Store:
 
     def setting(self, name: str, otherwise: T) -> T:
         """Return what was kept under *name*, which has the type of *otherwise*; that, if nothing was."""
-        rows = self._rows("SELECT value FROM settings WHERE name = ?", (name,))
-        return read_kept(rows[0][0], msgspec.json.Decoder(type(otherwise)).decode) if rows else otherwise
+        with self._lock:
+            return _setting(self._connection, name, otherwise)
 
     def keep_setting(self, name: str, value: object) -> None:
         """Keep *value* under *name*."""
@@ -365,8 +365,12 @@ class Store:
             self.keep_setting("snapshot", standing())
             self._connection.backup(copy)
 
-    def restore(self, name: str) -> None:
-        """Make everything as it was when the snapshot *name* was taken.
+    def restore(self, name: str, settings: Iterable[tuple[str, object]] = ()) -> None:
+        """Make everything as it was when the snapshot *name* was taken; nothing changes, if that cannot be read.
+
+        Args:
+            name: What the snapshot is called.
+            settings: Those that are read from it, each with a value of its type.
 
         Raises:
             KeyError: There is none.
@@ -375,6 +379,8 @@ class Store:
         with self.locked(), self._snapshots.kept(name) as copy:
             if not check_file(copy):
                 raise sqlite3.DatabaseError("it is empty")
+            for setting, otherwise in settings:
+                _setting(copy, setting, otherwise)
             copy.backup(self._connection)
             self._counts.clear()
             self._own.clear()
@@ -383,3 +389,8 @@ class Store:
         """Run one statement, and return its rows; in another thread's transaction it has no part."""
         with self._lock:
             return self._connection.execute(statement, values).fetchall()
+
+
+def _setting(connection: sqlite3.Connection, name: str, otherwise: T) -> T:
+    rows = connection.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchall()
+    return read_kept(rows[0][0], msgspec.json.Decoder(type(otherwise)).decode) if rows else otherwise

@@ -194,6 +194,25 @@ async def test_a_snapshot_that_cannot_be_read_is_rejected(tmp_path, plain_to):
     assert (200, 1) == (plans.status, plans.json["paging"]["total"])
 
 
+@pytest.mark.parametrize("setting", ["starts", "clock", "snapshot"])
+async def test_a_snapshot_with_a_damaged_setting_changes_nothing(tmp_path, plain_to, connect, order, setting):
+    """Also one with the policies or faults of another version: its file is named, and no half of it is restored."""
+    path = str(tmp_path / "sandbox.db")
+    async with Sandbox(db=path, frozen=True) as sandbox, connect(sandbox) as client:
+        sandbox.snapshot("broken")
+        with closing(sqlite3.connect(f"{path}.broken.snapshot")) as snapshot, snapshot:
+            snapshot.execute("UPDATE settings SET value = '[]' WHERE name = ?", (setting,))
+        made = await client.orders.create(order())
+        sandbox.clock.advance("PT5M")
+        then = sandbox.clock.now()
+
+        rejected = await plain_to(sandbox)("POST", "/_sandbox/restore", {"name": "broken"})
+
+        assert (409, then) == (rejected.status, sandbox.clock.now())
+        assert "sandbox.db.broken.snapshot" in rejected.json["message"]
+        assert made == await client.orders.get(made.id)
+
+
 @pytest.mark.parametrize("setting", ["starts", "policies", "clock"])
 async def test_a_setting_that_is_damaged_is_told_at_the_start(tmp_path, setting):
     """SQLite does not know what is in its rows: a start that cannot read them says that the file is damaged."""
