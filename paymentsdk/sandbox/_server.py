@@ -124,7 +124,14 @@ class Sandbox(Platform):
         self._tenant: Tenant | None = None
 
     async def start(self) -> Self:
-        """Listen. The seller is made only now, since the link of their plan contains the address of this server."""
+        """Listen. The seller is made only now, since the link of their plan contains the address of this server.
+
+        Raises:
+            RuntimeError: It was started already, or has stopped.
+            OSError: The port cannot be used, or the file cannot be written.
+        """
+        if self._runner is not None:
+            raise RuntimeError("the sandbox was started already")
         runner = web.AppRunner(
             self._app,
             access_log=None,

@@ -233,6 +233,17 @@ async def test_what_is_declared_is_read_once(sandbox, start, monkeypatch):
     assert [] == looked_at
 
 
+async def test_it_starts_once(start):
+    """A second start would leave a server behind that nobody stops."""
+    sandbox = await start()
+    before = sandbox.base_url
+
+    with pytest.raises(RuntimeError, match="was started already"):
+        await sandbox.start()
+
+    assert before == sandbox.base_url
+
+
 async def test_it_stops_twice(start):
     """The second time does nothing: nobody listens any more."""
     sandbox = await start()
