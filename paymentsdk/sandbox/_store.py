@@ -39,6 +39,8 @@ CREATE INDEX due_at ON due (at, seq);
 CREATE TABLE settings (name TEXT PRIMARY KEY, value BLOB);
 """
 
+#: What SQLite calls a database without a file.
+_IN_MEMORY = ":memory:"
 #: Before every moment: what has none is found by no search.
 _FIRST = datetime.min.replace(tzinfo=UTC)
 #: Counts that are remembered, and documents that are written before they are forgotten, if nobody asks for any.
@@ -96,7 +98,7 @@ class Store:
         """How many documents were written since somebody asked for a count."""
         self._own: set[str] = set()
         """The tables of `Documents` that are there for sure."""
-        self._path = path
+        self._path = path = None if path == _IN_MEMORY else path
         self._snapshots = Snapshots(path)
         self.links: str = ""
         """Where the links of documents lead, whatever the address was when they were kept."""
@@ -104,7 +106,7 @@ class Store:
             raise OSError("cannot use '' as the database of a sandbox: it names no file")
         with naming(path):
             self._connection = sqlite3.connect(
-                path or ":memory:", isolation_level=None, check_same_thread=False, timeout=0.5
+                path or _IN_MEMORY, isolation_level=None, check_same_thread=False, timeout=0.5
             )
         # Also when nobody closes a sandbox that was never started.
         self._close = weakref.finalize(self, self._connection.close)

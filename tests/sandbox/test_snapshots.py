@@ -56,6 +56,17 @@ async def test_a_snapshot_is_replaced_by_the_next_of_its_name(busy):
     assert (3, 8) == (busy.platform.store.count(TENANTS, None), busy.policies.page_size)
 
 
+async def test_a_database_in_memory_has_its_snapshots_there(tmp_path, monkeypatch):
+    """As SQLite calls it: nobody expects a file of that name, nor finds it."""
+    monkeypatch.chdir(tmp_path)
+
+    async with Sandbox(db=":memory:") as sandbox:
+        sandbox.snapshot()
+        sandbox.restore()
+
+    assert [] == list(tmp_path.iterdir())
+
+
 async def test_a_start_after_a_restore_makes_identifiers_of_its_own(tmp_path, connect, order):
     """With a seed and a clock that stands still they would come again, and new orders replace earlier ones."""
     options = {"db": str(tmp_path / "sandbox.db"), "seed": 7, "frozen_at": datetime(2026, 1, 31, tzinfo=UTC)}
