@@ -142,6 +142,10 @@ class SellerContext:
             conditions: Columns, how they are compared, and with what.
             **options: ``order``, a column (that of their making by default); ``descending``; ``limit`` and ``offset``;
                 ``total``, how many there are, if that is known; ``shuffle``, a number that decides how equal ones come.
+
+        Raises:
+            KeyError: There is no such column.
+            TypeError: A number is to be below or above another: columns are compared as text, but for moments.
         """
         return self.store.find(self.store.prepare(table), self.tenant.user_id, conditions, **options)
 
@@ -150,7 +154,7 @@ class SellerContext:
         return self.store.unused(self.store.prepare(table), lambda: self.ids.number(digits))
 
     def count(self, table: Table[D], conditions: Sequence[Condition] = (), *, since: Condition | None = None) -> int:
-        """Return how many of the seller's documents meet all *conditions* and *since*; see `Store.count`."""
+        """Return how many of the seller's documents meet all *conditions* and *since*; see `find` and `Store.count`."""
         return self.store.count(self.store.prepare(table), self.tenant.user_id, conditions, since=since)
 
     def record(

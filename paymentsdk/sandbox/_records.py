@@ -86,13 +86,19 @@ class Table(Generic[D]):
         """Return the columns of *document*, as SQLite keeps them."""
         return [as_column(value(document)) for value in self.columns.values()]
 
+    def check_column(self, name: str) -> None:
+        """Reject a column that there is not: they are looked up, and never taken from a request."""
+        if name not in self.columns:
+            raise KeyError(name)
+
     def where(self, tenant: int | None, conditions: Sequence[Condition]) -> tuple[str, list[object]]:
         """Return the WHERE clause for *conditions*, and its values."""
         parts: list[str] = [] if tenant is None else ["tenant = ?"]
         values: list[object] = [] if tenant is None else [tenant]
         for column, comparison, value in conditions:
-            if column.lstrip("+") not in self.columns:  # Columns are looked up, never taken from a request.
-                raise KeyError(column)
+            self.check_column(column.lstrip("+"))
+            if comparison not in {"=", "<>", "holds"} and not isinstance(value, datetime | str):
+                raise TypeError(f"{column} is compared as text: of numbers such as {value!r} that is another order")
             parts.append(f"instr({column}, ?)" if comparison == "holds" else f"{column} {comparison} ?")
             values.append(as_column(value))
         return (" WHERE " + " AND ".join(parts)) if parts else "", values
@@ -106,7 +112,8 @@ class Documents(Table[D]):
         form: Their Struct.
         key: Tells documents apart, such as ``lambda till: till.id``.
         columns: What `page_of`, and `find` and `count` of a `SellerContext`, may ask for, by name: each takes the value
-            from a document.
+            from a document. Moments are compared as such, and everything else as text: a number can be equal to one,
+            but is neither below nor above it.
 
     Raises:
         ValueError: The name, or that of a column, cannot be used.

@@ -259,7 +259,11 @@ class Store:
         way = "DESC" if descending != backwards else "ASC"
         # Knuth's multiplier spreads neighbours; the number decides where they go.
         ties = f"seq {way}" if shuffle is None else f"(seq + {int(shuffle)}) * 2654435761 % 4294967296"
-        sort = f"{order} {way}, {ties}" if order in table.columns else ties
+        if order == "seq":
+            sort = ties
+        else:
+            table.check_column(order)
+            sort = f"{order} {way}, {ties}"
         rows = self._rows(
             # Which rows it is, an index may know alone; only theirs are the documents that are read.
             f"SELECT document FROM {table.name} WHERE seq IN "

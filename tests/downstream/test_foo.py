@@ -307,6 +307,20 @@ async def test_documents_belong_to_a_seller(sandbox):
     assert (0, 1) == (one.count(VOUCHERS), two.count(VOUCHERS))
 
 
+async def test_a_question_that_documents_cannot_answer_is_rejected(sandbox):
+    """A misspelt column would be ignored, and numbers compared digit by digit: 9 would be above 10."""
+    context = sandbox.context(sandbox.tenant)
+    context.put(VOUCHERS, Voucher(id="1", reference="one"))
+
+    with pytest.raises(KeyError, match="stat"):
+        context.find(VOUCHERS, order="stat")
+    with pytest.raises(KeyError, match="stat"):
+        context.count(VOUCHERS, [("stat", "=", "new")])
+    with pytest.raises(TypeError, match="state is compared as text"):
+        context.find(VOUCHERS, [("state", ">", 9)])
+    assert [] == context.find(VOUCHERS, [("state", ">", "new")], order="state")
+
+
 @pytest.mark.parametrize("word", ["", "no name", "x; DROP TABLE ledger", "Vouchers"])
 def test_what_documents_cannot_be_called(word: str):
     """A name that no table can have is rejected when it is declared."""
