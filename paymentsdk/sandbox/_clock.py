@@ -1,8 +1,7 @@
 """Time and chance: one clock for every rule, live, frozen or moved forward, and identifiers made from a seed."""
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from random import Random
 from uuid import UUID
@@ -48,26 +47,19 @@ class Clock:
 
     Args:
         state: Where it stands at first.
+        move: Puts it where a function says, with other threads kept out meanwhile, and returns what happened by then.
         wall: Seconds since 1970 by the machine's clock.
-        changed: Called with the new state when it was frozen, resumed or moved.
-        run_due: Runs what is due up to a moment, in time order, and says what happened.
-        locked: Keeps other threads out from the moment the clock is set until everything due by then has happened.
     """
 
     def __init__(
         self,
         state: ClockState,
-        *,
-        changed: Callable[[ClockState], None],
-        run_due: Callable[[datetime], Sequence[ClockEvent]],
+        move: Callable[[Callable[[], ClockState]], tuple[ClockEvent, ...]],
         wall: Callable[[], float] = time.time,
-        locked: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self.state: ClockState = state
-        self._changed = changed
-        self._run_due = run_due
+        self._move = move
         self._wall = wall
-        self._locked = locked
 
     @property
     def frozen(self) -> bool:
@@ -90,9 +82,7 @@ class Clock:
         Raises:
             ValueError: *at* has no time zone, is more than ten years ahead, or is not between the years 1970 and 3000.
         """
-        with self._locked():
-            self.set(self.state_frozen(at))
-            return tuple(self._run_due(self.now()))
+        return self._move(lambda: self.state_frozen(at))
 
     def state_frozen(self, at: datetime | None = None) -> ClockState:
         """Return where `freeze` would put the clock."""
@@ -105,8 +95,7 @@ class Clock:
 
     def resume(self) -> None:
         """Let time go on from where it stands."""
-        with self._locked():
-            self.set(ClockState(ahead=self.now() - self._machine()))
+        self._move(lambda: ClockState(ahead=self.now() - self._machine()))
 
     def advance(self, duration: timedelta | str) -> tuple[ClockEvent, ...]:
         """Move forward by *duration* (a ``timedelta``, or text such as ``PT15M``); a frozen clock stays frozen.
@@ -121,9 +110,7 @@ class Clock:
                 duration.
             TypeError: *duration* is neither a string nor a ``timedelta``.
         """
-        with self._locked():
-            self.set(self.state_advanced(duration))
-            return tuple(self._run_due(self.now()))
+        return self._move(lambda: self.state_advanced(duration))
 
     def state_advanced(self, duration: timedelta | str) -> ClockState:
         """Return where `advance` would put the clock."""
@@ -140,11 +127,6 @@ class Clock:
             return ClockState(frozen_at=_possible(state.frozen_at + duration))
         _possible(self.now() + duration)
         return ClockState(ahead=state.ahead + duration)
-
-    def set(self, state: ClockState) -> None:
-        """Put the clock there, without what falls due: the next request to the sandbox does that before its own."""
-        self.state = state
-        self._changed(state)
 
     def _machine(self) -> datetime:
         return _whole_milliseconds(datetime.fromtimestamp(self._wall(), UTC))

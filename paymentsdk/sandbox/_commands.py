@@ -309,7 +309,7 @@ class FreezeRequest(ControlStruct):
 @command("POST", "clock/freeze")
 async def freeze(platform: Platform, body: FreezeRequest) -> object:
     """Stop the clock, and say what fell due up to then."""
-    platform.clock.set(platform.clock.state_frozen(body.at))
+    platform.set_clock(lambda: platform.clock.state_frozen(body.at))
     return await _moved(platform)
 
 
@@ -330,7 +330,7 @@ class AdvanceRequest(ControlStruct):
 @command("POST", "clock/advance")
 async def advance(platform: Platform, body: AdvanceRequest) -> object:
     """Move the clock, and say what happened meanwhile."""
-    platform.clock.set(platform.clock.state_advanced(body.duration))
+    platform.set_clock(lambda: platform.clock.state_advanced(body.duration))
     return await _moved(platform)
 
 

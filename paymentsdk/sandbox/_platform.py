@@ -137,9 +137,8 @@ class Platform:
             self.store.keep_setting("starts", starts)
             # Another seed for every start: identifiers must not come again in a file that lives on.
             self.ids: Ids = Ids(f"{os.urandom(16).hex() if seed is None else seed}/{starts}")
-            state = self.store.setting("clock", ClockState())
-        self.clock: Clock = Clock(state, changed=self._clock_moved, run_due=self.run_due, locked=self.store.locked)
-        """The clock that every rule goes by."""
+            self.clock: Clock = Clock(self.store.setting("clock", ClockState()), self._move_clock)
+            """The clock that every rule goes by."""
         self._catching_up = asyncio.Lock()
 
     def close(self) -> None:
@@ -158,9 +157,17 @@ class Platform:
             raise RuntimeError(NOT_STARTED)
         return self._base_url
 
-    def _clock_moved(self, state: ClockState) -> None:
-        self.store.keep_setting("clock", state)
-        self.feed.publish(Event(kind="clock", tenant=None, document=state))
+    def set_clock(self, to: Callable[[], ClockState]) -> None:
+        """Put the clock where *to* says, without what falls due: the next request does that before its own."""
+        with self.store.locked():
+            self.clock.state = state = to()
+            self.store.keep_setting("clock", state)
+            self.feed.publish(Event(kind="clock", tenant=None, document=state))
+
+    def _move_clock(self, to: Callable[[], ClockState]) -> tuple[ClockEvent, ...]:
+        with self.store.locked():
+            self.set_clock(to)
+            return tuple(self.run_due())
 
     def _publish_change(self, what: Literal["policies", "faults", "everything"]) -> None:
         self.feed.publish(Event(kind="changed", tenant=None, document=Changed(what)))

@@ -15,7 +15,13 @@ from paymentsdk.sandbox._records import ORDERS
 
 def clock(wall=lambda: 1_800_000_000.1239, **state: object) -> Clock:
     """Return a clock that nothing hangs on."""
-    return Clock(ClockState(**state), changed=lambda state: None, run_due=lambda until: (), wall=wall)
+
+    def move(to) -> tuple[()]:
+        one.state = to()
+        return ()
+
+    one = Clock(ClockState(**state), move, wall)
+    return one
 
 
 def test_time_is_counted_in_whole_milliseconds():
