@@ -14,6 +14,7 @@ from paymentsdk._codec.timestamps import timestamp
 from paymentsdk._operation.operation import Operation
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import preferences
+from paymentsdk.resources.common import require
 from paymentsdk.resources.merchant_orders import MerchantOrderStatus
 from paymentsdk.resources.preferences import Preference, PreferenceRequest
 from paymentsdk.sandbox._handlers import merchant_orders
@@ -86,16 +87,13 @@ def create(context: SellerContext, call: Call[PreferenceRequest]) -> object:
 def _check_rules(body: PreferenceRequest) -> None:
     """Reject what the body alone does not know to be wrong."""
     most, urls = most_installments(body), body.back_urls
-    rules = (
-        # The body counts no item without a quantity, and the buyer is asked for one of it.
-        ("marketplace_fee", (body.marketplace_fee or 0) <= total(body.items), "is above the total"),
-        ("payment_methods.default_installments", default_installments(body) <= most, f"is above the most, {most}"),
-        ("items", len({item.currency_id for item in body.items} - {None, ""}) <= 1, "are of more than one currency"),
-    )
-    places = ((f"back_urls.{name}", getattr(urls, name)) for name in (urls.__struct_fields__ if urls else ()))
-    for path, kept, reason in (*((path, _is_url(url), "is not an address") for path, url in places), *rules):
-        if not kept:
-            raise RequestInvalid(f"$.{path}", reason)
+    for name in urls.__struct_fields__ if urls else ():
+        require(_is_url(getattr(urls, name)), f"$.back_urls.{name}", "is not an address")
+    # The body counts no item without a quantity, and the buyer is asked for one of it.
+    require((body.marketplace_fee or 0) <= total(body.items), "$.marketplace_fee", "is above the total")
+    require(default_installments(body) <= most, "$.payment_methods.default_installments", f"is above the most, {most}")
+    currencies = {item.currency_id for item in body.items} - {None, ""}
+    require(len(currencies) <= 1, "$.items", "are of more than one currency")
 
 
 def _is_url(text: str | None) -> bool:
