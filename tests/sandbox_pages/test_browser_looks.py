@@ -249,29 +249,37 @@ async def test_each_control_of_an_order_says_of_which(tab, sandbox, shop) -> Non
     assert {"ticket-9"} == {said[words] for words in (PAY, "Reject", "Payment page")}
 
 
-#: Of the price of a line, where its first character begins and its last ends.
-PRICE = """(() => {
-  const text = document.querySelector(".lines small").firstChild;
-  const last = document.querySelector(".lines small").lastChild;
+#: How far the last digit of an element's amount is to the right of its first one.
+RUN = """((selector) => {
+  const nodes = [...document.querySelector(selector).childNodes].filter((one) => one.data);
   const place = (node, at) => {
     const range = document.createRange();
     range.setStart(node, at);
     range.setEnd(node, at + 1);
     return range.getBoundingClientRect().left;
   };
-  return place(last, last.data.lastIndexOf("9")) - place(text, text.data.indexOf("A"));
-})()"""
+  const [first, last] = [nodes.find((one) => /100/.test(one.data)), nodes.findLast((one) => one.data.includes("9"))];
+  return place(last, last.data.lastIndexOf("9")) - place(first, first.data.indexOf("100"));
+})"""
+#: Letters that run from right to left, and characters that make any letters do so.
+TURNING = ["kg", "\u0643\u062c\u0645", "\u202e", "\u2069\u202e", "\u2067\u202e"]
 
 
-@pytest.mark.parametrize("unit", ["kg", "\u202e", "\u2069\u202e", "\u2067\u202e", "\u0643\u062c\u0645"])
-async def test_no_unit_turns_a_price_around(tab, sandbox, shop, unit: str) -> None:
-    """A program may name a unit in any letters, also in those that make a text run from right to left."""
-    item = {"title": "Rice", "unit_price": "100.09", "quantity": 3, "unit_measure": unit}
+@pytest.mark.parametrize("text", TURNING)
+async def test_nothing_turns_an_amount_around(tab, sandbox, shop, text: str) -> None:
+    """A program may name a unit, or the currency of a preference, in any letters."""
+    item = {"title": "Rice", "unit_price": "100.09", "quantity": 3, "unit_measure": text}
     order = await shop.order("300.27", items=[item])
+    preference = await shop.preference(items=[{"title": "Lamp", "unit_price": "100.09", "currency_id": text}])
 
     await tab.open(f"{sandbox.base_url}/qr/{order.id}")
-
-    assert 20 < await tab.run(PRICE)
+    assert 20 < await tab.run(f"{RUN}('.lines small')")
+    await tab.open(preference.init_point)
+    assert 20 < await tab.run(f"{RUN}('.lines .money')")
+    assert 20 < await tab.run(f"{RUN}('.total')")
+    await open_dashboard(tab, sandbox)
+    await tab.until("document.querySelector('#checkout-rows .money') !== null")
+    assert 20 < await tab.run(f"{RUN}('#checkout-rows .money')")
 
 
 @pytest.mark.parametrize("width", [1280, 360])

@@ -91,7 +91,12 @@ class Sale(Struct, frozen=True, kw_only=True):
 
 def money(currency: str | None, amount: Decimal | None) -> str:
     """Return an amount for people: ``ARS 1,250.00``, on one line."""
-    return f"{currency or ''}\N{NO-BREAK SPACE}{amount or ZERO:,.2f}"
+    return f"{_printed(currency)}\N{NO-BREAK SPACE}{amount or ZERO:,.2f}"
+
+
+def _printed(text: str | None) -> str:
+    """Return the characters of *text* that print: among the others are those that turn the amount after them around."""
+    return "".join(filter(str.isprintable, text or ""))
 
 
 def method_name(kind: str) -> str:
@@ -219,7 +224,6 @@ def _facts(*facts: tuple[str, str | Decimal | None]) -> tuple[tuple[str, str], .
 
 
 def _times(quantity: int | None, price: str, unit: str | None = None) -> str:
-    # Among the characters that do not print are those that would turn the price after them around.
-    printed = "".join(filter(str.isprintable, unit or ""))
-    measure = f" {printed}" if printed and printed != "unit" else ""
+    unit = _printed(unit)
+    measure = f" {unit}" if unit and unit != "unit" else ""
     return f"{quantity or 1}{measure} \N{MULTIPLICATION SIGN} {price}" if measure or (quantity or 1) > 1 else ""

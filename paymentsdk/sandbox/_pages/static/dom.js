@@ -42,10 +42,10 @@ export function fill(element, rows, makeRow) {
 /** Make a state: its word and its colour. */
 export const state = (tone, word) => make("span", { className: "state", "data-tone": tone }, word);
 
-/** Write an amount for people: `ARS 1,250.00`. It comes as text, and stays exact. */
+/** Write an amount for people: `ARS 1,250.00`. It comes as text, and stays exact; no currency turns it around. */
 export function money(currency, amount) {
   const [whole, cents = ""] = String(amount ?? "0").split(".");
-  return `${currency}\u00a0${whole.replace(/\B(?=(\d{3})+$)/g, ",")}.${cents.padEnd(2, "0")}`;
+  return `${currency.replace(/\p{C}/gu, "")}\u00a0${whole.replace(/\B(?=(\d{3})+$)/g, ",")}.${cents.padEnd(2, "0")}`;
 }
 
 /** Return the parts of a text with an amount in it, which breaks after a comma where it is too long for its place. */
