@@ -27,14 +27,19 @@ async def test_a_checkout_link_appears(tab, sandbox, shop) -> None:
 
 
 async def test_a_checkout_link_has_a_name(tab, sandbox, shop) -> None:
-    """That of the buyer's page, also where a program sends an empty title: a link without text cannot be pressed."""
-    for item in ({"title": ""}, {"title": "", "description": "A lamp"}, {"title": "", "id": "7"}):
+    """That of the buyer's page, also where a program sends a blank title: a link without text cannot be pressed."""
+    made = [
         await shop.preference(items=[{**item, "quantity": 1, "unit_price": "5"}])
+        for item in ({"title": ""}, {"title": " \n", "description": "A lamp"}, {"title": "", "id": "7"})
+    ]
     await open_dashboard(tab, sandbox)
     await tab.until("document.querySelectorAll('#checkout-rows a').length === 3")
 
     names = await tab.run("[...document.querySelectorAll('#checkout-rows a')].map((one) => one.textContent.trim())")
     assert ["Item 7", "A lamp", "Item"] == names
+    for preference, name in zip(reversed(made), names, strict=True):
+        await tab.open(preference.init_point)
+        assert name == await text_of(tab, "h1")
 
 
 async def test_a_checkout_link_is_paid(tab, sandbox, shop) -> None:

@@ -14,7 +14,7 @@ from paymentsdk.resources.common import parse_duration
 from paymentsdk.resources.merchant_orders import MerchantOrder, MerchantOrderState, MerchantOrderStatus
 from paymentsdk.resources.orders import Order, OrderStatus, PaymentMethod, PaymentStatusDetail
 from paymentsdk.resources.preferences import Payer, Preference
-from paymentsdk.sandbox._handlers._sales import METHODS, currency_of, full_name, total
+from paymentsdk.sandbox._handlers._sales import METHODS, Valued, currency_of, full_name, total
 from paymentsdk.sandbox._handlers.merchant_orders import amount_due, in_review, last_payment
 from paymentsdk.sandbox._handlers.orders import discounted_total, payment_of, refundable, withdrawn
 from paymentsdk.sandbox._handlers.preferences import default_installments, most_installments, offered
@@ -157,7 +157,7 @@ def from_preference(record: PreferenceRecord, opened: MerchantOrderRecord, attem
     preference, order = record.preference, opened.merchant_order
     items, payer = order.items or (), preference.payer or Payer()
     currency, due = currency_of(items, ""), amount_due(order)
-    names = [item.title or item.description or f"Item {item.id or ''}" for item in items]
+    names = [_name_of(item) for item in items]
     lines = [
         (name, _times(item.quantity, money(currency, item.unit_price)), total([item]))
         for name, item in zip(names, items, strict=True)
@@ -190,6 +190,11 @@ def from_preference(record: PreferenceRecord, opened: MerchantOrderRecord, attem
         back=back,
         go_back=back is not None and preference.auto_return == attempt == "approved",
     )
+
+
+def _name_of(item: Valued) -> str:
+    texts = (text for text in (item.title, item.description) if text and not text.isspace())
+    return next(texts, f"Item {item.id or ''}")
 
 
 def _preference_outcome(order: MerchantOrder, attempt: str) -> SaleState | None:

@@ -26,8 +26,8 @@ export function changed(record) {
 function makeRow({ preference, amount, currency, status }) {
   const [item] = preference.items;
   const more = preference.items.length > 1 ? ` and ${preference.items.length - 1} more` : "";
-  // As the page of the buyer calls it; an empty text is no name, and no link that anybody could press.
-  const name = `${item.title || item.description || `Item ${item.id ?? ""}`}${more}`;
+  // As the page of the buyer calls it; a blank text is no name, and no link that anybody could press.
+  const name = `${item.title?.trim() || item.description?.trim() || `Item ${item.id ?? ""}`}${more}`;
   const pay = make("button", { type: "button", className: "tool" }, "Pay");
   pay.setAttribute("aria-label", `Pay ${name}`);
   pay.addEventListener("click", async () => {
