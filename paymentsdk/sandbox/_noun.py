@@ -321,14 +321,10 @@ def _slug(error: ErrorCode) -> str:
     return re.sub(r"[^A-Za-z0-9]", "_", error.code)
 
 
-def _general_code(operation: Operation[T, object], status: int, preferred: str = "bad_request") -> str:
+def _general_code(operation: Operation[T, object], status: int, preferred: str | None = None) -> str:
     documented = [one.code for one in operation.errors if one.status == status and one.code != ANY_CODE]
     undocumented = "generic" if status >= _SERVER_ERRORS else "bad_request"
     return next((code for code in ("bad_request", preferred, *documented) if code in documented), undocumented)
-
-
-def _only_code(operation: Operation[object, object], _: RequestInvalid) -> str:
-    return _general_code(operation, 400)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -355,8 +351,12 @@ class Noun:
     handlers: Sequence[Handler[Any, Any]]
     causes: Mapping[str, str] = field(default_factory=dict)
     """What leads to a code by itself, for every operation of the noun that documents the code."""
-    code_of: Callable[[Operation[object, object], RequestInvalid], str] = _only_code
-    """Which code a broken rule leads to; by default, an operation has one code for whatever is wrong."""
+    member_codes: Mapping[str, str] = field(default_factory=dict)
+    """Which code a broken rule leads to, by the member that it is about, such as ``phone.number``, or ``body``."""
+    rule_codes: Mapping[str, str] = field(default_factory=dict)
+    """Which code it leads to, by its id (`RequestInvalid.rule`), where the member has no code of its own."""
+    other_code: str | None = None
+    """The code for whatever else is wrong; by default, the one that says the least."""
     shape: Shape = cause
     """Writes the body of an error response."""
     schemas: Mapping[tuple[str, str], Mapping[str, object]] = field(default_factory=dict)
@@ -380,9 +380,12 @@ class Noun:
     def reject(self, operation: Operation[object, object], error: RequestInvalid) -> Rejected:
         """Return the documented error of *operation* for a broken rule, naming the place."""
         place = error.path.removeprefix("$").lstrip(".") or "body"
-        return Rejected(400, self.code_of(operation, error), details=(f"{place}: {error.reason}",))
+        codes = [code for member, code in self.member_codes.items() if place.startswith(member)]
+        codes += [self.rule_codes[error.rule]] if error.rule in self.rule_codes else []
+        documented = (code for code in codes if code in operation.meanings)
+        code = next(documented, self.other_code or _general_code(operation, 400))
+        return Rejected(400, code, details=(f"{place}: {error.reason}",))
 
     def general_code(self, operation: Operation[object, object], status: int) -> str:
         """Return the code of *status* that says the least about a request: documented ones before others."""
-        # What is wrong in no place and no way has the code for everything else.
-        return _general_code(operation, status, self.code_of(operation, RequestInvalid("$", "")))
+        return _general_code(operation, status, self.other_code)

@@ -24,7 +24,7 @@ from paymentsdk.sandbox._policies import Policies
 _FILES = (oauth, invoices, preferences, wallet_payments, plans, merchant_orders, customers, release_reports, orders)
 NOUNS: Mapping[str, Noun] = {file.NOUN.name: file.NOUN for file in _FILES}
 #: Stands for the nouns of other programs: whatever is wrong with a request has the most general code.
-OWN = Noun(handlers=(), code_of=lambda _operation, _error: "bad_request")
+OWN = Noun(handlers=(), other_code="bad_request")
 HANDLERS = {one.operation.name: one for noun in NOUNS.values() for one in noun.handlers}
 JOBS = {name: job for noun in NOUNS.values() for name, job in noun.jobs.items()}
 SCHEMAS = {place: schema for noun in NOUNS.values() for place, schema in noun.schemas.items()}

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 
-from paymentsdk._operation.operation import Operation
-from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import customers
 from paymentsdk.resources.customers import Customer, CustomerRequest
 from paymentsdk.sandbox._noun import Call, Handler, MagicValue, Noun, SellerContext
@@ -19,7 +17,7 @@ from paymentsdk.sandbox._wire import Rejected, cause, dates_as_sent, echo, wire_
 #: The contract has a limit of lengths (code 104) and does not show it.
 MAX_TEXT = 255
 _TEST_EMAIL = re.compile(r"test_payer_[0-9]{1,10}@")
-#: The code for each member that has one of its own, and what leads to it.
+#: The code for each member that has one of its own, and what leads to it (spec: Errors, Customer creation).
 _CODES: Mapping[str, tuple[str, str]] = {
     "email": ("106", "an email of the wrong form"),
     "first_name": ("107", "a first_name that is not a string"),
@@ -76,16 +74,6 @@ def _check_lengths(body: Struct, place: str = "") -> None:
             raise Rejected(400, "104", details=(f"{place}{name}: has more than {MAX_TEXT} characters",))
 
 
-def _code_of(operation: Operation[object, object], error: RequestInvalid) -> str:
-    """Return the number of the field that is to blame (spec: Errors, Customer creation)."""
-    place, kind = error.path.removeprefix("$").removeprefix("."), error.rule
-    if not place:
-        return "118" if kind in {"syntax", "object"} else "125"
-    if kind == "object" and place != "metadata":
-        return "103"
-    return next((code for member, (code, _) in _CODES.items() if place.startswith(member)), "125")
-
-
 def _shape(rejected: Rejected, message: str) -> Mapping[str, object]:
     """Write the codes as the numbers that they are, under a general error."""
     if not rejected.code.isdigit():
@@ -96,7 +84,9 @@ def _shape(rejected: Rejected, message: str) -> Mapping[str, object]:
 
 NOUN = Noun(
     handlers=[Handler(operation=customers.CREATE, handle=create, magic=MagicValue("email", ending="@example.com"))],
-    code_of=_code_of,
+    member_codes={"body": "118", **{member: code for member, (code, _) in _CODES.items()}},
+    rule_codes={"object": "103"},
+    other_code="125",
     shape=_shape,
     required=lambda policies: {CustomerRequest.__name__: REQUIRED[policies.customer_required]},
     causes={

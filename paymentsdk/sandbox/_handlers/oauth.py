@@ -7,8 +7,6 @@ from hmac import compare_digest
 
 from msgspec.structs import replace
 
-from paymentsdk._operation.operation import Operation
-from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import oauth
 from paymentsdk.resources.oauth import DEFAULT_LIFETIME, GRANTED_BY, Token, TokenRequest
 from paymentsdk.sandbox._noun import Call, GrantKind, Handler, MagicValue, Noun, SellerContext, make_grant
@@ -104,14 +102,6 @@ def _grant(context: SellerContext, body: TokenRequest) -> Grant:
     return grant
 
 
-def _code_of(operation: Operation[object, object], error: RequestInvalid) -> str:
-    """Return the sub-error (spec: Errors, Token endpoint)."""
-    if error.path == "$.scope":
-        return "invalid_scope"
-    unknown_grant = error.path == "$.grant_type" and error.rule == "choice"
-    return "unsupported_grant_type" if unknown_grant else "invalid_request"
-
-
 def _shape(rejected: Rejected, message: str) -> Mapping[str, object]:
     """Write the sub-error; its cause is always empty, so the message names the place."""
     message = ": ".join((message, ", ".join(rejected.details))) if rejected.details else message
@@ -120,7 +110,9 @@ def _shape(rejected: Rejected, message: str) -> Mapping[str, object]:
 
 NOUN = Noun(
     handlers=[Handler(operation=oauth.TOKEN, handle=token, magic=MagicValue("code"))],
-    code_of=_code_of,
+    member_codes={"scope": "invalid_scope"},
+    rule_codes={"choice": "unsupported_grant_type"},
+    other_code="invalid_request",
     shape=_shape,
     causes={
         "invalid_client": "an unknown client_id, or a wrong client_secret",

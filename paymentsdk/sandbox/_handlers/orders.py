@@ -24,16 +24,6 @@ from paymentsdk.sandbox._records import CURRENCIES, ORDERS, EntryKind, OrderReco
 from paymentsdk.sandbox._wire import Rejected, echo, errors
 
 DEFAULT_EXPIRATION = "PT15M"
-_CODES: Mapping[str, str] = {
-    "syntax": "property_type",
-    "object": "property_type",
-    "type": "property_type",
-    "unknown": "unsupported_properties",
-    "required": "required_properties",
-    "min_items": "minimum_items",
-    "max_items": "maximum_items",
-    "sum": "invalid_total_amount",
-}
 #: The details of an order, and of its payment, in each state that they come to together.
 _DETAILS: Mapping[OrderStatus, tuple[orders.OrderStatusDetail, PaymentStatusDetail]] = {
     OrderStatus.PROCESSED: (orders.OrderStatusDetail.ACCREDITED, PaymentStatusDetail.ACCREDITED),
@@ -317,12 +307,6 @@ def _moved(context: SellerContext, record: OrderRecord, status: OrderStatus | No
     return order
 
 
-def _code_of(operation: Operation[object, object], error: RequestInvalid) -> str:
-    """Return the code for what is wrong (spec: Errors, Orders API; wire-facts: order codes beyond the spec)."""
-    code = _CODES.get(error.rule, "property_value")
-    return code if code in operation.meanings else "property_value"
-
-
 _OF_THE_ORDER = MagicValue("external_reference", later=True)
 _ID: Mapping[str, object] = {"type": "string", "pattern": ORDER_ID.pattern}
 NOUN = Noun(
@@ -332,7 +316,18 @@ NOUN = Noun(
         Handler(operation=orders.CANCEL, handle=cancel, magic=_OF_THE_ORDER),
         Handler(operation=orders.REFUND, handle=refund, magic=_OF_THE_ORDER),
     ],
-    code_of=_code_of,
+    # Spec: Errors, Orders API; wire-facts: order codes beyond the spec.
+    rule_codes={
+        "syntax": "property_type",
+        "object": "property_type",
+        "type": "property_type",
+        "unknown": "unsupported_properties",
+        "required": "required_properties",
+        "min_items": "minimum_items",
+        "max_items": "maximum_items",
+        "sum": "invalid_total_amount",
+    },
+    other_code="property_value",
     shape=errors,
     in_header_only=True,
     causes={

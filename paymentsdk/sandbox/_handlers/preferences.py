@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import cast
@@ -11,8 +10,6 @@ from urllib.parse import urlsplit
 import msgspec
 
 from paymentsdk._codec.timestamps import timestamp
-from paymentsdk._operation.operation import Operation
-from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import preferences
 from paymentsdk.resources.common import require
 from paymentsdk.resources.merchant_orders import MerchantOrderStatus
@@ -23,7 +20,7 @@ from paymentsdk.sandbox._noun import Call, Handler, MagicValue, Noun, SellerCont
 from paymentsdk.sandbox._records import PREFERENCES, MerchantOrderRecord, PreferenceRecord, preference_link
 from paymentsdk.sandbox._wire import Rejected, dates_as_sent, echo, wire_form
 
-#: The code for each member that has one of its own.
+#: The code for each member that has one of its own (spec: Errors, Preference creation).
 _CODES: Mapping[str, str] = {
     **{
         member: code
@@ -144,17 +141,12 @@ def _within(begin: datetime | None, now: datetime, end: datetime | None) -> bool
     return (begin is None or begin <= now) and (end is None or now < end)
 
 
-def _code_of(operation: Operation[object, object], error: RequestInvalid) -> str:
-    """Return the code of the field that is to blame (spec: Errors, Preference creation)."""
-    member = re.split(r"[.\[]", error.path.removeprefix("$").removeprefix("."))[0]
-    if not member and error.rule == "required":  # The items: a preference needs nothing else.
-        member = "items"
-    return _CODES.get(member, "bad_request")
-
-
 NOUN = Noun(
     handlers=[Handler(operation=preferences.CREATE, handle=create, magic=MagicValue("external_reference"))],
-    code_of=_code_of,
+    member_codes=_CODES,
+    # It can only be the items: a preference needs nothing else.
+    rule_codes={"required": "invalid_items"},
+    other_code="bad_request",
     causes={
         **{code: f"`{member}` of the wrong form" for member, code in _CODES.items()},
         "bad_request": "any field that is not named below and breaks a rule",
