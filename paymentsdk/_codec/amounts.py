@@ -6,9 +6,8 @@ They decode like any other, and each is a trap: the first comparison with NaN ra
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from functools import cache
 from typing import TypeAlias, cast
 
@@ -21,15 +20,16 @@ from paymentsdk._codec.type_walk import alternatives, compile_function, indented
 Check: TypeAlias = Callable[[object], str | None]
 #: An amount with more digits before or behind the point is a memory bomb for the first who rounds or prints it.
 MOST_PLACES = 99
-_DIGITS = f"[0-9]{{1,{MOST_PLACES}}}"
-#: A number that may become a `Decimal`, as a number or as text.
-PLAIN = re.compile(rf"[-+]?{_DIGITS}(\.{_DIGITS})?([eE][-+]?[0-9]{{1,2}})?\Z")
 
 
 def read_number(text: str) -> Decimal | float:
     """Read a number with a point or an exponent, so that nothing of an amount is lost."""
+    try:
+        amount = Decimal(text)
+    except InvalidOperation:  # An exponent of twenty digits.
+        return float(text)
     # A hostile exponent stays a float: as a Decimal it would be a memory bomb for the first who rounds it.
-    return Decimal(text) if PLAIN.match(text) else float(text)
+    return amount if is_sound(amount) else float(text)
 
 
 #: Reads JSON of any shape: a number that no amount can be does not make it malformed.

@@ -480,9 +480,7 @@ def _integer(number: Decimal) -> int | None:
 
 
 def _decimal(value: object) -> Decimal | None:
-    """Read an amount of a response: any plain number, as a number or as text."""
-    if isinstance(value, str) and not amounts.PLAIN.match(value):
-        return None
+    """Read an amount of a response as the decoder does: a number, or any text that Python takes for one."""
     amount = Decimal(cast(str, value))
     return amount if amounts.is_sound(amount) else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from dataclasses import replace
 from decimal import Decimal
@@ -72,6 +73,21 @@ def test_long_amounts_beside_a_member_that_is_repaired(amount: str) -> None:
 
     assert "$.created_date" == anomaly.path
     assert Decimal(amount.strip('"')) == clean.total_amount == repaired.total_amount
+
+
+TEXTS = [" 5.00", "5.00\n", "1_000", "\u0665", "\uff15", "5.", ".5", "+5", "0x5", "5,00", "", "1__0"]
+
+
+@pytest.mark.parametrize("amount", [*map(json.dumps, TEXTS), "0." + "1" * 120, "1e99", "1e100000000000000000000"])
+def test_what_is_wrong_in_one_row_decides_on_no_amount_of_another(amount: str) -> None:
+    """What is a number to Python is an amount, and anything else is dropped, whatever else is malformed."""
+    rows = f'{{"id":"X1","items":[{{"title":"Tea","unit_price":{amount}}},{{"title":"Cup","unit_price":%s}}]}}'
+
+    alone, _ = decoder_of("orders.get").decode((rows % 5).encode())
+    beside, _ = decoder_of("orders.get").decode((rows % "{}").encode())
+
+    assert alone.items[0] == beside.items[0]
+    assert beside.items[1].unit_price is None
 
 
 class Lists(Struct):
