@@ -50,6 +50,8 @@ __all__ = ["ConnectorOptions"]  # `AiohttpTransport` is public at the top level.
 
 #: A request of more bytes may not have left this machine when its response comes.
 _LARGE = 64 * 1024
+#: The most bytes of a line of a head; of these, aiohttp takes 128.
+_LONGEST_LINE = 64 * 1024
 #: aiohttp warns of bytes that are longer than this, but not of a file.
 _WARNED_OF = 2**20
 
@@ -205,6 +207,8 @@ class AiohttpTransport(PooledTransport[SessionPool]):
                 allow_redirects=False,
                 raise_for_status=False,
                 auto_decompress=False,
+                max_line_size=_LONGEST_LINE,
+                max_field_size=_LONGEST_LINE,
                 timeout=_connecting_within(within),
                 proxy=proxy,
                 proxy_headers=login,

@@ -51,6 +51,17 @@ def test_a_transport_belongs_to_its_loop(kind) -> None:
 
 
 @both
+async def test_a_header_may_be_long(kind) -> None:
+    """A response may have more than the 8,190 bytes that aiohttp takes by itself: it may be that of a write."""
+    async with FaultServer(always(http(201, b"{}", "X-Policy: " + "y" * 60_000))) as server:
+        transport = kind()
+        try:
+            assert 201 == (await transport.send(Request("POST", server.url()))).status
+        finally:
+            await transport.aclose()
+
+
+@both
 @pytest.mark.parametrize("size", [100_000, 5_000_000])
 async def test_nobody_waits_behind_a_request_that_was_not_taken(kind, size: int) -> None:
     """A server may respond before it has read all: what is left of the request is not in the way of the next.
