@@ -284,10 +284,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def _read_head(self, data: bytes) -> bytes | None:
         """Read heads up to the final one; return what follows that, or `None` as long as it is not complete."""
+        unread = 0  # Up to there no head ends: one that comes byte by byte is searched once.
         if self._partial:
+            unread = max(0, len(self._partial) - len(_END))
             data = self._partial + data
-        while (end := data.find(_END)) >= 0:
+        while (end := data.find(_END, unread)) >= 0:
             end += len(_END)
+            unread = 0
             head = data[:end]
             match = _HEAD.fullmatch(head)
             if match is None:
@@ -307,7 +310,7 @@ class Connection(asyncio.BufferedProtocol):
                 return data
             if self._status == _SWITCHING:
                 raise SendFailed("the server switched to another protocol", permanent=True)
-        if data[: len(_BEGINNING)] != _BEGINNING[: len(data)] or _BARE_LF.search(data):
+        if data[: len(_BEGINNING)] != _BEGINNING[: len(data)] or _BARE_LF.search(data, unread):
             _refuse("its head is malformed")
         if self._received + len(data) > MAX_HEAD:
             _refuse("its head is too large")
