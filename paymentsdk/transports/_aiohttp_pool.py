@@ -140,9 +140,9 @@ class InFlightRequest(Struct, eq=False):
 
     def end(self, task: asyncio.Task[object]) -> None:
         """End it: the transport is closed, and its time is over."""
+        if self.wire is None and not self.ended:
+            task.cancel()  # Once, however often it is closed: `SessionPool.cancelled` takes one back.
         self.ended = True
-        if self.wire is None:
-            task.cancel()
         self.abandon()
 
     def abandon(self) -> None:

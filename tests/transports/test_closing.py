@@ -219,6 +219,22 @@ async def test_closing_while_a_connection_is_opened(kind: Kind) -> None:
 
 
 @both
+async def test_closing_twice_at_once_cancels_nobody(kind: Kind) -> None:
+    """A program and its framework may close a transport at the same moment: who is connecting learns the same."""
+    with unanswered_port() as port:
+        transport = kind(drain=0.0)
+        flying = asyncio.ensure_future(transport.send(Request("POST", f"http://127.0.0.1:{port}/")))
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+        await asyncio.gather(transport.aclose(), transport.aclose())
+        [error] = await results([flying])
+
+    assert isinstance(error, ClientClosed)
+    assert 0 == flying.cancelling()
+
+
+@both
 async def test_closing_breaks_off_what_a_peer_does_not_take(kind: Kind) -> None:
     """A request that a peer has stopped reading ends with its transport, not when somebody cancels it."""
     arrived = asyncio.Event()
