@@ -35,9 +35,9 @@ class ConnectorOptions(TypedDict, total=False):
     ssl: SSLContext | aiohttp.Fingerprint | bool
     """How certificates are verified: a context, a fingerprint, or `True`, the default, for the system's rules."""
     limit: int
-    """The most connections; 0 for no limit."""
+    """The most connections in use, beside which there may be idle ones; 0 for no limit."""
     limit_per_host: int
-    """The most connections to one host; 0, the default, for no limit."""
+    """The most connections in use to one host and port; 0, the default, for no limit."""
     keepalive_timeout: float | None
     """Seconds that an idle connection is kept."""
     resolver: AbstractResolver | None

@@ -97,7 +97,7 @@ class AiohttpTransport(PooledTransport[SessionPool]):
         drain: Seconds that requests in flight get to end when the transport is closed; 5 by default.
         trace_configs: What observes the requests of the transport's own session, as aiohttp has it.
         **connector: Options of `aiohttp.TCPConnector`. Some of them: `ssl`, a context or a fingerprint; `limit`,
-            connections at a time, 500 by default; `limit_per_host`; `keepalive_timeout`, seconds that an idle
+            connections in use at a time, 500 by default; `limit_per_host`; `keepalive_timeout`, seconds that an idle
             connection is kept, 15 by default.
 
     Raises:
