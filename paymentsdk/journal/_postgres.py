@@ -140,7 +140,8 @@ class PostgresJournal(TableJournal):
         values = (id_of(row.key), held.owner, CODES[held.state], state, row.reason, response)
         return self._settles.do((values, row, otherwise))
 
-    def _transact(self, work: Work[T]) -> Awaitable[T]:
+    def _transact(self, work: Work[T], *, reads: bool = False) -> Awaitable[T]:
+        del reads  # It locks what it changes alone.
         self._check()
         return self._works.do(partial(self._transacted, work))
 

@@ -56,6 +56,8 @@ class Job(HiddenRepr, Struct, eq=False):
     result: object = None
     """Of a statement that has written its row; in the end of the job, or its error."""
     work: Work[object] | None = None
+    reads: bool = False
+    """Whether the work writes nothing: it may take long, and must not keep other processes from writing."""
 
 
 class _File:
@@ -133,14 +135,20 @@ class SQLiteJournal(TableJournal):
         changed = (CODES[row.state], row.updated, row.reason, response_column(row.response))
         return self._do(SETTLE, (*changed, id_of(row.key), held.owner, CODES[held.state]), row, otherwise)
 
-    def _transact(self, work: Work[T]) -> Awaitable[T]:
-        return self._do(work=work)
+    def _transact(self, work: Work[T], *, reads: bool = False) -> Awaitable[T]:
+        return self._do(work=work, reads=reads)
 
     async def _store_time(self) -> float:
         return self._now()
 
     def _do(
-        self, statement: str = "", values: Values = (), result: object = None, work: Work[object] | None = None
+        self,
+        statement: str = "",
+        values: Values = (),
+        result: object = None,
+        work: Work[object] | None = None,
+        *,
+        reads: bool = False,
     ) -> Awaitable[Any]:
         """Have the writing thread do a job; return what gets the result once that is durable."""
         self._check()
@@ -149,7 +157,7 @@ class SQLiteJournal(TableJournal):
             thread.start()  # Or it raises: then nobody may wait for it.
             self._thread = thread
         future = asyncio.get_running_loop().create_future()
-        self._jobs.put(Job(future, statement, values, result, work))
+        self._jobs.put(Job(future, statement, values, result, work, reads))
         return future
 
     # --- the writing thread -------------------------------------------------------------------------------------------
@@ -255,7 +263,7 @@ def transact(database: sqlite3.Connection, rows: Transaction, jobs: list[Job]) -
     Raises:
         sqlite3.Error: Nothing of it was kept, unless the commit failed; then that is not known.
     """
-    database.execute("BEGIN IMMEDIATE")
+    database.execute("BEGIN" if all(job.reads for job in jobs) else "BEGIN IMMEDIATE")
     one_by_one = [job for job in jobs if not job.statement]
     if not _at_once(database, jobs):
         one_by_one = jobs

@@ -264,8 +264,8 @@ class TableJournal(ABC):
         """
 
     @abstractmethod
-    def _transact(self, work: Work[T]) -> Awaitable[T]:
-        """Do *work* as one step that is durable in the end.
+    def _transact(self, work: Work[T], *, reads: bool = False) -> Awaitable[T]:
+        """Do *work*, which *reads* or also writes, as one step that is durable in the end.
 
         If nobody can tell whether it was committed, it is done once more: *work* has to find out what it has done.
         """
@@ -287,7 +287,7 @@ class TableJournal(ABC):
         async def read(rows: Transaction) -> tuple[Record | None, float]:
             return next(iter(await rows.load(key)), None), await rows.now()
 
-        return await self._transact(read)
+        return await self._transact(read, reads=True)
 
     async def begin(self, record: Record, *, lease: float) -> tuple[Action, Record]:
         """See `Journal.begin`."""
@@ -344,7 +344,7 @@ class TableJournal(ABC):
     async def records(self, among: Collection[RecordState], *, limit: int = 1000) -> list[Record]:
         """See `Journal.records`."""
         wanted = tuple(among)
-        return await self._transact(lambda rows: rows.by_state(wanted, limit))
+        return await self._transact(lambda rows: rows.by_state(wanted, limit), reads=True)
 
     async def purge(self, before: float) -> int:
         """See `Journal.purge`."""

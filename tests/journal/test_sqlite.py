@@ -180,6 +180,31 @@ async def test_what_waits_is_committed_together(
     assert len(commits) <= 10
 
 
+async def test_who_reads_keeps_nobody_from_writing(path: Path, record: Callable[..., Record], patience: float) -> None:
+    """To list a long journal takes seconds; the calls of other processes go on meanwhile."""
+    reads, go_on = threading.Event(), threading.Event()
+
+    def unseal(body: bytes) -> bytes:
+        reads.set()
+        assert go_on.wait(patience)
+        return body
+
+    reader, writer = SQLiteJournal(path, seal=bytes, unseal=unseal), SQLiteJournal(path, busy_timeout=0.0)
+    await reader.begin(record("secret", sensitive=True), lease=60)
+    for read in (reader.records([RecordState.PENDING]), reader.get(record("secret").key)):
+        reads.clear()
+        reading = asyncio.ensure_future(read)
+        await asyncio.to_thread(reads.wait)
+        try:
+            await writer.begin(record(f"while {read.__name__}"), lease=60)
+        finally:
+            go_on.set()
+            await reading
+        go_on.clear()
+    for journal in (reader, writer):
+        await journal.aclose()
+
+
 #: Lists records without a word of which half of the table they are in.
 ANY_ROW = "SELECT * FROM paymentsdk_record WHERE state IN ({1}) ORDER BY begun LIMIT $1"
 
