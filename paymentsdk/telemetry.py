@@ -98,6 +98,8 @@ class OpenTelemetryObserver:
         self._propagator = TraceContextTextMapPropagator()
         self._label_accounts = label_accounts
         self._entered: dict[tuple[int, int], _Entered] = {}
+        #: The operations and accounts whose budget was not whole when it was last told.
+        self._spent: set[tuple[str, str | None]] = set()
         self._make_instruments(metrics.get_meter("paymentsdk", __version__, meter_provider), transport)
 
     def _make_instruments(self, meter: metrics.Meter, transport: CountingTransport | None) -> None:
@@ -164,8 +166,10 @@ class OpenTelemetryObserver:
             found["error.type"] = event.error
         operation = self._operation(event)
         self._calls.record(event.elapsed, {**operation, **found})
-        if event.retry_budget < 1.0 or event.attempts > 1:  # Nearly always it is whole.
+        budget, is_spent = (event.operation, self._label(event)), event.retry_budget < 1.0
+        if is_spent or event.attempts > 1 or budget in self._spent:  # Nearly always it is whole, and was.
             self._budget.set(event.retry_budget, operation)
+            (self._spent.add if is_spent else self._spent.discard)(budget)
         span, _ = self._leave(event, 0)
         if span.is_recording():
             found["paymentsdk.attempts"] = event.attempts

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,6 +26,7 @@ from paymentsdk import (
     NotFound,
     OutcomeUnknown,
     PaymentsClient,
+    PaymentsError,
     Request,
     Response,
     RetryPolicy,
@@ -209,6 +211,20 @@ async def test_metrics_of_calls(exported: Exported) -> None:
     assert [1.0] == [point.value for point in metrics["paymentsdk.retry_budget"]]
     assert "paymentsdk.queue.duration" not in metrics
     assert not any("paymentsdk.account" in point.labels for points in metrics.values() for point in points)
+
+
+async def test_a_budget_that_is_whole_again_is_told(exported: Exported) -> None:
+    """The gauge shows what is left until nothing is missing, also where a call without a retry gives back the last."""
+    transport = MemoryTransport(lambda request: ORDER)
+    client = make(exported.observer(), transport, clock=FakeClock(), retry=RetryPolicy(attempts=2))
+    transport.replies(503, 503)
+    seen = []
+    for _ in range(7):
+        with suppress(PaymentsError):
+            await client.orders.get("ORD1")
+        seen += [point.value for point in exported.metrics()["paymentsdk.retry_budget"]]
+
+    assert [0.99, 0.992, 0.994, 0.996, 0.998, 1.0, 1.0] == pytest.approx(seen)
 
 
 async def test_metrics_can_be_labelled_with_accounts(exported: Exported) -> None:
