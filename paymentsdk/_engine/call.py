@@ -113,7 +113,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
             try:
                 result = await self._attempt()
             except AttemptFailed as first:
-                result = await self._retry(first)
+                result = await self._retry(self._note(first))
             else:
                 if state.budgets.remaining:  # Nearly always all of them are full, and none is kept.
                     state.budgets.deposit(self.seller_key, self.operation.retry)
@@ -141,7 +141,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
     async def _attempt(self) -> Result[R]:
         """Get a permit, sign, send, judge the response; once more with a refreshed token if the first is rejected."""
         state, operation, credential = self.state, self.operation, self.credential
-        if operation.authenticated and credential.signer is None and not self._use_token():
+        if operation.authenticated and credential.signer is None and not credential.use_token(state.clock.now()):
             await self._wait_for_token()
             self._ensure_open()  # The client may have been closed during the wait.
         while True:
@@ -188,33 +188,36 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
                     await self._replace_token(failure, request)
                     self._ensure_open()
                     continue
-            raise self._note(failure)
+            raise failure
 
     async def _attempt_again(self) -> Result[R]:
         """Make a further attempt, if there may be one, with the time of its own."""
-        self._ensure_open()
-        if self.deadline.cancelled_by_others():
-            raise asyncio.CancelledError  # The transport has swallowed it; nothing more is sent for this task.
-        self.sending = self.state.deadlines.restart(self.deadline)
-        return await self._attempt()
+        try:
+            self._ensure_open()
+            if self.deadline.cancelled_by_others():
+                raise asyncio.CancelledError  # The transport has swallowed it; nothing more is sent for this task.
+            self.sending = self.state.deadlines.restart(self.deadline)
+            return await self._attempt()
+        except AttemptFailed as failure:
+            self._note(failure)
+            raise
 
     def _ensure_open(self) -> None:
         """Send nothing more for a client that is closed."""
         if self.state.closed:
             closed = ClientClosed("the client was closed")
-            raise self._note(failures.not_attempted(str(closed), closed))
+            raise failures.not_attempted(str(closed), closed)
 
     async def _ensure_may_send(self) -> None:
         """Send nothing more with a key that may be forgotten, nor what the journal does not permit."""
-        if (why := await self._why_not_sent()) is not None:
-            raise self._note(failures.not_attempted(why))
-
-    async def _why_not_sent(self) -> str | None:
+        reason = None
         if self.key is not None and self.history is not None and key_expired(self.history, self.state.clock):
             # The machine may have slept through the pause, or the refresh, and longer.
-            return f"it was first sent {KEY_LIFETIME / 3600:g} hours ago"
-        left = self.deadline.when - self.state.clock.monotonic()
-        return None if self.may_send is None else await self.may_send(left)
+            reason = f"it was first sent {KEY_LIFETIME / 3600:g} hours ago"
+        elif self.may_send is not None:
+            reason = await self.may_send(self.deadline.when - self.state.clock.monotonic())
+        if reason is not None:
+            raise failures.not_attempted(reason)
 
     async def _wait_for_permit(self, flow: Flow) -> Permit:
         """Wait for the seller's limits to allow one request; the time of the attempt begins after that."""
@@ -228,7 +231,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
             permit, reason = None, f"{self.deadline.ran_out} while it waited for its turn"
         except Exception as error:
             # A share of one's own may raise anything: an attempt that is in doubt must not be hidden by that.
-            raise self._note(failures.not_attempted(f"waiting for its turn raised {describe(error)}")) from error
+            raise failures.not_attempted(f"waiting for its turn raised {describe(error)}") from error
         waited = self.state.clock.monotonic() - since
         if self.settings.observers:
             events.notify_of_call(self, Throttled, number=self.attempts + 1, waited=waited, admitted=permit is not None)
@@ -237,16 +240,9 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
             self.queued_before += waited
             if not reason and waited >= flow.max_wait:
                 reason = f"it waited for its turn for {flow.max_wait:g} s (flow.max_wait)"
-            raise self._note(failures.not_attempted(reason or "its slot in the rate of flow.share comes too late"))
+            raise failures.not_attempted(reason or "its slot in the rate of flow.share comes too late")
         self.sending = self.state.deadlines.restart(self.deadline)
         return permit
-
-    def _use_token(self) -> bool:
-        """Take the token of the client; `False` if one has to be waited for."""
-        try:
-            return self.credential.use_token(self.state.clock.now())
-        except AttemptFailed as failure:
-            raise self._note(failure) from None
 
     async def _wait_for_token(self) -> None:
         """Obtain the first token, if the client has a way to get one."""
@@ -255,20 +251,20 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         if failure.timed_out and self.state.clock.monotonic() < self.deadline.total:
             # It took longer than an attempt may. If it was early, the live token will do.
             self.sending = self.state.deadlines.restart(self.deadline)
-            if self._use_token():
+            if self.credential.use_token(self.state.clock.now()):
                 return
-        raise self._note(failure)
+        raise failure
 
     async def _replace_token(self, rejection: AttemptFailed, rejected: Request) -> None:
         """Obtain another token or secret than the rejected one; where there can be none, *rejection* stands."""
         self.credential.refreshed = True
         self._ensure_history().note_sent(self.sending, self.sent_at)
-        events.report(self, rejection.response, rejection)
+        self._report(rejection)
         failure = await self._refresh(rejected)
         if failure is None and (self.credential.token is not None or self.credential.renewed):
             return
         if failure is not None and not isinstance(failure.cause, RequestInvalid):
-            raise self._note(failure)
+            raise failure
         if failure is not None and rejection.error is not None:
             events.refresh_failed(self.operation.name, failure.reason)
             rejection.error.add_note(f"the token could not be refreshed: {failure.reason}")
@@ -292,15 +288,13 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         now = self.state.clock.now()
         try:
             signed = await self.credential.sign(request, signer, self.deadline, now, self.operation.key_header)
-            why = await self._why_not_sent()  # To sign it may have taken long.
+            await self._ensure_may_send()  # To sign it may have taken long.
         except BaseException as error:
-            self._note(error if isinstance(error, AttemptFailed) else failures.interrupted(Failure.NOT_SENT, error))
+            failure = error if isinstance(error, AttemptFailed) else failures.interrupted(Failure.NOT_SENT, error)
+            failure.attempted = True  # Observers were told that it begins.
+            self._report(failure)
             self.attempts -= 1
             raise
-        if why is not None:
-            failure = self._note(AttemptFailed(Failure.NOT_SENT, why, permanent=True))
-            self.attempts -= 1
-            raise failure
         return signed
 
     def _request(self) -> Request:
@@ -325,7 +319,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
             headers,
             self.content,
             left,
-            connect_timeout(self.settings.timeout, min(left, self.send_within)),
+            connect_timeout(self.settings.timeout, left if self.may_send is None else min(left, self.send_within)),
             operation.wants_fresh_connection or self.fresh,
             operation.max_response,
             operation.name,
@@ -366,7 +360,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         failure.response = response
         self.fresh = True
         state.discard(response)
-        raise self._note(failure)
+        raise failure
 
     async def _decode_in_turns(self, response: Response) -> tuple[R, tuple[Anomaly, ...]]:
         """Decode a large page while others have their turns; the call may be cancelled meanwhile."""
@@ -415,14 +409,20 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         return failure
 
     def _note(self, failure: AttemptFailed) -> AttemptFailed:
-        """Note *failure*: from here to the next attempt, only the deadline of the whole call holds."""
+        """Note the *failure* of an attempt: from here to the next one, only the deadline of the whole call holds."""
         history = self._ensure_history()
         if failure.kind is not Failure.NOT_SENT:
             history.note_sent(self.sending, self.sent_at)
         history.record(failure)
         self.state.deadlines.reset(self.deadline, self.deadline.total)
-        events.report(self, failure.response, failure)
+        self._report(failure)
         return failure
+
+    def _report(self, failure: AttemptFailed) -> None:
+        """Tell the observers and the log of *failure*, once."""
+        if not failure.reported:
+            failure.reported = True
+            events.report(self, failure.response, failure)
 
     def _ensure_history(self) -> History:
         if self.history is None:

@@ -54,31 +54,34 @@ class Bearer:
         self._auth = auth
         self._checked: str | None = None
 
-    def token(self, now: float) -> str | None:
-        """Return the token to use at *now*, or `None` if one has to be waited for.
+    def token(self, now: float, before: str | None = None) -> str | None:
+        """Return the token to use at *now*, after the one *before*, or `None` if one has to be waited for.
 
         Raises:
-            AttemptFailed: Its source has raised something, or it cannot stand in a header.
+            AttemptFailed: Its source has raised something, or it cannot be sent.
         """
         try:
             token = self._auth.token(now)
-            return token if token is self._checked else self._check(token)
+            return token if token is self._checked and before is None else self._check(token, before)
         except Exception as error:  # noqa: BLE001 - another's source of tokens must not hide that an attempt is in doubt
             failure = no_token(error)
         raise failure
 
-    async def refresh(self, rejected: str | None, exchange: Exchange, now: float) -> str | None:
-        """Return another token than *rejected*; `None` if there can be none.
+    async def refresh(self, before: str | None, exchange: Exchange, now: float, *, rejected: bool) -> str | None:
+        """Return another token than the one *before*, if that was *rejected*; `None` if there can be none.
 
         Raises:
-            RequestInvalid: It cannot stand in a header.
+            RequestInvalid: It cannot be sent.
         """
-        return self._check(await self._auth.renew(rejected, exchange, now))
+        return self._check(await self._auth.renew(before if rejected else None, exchange, now), before)
 
-    def _check(self, token: str | None) -> str | None:
+    def _check(self, token: str | None, before: str | None) -> str | None:
         if token is not None and token is not self._checked:
             check_token(token)
             self._checked = token
+        if token is not None and before is not None and _is_of_another_seller(token, before):
+            # Somebody has put another pair into the store: the same key would be a second order.
+            raise RequestInvalid("access_token", "is of another seller than that of the attempt before")
         return token
 
 
@@ -107,23 +110,10 @@ class Credential(HiddenRepr, Struct, eq=False):
         Raises:
             AttemptFailed: Its source has raised something, or it cannot be sent.
         """
-        token = self.bearer.token(now)
-        if token is not None:
-            try:
-                self._take(token)
-            except RequestInvalid as error:
-                raise no_token(error) from None
-        return token is not None
-
-    def _take(self, token: str | None) -> None:
-        """Use *token*, of the seller of all attempts: under another's, the same key would be a second order.
-
-        Raises:
-            RequestInvalid: It is of another seller, whose pair somebody has put into the store meanwhile.
-        """
-        if token is not None and self.token is not None and _is_of_another_seller(token, self.token):
-            raise RequestInvalid("access_token", "is of another seller than that of the attempt before")
+        if (token := self.bearer.token(now, self.token)) is None:
+            return False
         self.token = token
+        return True
 
     @property
     def can_refresh(self) -> bool:
@@ -161,8 +151,8 @@ class Credential(HiddenRepr, Struct, eq=False):
             if rejected is not None and isinstance(self.signer, RenewingSigner):
                 self.renewed = await self.signer.renew(rejected, now)
             else:
-                had = None if rejected is None else masked(self.token)
-                self._take(await self.bearer.refresh(had, self.exchange, now))
+                before, was_rejected = masked(self.token), rejected is not None
+                self.token = await self.bearer.refresh(before, self.exchange, now, rejected=was_rejected)
             _stop_if_cancelled(deadline)
         except (asyncio.CancelledError, Exception) as error:
             failure = self._failure(error, deadline, "refreshed", no_token)

@@ -61,6 +61,8 @@ class AttemptFailed(Exception):  # noqa: N818 - it never leaves the engine
     """Another attempt would fail the same way."""
     attempted: bool = True
     """There was a request, and observers were told of it; without a token, or on a closed client, none is made."""
+    reported: bool = False
+    """Observers and the log were told of it."""
     settled: bool = False
     """The platform says that no attempt has taken effect, whatever is in doubt."""
     in_progress: bool = False
