@@ -259,7 +259,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         """Obtain another token or secret than the rejected one; where there can be none, *rejection* stands."""
         self.credential.refreshed = True
         self._ensure_history().note_sent(self.sending, self.sent_at)
-        self._report(rejection)
+        events.report(self, rejection.response, rejection)
         failure = await self._refresh(rejected)
         if failure is None and (self.credential.token is not None or self.credential.renewed):
             return
@@ -292,7 +292,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         except BaseException as error:
             failure = error if isinstance(error, AttemptFailed) else failures.interrupted(Failure.NOT_SENT, error)
             failure.attempted = True  # Observers were told that it begins.
-            self._report(failure)
+            events.report(self, failure.response, failure)
             self.attempts -= 1
             raise
         return signed
@@ -415,14 +415,8 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
             history.note_sent(self.sending, self.sent_at)
         history.record(failure)
         self.state.deadlines.reset(self.deadline, self.deadline.total)
-        self._report(failure)
+        events.report(self, failure.response, failure)
         return failure
-
-    def _report(self, failure: AttemptFailed) -> None:
-        """Tell the observers and the log of *failure*, once."""
-        if not failure.reported:
-            failure.reported = True
-            events.report(self, failure.response, failure)
 
     def _ensure_history(self) -> History:
         if self.history is None:

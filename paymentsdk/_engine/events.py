@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
-from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Never, Protocol, TypeVar
 
@@ -149,7 +148,11 @@ def _notify_end(call: ObservedCall, error: BaseException | None, status: int | N
 
 
 def report(call: ObservedCall, response: Response | None, failure: AttemptFailed | None = None) -> None:
-    """Tell the observers and the log that an attempt brought *response*, or what its *failure* was."""
+    """Tell the observers and the log that an attempt brought *response*, or what its *failure* was; of each once."""
+    if failure is not None:
+        if failure.reported:
+            return
+        failure.reported = True
     reason = None if failure is None else failure.reason
     since = call.sending if failure is None or failure.attempted else call.started
     attempt = _attempt_ended(call, response, failure, reason, since)
@@ -209,13 +212,10 @@ def added_headers(call: ObservedCall) -> dict[str, str]:
         headers=given,
     )
     notify(started, call.settings.observers)
-    reserved = call.operation.reserved_headers
-    with suppress(RequestInvalid):
-        return check_headers(given, reserved=reserved) if given else given
     added: dict[str, str] = {}
     for name, value in given.items():
         try:
-            added |= check_headers({name: value}, reserved=reserved)
+            added |= check_headers({name: value}, reserved=call.operation.reserved_headers)
         except RequestInvalid as error:
             _header_left_out(call.operation.name, error)
     return added

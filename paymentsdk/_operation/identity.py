@@ -124,7 +124,7 @@ class Identity:
     @cached_property
     def _places(self) -> tuple[str, ...]:
         """Where what is compared stands in a response, as anomalies tell it."""
-        return tuple(f"{_on_wire(re.sub(_INDEX, '', member), self._result)}." for member in self.members)
+        return tuple(f"{on_wire(re.sub(_INDEX, '', member), self._result)}." for member in self.members)
 
     def compare(self, body: object, path: Mapping[str, str], value: object) -> Comparison:
         """Compare what the decoded response *value* repeats of *body* and *path*."""
@@ -260,8 +260,8 @@ def _check_member(path: str, cls: type | None, where: str) -> None:
         raise RequestInvalid("echoes", f"{path!r} is not a field of {where}")
 
 
-def _on_wire(path: str, cls: type | None) -> str:
-    """Return the place of *path* in the JSON of the Struct *cls*."""
+def on_wire(path: str, cls: type | None) -> str:
+    """Return the place of *path* in the JSON of the Struct *cls* (`$.paging.total`)."""
     place = "$"
     for name in path.split("."):
         names: tuple[str, ...] = getattr(_struct(cls), "__struct_fields__", ())

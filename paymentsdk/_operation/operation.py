@@ -10,13 +10,13 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
 
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
 from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._codec.decode import ResponseDecoder
 from paymentsdk._codec.encode import QueryEncoder
 from paymentsdk._headers import KEY_HEADER, RESERVED, check_headers, check_name
-from paymentsdk._operation.identity import Addition, Echo, Identity, struct_at
+from paymentsdk._operation.identity import Addition, Echo, Identity, on_wire, reader, struct_at
 from paymentsdk._operation.rules import ANY_CODE, ErrorCode, RetryClass
 from paymentsdk._public import publish
 from paymentsdk.errors import OutcomeUnknown, RequestInvalid
@@ -74,11 +74,11 @@ class PageShape(Struct, frozen=True, kw_only=True):
     def read(self, response: object) -> "PageFields":
         """Return what stands there in *response*."""
         names = (self.items, self.total, self.offset, self.next_offset)
-        return PageFields._make(None if name is None else _member(response, name) for name in names)
+        return PageFields._make(None if name is None else reader(name)(response) for name in names)
 
     def places(self, response: object) -> tuple[str, str]:
         """Return where the rows and the total of *response* stand on the wire (``$.results``, ``$.paging.total``)."""
-        return _place(response, self.items), _place(response, self.total)
+        return on_wire(self.items, type(response)), on_wire(self.total, type(response))
 
 
 class PageFields(NamedTuple):
@@ -107,23 +107,6 @@ def _declares(kind: type | None, name: str) -> bool:
         return _declares(struct_at(first, kind), rest)
     except NameError:
         return True
-
-
-def _member(response: object, name: str) -> object:
-    """Return the member *name* of *response*, or ``None`` where a part on the way to it is missing."""
-    for one in name.split("."):
-        response = None if response is None or response is UNSET else getattr(response, one)
-    return None if response is UNSET else response
-
-
-def _place(part: object, name: str) -> str:
-    place = "$"
-    for one in name.split("."):
-        names: tuple[str, ...] = getattr(part, "__struct_fields__", ())
-        wire_names: tuple[str, ...] = getattr(part, "__struct_encode_fields__", ())
-        place += f".{dict(zip(names, wire_names, strict=True)).get(one, one)}"
-        part = _member(part, one)
-    return place
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False, match_args=False)
