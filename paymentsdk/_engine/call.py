@@ -298,8 +298,8 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         return signed
 
     def _request(self) -> Request:
-        operation = self.operation
-        headers = Headers(self.settings.headers)
+        operation, settings = self.operation, self.settings
+        headers = Headers(settings.headers)
         if operation.own_headers:
             merge(headers, operation.own_headers)
         if self.credential.token is not None:
@@ -310,7 +310,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
             headers[operation.key_header] = self.key
         if self.headers is not None:
             merge(headers, self.headers)
-        if self.settings.observers and (added := events.added_headers(self)):
+        if settings.observers and (added := events.added_headers(self)):
             merge(headers, added)
         left = self.deadline.when - self.sending
         return Request(  # By position: to look names up takes msgspec as long as all checks of a call.
@@ -319,12 +319,12 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
             headers,
             self.content,
             left,
-            connect_timeout(self.settings.timeout, left if self.may_send is None else min(left, self.send_within)),
+            connect_timeout(settings.timeout, left if self.may_send is None else min(left, self.send_within)),
             operation.wants_fresh_connection or self.fresh,
             operation.max_response,
             operation.name,
             self.attempts,
-            self.settings.account,
+            settings.account,
         )
 
     # --- the response --------------------------------------------------------------------------------------------
