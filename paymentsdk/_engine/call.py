@@ -400,8 +400,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
 
     def _classify_response(self, response: Response) -> AttemptFailed:
         """Find out what a response outside 2xx means."""
-        operation = self.operation
-        secrets = self.credential.secrets(self.body)
+        operation, secrets = self.operation, self.credential.secrets(self.body)
         failure = failures.error_response(operation, response, secrets, random_key=not self.caller_supplied_key)
         if (error := failure.error) and operation.writes and not operation.documents(error.status, error.code):
             # An error response names no request: one that the contract does not know may be the response to another.
@@ -439,10 +438,9 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
 
     def _outcome(self, last: AttemptFailed) -> PaymentsError:
         """Return the one error that tells the truth about the call."""
-        journaled, own_key = self.may_send is not None, self.caller_supplied_key
-        error = failures.final_error(
-            self.operation, last, self._ensure_history(), own_key=own_key, journaled=journaled and self.attempts > 0
-        )
+        history, own_key, journaled = self._ensure_history(), self.caller_supplied_key, self.may_send is not None
+        was_sent = journaled and self.attempts > 0
+        error = failures.final_error(self.operation, last, history, own_key=own_key, journaled=was_sent)
         error.attempts, error.idempotency_key = self.attempts, self.key
         if journaled:  # Else a kept error would keep it, by its traceback and this call.
             self.last_response = last.response
