@@ -28,6 +28,9 @@ _MEMORY = "256MB"
 _BATCH = 10_000
 #: Orders of repeated references that are compared at once.
 _MOST_REPEATED = 200_000
+#: What the two orders of a pair have in common, at best: all that is compared, the amounts, what was paid, that it was
+#: paid, or nothing.
+_ALIKE = ("f", "amounts", "paid", "got_paid", "true")
 #: Columns that decide about an outcome.
 _COMPARED = ("currency", "total", "paid", "refunded", "status")
 
@@ -102,8 +105,8 @@ class Diff:
             begin, end = (moment.isoformat() for moment in one.window)
             self._run("INSERT INTO doubtful VALUES (?, ?, ?)", one.account or "", begin, end)
         self._run("SET VARIABLE is_looked_up = false")
-        self._part("pairs")
-        self._several()
+        self._part("candidates")
+        self._judge()
         self._part("look_up")
         return self._count("absent")
 
@@ -129,7 +132,7 @@ class Diff:
         """Decide about all that was not found, write all differences to *path*, and return how many there are."""
         self._run("SET VARIABLE is_looked_up = true")
         self._part("looked_up")
-        self._several()
+        self._judge()
         self._part("decide")
         self._part("differences")
         ordered = "SELECT * EXCLUDE n FROM differences ORDER BY account, reference, merchant_order_ids, order_id, n"
@@ -138,14 +141,18 @@ class Diff:
             self._run(f"COPY ({ordered}) TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
         return Counter({Outcome(str(name)): int(str(number)) for name, number in self._part("counts") if number})
 
-    def _several(self) -> None:
-        """Compare the references that come more than once, as many at a time as memory has room for."""
+    def _judge(self) -> None:
+        """Find out which orders belong together, and what differs, of as many at a time as memory has room for."""
         steps = 1 + (self._count("ours_left") + self._count("theirs_left")) // _MOST_REPEATED
         for step in range(steps):
             self._run("SET VARIABLE steps = ?", steps)
             self._run("SET VARIABLE step = ?", step)
-            self._part("agreeing")
-            self._part("several")
+            self._part("orders")
+            for key in _ALIKE:
+                self._run(self._parts["pair"].replace(":key", key))
+            for key in ("f", "true"):
+                self._run(self._parts["double"].replace(":key", key))
+            self._part("judge")
 
     def _count(self, table: str) -> int:
         return len(self.database.table(table))

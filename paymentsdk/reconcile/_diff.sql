@@ -4,7 +4,9 @@
 
 -- @setup
 
-CREATE MACRO is_paid(paid, state) AS paid > 0 OR coalesce(state IN ('paid', 'refunded'), false);
+-- NULL, where nothing is said of it.
+CREATE MACRO is_paid(paid, state) AS
+    coalesce(paid <> 0 OR state IN ('paid', 'refunded'), nullif(paid IS NULL AND state IS NULL, true));
 
 -- An order that is open says no more than that nobody has paid it. Of one that was refunded in part, platforms say
 -- that it is paid, or that it is refunded; one that was canceled after its payment is refunded.
@@ -15,20 +17,18 @@ CREATE MACRO same_state(ours, theirs, paid, refunded) AS
     OR (ours = 'canceled' AND theirs = 'refunded')
     OR (ours IN ('paid', 'refunded') AND theirs IN ('paid', 'refunded') AND 0 < refunded AND refunded < paid);
 
-CREATE MACRO judged(
-    b_currency, b_paid, b_refunded, b_total, b_status, t_currency, t_paid, t_refunded, t_total, t_state
-) AS CASE
-    WHEN b_currency <> t_currency THEN 'currency'
-    WHEN b_paid <> t_paid THEN 'paid_amount'
-    WHEN b_refunded <> t_refunded THEN 'refunded_amount'
-    WHEN b_total <> t_total THEN 'total_amount'
-    WHEN b_status IS NOT NULL AND NOT same_state(state_of(b_status), t_state, t_paid, t_refunded) THEN 'status'
-    ELSE 'match'
+CREATE MACRO judged(ours, theirs) AS CASE
+    WHEN ours.currency <> theirs.currency THEN 'currency'
+    WHEN ours.paid <> theirs.paid THEN 'paid_amount'
+    WHEN ours.refunded <> theirs.refunded THEN 'refunded_amount'
+    WHEN ours.total <> theirs.total THEN 'total_amount'
+    WHEN same_state(ours.state, theirs.state, theirs.paid, theirs.refunded) THEN 'match'
+    ELSE 'status'
 END;
 
 CREATE MACRO in_question(created) AS
     created IS NULL OR (created >= getvariable('begin') AND created < getvariable('end'));
-CREATE MACRO is_young(created) AS created IS NULL OR created >= getvariable('oldest');
+CREATE MACRO in_reach(created) AS in_question(created) OR created >= getvariable('oldest');
 
 -- A row without a date comes once for each window that showed it, and one that has changed since is among the changes.
 CREATE VIEW changed AS
@@ -66,10 +66,11 @@ CREATE TABLE found (
     read_at TIMESTAMPTZ
 );
 
--- @pairs
+-- @candidates
 -- What agrees is told by hashes, and not looked at again: where as many orders of the platform as of the book have the
 -- reference, and the same in all columns that are compared, the sum is 0. All others are candidates, and some that agree;
--- so are orders of the book that were made at another time: which of the platform's they are, only a look-up tells.
+-- so are orders of the book that were made at another time: which of the platform's they are, only a look-up tells. It
+-- also tells whether what is open here was paid at another time.
 CREATE TABLE candidates AS
     SELECT h FROM (
         SELECT
@@ -82,8 +83,9 @@ CREATE TABLE candidates AS
             -fingerprint(currency, total, paid, refunded, state_in(order_status, status)),
             true
         FROM theirs
-    ) GROUP BY h HAVING sum(f) <> 0 OR NOT bool_and(is_here);
-CREATE TABLE our_candidates AS SELECT *, hash(account, reference) AS h FROM book WHERE h IN (FROM candidates);
+    ) GROUP BY h HAVING bool_or(is_here) AND (sum(f) <> 0 OR NOT bool_and(is_here));
+CREATE TABLE our_candidates AS
+    SELECT *, state_of(status) AS state, hash(account, reference) AS h FROM book WHERE h IN (FROM candidates);
 CREATE TABLE their_candidates AS
     SELECT * EXCLUDE (order_status, status), state_in(order_status, status) AS state, hash(account, reference) AS h
     FROM theirs WHERE h IN (FROM candidates);
@@ -101,9 +103,8 @@ INSERT INTO found
         CASE
             WHEN b.n IS NULL THEN if(t.created >= getvariable('settled'), 'too_recent', 'extra')
             WHEN t.id IS NULL OR NOT in_question(b.created) THEN 'absent'
-            ELSE judged(
-                b.currency, b.paid, b.refunded, b.total, b.status, t.currency, t.paid, t.refunded, t.total, t.state
-            )
+            WHEN is_paid(b.paid, b.state) AND NOT is_paid(t.paid, t.state) THEN 'absent'
+            ELSE judged(b, t)
         END AS outcome,
         b.n, coalesce(t.account, b.account), coalesce(t.reference, b.reference), t.id, t.currency, t.total, t.paid,
         t.refunded, t.state, t.created, t.read_at
@@ -116,108 +117,114 @@ CREATE TABLE ours_left AS FROM our_candidates WHERE h IN (FROM repeated);
 CREATE TABLE theirs_left AS FROM their_candidates WHERE h IN (FROM repeated);
 DROP TABLE their_candidates;
 
--- @agreeing
--- Of references for which the platform has no more orders than the book, of this time or of all that the search shows,
--- those of one time that agree: ranked with the others, one that differs would shift all after it. Done in so many
--- `steps`, by hash.
-CREATE TABLE agreed AS
-    WITH
-        ours AS (
-            SELECT *, fingerprint(currency, total, paid, refunded, state_of(status)) AS f, in_question(created) AS is_here,
-                row_number() OVER (
-                    PARTITION BY account, reference, is_here, f ORDER BY is_young(created) DESC, n
-                ) AS place,
-                count(*) OVER (PARTITION BY account, reference, is_here) AS times,
-                count_if(is_here) OVER (PARTITION BY account, reference) AS here,
-                count_if(is_here OR is_young(created)) OVER (PARTITION BY account, reference) AS in_reach
-            FROM ours_left WHERE h % getvariable('steps') = getvariable('step')
-        ),
-        ranked AS (
-            SELECT *, fingerprint(currency, total, paid, refunded, state) AS f, in_question(created) AS is_here,
-                row_number() OVER (PARTITION BY account, reference, is_here, f ORDER BY id) AS place,
-                count(*) OVER (PARTITION BY account, reference, is_here) AS times,
-                count_if(is_here) OVER (PARTITION BY account, reference) AS shown_here,
-                count(*) OVER (PARTITION BY account, reference) AS shown
-            FROM theirs_left WHERE h % getvariable('steps') = getvariable('step')
-        )
-    SELECT b.n, b.account, t.id
-    FROM ours AS b JOIN ranked AS t
-        ON b.account = t.account AND b.reference = t.reference AND b.is_here = t.is_here AND b.f = t.f
-            AND b.place = t.place
-    WHERE (t.times <= b.times AND t.shown_here <= b.here) OR t.shown <= b.in_reach;
-DELETE FROM ours_left WHERE n IN (SELECT n FROM agreed);
-DELETE FROM theirs_left WHERE (account, id) IN (SELECT (account, id) FROM agreed);
-DROP TABLE agreed;
+-- @orders
+-- Both sides of one of the `steps`, by hash. `pair` will be the order of the book that an order stands for. One that is
+-- older than the search shows has none, as long as the book has others of its reference.
+CREATE TABLE orders AS
+    SELECT
+        *, row_number() OVER () AS number, coalesce(is_paid(paid, state), true) AS got_paid,
+        fingerprint(currency, total, paid, refunded, state) AS f,
+        fingerprint(currency, total, paid, refunded, NULL) AS amounts,
+        epoch_us(if(created >= '0001-01-03 00:00:00+00', created, getvariable('begin'))) AS moment,
+        row_number() OVER (
+            PARTITION BY account, reference, moment, n IS NULL
+            ORDER BY got_paid DESC, paid DESC NULLS LAST, refunded DESC NULLS LAST, currency, total, state, n, id
+        ) AS rank,
+        NULL::BIGINT AS pair
+    FROM (
+        SELECT * EXCLUDE (order_id, status) FROM ours_left
+        UNION ALL BY NAME
+        FROM theirs_left
+    ) WHERE h % getvariable('steps') = getvariable('step')
+    QUALIFY n IS NULL OR in_reach(created)
+        OR NOT bool_or(n IS NOT NULL AND in_reach(created)) OVER (PARTITION BY account, reference);
 
--- @several
--- One by one, those of most money first: `ours_left` with `theirs_left`, of which unpaid orders stand for paid ones only
--- where there are no others. The places of the time that was asked for come first, then those of other times; what its own
--- time has no place for takes a free one of the other. Paid orders that are left are doubles of the last.
-INSERT INTO found
+-- @pair
+-- Pairs of orders that have the same `:key`: as many as there can be, with the least time between them. Walk along time,
+-- up a level at each order of the book and down at each of the platform: on every level, both take turns, and the
+-- neighbours are pairs. Where their number is odd, the one is left out without which the others are the closest (Karp and
+-- Li, "Two special cases of the assignment problem", 1975).
+UPDATE orders SET pair = pairs.n FROM (
     WITH
-        ours AS (
-            SELECT *, is_young(created) AS is_young,
-                row_number() OVER (
-                    PARTITION BY account, reference
-                    ORDER BY
-                        in_question(created) DESC, is_young DESC, is_paid(paid, state_of(status)) DESC NULLS LAST,
-                        paid DESC NULLS LAST, refunded DESC NULLS LAST, currency, total, state_of(status), n
-                ) AS place
-            FROM ours_left WHERE h % getvariable('steps') = getvariable('step')
+        free AS (
+            FROM orders WHERE pair IS NULL
+            WINDOW alike AS (PARTITION BY account, reference, :key)
+            QUALIFY count(n) OVER alike > 0 AND count(id) OVER alike > 0
         ),
-        ranked AS (
-            SELECT *, is_paid(paid, state) AS got_paid, in_question(created) AS is_here,
-                row_number() OVER (
-                    PARTITION BY account, reference, is_here
-                    ORDER BY
-                        is_paid(paid, state) DESC, paid DESC, refunded DESC, currency, total, state, created DESC, id
-                ) AS place,
-                count_if(is_here) OVER (PARTITION BY account, reference) AS shown_here,
-                count_if(is_here AND got_paid) OVER (PARTITION BY account, reference) AS paid_here,
-                count_if(NOT is_here AND got_paid) OVER (PARTITION BY account, reference) AS paid_elsewhere
-            FROM theirs_left WHERE h % getvariable('steps') = getvariable('step')
+        levels AS (
+            SELECT *, sum(if(n IS NULL, -1, 1)) OVER (
+                PARTITION BY account, reference, :key ORDER BY moment, rank, n IS NULL
+            ) + if(n IS NULL, 1, 0) AS level
+            FROM free
         ),
-        known AS (
-            SELECT
-                account, reference, count_if(in_question(created)) AS here,
-                coalesce(nullif(count_if(in_question(created) OR is_young), 0), count(*)) AS times
-            FROM ours GROUP BY ALL
+        places AS (
+            SELECT *, row_number() OVER line AS place, moment - lag(moment) OVER line AS gap
+            FROM levels
+            WINDOW line AS (PARTITION BY account, reference, :key, level ORDER BY moment, rank, n IS NULL)
         ),
-        placed AS (
-            SELECT r.* REPLACE (CASE
-                    WHEN k.times IS NULL THEN if(is_here, place, shown_here + place)
-                    WHEN is_here AND place <= here THEN place
-                    WHEN is_here AND got_paid AND paid_elsewhere + place <= k.times THEN paid_elsewhere + place
-                    WHEN NOT (is_here OR got_paid) AND paid_here > here THEN NULL
-                    WHEN NOT is_here AND here + place <= k.times THEN here + place
-                    WHEN NOT is_here AND shown_here + place <= k.times THEN shown_here + here + place - k.times
-                    WHEN got_paid AND (is_here OR shown_here < here) THEN if(here > 0, here, k.times)
-                END AS place), k.times IS NOT NULL AS is_known
-            FROM ranked AS r LEFT JOIN known AS k ON r.account = k.account AND r.reference = k.reference
+        costs AS (
+            SELECT *, coalesce(sum(if(place % 2 = 0, gap, -gap)) OVER (
+                PARTITION BY account, reference, :key, level ORDER BY place
+            ), 0) AS cost
+            FROM places
         ),
-        summed AS (
-            SELECT
-                account, reference, place, string_agg(id, ' ' ORDER BY paid DESC, id) AS ids,
-                first(currency ORDER BY paid DESC, id) AS currency, sum(total)::DECIMAL(38, 18) AS total,
-                sum(paid)::DECIMAL(38, 18) AS paid, sum(refunded)::DECIMAL(38, 18) AS refunded,
-                first(state ORDER BY paid DESC, id) AS state, min(created) AS created, max(read_at) AS read_at,
-                count(*) FILTER (got_paid) > 1 AND bool_or(is_known) AS is_double, bool_or(is_here) AS is_here
-            FROM placed WHERE place IS NOT NULL GROUP BY ALL
+        lines AS (
+            SELECT *,
+                if(count(*) OVER line % 2 = 1, first_value(place) OVER (line ORDER BY place % 2 DESC, cost, place DESC), NULL)
+                    AS left_out
+            FROM costs
+            WINDOW line AS (PARTITION BY account, reference, :key, level)
         )
+    SELECT number, max(n) OVER (
+        PARTITION BY account, reference, :key, level, (place + if(place > left_out, 0, 1)) // 2
+    ) AS n
+    FROM lines WHERE place IS DISTINCT FROM left_out
+) AS pairs WHERE orders.number = pairs.number;
+
+-- @double
+-- What was paid besides stands for the order of the same `:key` that is the nearest in time, too.
+UPDATE orders SET pair = nearest.n FROM (
+    SELECT number, if(after IS NULL OR moment - before.moment <= after.moment - moment, before.n, after.n) AS n FROM (
+        SELECT *,
+            last_value(ours IGNORE NULLS) OVER (line ROWS UNBOUNDED PRECEDING) AS before,
+            first_value(ours IGNORE NULLS) OVER (line ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS after
+        FROM (
+            SELECT *, if(n IS NULL, NULL, {'n': n, 'moment': moment}) AS ours
+            FROM orders WHERE n IS NOT NULL OR (pair IS NULL AND got_paid)
+        )
+        WINDOW line AS (PARTITION BY account, reference, :key ORDER BY moment, rank, n IS NULL)
+    ) WHERE n IS NULL
+) AS nearest WHERE orders.number = nearest.number;
+
+-- @judge
+-- What agrees is not kept: it is counted by what is left. An order that nobody has paid is no extra one, if the book has
+-- its reference.
+INSERT INTO found
+    WITH shown AS (
+        SELECT
+            pair, string_agg(id, ' ' ORDER BY paid DESC, id) AS ids, first(currency ORDER BY paid DESC, id) AS currency,
+            sum(total) AS total, sum(paid) AS paid, sum(refunded) AS refunded, first(state ORDER BY paid DESC, id) AS state,
+            min(created) AS created, max(read_at) AS read_at, count_if(got_paid) AS times_paid,
+            bool_or(in_question(created)) AS is_here
+        FROM orders WHERE n IS NULL AND pair IS NOT NULL GROUP BY pair
+    )
     SELECT
         CASE
-            WHEN b.n IS NULL THEN if(t.created >= getvariable('settled'), 'too_recent', 'extra')
-            WHEN t.ids IS NULL OR NOT (in_question(b.created) OR getvariable('is_looked_up')) THEN 'absent'
-            WHEN t.is_double THEN 'double'
-            ELSE judged(
-                b.currency, b.paid, b.refunded, b.total, b.status, t.currency, t.paid, t.refunded, t.total, t.state
-            )
+            WHEN t.pair IS NULL THEN 'absent'
+            WHEN NOT (getvariable('is_looked_up') OR in_question(b.created)) THEN 'absent'
+            WHEN NOT (getvariable('is_looked_up') OR times_paid > 0) AND is_paid(b.paid, b.state) THEN 'absent'
+            WHEN times_paid > 1 THEN 'double'
+            ELSE judged(b, t)
         END AS outcome,
-        b.n, coalesce(t.account, b.account), coalesce(t.reference, b.reference), t.ids, t.currency, t.total, t.paid,
-        t.refunded, t.state, t.created, t.read_at
-    FROM ours AS b FULL JOIN summed AS t
-        ON b.account = t.account AND b.reference = t.reference AND b.place = t.place
-    WHERE outcome <> 'match' AND (b.n IS NULL OR in_question(b.created) OR t.is_here);
+        b.n, b.account, b.reference, ids, t.currency, t.total, t.paid, t.refunded, t.state, t.created, read_at
+    FROM ours_left AS b SEMI JOIN orders USING (n) LEFT JOIN shown AS t ON b.n = t.pair
+    WHERE outcome <> 'match' AND (in_question(b.created) OR is_here);
+INSERT INTO found
+    SELECT
+        if(created >= getvariable('settled'), 'too_recent', 'extra'), n, account, reference, id, currency, total, paid,
+        refunded, state, created, read_at
+    FROM orders ANTI JOIN our_candidates USING (account, reference) WHERE pair IS NULL;
+DROP TABLE orders;
 
 -- @look_up
 -- Those that the walk has not found, or that were made at another time. Of their references, all is compared again.
@@ -236,28 +243,27 @@ ORDER BY row_number() OVER (PARTITION BY account ORDER BY n), account;
 
 -- @looked_up
 -- What a look-up by reference has shown stands for what the walk has not; but for what it has.
+UPDATE looked_up SET state = state_of(state);
 CREATE TABLE theirs_left AS
     SELECT * EXCLUDE (order_status, status), state_in(order_status, status) AS state, hash(account, reference) AS h
     FROM theirs SEMI JOIN absent USING (account, reference);
 INSERT INTO theirs_left BY NAME
     WITH walked_too AS (SELECT DISTINCT account, id FROM theirs SEMI JOIN looked_up USING (account, id))
     SELECT DISTINCT ON (account, id)
-        account, id, reference, currency, total, paid, refunded, state_of(state) AS state, created, read_at,
+        account, id, reference, currency, total, paid, refunded, state, created, read_at,
         hash(account, reference) AS h
     FROM looked_up ANTI JOIN walked_too USING (account, id)
     WHERE id IS NOT NULL AND NOT by_id;
 CREATE TABLE ours_left AS FROM our_candidates SEMI JOIN absent USING (account, reference);
 
 -- @decide
--- After `several`, what is absent now has not been found at all.
+-- After `judge`, what is absent now has not been found at all.
 CREATE TABLE nowhere AS SELECT n FROM found WHERE outcome = 'absent';
 DELETE FROM found WHERE outcome = 'absent';
 INSERT INTO found
     SELECT
         CASE
-            WHEN o.id IS NOT NULL THEN judged(
-                b.currency, b.paid, b.refunded, b.total, b.status, o.currency, o.paid, o.refunded, o.total, state_of(o.state)
-            )
+            WHEN o.id IS NOT NULL THEN judged(b, o)
             WHEN l.is_doubtful THEN 'not_whole'
             WHEN b.created < getvariable('oldest') AND o.n IS NULL THEN 'too_old'
             WHEN EXISTS (
@@ -266,11 +272,10 @@ INSERT INTO found
             ) THEN 'not_whole'
             WHEN b.created >= getvariable('settled') THEN 'too_recent'
             WHEN o.n IS NOT NULL THEN 'missing'
-            WHEN b.paid = 0 AND NOT coalesce(state_of(b.status) IN ('paid', 'refunded'), false) THEN 'match'
-            WHEN b.paid IS NULL AND state_of(b.status) IN ('created', 'open', 'expired', 'canceled') THEN 'match'
+            WHEN NOT is_paid(b.paid, b.state) THEN 'match'
             ELSE 'not_paid_or_missing'
         END AS outcome,
-        b.n, b.account, b.reference, o.id, o.currency, o.total, o.paid, o.refunded, state_of(o.state), o.created, o.read_at
+        b.n, b.account, b.reference, o.id, o.currency, o.total, o.paid, o.refunded, o.state, o.created, o.read_at
     FROM our_candidates AS b JOIN nowhere USING (n)
         LEFT JOIN (SELECT n, bool_or(is_doubtful) AS is_doubtful FROM looked_up GROUP BY n) AS l USING (n)
         LEFT JOIN (SELECT * FROM looked_up WHERE by_id) AS o USING (n)
@@ -291,7 +296,7 @@ CREATE VIEW differences AS
         END AS outcome,
         coalesce(b.account, f.account) AS account, coalesce(b.reference, f.reference) AS reference, b.order_id,
         f.ids AS merchant_order_ids, b.currency AS book_currency, f.currency, b.total AS book_total, f.total,
-        b.paid AS book_paid, f.paid, b.refunded AS book_refunded, f.refunded, b.status AS book_status, f.state AS status,
+        b.paid AS book_paid, f.paid, b.refunded AS book_refunded, f.refunded, b.state AS book_status, f.state AS status,
         b.created AS book_created, f.created, f.read_at, b.n
     FROM found AS f LEFT JOIN our_candidates AS b USING (n);
 

@@ -72,8 +72,8 @@ class Outcome(Enum):
     STATUS = "status"
     """The amounts are the same, and the status is another."""
     DOUBLE = "double"
-    """The reference was paid more often than the book has it: by orders of the time that was asked for, or by one of
-    them and one of another time."""
+    """The reference was paid more often than the book has it. Of these orders, or the one in the book, at least one is of
+    the time that was asked for."""
     MISSING = "missing"
     """The platform has no order of the id that the book has (404), or one of another reference; or it was paid, and
     other lines of the book have all payments of its reference, as where the book has it twice."""
@@ -112,7 +112,7 @@ class Difference(Struct, frozen=True, kw_only=True):
     order_id: str | None
     """Its id in the book."""
     merchant_order_ids: str | None
-    """The merchant orders that were found for it, separated by spaces, or the order that was looked up by its id."""
+    """The merchant orders that stand for it, separated by spaces, or the order that was looked up by its id."""
     book_currency: str | None
     """Its currency in the book, such as `ARS`."""
     currency: str | None

@@ -158,6 +158,8 @@ REUSED = {
     "made earlier by the book, another amount": ([(-1, 10)], [(1, 11)], [(Outcome.PAID_AMOUNT, -1)]),
     "one of several made earlier by the book": ([(-1, 20), (1, 10), (1, 30)], [(1, 10), (1, 20), (1, 30)], []),
     "paid later than the book has it, and opened then": ([(-1, 10), (1, 10)], [(-1, 0), (1, 10), (1, 10)], []),
+    "opened, and paid another day": ([(1, 10)], [(1, 0), (-1, 10)], []),
+    "opened twice, and paid another day": ([(1, 10), (1, 20)], [(1, 0), (1, 20), (-1, 10)], []),
     "opened again": ([(-1, 10), (1, 10)], [(-1, 10), (1, 10), (2, 0)], []),
 }
 
