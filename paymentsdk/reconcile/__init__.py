@@ -17,7 +17,6 @@ Counter({<Outcome.MATCH: 'match'>: 996052, <Outcome.MISSING: 'missing'>: 1003, .
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
@@ -40,7 +39,7 @@ from paymentsdk.reconcile._executors import DaskExecutor, ProcessExecutor
 from paymentsdk.reconcile._follow_up import Changes, LookUps
 from paymentsdk.reconcile._merchant_orders import check_installed
 from paymentsdk.reconcile._report import Difference, Outcome, Report
-from paymentsdk.reconcile._walk import MOST_IN_FLIGHT, Executor, Progress, Walk, WalkReport, question
+from paymentsdk.reconcile._walk import MOST_IN_FLIGHT, Executor, Progress, Walk, WalkReport, asked_of, question
 
 if TYPE_CHECKING:
     from paymentsdk.client import PaymentsClient
@@ -124,13 +123,13 @@ async def reconcile(
         names = sorted({*diff.accounts(), *more}) or [""]
         if "" in names and len(names) > 1:
             raise RequestInvalid("book.account", "is needed in every row where there are several accounts")
-        asked = await question(client, window, names, rules)
-        with closing(Checkpoint(directory, asked)) as checkpoint:
+        base_url, seller = await asked_of(client, names)
+        with closing(Checkpoint(directory, question(window, names, rules, base_url, seller))) as checkpoint:
             _drop_left(directory, diff)
             async with executor or nullcontext():
                 run = Walk(window, _clients(client, names), rules, in_flight, checkpoint, progress, executor)
                 open_records = await client.journal.records(OPEN, limit=NO_LIMIT) if client.journal else ()
-                writes = [subject_of(record, json.loads(asked)["seller"]) for record in open_records]
+                writes = [subject_of(record, seller) for record in open_records]
                 return await _compared(run, diff, columns, open_records, writes)
 
 
@@ -183,7 +182,7 @@ async def walk(
     names = [""] if accounts is None else sorted({*_names(accounts)})
     if not names:
         raise RequestInvalid("accounts", "is empty")
-    asked = await question(client, window, names, rules)
+    asked = question(window, names, rules, *await asked_of(client, names))
     with closing(Checkpoint(Path(out), asked)) as checkpoint:
         async with executor or nullcontext():
             run = Walk(window, _clients(client, names), rules, in_flight, checkpoint, progress, executor)

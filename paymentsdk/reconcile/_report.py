@@ -72,8 +72,8 @@ class Outcome(Enum):
     STATUS = "status"
     """The amounts are the same, and the status is another."""
     DOUBLE = "double"
-    """The reference was paid more often than the book has it. Of these orders, or the one in the book, at least one is of
-    the time that was asked for."""
+    """The reference was paid more often than the book has it. At least one of these orders, or the one of the book, is
+    of the time that was asked for."""
     MISSING = "missing"
     """The platform has no order of the id that the book has (404), or one of another reference; or it was paid, and
     other lines of the book have all payments of its reference, as where the book has it twice."""

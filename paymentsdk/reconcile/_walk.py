@@ -227,15 +227,25 @@ class Walk:
             )
 
 
-async def question(client: "PaymentsClient", created: Window, accounts: Sequence[str], rules: Rules) -> str:
+async def asked_of(client: "PaymentsClient", accounts: Sequence[str]) -> tuple[str, str | None]:
+    """Return the address of the platform, and the seller of a client of one: accounts are told by their names."""
+    if name := accounts[0]:
+        client = client.account(name)
+    base_url, seller = await client._platform_and_seller()  # noqa: SLF001 - no caller of a client needs it
+    return base_url, None if name else seller
+
+
+def question(created: Window, accounts: Sequence[str], rules: Rules, base_url: str, seller: str | None) -> str:
     """Return what a resumed run has to have in common with the run that it goes on with, on whatever machine it is."""
-    moments = [moment_of(one).isoformat() for one in (created.begin, created.end)]
-    one = client.account(accounts[0]) if accounts[0] else client
-    base_url, seller = await one._platform_and_seller()  # noqa: SLF001 - no caller of a client needs it
-    # Accounts are told by their names.
-    platform = {"base_url": base_url, "seller": None if accounts[0] else seller}
-    limits = {"lag": rules.lag, "max_window": rules.max_window}
-    return json.dumps({"created": moments, "accounts": sorted(accounts), **limits, **platform})
+    asked = {
+        "created": [moment_of(one).isoformat() for one in (created.begin, created.end)],
+        "accounts": list(accounts),
+        "lag": rules.lag,
+        "max_window": rules.max_window,
+        "base_url": base_url,
+        "seller": seller,
+    }
+    return json.dumps(asked)
 
 
 async def do(job: Job, client: "PaymentsClient", in_flight: int, budget: asyncio.Semaphore) -> JobDone:
