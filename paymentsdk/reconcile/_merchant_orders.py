@@ -48,8 +48,8 @@ By: TypeAlias = Literal["date_created", "last_updated"]
 FEW_ACCOUNTS = 100
 #: How often rows are sampled anew that have changed before they were found.
 _TRIES = 3
-#: Digits of an amount, and how many of them are decimals: more than any currency has.
-DIGITS, DECIMALS = 38, 18
+#: Digits of an amount, and how many of them are decimals: more than any currency has. Sums may have two more.
+DIGITS, DECIMALS = 36, 18
 #: Columns with few values.
 _REPEATED = ["account", "currency", "status", "order_status", "read_at"]
 #: Columns with amounts; what the platform calls them ends in `_amount`.

@@ -5,7 +5,7 @@ import glob
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from decimal import Context, Decimal, Inexact
+from decimal import Decimal
 from enum import Enum
 from html import escape
 from itertools import islice
@@ -17,14 +17,14 @@ from msgspec import Struct
 
 from paymentsdk.errors import NotWhole
 from paymentsdk.journal import Record
-from paymentsdk.reconcile._merchant_orders import DIGITS, duckdb, parquet
+from paymentsdk.money import EXACTLY
+from paymentsdk.reconcile._merchant_orders import duckdb, parquet
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyRelation
 
 _PLACES = 2
 _CENT = Decimal(1).scaleb(-_PLACES)
-_EXACTLY = Context(prec=DIGITS, traps=[Inexact])
 #: Columns by which orders are found.
 _KEYS = ("account", "reference", "order_id", "created")
 #: Differences of each kind on the page.
@@ -205,10 +205,10 @@ class Report(Struct, frozen=True, kw_only=True):
 
 def _amount(kept: Decimal) -> Decimal:
     """Return an amount as people write it: with two places, or as many as it needs."""
-    amount = kept.normalize(_EXACTLY)
+    amount = kept.normalize(EXACTLY)
     exponent = amount.as_tuple().exponent
     is_coarse = isinstance(exponent, int) and exponent > -_PLACES
-    return amount.quantize(_CENT, context=_EXACTLY) if is_coarse else amount
+    return amount.quantize(_CENT, context=EXACTLY) if is_coarse else amount
 
 
 def _csv_fields(difference: Difference) -> list[object]:
