@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import stat
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -40,6 +37,7 @@ from paymentsdk.cli._parsing import (
     file,
     resume_point,
 )
+from paymentsdk.cli._profiles import connect_by_profile
 from paymentsdk.errors import OutcomeUnknown, PaymentsError, RequestInvalid
 
 if TYPE_CHECKING:
@@ -52,7 +50,6 @@ if TYPE_CHECKING:
 
     AnyOperation = Operation[object, object]
 
-_VARIABLES = ("PAYMENTSDK_BASE_URL", "PAYMENTSDK_ACCESS_TOKEN")
 _POSITION = frozenset({"offset", "limit"})
 #: What not every command is asked for, and where a walk is.
 _LATER = ("body", "idempotency_key", "output", "resume_point")
@@ -86,7 +83,7 @@ def add_operations(
     for noun, own in nouns.items():
         summary = f"the platform's {noun.replace('_', ' ')}: {', '.join(one.name.partition('.')[2] for one in own)}"
         parser = add_parser(commands, _option(noun), summary)
-        parser.set_defaults(connect=connect or _connect)
+        parser.set_defaults(connect=connect or connect_by_profile)
         within = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
         for operation in own:
             _add(within, operation)
@@ -392,84 +389,3 @@ async def _search(
             flush()
             options.resume_point = point
         _warn(anomalies, left_out, options)
-
-
-# --- whom a command speaks for ------------------------------------------------------------------------------------
-
-
-class _Profile(Struct, frozen=True, forbid_unknown_fields=True):
-    """One table of the file."""
-
-    base_url: str
-    access_token: str
-    allow_http: bool | None = None
-
-
-def _connect(name: str | None) -> PaymentsClient:
-    """Return the client of the profile *name*, of that which PAYMENTSDK_PROFILE names, or of the environment.
-
-    Raises:
-        RequestInvalid: There is none, or its file can be read by others.
-    """
-    from paymentsdk.client import PaymentsClient
-
-    name = name or os.environ.get("PAYMENTSDK_PROFILE") or None
-    if name is None:
-        for variable in _VARIABLES:
-            if not os.environ.get(variable):
-                hint = f"Set {' and '.join(_VARIABLES)}, or use --profile with a profile of {_file()}."
-                raise RequestInvalid("", f"{variable} is not set. {hint}")
-        return PaymentsClient.from_env()
-    file = _file()
-    found = _profiles(file)
-    if name not in found:
-        raise RequestInvalid(str(file), f"has no profile {name!r}; it has {', '.join(found) or 'none'}")
-    try:
-        profile = msgspec.convert(found[name], _Profile)
-    except msgspec.ValidationError as error:
-        raise RequestInvalid(f"{file}: {name}", str(error)) from None
-    return PaymentsClient(profile.access_token, base_url=profile.base_url, allow_http=profile.allow_http)
-
-
-def _profiles(file: Path) -> dict[str, object]:
-    """Return the profiles in *file*, by name, unchecked: a broken one leaves the others as they are.
-
-    Raises:
-        RequestInvalid: It cannot be read, or others can read or change it, or it is no regular file, or not TOML. The
-            error shows nothing of what is in it.
-    """
-    try:
-        with open(file, "rb", opener=_at_once) as opened:
-            _check_private(file, os.fstat(opened.fileno()))
-            return cast("dict[str, object]", msgspec.toml.decode(opened.read()))
-    except OSError as error:
-        hint = "profiles are read from this file, or from the one that PAYMENTSDK_PROFILES names"
-        raise RequestInvalid(str(file), f"{error.strerror or error}; {hint}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise RequestInvalid(str(file), f"is not TOML: {error}") from None
-
-
-def _at_once(path: str, flags: int) -> int:
-    """Open a file, and wait for nobody: a FIFO without a writer would wait for ever."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-
-
-def _file() -> Path:
-    usual = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config", "paymentsdk", "profiles.toml")
-    file = Path(os.environ.get("PAYMENTSDK_PROFILES") or usual)
-    with suppress(RuntimeError):  # Of a user who does not exist.
-        file = file.expanduser()
-    return file
-
-
-def _check_private(file: Path, found: os.stat_result) -> None:
-    """Reject a file of secrets that is not its owner's alone; Windows keeps others out of a home by itself."""
-    if not stat.S_ISREG(found.st_mode):
-        raise RequestInvalid(str(file), "is not a regular file")
-    if os.name == "nt":
-        return
-    if found.st_uid != os.getuid():
-        raise RequestInvalid(str(file), "belongs to another user")
-    if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        mode = stat.S_IMODE(found.st_mode)
-        raise RequestInvalid(str(file), f"can be read or changed by others (mode {mode:04o}): run chmod 600 on it")
