@@ -139,7 +139,19 @@ BROKEN_TOKENS = [
     "{'token': b'SECRET'}",
     "{'id': 7, 'token': Secret(SECRET, 1)}",
     '{"payer": {"token": "SECRET"}, "a": ',
+    '\ufeff{"external_reference":"a=b","payer":{"token":"SECRET"}}',
 ]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-le"])
+@pytest.mark.parametrize("body", [*BROKEN_TOKENS, '{"payer":{"token":"SECRET"}}', "payer[token]=SECRET"])
+async def test_a_credential_is_masked_in_whatever_encoding(plain, body, encoding):
+    """Some programs write their JSON in two bytes for each letter. It is rejected, and nobody should read its token."""
+    await plain("POST", "/v1/advanced_payments", body.encode(encoding), key="k")
+
+    [line] = (await plain("GET", "/_sandbox/requests")).json
+
+    assert "SECRET" not in line["body"].replace("\0", "")
 
 
 @pytest.mark.parametrize("body", BROKEN_TOKENS)
@@ -186,6 +198,9 @@ BROKEN = [
     b'--b\r\nContent-Disposition: form-data; name="client_secret"\r\n\r\nSECRET\r\n--b--',
     b"<client_secret>SECRET</client_secret>",
     b'"{\\"client_secret\\": \\"SECRET\\"}"',
+    b'\xef\xbb\xbf{"redirect_uri":"https://x.example.com/?a=b","client_secret":"SECRET"}',
+    b"\xef\xbb\xbf{'redirect_uri':'https://x.example.com/?a=b','client_secret':'SECRET'}",
+    b'a=b","client_secret":"SECRET',
 ]
 
 
