@@ -130,20 +130,19 @@ class _Past(SellerContext):
         """Leave it: a paid order does not expire, and nobody has to find that out later."""
 
 
-def provision(context: SellerContext, request: ProvisionRequest) -> Iterator[int]:
-    """Make the orders, oldest first, as if each had come by the API and a buyer had paid it; say at each step how many.
+def provision(context: SellerContext, request: ProvisionRequest) -> Iterator[None]:
+    """Make the orders, oldest first, as if each had come by the API and a buyer had paid it; each step makes some.
 
     Their references are `provisioned-1` and so on, their amounts 1.00 to 999.99. Those who watch get no event for each.
     """
     days = timedelta(days=request.days)
     for first in range(0, request.orders, _PIECE):
-        following = min(first + _PIECE, request.orders)
         with context.store.transaction():
-            for number in range(first, following):
+            for number in range(first, min(first + _PIECE, request.orders)):
                 ago = (days - days * number // request.orders) // _MILLISECOND * _MILLISECOND
                 past = {**vars(context), "publish": lambda *_: None, "now": context.now - ago}
                 _sell(_Past(**past), number, request.payer_id)
-        yield following
+        yield
 
 
 def _sell(context: SellerContext, number: int, payer_id: int) -> None:

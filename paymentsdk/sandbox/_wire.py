@@ -46,6 +46,7 @@ TOO_LARGE = f"the body is larger than {MAX_BODY // MIB} MiB"
 MAX_DEPTH = 64
 _LARGEST_INTEGER = 2**63 - 1
 
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _AMOUNT = re.compile(r"-?[0-9]{1,18}(\.[0-9]{2})?\Z")
 #: An amount is written with two decimals or none; a JSON number may come with one.
 _TENTH = Decimal("0.1")
@@ -178,7 +179,7 @@ def read_command(form: type[T], body: bytes) -> T:
 
 def unstorable(text: str) -> bool:
     """Whether *text* cannot be kept: it has half a character, or NUL."""
-    return "\0" in text or any("\ud800" <= character <= "\udfff" for character in text)
+    return _UNSTORABLE.search(text) is not None
 
 
 def _check_text(path: str, text: str) -> None:
