@@ -161,7 +161,7 @@ def redact_body(body: bytes, secrets: frozenset[str], *, grant: bool) -> str:
         secrets -= _OF_GRANT
     text = body.decode(errors="replace")
     # In text of two bytes or more for each letter, as its beginning tells, no name is found.
-    if grant or b"\0" in body[:4] or _telling(secrets).search(body):
+    if grant or b"\0" in body[:8] or _telling(secrets).search(body):
         with suppress(ValueError, ArithmeticError, RecursionError):
             if isinstance(value := read_json(body), dict | list):
                 return write_json(_without(secrets, value)).decode()
