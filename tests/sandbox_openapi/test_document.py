@@ -226,6 +226,19 @@ def test_it_knows_no_noun():
     assert set(required(Policies())) <= known
 
 
+async def test_a_response_with_an_empty_date_is_in_it(described):
+    """A policy of the sandbox has it for one that nobody has set, as some platforms do; no other string is a date."""
+    async with Sandbox(policies={"unset_strings": "empty"}) as sandbox, aiohttp.ClientSession() as session:
+        headers = {"Authorization": f"Bearer {sandbox.access_token}"}
+        made = f"{sandbox.base_url}/checkout/preferences"
+        async with session.post(made, json={"items": [{"title": "Lamp"}]}, headers=headers) as response:
+            preference = await response.json()
+
+    assert "" == preference["expiration_date_to"]
+    assert [] == check(described, "Preference", preference)
+    assert check(described, "Preference", {**preference, "expiration_date_to": "soon"})
+
+
 async def test_it_is_served_without_a_token_or_a_secret():
     """At /openapi.json, with the address it was asked at; no credential of the sandbox, no path of the machine."""
     async with Sandbox() as sandbox, aiohttp.ClientSession() as session:

@@ -31,17 +31,9 @@ _CODES: Mapping[str, str] = {
 }
 #: Members that are a date or a moment: the response has what was sent.
 _DAYS = {"event_date", "date_created", "registration_date", "last_purchase", "departure_date_time", "arrival_date_time"}
-#: Strings and dates of a response that nobody has to set.
-_UNSET = (
-    "auto_return",
-    "notification_url",
-    "statement_descriptor",
-    "additional_info",
-    "external_reference",
-    "expiration_date_from",
-    "expiration_date_to",
-    "date_of_expiration",
-)
+#: Moments and strings of a response that nobody has to set.
+_MOMENTS = ("expiration_date_from", "expiration_date_to", "date_of_expiration")
+_UNSET = ("auto_return", "notification_url", "statement_descriptor", "additional_info", "external_reference", *_MOMENTS)
 
 
 def create(context: SellerContext, call: Call[PreferenceRequest]) -> object:
@@ -147,6 +139,9 @@ NOUN = Noun(
     # It can only be the items: a preference needs nothing else.
     rule_codes={"required": "invalid_items"},
     other_code="bad_request",
+    schemas={
+        ("Preference", name): {"anyOf": [{"type": "string", "format": "date-time"}, {"const": ""}]} for name in _MOMENTS
+    },
     causes={
         **{code: f"`{member}` of the wrong form" for member, code in _CODES.items()},
         "bad_request": "any field that is not named below and breaks a rule",
