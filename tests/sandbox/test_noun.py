@@ -63,7 +63,7 @@ def members_of(operation: Operation[Any, Any], of: str) -> set[str]:
     """Return the parameters of *operation*, if it has the name *of*, or the members of its Struct of that name."""
     if of == operation.name:
         return {*operation.path_names, *(operation.query.__annotations__ if operation.query else ())}
-    structs = structs_in([operation.body]) if operation.body else ()
+    structs = structs_in([kind for kind in (operation.body, operation.result) if kind])
     return {one.encode_name for struct in structs if struct.cls.__name__ == of for one in struct.fields}
 
 
