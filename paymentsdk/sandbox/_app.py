@@ -29,7 +29,7 @@ from paymentsdk._headers import Headers
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox import _control
-from paymentsdk.sandbox._control import ALLOWED_HOSTS, PLATFORM, PREFIX, STOPPING, Route, read
+from paymentsdk.sandbox._control import ALLOWED_HOSTS, PLATFORM, PREFIX, STOPPING, DisconnectedError, Route, read
 from paymentsdk.sandbox._faults import FaultRule, Hit
 from paymentsdk.sandbox._feed import LONGEST_SHOWN, RequestLine, redact_body, redact_parameters, secrets_of
 from paymentsdk.sandbox._handlers import OWN, noun_of
@@ -43,8 +43,6 @@ from paymentsdk.transports.base import Request
 
 #: Takes a request as it came; returns the access token that its signature stands for, or `None` if it has none.
 Authenticate: TypeAlias = Callable[[Request], str | None]
-#: What is raised by reading from a client that has gone, or writing to it, as any may at any moment.
-CLIENT_GONE = (ConnectionError, TimeoutError, web.RequestPayloadError)
 _REQUEST_ID = web.RequestKey("request_id", str)
 _RECEIVED = web.RequestKey("received", ReceivedRequest)
 #: As a rule somebody has put a path into the base URL.
@@ -113,7 +111,7 @@ class Endpoints:
             reply = await self._respond(request, received)
         except (RequestInvalid, Rejected) as error:
             reply = self._error_reply(received, error)
-        except CLIENT_GONE:
+        except DisconnectedError:
             self._log_request(request, None)
             return reset_connection(request)
         sent = _with_faults(reply, received.hit)
@@ -154,9 +152,9 @@ class Endpoints:
                     await pause(rule.seconds, self.stopping)
                 case "hang":
                     await hang(request, self.stopping)
-                    raise ConnectionResetError
+                    raise DisconnectedError
                 case "reset":
-                    raise ConnectionResetError
+                    raise DisconnectedError
                 case "fail_before_commit" | "refuse":
                     raise _injected_error(received.operation, rule)
                 case "rate_limit":
@@ -253,9 +251,11 @@ class Endpoints:
             response.headers["Allow"] = error.headers["Allow"]
         except web.HTTPException:
             raise  # A redirect.
-        except CLIENT_GONE:
+        except DisconnectedError:
             return reset_connection(request)
         except Exception as error:  # noqa: BLE001 - nothing that went wrong inside may reach the client
+            if isinstance(error, ConnectionError) and has_gone(request):  # By writing to it, as any may at any moment.
+                return reset_connection(request)
             response = self._rejection_response(request, self.log_failure(request, error))
         self._log_request(request, response)
         return response
@@ -326,6 +326,11 @@ async def hang(request: web.Request, stopping: asyncio.Event) -> None:
     """Wait until the client has gone, or the server stops."""
     while request.transport is not None and not stopping.is_set():
         await pause(_LOOK, stopping)
+
+
+def has_gone(request: web.Request) -> bool:
+    """Whether nobody is there any more who waits for a response to *request*."""
+    return request.transport is None or request.transport.is_closing()
 
 
 def reset_connection(request: web.Request) -> web.StreamResponse:

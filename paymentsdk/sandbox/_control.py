@@ -43,6 +43,13 @@ _BROWSER = ("Origin", "Sec-Fetch-Site", "Accept-Language")
 _TICK = 1.0
 
 
+class DisconnectedError(Exception):
+    """The client of a request has gone, or has stopped sending it: nobody waits for a response.
+
+    Not an error of the network itself, as handlers of another program may raise when they ask a server of their own.
+    """
+
+
 def add_routes(app: web.Application) -> None:
     """Add the control API to *app*."""
     for (method, path), command in COMMANDS.items():
@@ -86,13 +93,15 @@ async def read(request: web.Request) -> bytes:
 
     Raises:
         Rejected: It is too large.
-        TimeoutError: It did not come whole in time: nobody waits for ever for a client that has stopped sending.
+        DisconnectedError: It did not come whole in time, if at all: nobody waits for ever for who has stopped sending.
     """
     try:
         async with asyncio.timeout(READ_TIMEOUT):
             return await request.read()
     except web.HTTPRequestEntityTooLarge:
         raise Rejected(413, "request_too_large", TOO_LARGE) from None
+    except (ConnectionError, TimeoutError, web.RequestPayloadError):
+        raise DisconnectedError from None
 
 
 def _query(request: web.Request, parameters: tuple[str, ...]) -> dict[str, object]:

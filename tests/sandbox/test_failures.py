@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from contextlib import closing, nullcontext, suppress
+from typing import NoReturn
 
 import pytest
 
-from paymentsdk import OutcomeUnknown, PaymentsClient, RetryPolicy
+from paymentsdk import OPERATIONS, OutcomeUnknown, PaymentsClient, RetryPolicy
 from paymentsdk.sandbox import FaultRule, Rejected, Sandbox, _control, _server
 
 
@@ -17,6 +18,32 @@ def fill_the_disk(sandbox: Sandbox) -> None:
     connection = sandbox.platform.store._connection
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     connection.execute(f"PRAGMA max_page_count = {pages}")
+
+
+@pytest.mark.parametrize("error", [ConnectionRefusedError, TimeoutError, BrokenPipeError, ZeroDivisionError])
+@pytest.mark.parametrize("part", ["handler", "job", "signature"])
+async def test_an_error_of_a_part_of_another_program_is_said(start, plain_to, capsys, part, error):
+    """Also one that a client who goes away would cause: such a part may well ask a server of its own."""
+
+    def fail(*_: object) -> NoReturn:
+        raise error("nobody is there")
+
+    own = {
+        "handler": {"handlers": {OPERATIONS["plans.search"]: fail}},
+        "job": {"jobs": {"order.expire": fail}},
+        "signature": {"authenticate": fail},
+    }
+    sandbox = await start(**own[part])
+    plain = plain_to(sandbox)
+    if part == "job":
+        await plain("POST", "/v1/orders", OPERATIONS["orders.create"].example, key="k")
+        sandbox.set_clock(lambda: sandbox.clock.state_advanced("PT1H"))
+
+    response = await plain("GET", "/preapproval_plan/search")
+
+    assert 500 == response.status
+    assert f"{error.__name__}('nobody is there')" in capsys.readouterr().err
+    assert [500] == [line.status for line in sandbox.feed.requests if line.path == "/preapproval_plan/search"]
 
 
 async def create_many(client: PaymentsClient, order) -> None:

@@ -277,7 +277,7 @@ async def test_a_drip_gives_one_byte_at_a_time(start, plain_to, data, until):
         await call
 
 
-@pytest.mark.control("paymentsdk.sandbox._app.CLIENT_GONE", ())
+@pytest.mark.control("paymentsdk.sandbox._app.has_gone", lambda request: False)
 async def test_a_response_that_nobody_waits_for_is_no_failure(plain, sandbox, data, until, end_delays, caplog):  # noqa: PLR0917
     """Who has left before a late response begins gets none of it, and nothing is logged: what was done stays done."""
     sandbox.faults.add(FaultRule(effect="truncate"))

@@ -44,7 +44,7 @@ async def test_orders_are_watched_live(session, sandbox, client, order, until):
     assert sandbox.authorization_code not in json.dumps(seen)
 
 
-@pytest.mark.control("paymentsdk.sandbox._app.CLIENT_GONE", ())
+@pytest.mark.control("paymentsdk.sandbox._app.has_gone", lambda request: False)
 async def test_a_watcher_who_leaves_is_no_failure(session, sandbox, until, caplog):
     """Every page that is loaded anew leaves its stream: what is written to it then is nobody's, and not logged."""
     response = await session.get(f"{sandbox.base_url}/_sandbox/events")

@@ -499,7 +499,7 @@ async def test_what_aiohttp_rejects_by_itself_has_an_id_too(sandbox):
     assert b"\r\nX-Request-Id: req-" in head
 
 
-@pytest.mark.control("paymentsdk.sandbox._app.CLIENT_GONE", ())
+@pytest.mark.control("paymentsdk.sandbox._app.DisconnectedError", ZeroDivisionError)
 @pytest.mark.parametrize("path", ["/_sandbox/scan", "/subscriptions/{plan}"])
 async def test_who_goes_away_amid_a_command_or_a_form_is_no_failure(sandbox, until, caplog, monkeypatch, path):
     """Nor is it logged as one: a page that is closed, or a script that is stopped, says nothing of the sandbox."""
