@@ -23,7 +23,7 @@ from paymentsdk.sandbox._handlers.plans import PlanRequest
 from paymentsdk.sandbox._noun import Call, Handler, SellerContext, make_grant
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import GRANTS, TABLES, TENANTS, Entry, Tenant
-from paymentsdk.sandbox._store import Store
+from paymentsdk.sandbox._store import Due, Store
 from paymentsdk.sandbox._tenants import (
     FIRST_PLAN,
     ProvisionRequest,
@@ -33,6 +33,7 @@ from paymentsdk.sandbox._tenants import (
     provision,
     with_valid_grants,
 )
+from paymentsdk.sandbox._wire import Rejected
 
 #: What happens to the thing of an id when its moment has come; says what it did, or `None` for nothing.
 Job: TypeAlias = Callable[[SellerContext, str], str | None]
@@ -224,12 +225,18 @@ class Platform:
                 due = self.store.take_due(until)
                 if due is None:
                     return False
-                tenant, job = self.store.get(TENANTS, str(due.tenant)), self.jobs.get(due.kind)
-                # A file may know of jobs of a program that does not run it now.
-                kind = job(self.context(tenant, now=due.at), due.id) if tenant and job else None
-                if kind:
+                if kind := self._run(due):
                     happened.append(ClockEvent(at=due.at, kind=kind, tenant=due.tenant, id=due.id))
         return True
+
+    def _run(self, due: Due) -> str | None:
+        tenant, job = self.store.get(TENANTS, str(due.tenant)), self.jobs.get(due.kind)
+        if tenant is None or job is None:  # A file may know of jobs of a program that does not run it now.
+            return None
+        try:
+            return job(self.context(tenant, now=due.at), due.id)
+        except (ValueError, Rejected) as error:  # It is not about the request that comes just now.
+            raise RuntimeError(f"the job {due.kind} failed: {error!r}") from error
 
     def create_tenant(self, **options: Unpack[TenantOptions]) -> Tenant:
         """Make another seller, with an application, tokens, points of sale and a plan.

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import pytest
 
-from paymentsdk import OPERATIONS, OutcomeUnknown, PaymentsClient, RetryPolicy
+from paymentsdk import OPERATIONS, OutcomeUnknown, PaymentsClient, RequestInvalid, RetryPolicy
 from paymentsdk.sandbox import FaultRule, Rejected, Sandbox, _control, _server
 
 
@@ -44,6 +44,27 @@ async def test_an_error_of_a_part_of_another_program_is_said(start, plain_to, ca
     assert 500 == response.status
     assert f"{error.__name__}('nobody is there')" in capsys.readouterr().err
     assert [500] == [line.status for line in sandbox.feed.requests if line.path == "/preapproval_plan/search"]
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("no such till"), Rejected(404, "till_not_found"), RequestInvalid("$", "x")]
+)
+@pytest.mark.parametrize("path", ["/preapproval_plan/search", "/_sandbox/clock", "/_sandbox/"])
+async def test_a_job_that_fails_rejects_no_request(start, plain_to, capsys, error, path):
+    """What it raises is not about the request that comes just now, and whose sender would look for a mistake of theirs."""
+
+    def fail(*_: object) -> NoReturn:
+        raise error
+
+    sandbox = await start(jobs={"order.expire": fail})
+    plain = plain_to(sandbox)
+    await plain("POST", "/v1/orders", OPERATIONS["orders.create"].example, key="k")
+    sandbox.set_clock(lambda: sandbox.clock.state_advanced("PT1H"))
+
+    response = await plain("GET", path)
+
+    assert (500, "generic") == (response.status, response.code)
+    assert "the job order.expire failed" in capsys.readouterr().err
 
 
 async def create_many(client: PaymentsClient, order) -> None:
