@@ -51,7 +51,7 @@ async def test_an_error_of_a_part_of_another_program_is_said(start, plain_to, ca
 )
 @pytest.mark.parametrize("path", ["/preapproval_plan/search", "/_sandbox/clock", "/_sandbox/"])
 async def test_a_job_that_fails_rejects_no_request(start, plain_to, capsys, error, path):
-    """What it raises is not about the request that comes just now, and whose sender would look for a mistake of theirs."""
+    """What it raises is not about the request that comes just now: its sender would look for a mistake of theirs."""
 
     def fail(*_: object) -> NoReturn:
         raise error
