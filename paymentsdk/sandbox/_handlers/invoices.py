@@ -10,9 +10,8 @@ from decimal import ROUND_HALF_UP, Decimal
 from msgspec.structs import replace
 
 from paymentsdk import money
-from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import invoices
-from paymentsdk.resources.common import Paging
+from paymentsdk.resources.common import Paging, require
 from paymentsdk.resources.invoices import Invoice, InvoicePaymentStatus, InvoiceStatus, InvoiceSummary
 from paymentsdk.resources.plans import AutoRecurring, Plan, PlanStatus
 from paymentsdk.sandbox import _records
@@ -52,9 +51,9 @@ def search(context: SellerContext, call: Call[None]) -> invoices.InvoicePage:
     given = [name for name in _FILTERS if name in call.query]
     if not given and context.policies.invoice_filters == "one_required":
         raise Rejected(400, "bad-request", details=(f"one of {', '.join(_FILTERS)} is required",))
-    for name in given:
-        if name in _NUMBERS and not ((text := str(call.query[name])).isascii() and text.isdecimal()):
-            raise RequestInvalid(f"$.{name}", "is not a number")
+    for name in _NUMBERS:
+        text = str(call.query.get(name, "0"))
+        require(text.isascii() and text.isdecimal(), f"$.{name}", "is not a number")
     conditions: list[Condition] = [(name, "=", call.query[name]) for name in given]
     newest = context.policies.search_order == "newest"
     rows, total, offset, limit = find_page(context, INVOICES, call, conditions, descending=newest)

@@ -13,9 +13,8 @@ from msgspec.structs import replace
 
 from paymentsdk import money
 from paymentsdk._operation.operation import Operation
-from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import orders
-from paymentsdk.resources.common import parse_duration
+from paymentsdk.resources.common import parse_duration, require
 from paymentsdk.resources.orders import Order, OrderPayment, OrderRequest, OrderStatus, PaymentStatusDetail
 from paymentsdk.sandbox._handlers import merchant_orders
 from paymentsdk.sandbox._handlers._sales import METHODS, counted_installments, find_sponsor
@@ -96,8 +95,8 @@ def _check_body(context: SellerContext, body: OrderRequest) -> None:
         orders.check_expiration(body.expiration_time, context.policies.longest_expiration)
     cash = body.transactions.cash_withdrawal
     for i, one in enumerate((body.discounts and body.discounts.payment_methods) or ()):
-        if cash and one.new_total_amount <= cash.amount:
-            raise RequestInvalid(f"$.discounts.payment_methods[{i}].new_total_amount", "is not above the withdrawal")
+        place = f"$.discounts.payment_methods[{i}].new_total_amount"
+        require(not cash or one.new_total_amount > cash.amount, place, "is not above the withdrawal")
     if body.integration_data and body.integration_data.sponsor:
         sponsor_id = body.integration_data.sponsor.id
         find_sponsor(context, sponsor_id, code="sponsor_id_not_valid", place="integration_data.sponsor.id")
@@ -235,8 +234,7 @@ def _asked_amount(body: orders.RefundRequest | None, payment: OrderPayment, left
     if body is None or not body.transactions:
         return left
     part = body.transactions[0]
-    if part.id != payment.id:
-        raise Rejected(400, "property_value", details=("transactions[0].id: is not a payment of the order",))
+    require(part.id == payment.id, "$.transactions[0].id", "is not a payment of the order")
     if part.amount > left:
         raise Rejected(400, "refund_amount_exceeds", details=(f"transactions[0].amount: {left} is left",))
     return part.amount

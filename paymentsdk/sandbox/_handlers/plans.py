@@ -129,10 +129,8 @@ def _subscribed(context: SellerContext, plan_id: str) -> int:
 
 
 def _sorted(found: list[Plan], member: object, criteria: str) -> list[Plan]:
-    if criteria not in {"asc", "desc"}:
-        raise Rejected(400, "bad-request", details=("criteria: is asc or desc",))
-    if member is not None and member not in SORTABLE:
-        raise Rejected(400, "bad-request", details=("sort: names no field of a plan",))
+    require(criteria in {"asc", "desc"}, "$.criteria", "is asc or desc")
+    require(member is None or member in SORTABLE, "$.sort", "names no field of a plan")
     if member is not None:
         # In a pair, as `None` compares with neither the numbers nor the texts of others.
         found = sorted(found, key=lambda plan: ((value := getattr(plan, str(member))) is None, wire_form(value)))
