@@ -19,7 +19,7 @@ from paymentsdk.sandbox._buyer import Buyer
 from paymentsdk.sandbox._commands import PayRequest, pay
 from paymentsdk.sandbox._control import ALLOWED_HOSTS, PLATFORM, PREFIX, Route, check_origin, guarded, read
 from paymentsdk.sandbox._pages import snippets, views
-from paymentsdk.sandbox._pages.sale import Sale, from_order, from_preference
+from paymentsdk.sandbox._pages.checkout_view import CheckoutView, from_order, from_preference
 from paymentsdk.sandbox._pages.views import PAGES, Markup
 from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._records import PLANS, SUBSCRIPTIONS
@@ -50,7 +50,7 @@ _HOST_CHECKED = ("Host", "User-Agent", "Accept-Language")
 _TITLES: Mapping[int, str] = {403: "Not from there", 404: "Nothing here", _CONFLICT: "It cannot be paid"}
 
 #: Returns what the buyer of the thing of a name is shown, after an attempt to pay it.
-_Sale: TypeAlias = Callable[[Platform, str, str], Sale]
+_View: TypeAlias = Callable[[Platform, str, str], CheckoutView]
 
 
 class PaymentForm(PayRequest):
@@ -73,12 +73,12 @@ def add_routes(app: web.Application) -> None:
     app.router.add_get(PREFIX + "requests/{id}/{language:curl|python}", guarded(_snippet))
     app.router.add_get("/subscriptions/{id}", _page(_show_plan))
     app.router.add_post("/subscriptions/{id}", _page(_subscribe))
-    app.router.add_get("/qr/{id}", _page(partial(_show, _order_sale)))
-    app.router.add_post("/qr/{id}", _page(partial(_pay, _order_sale, Buyer.pay)))
+    app.router.add_get("/qr/{id}", _page(partial(_show, _order_view)))
+    app.router.add_post("/qr/{id}", _page(partial(_pay, _order_view, Buyer.pay)))
     # /checkout/preferences is an operation of the contract: a GET there is 405, and no page.
     checkout = "/checkout/{id:(?!preferences$)[^/]+}"
-    app.router.add_get(checkout, _page(partial(_show, _preference_sale)))
-    app.router.add_post(checkout, _page(partial(_pay, _preference_sale, Buyer.pay_preference)))
+    app.router.add_get(checkout, _page(partial(_show, _preference_view)))
+    app.router.add_post(checkout, _page(partial(_pay, _preference_view, Buyer.pay_preference)))
 
 
 # --- the dashboard -----------------------------------------------------------------------------------------------
@@ -141,32 +141,32 @@ async def _snippet(request: web.Request) -> web.StreamResponse:
 # --- where a buyer pays ------------------------------------------------------------------------------------------
 
 
-def _order_sale(platform: Platform, name: str, attempt: str) -> Sale:
+def _order_view(platform: Platform, name: str, attempt: str) -> CheckoutView:
     order = Buyer(platform).scan(name)
     if order.id != name:  # The code of a point of sale: its order has an address of its own.
         raise web.HTTPFound(f"/qr/{order.id}")
     return from_order(order, attempt)
 
 
-def _preference_sale(platform: Platform, name: str, attempt: str) -> Sale:
+def _preference_view(platform: Platform, name: str, attempt: str) -> CheckoutView:
     return from_preference(*Buyer(platform).open_checkout(name), attempt)
 
 
-async def _show(sale_of: _Sale, request: web.Request) -> web.StreamResponse:
+async def _show(view_of: _View, request: web.Request) -> web.StreamResponse:
     attempt = request.query.get("attempt", "")
-    sale = sale_of(request.app[PLATFORM], _name(request), attempt)
-    if sale.outcome is None or (sale.outcome.again and attempt == views.AGAIN):
-        return _html(views.checkout(sale, action=request.path, token=form_token(request)))
-    return _html(views.outcome(sale, sale.outcome, here=request.path))
+    view = view_of(request.app[PLATFORM], _name(request), attempt)
+    if view.outcome is None or (view.outcome.again and attempt == views.AGAIN):
+        return _html(views.checkout(view, action=request.path, token=form_token(request)))
+    return _html(views.outcome(view, view.outcome, here=request.path))
 
 
-async def _pay(sale_of: _Sale, pay_by: Callable[..., object], request: web.Request) -> web.StreamResponse:
+async def _pay(view_of: _View, pay_by: Callable[..., object], request: web.Request) -> web.StreamResponse:
     form, name = await _form(request), _name(request)
     platform = request.app[PLATFORM]
     try:
         pay(platform, form, pay_by, name)
     except Rejected as rejected:
-        settled = sale_of(platform, name, "").outcome if rejected.status == _CONFLICT else None
+        settled = view_of(platform, name, "").outcome if rejected.status == _CONFLICT else None
         if settled is None:
             raise
         # Whoever has pressed twice is not left to think that they have not paid.

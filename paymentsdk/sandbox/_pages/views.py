@@ -16,7 +16,7 @@ from importlib import resources
 from paymentsdk.money import total as sum_of
 from paymentsdk.resources.plans import AutoRecurring, Plan
 from paymentsdk.sandbox._faults import EFFECTS
-from paymentsdk.sandbox._pages.sale import Sale, SaleState, method_name, money, shop_address
+from paymentsdk.sandbox._pages.checkout_view import CheckoutView, ViewState, method_name, money, shop_address
 from paymentsdk.sandbox._records import AUTHORIZED, CANCELED, FINISHED, Subscription
 
 #: The files of this package.
@@ -103,61 +103,61 @@ def dashboard() -> Markup:
     return render("dashboard.html", effects=_options((name, one.words) for name, one in EFFECTS.items()), **takers)
 
 
-# --- a sale ------------------------------------------------------------------------------------------------------
+# --- a checkout --------------------------------------------------------------------------------------------------
 
 
-def checkout(sale: Sale, *, action: str, token: str) -> Markup:
+def checkout(view: CheckoutView, *, action: str, token: str) -> Markup:
     """Return the page with the form: what is sold, the ways to pay, and how it is to come out."""
-    end = sale.until and sale.until.astimezone(UTC)
-    parts = ((str(one), "In one payment" if one == 1 else f"In {one} payments") for one in sale.installments)
-    differ = any(total != sale.total for total in sale.methods.values())
+    end = view.until and view.until.astimezone(UTC)
+    parts = ((str(one), "In one payment" if one == 1 else f"In {one} payments") for one in view.installments)
+    differ = any(total != view.total for total in view.methods.values())
     content = render(
         "checkout.html",
-        **_common(sale),
+        **_common(view),
         until=f"To be paid before {end:%H:%M:%S} UTC on {end:%Y-%m-%d}." if end else "",
         action=action,
         token=token,
-        methods=join(_method(sale, kind, total) for kind, total in sale.methods.items()),
-        installments=_options(parts, str(sale.installment)),
-        pay="Pay" if differ else _breakable(f"Pay {money(sale.currency, sale.total)}"),
+        methods=join(_method(view, kind, total) for kind, total in view.methods.items()),
+        installments=_options(parts, str(view.installment)),
+        pay="Pay" if differ else _breakable(f"Pay {money(view.currency, view.total)}"),
     )
-    return _page(sale.heading, content)
+    return _page(view.heading, content)
 
 
-def _method(sale: Sale, kind: str, total: Decimal) -> Markup:
-    saved = sum_of([(1, sale.total), (-1, total)])
-    amounts = {"total": _amount(sale.currency, total), "saved": _amount(sale.currency, saved)}
+def _method(view: CheckoutView, kind: str, total: Decimal) -> Markup:
+    saved = sum_of([(1, view.total), (-1, total)])
+    amounts = {"total": _amount(view.currency, total), "saved": _amount(view.currency, saved)}
     saves = render("saves.html", **amounts) if saved else _NONE
-    checked = Markup(" checked") if kind == (sale.method or next(iter(sale.methods))) else _NONE
+    checked = Markup(" checked") if kind == (view.method or next(iter(view.methods))) else _NONE
     return render("method.html", type=kind, name=method_name(kind), checked=checked, saves=saves)
 
 
-def outcome(sale: Sale, outcome: SaleState, *, here: str) -> Markup:
+def outcome(view: CheckoutView, outcome: ViewState, *, here: str) -> Markup:
     """Return the page, itself at *here*, that says what it has come to, and leads on from there."""
     leaving, extra = "", _NONE
     ways = [(f"{here}?attempt={AGAIN}", outcome.again)] if outcome.again else []
-    if sale.back:
-        ways.append((sale.back, "Back to the shop"))
-    if sale.back and sale.go_back:
+    if view.back:
+        ways.append((view.back, "Back to the shop"))
+    if view.back and view.go_back:
         leaving = f" You go back to the shop in {RETURN_SECONDS} seconds."
-        extra = render("return.html", seconds=str(RETURN_SECONDS), url=sale.back)
+        extra = render("return.html", seconds=str(RETURN_SECONDS), url=view.back)
         ways.append((here, "Stay here"))  # Not everybody reads in that time.
     words = {"tone": outcome.tone, "word": outcome.word, "text": outcome.text + leaving}
-    content = render("outcome.html", **_common(sale), **words, ways=_ways(ways))
-    return _page(f"{outcome.word}: {sale.heading}", content, extra)
+    content = render("outcome.html", **_common(view), **words, ways=_ways(ways))
+    return _page(f"{outcome.word}: {view.heading}", content, extra)
 
 
-def _common(sale: Sale) -> Mapping[str, str]:
+def _common(view: CheckoutView) -> Mapping[str, str]:
     lines = join(
-        render("line.html", what=what, more=_breakable(more), amount=_amount(sale.currency, amount))
-        for what, more, amount in sale.lines
+        render("line.html", what=what, more=_breakable(more), amount=_amount(view.currency, amount))
+        for what, more, amount in view.lines
     )
     return {
-        "seller": sale.seller,
-        "heading": sale.heading,
-        "total": _amount(sale.currency, sale.total),
+        "seller": view.seller,
+        "heading": view.heading,
+        "total": _amount(view.currency, view.total),
         "lines": render("lines.html", lines=lines) if lines else _NONE,
-        "facts": join(render("fact.html", name=name, value=_breakable(value)) for name, value in sale.facts),
+        "facts": join(render("fact.html", name=name, value=_breakable(value)) for name, value in view.facts),
     }
 
 

@@ -28,7 +28,7 @@ Line: TypeAlias = tuple[str, str, Decimal]
 _USUAL_INSTALLMENTS = (1, 2, 3, 6, 9, 12, 18, 24, 36)
 
 
-class SaleState(Struct, frozen=True):
+class ViewState(Struct, frozen=True):
     """What it has come to."""
 
     tone: Tone
@@ -41,23 +41,23 @@ class SaleState(Struct, frozen=True):
     """What the way back to the form is called, where the buyer can still pay."""
 
 
-_PAID = SaleState("good", "Paid", "The payment was approved. No money has moved.")
-_REFUNDED = SaleState("still", "Refunded", "The seller has given the money back.")
-_PARTLY = SaleState("still", "Partly refunded", "The seller has given a part of the money back.")
-_REVIEWED = SaleState("wait", "In review", "The payment is being looked at.", "Decide it")
-_DECLINED = SaleState("bad", "Declined", "The payment was declined. The purchase can still be paid.", "Try again")
-_ORDER_DECLINED = SaleState("bad", "Declined", "The payment was declined. The order can still be paid.", "Try again")
-_NO_METHOD = SaleState("still", "No way to pay", "The shop has excluded every payment method that the sandbox has.")
+_PAID = ViewState("good", "Paid", "The payment was approved. No money has moved.")
+_REFUNDED = ViewState("still", "Refunded", "The seller has given the money back.")
+_PARTLY = ViewState("still", "Partly refunded", "The seller has given a part of the money back.")
+_REVIEWED = ViewState("wait", "In review", "The payment is being looked at.", "Decide it")
+_DECLINED = ViewState("bad", "Declined", "The payment was declined. The purchase can still be paid.", "Try again")
+_ORDER_DECLINED = ViewState("bad", "Declined", "The payment was declined. The order can still be paid.", "Try again")
+_NO_METHOD = ViewState("still", "No way to pay", "The shop has excluded every payment method that the sandbox has.")
 _ORDER_OUTCOMES = {
     OrderStatus.PROCESSED: _PAID,
-    OrderStatus.CANCELED: SaleState("still", "Canceled", "The seller has canceled this order."),
-    OrderStatus.EXPIRED: SaleState("still", "Expired", "Nobody paid this order in time."),
+    OrderStatus.CANCELED: ViewState("still", "Canceled", "The seller has canceled this order."),
+    OrderStatus.EXPIRED: ViewState("still", "Expired", "Nobody paid this order in time."),
     OrderStatus.REFUNDED: _REFUNDED,
 }
 
 
-class Sale(Struct, frozen=True, kw_only=True):
-    """A page's worth of a sale."""
+class CheckoutView(Struct, frozen=True, kw_only=True):
+    """What the page of an order or of a preference shows."""
 
     heading: str
     """What it is about."""
@@ -81,7 +81,7 @@ class Sale(Struct, frozen=True, kw_only=True):
     """The number that is chosen at first."""
     until: datetime | None = None
     """When it expires, where it does."""
-    outcome: SaleState | None = None
+    outcome: ViewState | None = None
     """What it has come to; `None` while it waits for the buyer."""
     back: str | None = None
     """The shop's address for this outcome."""
@@ -109,7 +109,7 @@ def shop_address(url: str | None) -> str | None:
     return url if url and url.startswith(("http://", "https://")) else None
 
 
-def from_order(order: Order, attempt: str = "") -> Sale:
+def from_order(order: Order, attempt: str = "") -> CheckoutView:
     """Return what the buyer of a QR order is shown, after the *attempt* that they come from."""
     payment, currency = payment_of(order), order.currency or ""
     amount, cash = order.total_amount or ZERO, withdrawn(order)
@@ -120,7 +120,7 @@ def from_order(order: Order, attempt: str = "") -> Sale:
     ]
     totals = {kind: discounted_total(order, kind) for kind in METHODS}
     waits = order.status == OrderStatus.CREATED and order.created_date
-    return Sale(
+    return CheckoutView(
         heading=order.description or f"Order {order.external_reference}",
         seller=f"Seller {order.user_id}",
         currency=currency,
@@ -140,7 +140,7 @@ def from_order(order: Order, attempt: str = "") -> Sale:
     )
 
 
-def _order_outcome(order: Order, attempt: str) -> SaleState | None:
+def _order_outcome(order: Order, attempt: str) -> ViewState | None:
     payment = payment_of(order)
     if order.status == OrderStatus.CREATED:
         if payment.status_detail == PaymentStatusDetail.IN_REVIEW:
@@ -152,7 +152,7 @@ def _order_outcome(order: Order, attempt: str) -> SaleState | None:
     return _ORDER_OUTCOMES[OrderStatus(order.status or OrderStatus.EXPIRED)]
 
 
-def from_preference(record: PreferenceRecord, opened: MerchantOrderRecord, attempt: str = "") -> Sale:
+def from_preference(record: PreferenceRecord, opened: MerchantOrderRecord, attempt: str = "") -> CheckoutView:
     """Return what the buyer of a preference is shown, after the *attempt* that they come from."""
     preference, order = record.preference, opened.merchant_order
     items, payer = order.items or (), preference.payer or Payer()
@@ -166,7 +166,7 @@ def from_preference(record: PreferenceRecord, opened: MerchantOrderRecord, attem
     favourite = preference.payment_methods and preference.payment_methods.default_payment_method_id
     outcome = _preference_outcome(order, attempt) or (None if kinds else _NO_METHOD)
     back = _back(preference, outcome)
-    return Sale(
+    return CheckoutView(
         heading=f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else names[0],
         seller=preference.statement_descriptor or f"Seller {preference.collector_id}",
         currency=currency,
@@ -197,7 +197,7 @@ def _name_of(item: Valued) -> str:
     return next(texts, f"Item {item.id or ''}")
 
 
-def _preference_outcome(order: MerchantOrder, attempt: str) -> SaleState | None:
+def _preference_outcome(order: MerchantOrder, attempt: str) -> ViewState | None:
     if order.order_status == MerchantOrderState.REVERTED:
         return _REFUNDED
     if order.status == MerchantOrderStatus.CLOSED:
@@ -210,7 +210,7 @@ def _preference_outcome(order: MerchantOrder, attempt: str) -> SaleState | None:
     return _DECLINED if declined else None
 
 
-def _back(preference: Preference, outcome: SaleState | None) -> str | None:
+def _back(preference: Preference, outcome: ViewState | None) -> str | None:
     urls = preference.back_urls
     if urls is None or outcome is None:
         return None
