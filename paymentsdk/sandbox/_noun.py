@@ -380,10 +380,10 @@ class Noun:
     def reject(self, operation: Operation[object, object], error: RequestInvalid) -> Rejected:
         """Return the documented error of *operation* for a broken rule, naming the place."""
         place = error.path.removeprefix("$").lstrip(".") or "body"
-        codes = [code for member, code in self.member_codes.items() if place.startswith(member)]
-        codes += [self.rule_codes[error.rule]] if error.rule in self.rule_codes else []
-        documented = (code for code in codes if code in operation.meanings)
-        code = next(documented, self.other_code or _general_code(operation, 400))
+        of_member = (code for member, code in self.member_codes.items() if place.startswith(member))
+        own = next(of_member, self.rule_codes.get(error.rule))
+        code = own if own in operation.meanings else self.other_code
+        code = code or _general_code(operation, 400)
         return Rejected(400, code, details=(f"{place}: {error.reason}",))
 
     def general_code(self, operation: Operation[object, object], status: int) -> str:
