@@ -45,7 +45,11 @@ def misdeclared(noun: Noun) -> Iterator[str]:
         if one.magic and not any(takes(operation, one.magic.member) for operation in told):
             yield f"{one.operation.name} takes no {one.magic.member} that could hold a magic value"
     documented = {code for operation in operations for code in operation.meanings}
-    yield from (f"no operation has the code {code}" for code in noun.causes.keys() - documented)
+    codes = {*noun.causes, *noun.member_codes.values(), *noun.rule_codes.values(), *filter(None, [noun.other_code])}
+    yield from (f"no operation has the code {code}" for code in codes - documented)
+    for member in noun.member_codes.keys() - {"body"}:
+        if not any(takes(operation, member) for operation in operations):
+            yield f"no operation takes {member}"
     required = noun.required(Policies()) if noun.required else {}
     for of, member in [*noun.schemas, *((of, member) for of, names in required.items() for member in names)]:
         if not any(member in members_of(operation, of) for operation in operations):
@@ -74,7 +78,7 @@ def test_every_operation_has_a_handler():
 
 @pytest.mark.parametrize("noun", NOUNS.values(), ids=NOUNS)
 def test_what_a_noun_names_is_in_the_contract(noun):
-    """A magic value, a cause, a rule or a required member of a misspelt name would never have an effect."""
+    """A magic value, a code, a cause, a rule or a required member of a misspelt name would never have an effect."""
     assert [] == list(misdeclared(noun))
 
 
@@ -105,6 +109,10 @@ def test_where_magic_values_stand():
         ({"handlers": handlers(magic=MagicValue("nmae"))}, "takes no nmae"),
         ({"handlers": handlers(magic=MagicValue("external_reference", later=True))}, "takes no external_reference"),
         ({"causes": {"gone": "an unknown id"}}, "no operation has the code gone"),
+        ({"member_codes": {"sort": "gone"}}, "no operation has the code gone"),
+        ({"member_codes": {"sorted": "bad-request"}}, "no operation takes sorted"),
+        ({"rule_codes": {"type": "gone"}}, "no operation has the code gone"),
+        ({"other_code": "gone"}, "no operation has the code gone"),
         ({"schemas": {("plans.search", "sorted"): {}}}, "plans.search has no member sorted"),
         ({"schemas": {("plans.find", "sort"): {}}}, "plans.find has no member sort"),
         ({"required": lambda policies: {"PlanRequest": ["reason"]}}, "PlanRequest has no member reason"),
