@@ -14,7 +14,7 @@ from typing import TypeAlias, cast
 import msgspec
 from msgspec import UNSET, inspect
 
-from paymentsdk._codec.type_walk import alternatives, compile_function, indented
+from paymentsdk._codec.type_walk import allows_null, alternatives, compile_function, indented
 
 #: A compiled check of one value: names what is wrong in it.
 Check: TypeAlias = Callable[[object], str | None]
@@ -92,6 +92,9 @@ def _source(
             case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
                 if inner := list(_source(item, (*above, None), again, member)):
                     yield f"for {below} in {value}:"
+                    if allows_null(item):
+                        yield f"    if {below} is None:"
+                        yield "        continue"
                     yield from indented(inner)
 
 

@@ -14,6 +14,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from functools import cache, cached_property, lru_cache, partial
 from itertools import count, repeat
+from math import isfinite
 from types import GenericAlias
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -23,13 +24,12 @@ from msgspec import NODEFAULT, UNSET, Raw, Struct, ValidationError, inspect, str
 from paymentsdk._codec import amounts
 from paymentsdk._codec.anomaly import DecodingError, Place, kind_of
 from paymentsdk._codec.timestamps import read_day, read_epoch, read_loosely, read_timestamp
-from paymentsdk._codec.type_walk import alternatives, compile_function
+from paymentsdk._codec.type_walk import allows_null, alternatives, compile_function
 from paymentsdk._secrets import MASK
 
 #: How the decoder names the first member of a listed Struct that it does not take, or what is below it; or one that is
 #: missing.
 _PLACE = re.compile(r"(?:required field `([^`]+)` - at )?`\$\[[^]]+\](?:\.([^.`\[]+))?")
-_NO_OBJECT = "Expected `object`"
 _OTHER = "its tag is that of nothing that may stand here; dropped"
 #: Ways to read the Structs of one kind: one takes a millisecond to compile.
 MOST_COMPILED = 64
@@ -111,8 +111,6 @@ class StructRepair:
             except ValidationError as error:
                 found = _PLACE.search(str(error))
                 malformed: str | None = (found[2] or found[1]) if found else None
-                if malformed is None and str(error).startswith(_NO_OBJECT):
-                    return None
             else:
                 malformed = next(filter(None, map(reader.unusable, rows)), None)
                 if malformed is None:
@@ -229,22 +227,20 @@ def begins(raw: Raw, byte: bytes) -> bool:
 
 def _member(info: inspect.Field, repair: Repair) -> Repair:
     """Compile what reads a member that is required, or that is not `None` where it is missing."""
-    kinds = [one.type for one in alternatives(info.type)]
-    empty = _empty(kinds)
-    may_be_null = any(map(_takes_null, kinds))
+    empty = _empty(info.type)
+    may_be_null = allows_null(info.type)
     missing = f"is missing; read as {'None' if empty is None else 'empty'}"
 
     def read_member(raw: Raw, place: Place, report: Report) -> object:
-        is_missing = raw is _MISSING
+        is_missing, is_null = raw is _MISSING, begins(raw, b"n")
+        if is_null and may_be_null and not is_missing:
+            return None
         if not is_missing and (found := repair(raw, place, report)) is not None:
             return found
         if not info.required:
             if info.default_factory is not NODEFAULT:
                 return info.default_factory()
             return UNSET if info.default is NODEFAULT else info.default  # `inspect` has no word for `UNSET`.
-        is_null = is_missing or begins(raw, b"n")
-        if is_null and may_be_null and not is_missing:
-            return None
         if place[0] == "$":
             raise DecodingError(f"the body has no usable {info.encode_name!r}")
         if is_null:
@@ -254,15 +250,9 @@ def _member(info: inspect.Field, repair: Repair) -> Repair:
     return read_member
 
 
-def _empty(kinds: list[inspect.Type]) -> str | None:
+def _empty(info: inspect.Type) -> str | None:
     """Return what stands for a member that a row must have and lacks: an empty string, if a string belongs there."""
-    return "" if any(isinstance(kind, inspect.StrType) for kind in kinds) else None
-
-
-def _takes_null(info: inspect.Type) -> bool:
-    """Whether null is a value of its own here, as of a member of somebody else's that is a string or None."""
-    is_any = isinstance(info, inspect.CustomType) and info.cls is object
-    return is_any or isinstance(info, inspect.AnyType | inspect.NoneType)
+    return "" if any(isinstance(one.type, inspect.StrType) for one in alternatives(info)) else None
 
 
 def _masked(inner: Repair) -> Repair:
@@ -359,7 +349,9 @@ def _defer(deferred: list[Callable[[], None]], report: Report, *given: object, d
     deferred.append(partial(report, *given, dropped=dropped))
 
 
-def _list(item: Repair, make: type[list[object] | tuple[object, ...]]) -> Repair:
+def _list(info: inspect.ListType | inspect.VarTupleType, make: type[list[object] | tuple[object, ...]]) -> Repair:
+    item, may_have_null = repair_for(info.item_type), allows_null(info.item_type)
+
     def read_list(raw: Raw, place: Place, report: Report) -> object:
         if begins(raw, b"["):
             entries = _entries(raw)
@@ -370,12 +362,14 @@ def _list(item: Repair, make: type[list[object] | tuple[object, ...]]) -> Repair
             if (value := read_untyped(raw)) is not None:
                 _report_mismatch(place, value, report, "expected a list, got {}; dropped", "stands for an empty list")
             return None
-        if isinstance(item, StructRepair):
+        if isinstance(item, StructRepair) and not may_have_null:
             firsts = range(0, len(entries), MOST_AT_ONCE)
             return make(row for i in firsts for row in item.read(entries[i : i + MOST_AT_ONCE], place, report, i))
         rows: list[object] = []
         for i, one in enumerate(entries):
-            if begins(one, b"n"):
+            if begins(one, b"n") and may_have_null:
+                rows.append(None)
+            elif begins(one, b"n"):
                 report((place, i), None, "is no entry; dropped", dropped=True)
             elif (row := item(one, (place, i), report)) is not None:
                 rows.append(row)
@@ -453,6 +447,8 @@ def _report_mismatch(
 
 
 def _enum(info: inspect.EnumType) -> Repair:
+    if any(isinstance(one.value, int) for one in info.cls):
+        return _leaf(info.cls, {}, {int: info.cls})
     known = lru_cache(maxsize=256)(info.cls)
 
     def named(value: object) -> object:
@@ -467,8 +463,8 @@ def _moment(text: str) -> datetime | None:
     return read_timestamp(text) if text[-1] in "Zz" or not _SIGNS.isdisjoint(text[-6:-4]) else None
 
 
-def _float(value: object) -> float | None:
-    return None if (amount := _decimal(value)) is None else float(amount)
+def _float(value: float | Decimal | str) -> float | None:
+    return number if isfinite(number := float(value)) else None
 
 
 def _int(text: str) -> int | None:
@@ -511,14 +507,14 @@ _NEARLY_BOOLEANS: dict[type, Read] = {
 #: What compiles the repair for each type.
 _REPAIRS: dict[type, Callable[[Any], Repair]] = {
     inspect.StructType: lambda info: struct_repair(info.cls),
-    inspect.VarTupleType: lambda info: _list(repair_for(info.item_type), tuple),
-    inspect.ListType: lambda info: _list(repair_for(info.item_type), list),
+    inspect.VarTupleType: lambda info: _list(info, tuple),
+    inspect.ListType: lambda info: _list(info, list),
     inspect.DictType: _free_form,
     inspect.EnumType: _enum,
     inspect.StrType: lambda info: _leaf(str, _NEARLY_STRINGS, {str: str} if info.min_length else None),
     inspect.IntType: lambda _: _leaf(int, {str: _int, Decimal: _integer}),
     inspect.BoolType: lambda _: _leaf(bool, _NEARLY_BOOLEANS),
-    inspect.FloatType: lambda _: _leaf(float, {str: _float}, {int: _float, Decimal: _float}),
+    inspect.FloatType: lambda _: _leaf(float, {str: _float}, dict.fromkeys((int, Decimal, float), _float)),
     inspect.DecimalType: lambda _: _leaf(Decimal, {}, dict.fromkeys((int, Decimal, str), _decimal)),
     inspect.DateTimeType: lambda _: _leaf(datetime, _NEARLY_MOMENTS, {str: _moment}),
 }

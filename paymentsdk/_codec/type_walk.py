@@ -54,6 +54,13 @@ def alternatives(info: inspect.Type, path: str = "", marks: Marks = _NO_MARKS) -
             yield Found(path, info, marks)
 
 
+def allows_null(info: inspect.Type) -> bool:
+    """Whether null is a value of its own where a value of *info* stands: it says so, or anything may stand there."""
+    kinds = [found.type for found in alternatives(info)]
+    is_any = any(isinstance(kind, inspect.CustomType) and kind.cls is object for kind in kinds)
+    return is_any or any(isinstance(kind, inspect.AnyType | inspect.NoneType) for kind in kinds)
+
+
 def parts(info: inspect.Type) -> Iterator[tuple[str, inspect.Type]]:
     """Yield what a value of *info* holds, and where; *info* is no union."""
     yield from ((f".{field.encode_name}", field.type) for field in getattr(info, "fields", ()))
@@ -79,7 +86,7 @@ def rows_of(kind: type) -> tuple[str, str, type[Struct]] | None:
         (f.name, f.encode_name, one.type.cls)
         for f in getattr(inspect.type_info(kind), "fields", ())
         for listed in alternatives(f.type)
-        if isinstance(listed.type, inspect.ListType | inspect.VarTupleType)
+        if isinstance(listed.type, inspect.ListType | inspect.VarTupleType) and not allows_null(listed.type.item_type)
         for one in alternatives(listed.type.item_type)
         if isinstance(one.type, inspect.StructType)
     ]

@@ -149,7 +149,7 @@ class Noted(ResponseStruct):
     rows: list[Noted] | None = None
 
 
-@pytest.mark.control("paymentsdk._codec.repair._takes_null", lambda info: False)
+@pytest.mark.control("paymentsdk._codec.repair.allows_null", lambda info: False)
 def test_null_is_read_where_it_may_stand() -> None:
     """A null that the type allows is None, and no anomaly, also in a response in which something else is malformed."""
     repair.struct_repair.cache_clear()

@@ -1,0 +1,73 @@
+"""What is malformed in one place of a response changes nothing anywhere else."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from enum import IntEnum
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import UNSET, Struct, UnsetType
+
+from paymentsdk import Operation, RetryClass
+
+
+class Level(IntEnum):
+    """Values that are numbers."""
+
+    LOW = 1
+
+
+class Part(Struct):
+    """A part of a row."""
+
+    amount: Decimal | None = None
+
+
+class Pair(Struct, array_like=True):
+    """A part that stands as a list of its fields."""
+
+    name: str
+    parts: list[Part] | None = None
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "sent", "expected"),
+    [
+        (Level | None, None, b"1", Level.LOW),
+        (float, 0.0, b"1e300", 1e300),
+        (float | None, None, b"-0.0", -0.0),
+        (str | None, "by default", b"null", None),
+        (int | None | UnsetType, UNSET, b"null", None),
+        (list[Part | None], [], b'[null, {"amount": 5}]', [None, Part(Decimal(5))]),
+        (list[int | None], [], b"[null, 5]", [None, 5]),
+        (list[Pair], [], b'[["a", [{"amount": 5}]]]', [Pair("a", [Part(Decimal(5))])]),
+    ],
+    ids=str,
+)
+def test_what_follows_its_type_stays_as_it_was_sent(kind: Any, default: object, sent: bytes, expected: object) -> None:
+    """Whatever is to be repaired beside it: in the same row, or in the same field of another."""
+    row = msgspec.defstruct("Row", [("id", str), ("field", kind, default), ("other", bool | None, None)])
+    page = msgspec.defstruct("Page", [("rows", list[row])])
+    search: Operation[None, Any] = Operation(name="x", method="GET", path="/x", retry=RetryClass.READ, result=page)
+
+    for neighbor in (b"", b',"other": "?"', b'}, {"id": "2", "field": "\\ud83d{"', b'}, {"id": "2", "field": {"a": 1}'):
+        decoded, _ = search.decode(b'{"rows": [{"id": "1", "field": ' + sent + neighbor + b"}]}")
+        assert expected == decoded.rows[0].field, neighbor
+
+
+def test_an_entry_of_no_kind_costs_nothing_around_it() -> None:
+    """Nor in a row that is a list, whose fields have no names on the wire."""
+    search: Operation[None, list[Pair]] = Operation(
+        name="x",
+        method="GET",
+        path="/x",
+        retry=RetryClass.READ,
+        result=msgspec.defstruct("Page", [("rows", list[Pair])]),
+    )
+
+    page, [anomaly] = search.decode(b'{"rows": [["a", [7, {"amount": 5}]], ["b"]]}')
+
+    assert [Pair("a", [Part(Decimal(5))]), Pair("b")] == page.rows
+    assert ("$.rows[0].parts[0]", 7) == (anomaly.path, anomaly.value)
