@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
-from paymentsdk import Echo, Operation, PaymentsClient, Response, RetryClass
-from paymentsdk.resources.common import ResponseStruct
+from paymentsdk import Echo, Operation, PaymentsClient, RequestInvalid, Response, RetryClass
+from paymentsdk.resources.common import RequestStruct, ResponseStruct
 from paymentsdk.testing import MemoryTransport
 
 
@@ -95,3 +97,66 @@ async def test_a_tag_is_a_member_that_is_declared() -> None:
     transport = MemoryTransport([Response(200, {}, AS_JSON[CARD].encode())])
     async with PaymentsClient("token", base_url="https://x", transport=transport) as client:
         assert CARD == (await client.call(operation(Card, Echo("sale", of="{sale}")), sale="1")).value
+
+
+class CardRequest(RequestStruct, tag="card"):
+    """A way to pay, with an amount."""
+
+    amount: Decimal
+
+
+class WalletRequest(RequestStruct, tag="wallet"):
+    """Another, with one as well."""
+
+    fee: Decimal
+
+
+class CashRequest(RequestStruct, tag="cash"):
+    """One without."""
+
+    till: str
+
+
+class SaleRequest(RequestStruct):
+    """Something to pay for."""
+
+    paid: CardRequest | WalletRequest | CashRequest | str
+    parts: list[CardRequest | CashRequest] | None = None
+
+
+PAY = Operation(name="sales.pay", method="POST", path="/sales", retry=RetryClass.UNKEYED, body=SaleRequest, result=Sale)
+
+
+@pytest.mark.parametrize(
+    ("way", "sent"),
+    [
+        (CardRequest(amount=Decimal("1.5")), b'{"type":"card","amount":1.50}'),
+        (WalletRequest(fee=Decimal(2)), b'{"type":"wallet","fee":2}'),
+        (CashRequest(till="7"), b'{"type":"cash","till":"7"}'),
+        ("by hand", b'"by hand"'),
+    ],
+    ids=str,
+)
+def test_a_request_may_have_any_of_several(way: Any, sent: bytes) -> None:
+    """Whether there are amounts in it, or only in others of its union."""
+    parts = [CashRequest(till="7"), CardRequest(amount=Decimal("1.5"))]
+
+    encoded = PAY.encoder.encode(SaleRequest(paid=way, parts=parts))
+
+    assert b'{"paid":' + sent + b',"parts":[{"type":"cash","till":"7"},{"type":"card","amount":1.50}]}' == encoded
+
+
+@pytest.mark.parametrize(
+    ("way", "reason"),
+    [
+        (CardRequest(amount=Decimal("1.555")), "$.paid.amount: an amount has two decimals or none"),
+        (WalletRequest(fee=Decimal(-2)), "$.paid.fee: an amount is not negative"),
+        ({"type": "card", "amount": Decimal("1.555")}, "$.paid: expected CardRequest or WalletRequest or CashRequest"),
+        (CASH, "$.paid: expected CardRequest or WalletRequest or CashRequest, got Cash"),
+    ],
+    ids=str,
+)
+def test_no_amount_goes_out_unchecked_as_one_of_several(way: Any, reason: str) -> None:
+    """Nor in an object whose class is none of them."""
+    with pytest.raises(RequestInvalid, match=re.escape(reason)):
+        PAY.encoder.encode(SaleRequest(paid=way))
