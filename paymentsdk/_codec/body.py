@@ -27,7 +27,6 @@ from paymentsdk import money
 from paymentsdk._codec.encode import request_invalid
 from paymentsdk._codec.timestamps import read_day, timestamp
 from paymentsdk._codec.type_walk import Marks, alternatives, below, compile_function, indented, parts
-from paymentsdk._secrets import Secret
 from paymentsdk.errors import RequestInvalid
 
 B = TypeVar("B")
@@ -58,7 +57,7 @@ class BodyEncoder(Generic[B]):
         self._on_wire: Step = _step(inspect.type_info(body)) or (lambda value: value)
         self._is_plain = _compile_plain(body)
         decimal_format: Literal["string", "number"] = "string" if decimal_strings else "number"
-        self._encode = msgspec.json.Encoder(decimal_format=decimal_format, enc_hook=_in_clear).encode
+        self._encode = msgspec.json.Encoder(decimal_format=decimal_format, enc_hook=_plain_text).encode
         self._decode: Callable[[bytes], B] = msgspec.json.Decoder(body).decode
         if body is bytes:  # They go out as they are.
             self._encode = self._decode = cast("Any", bytes)
@@ -148,10 +147,10 @@ def _compare(given: object, read: object) -> None:
             raise below(place, error) from None
 
 
-def _in_clear(value: object) -> str:
-    """Return the text of a credential: msgspec itself writes no subclass of `str`."""
-    if isinstance(value, Secret):
-        return str(value)
+def _plain_text(value: object) -> str:
+    """Return the text of a subclass of `str`, such as a credential: msgspec itself writes none."""
+    if isinstance(value, str):
+        return str.__str__(value)
     raise TypeError(f"there is no form for {type(value).__name__}")
 
 

@@ -26,7 +26,7 @@ def read_timestamp(value: object) -> datetime:
         ValueError: It is none.
     """
     if isinstance(value, str):
-        return _read(_write(value))
+        return _read(_write(str.__str__(value)))  # Of a subclass, nothing is written.
     raise ValueError(value)
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from paymentsdk import Operation, PaymentsClient, RequestInvalid, Response, RetryClass
 from paymentsdk.resources.common import RequestDay, RequestStruct
+from paymentsdk.resources.customers import CustomerRequest
 from paymentsdk.testing import MemoryTransport
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -51,6 +52,12 @@ async def test_a_moment_before_all_calendars_is_rejected() -> None:
         await sent(datetime.min.replace(tzinfo=timezone(timedelta(hours=1, seconds=30))))
 
 
+class Text(str):
+    """A string of somebody else's, such as that of an array."""
+
+    __slots__ = ()
+
+
 class Visit(RequestStruct, rename="camel"):
     """A request with a day, as a Struct of somebody else's has it."""
 
@@ -68,6 +75,8 @@ VISIT = Operation(name="visits.create", method="POST", path="/x", retry=RetryCla
         (NOON, "2026-01-31T12:00:00.000Z"),
         ("2026-01-31", "2026-01-31"),
         ("2026-01-31T12:00:00Z", "2026-01-31T12:00:00.000Z"),
+        (Text("2026-01-31"), "2026-01-31"),
+        (Text("2026-01-31T12:00:00Z"), "2026-01-31T12:00:00.000Z"),
     ],
 )
 def test_a_day_of_a_request_is_a_date_or_a_moment(day: object, text: str) -> None:
@@ -78,9 +87,20 @@ def test_a_day_of_a_request_is_a_date_or_a_moment(day: object, text: str) -> Non
     assert body == VISIT.encoder.encode(VISIT.encoder.decode(body))
 
 
-@pytest.mark.parametrize("day", [NOON.replace(tzinfo=None), "2026-02-31", "2026-01-31T12:00:00", "today", 5])
+@pytest.mark.parametrize(
+    "day", [NOON.replace(tzinfo=None), "2026-02-31", "2026-01-31T12:00:00", "today", Text("today"), 5]
+)
 def test_what_is_no_day_is_rejected_where_it_stands(day: object) -> None:
     """Nobody could say which day it is."""
     with pytest.raises(RequestInvalid) as rejected:
         VISIT.encoder.encode(Visit(on_day=date(2026, 1, 31), days=[day]))
     assert "$.days[0]" == rejected.value.path
+
+
+def test_a_day_of_our_own_requests_is_read_from_any_string() -> None:
+    """It is read as the request is made, and what is none is rejected then."""
+    moment = CustomerRequest(date_registered=Text("2026-01-31T12:00:00Z")).date_registered
+
+    assert NOON == moment
+    with pytest.raises(RequestInvalid, match=r"\$\.date_registered: is neither a date"):
+        CustomerRequest(date_registered=Text("today"))

@@ -173,6 +173,12 @@ class Code(Enum):
     LATIN = "abc"
 
 
+class Text(str):
+    """A string of another library, such as one of an array."""
+
+    __slots__ = ()
+
+
 @dataclass
 class Named:
     """A part as a program of its own has it."""
@@ -184,6 +190,7 @@ class Named:
     "body",
     [
         Body(code=Code.LATIN),
+        Body(code=Text("abc"), line=Line(title=Text("abc"), free={"a": Text("abc")})),
         Body(lines=(Line(title="abc"), Line(at=NOON))),
         Body(plain={"name": "abc"}),
         Body(plain={"name": "abc", "surprise": 1}),
@@ -192,7 +199,7 @@ class Named:
     ],
 )
 def test_what_means_the_same_goes_out(body: Body) -> None:
-    """An Enum for its text, a tuple for a list, a dict or a dataclass for a part, and what JSON has its own form of."""
+    """An Enum or a subclass for its text, a tuple for a list, a dict or a dataclass for a part, and what JSON has its own form of."""
     assert isinstance(NUMBERS.decode(NUMBERS.encode(body)), Body)
 
 
