@@ -199,7 +199,7 @@ class Named:
     ],
 )
 def test_what_means_the_same_goes_out(body: Body) -> None:
-    """An Enum or a subclass for its text, a tuple for a list, a dict or a dataclass for a part, and what JSON has its own form of."""
+    """An Enum for its text, a string of another class, a tuple for a list, a dict or a dataclass for a part."""
     assert isinstance(NUMBERS.decode(NUMBERS.encode(body)), Body)
 
 
