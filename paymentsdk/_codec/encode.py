@@ -100,11 +100,19 @@ class QueryEncoder:
         text = "&".join(f"{name}={_quoted(name, value)}" for name, value in given.items())
         if self._filters is not None:  # Also where none is given, since one may be required.
             try:
-                msgspec.convert(given, self._filters, builtin_types=(datetime,))
+                plain = {name: _plain(value) for name, value in given.items()}
+                msgspec.convert(plain, self._filters, builtin_types=(datetime,))
             except ValidationError as error:
                 found = request_invalid(error)
                 raise RequestInvalid(found.path.replace("$", "$query", 1), found.reason, found.rule) from None
         return text
+
+
+def _plain(value: object) -> object:
+    """Return a moment of a subclass, as other libraries have them, as one of the class that msgspec knows."""
+    if isinstance(value, datetime) and type(value) is not datetime:
+        return datetime.combine(value.date(), value.time(), value.tzinfo)
+    return value
 
 
 def _quoted(name: str, value: object) -> str:

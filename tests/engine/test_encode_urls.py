@@ -6,7 +6,7 @@ import inspect
 import math
 import re
 from dataclasses import replace
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
 from typing import Any, NotRequired, TypedDict
@@ -158,6 +158,19 @@ def test_an_enum_without_a_text_is_empty() -> None:
     """An empty filter finds everything, whoever wrote it."""
     with pytest.raises(RequestInvalid, match=r"\$query\.it: is empty"):
         declared(query=AnyFilters).query_encoder.encode({"it": Plain.EMPTY})
+
+
+class Timestamp(datetime):
+    """A moment as another library has it."""
+
+
+def test_a_moment_of_another_class_goes_out_as_any_other() -> None:
+    """Those of pandas and pendulum are of classes of their own; without a zone they are rejected, too."""
+    moment = Timestamp(2026, 1, 31, 9, 30, tzinfo=timezone(timedelta(hours=-3)))
+
+    assert "date_created_to=2026-01-31T09%3A30%3A00.000-03%3A00" == ORDERS.encode({"date_created_to": moment})
+    with pytest.raises(RequestInvalid, match="needs a time zone"):
+        ORDERS.encode({"date_created_to": moment.replace(tzinfo=None)})
 
 
 def test_a_moment_without_a_zone() -> None:
