@@ -26,7 +26,7 @@ from msgspec.structs import fields
 from paymentsdk import money
 from paymentsdk._codec.encode import request_invalid
 from paymentsdk._codec.timestamps import read_day, timestamp
-from paymentsdk._codec.type_walk import Marks, alternatives, below, compile_function, indented, parts
+from paymentsdk._codec.type_walk import Check, Found, Marks, alternatives, below, compile_check, parts
 from paymentsdk.errors import RequestInvalid
 
 B = TypeVar("B")
@@ -55,7 +55,7 @@ class BodyEncoder(Generic[B]):
         self._type = body
         self._class: type = get_origin(body) or body  # A generic Struct with its parameters is no class itself.
         self._on_wire: Step = _step(inspect.type_info(body)) or (lambda value: value)
-        self._is_plain = _compile_plain(body)
+        self._not_plain = _compile_plain(body)
         decimal_format: Literal["string", "number"] = "string" if decimal_strings else "number"
         self._encode = msgspec.json.Encoder(decimal_format=decimal_format, enc_hook=_plain_text).encode
         self._decode: Callable[[bytes], B] = msgspec.json.Decoder(body).decode
@@ -72,7 +72,7 @@ class BodyEncoder(Generic[B]):
             raise RequestInvalid("$", f"expected {self._type.__name__}, got {type(body).__name__}", "type")
         encoded = b""
         try:
-            if self._is_plain(body):
+            if self._not_plain(body) is None:
                 return self._encode(body)
             on_wire = self._on_wire(body)
             encoded = self._encode(on_wire)
@@ -280,63 +280,50 @@ _NAMES: dict[str, object] = {
 _BOUNDS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 
 
-def _compile_plain(kind: type) -> Callable[[object], bool]:
-    """Compile the check of bodies of *kind*. A value in which the check itself fails is not plain."""
+def _compile_plain(kind: type) -> Check:
+    """Compile what names a member of a body of *kind* that is not plain."""
     names = dict(_NAMES)
-    found = list(_unless(inspect.type_info(kind), 0, names))
-    lines = ["try:", *indented(found), "    return True", "except Exception:", "    return False"]
-    return cast("Callable[[object], bool]", compile_function("v0", lines, names))
+
+    def not_plain(found: Found, value: str) -> str:
+        return " or ".join(_not_plain(found.type, value, names))
+
+    return compile_check(kind, not_plain, names)
 
 
-def _unless(info: inspect.Type, depth: int, names: dict[str, object]) -> Iterator[str]:
-    """Yield the source that returns False unless the variable of this *depth* is a plain value of *info*.
+def _not_plain(info: inspect.Type, value: str, names: dict[str, object]) -> Iterator[str]:
+    """Yield the source of each thing that may be true of a *value* of *info* that is not plain.
 
-    It looks at unions itself, and not by `alternatives`: it has to know whether null is all that there is beside.
+    Of several types of a union, a value is never all, so it is not plain: which it is of, the long way finds out.
     """
-    value, below = f"v{depth}", f"v{depth + 1}"
     match info:
-        case inspect.Metadata(type=inner):
-            yield from _unless(inner, depth, names)
-        case inspect.UnionType(types=types):
-            others = [one for one in types if not isinstance(one, inspect.NoneType)]
-            # Which of several types a value is, the long way finds out.
-            found = _unless(others[0], depth, names) if len(others) == 1 < len(types) else iter(["return False"])
-            yield f"if {value} is not None:"
-            yield from indented(found)
-        case inspect.StructType(cls=cls, fields=fields):
-            yield from _reject(f"{value}.__class__ is not {_named(get_origin(cls) or cls, names)}")
-            for field in fields:
-                yield f"{below} = {value}.{field.name}"
-                yield from _unless(field.type, depth + 1, names)
+        case inspect.StructType(cls=cls):
+            yield f"{value}.__class__ is not {_named(get_origin(cls) or cls, names)}"
             if hasattr(cls, "__post_init__"):
                 yield f"{value}.__post_init__()"  # The rules across its members, some of which can be changed.
-        case inspect.ListType(item_type=item):
-            yield from _reject(f"{value}.__class__ is not list", *_lengths(info, value))
-            yield f"for {below} in {value}:"
-            yield from indented(_unless(item, depth + 1, names))
+        case inspect.ListType():
+            yield f"{value}.__class__ is not list"
+            yield from _lengths(info, value)
         case inspect.StrType(pattern=pattern):
-            other = [] if pattern is None else [f"{_named(re.compile(pattern).search, names)}({value}) is None"]
-            yield from _reject(f"{value}.__class__ is not str", *_lengths(info, value), *other)
+            yield f"{value}.__class__ is not str"
+            yield from _lengths(info, value)
+            if pattern is not None:
+                yield f"{_named(re.compile(pattern).search, names)}({value}) is None"
         case inspect.IntType(multiple_of=None):
+            yield f"{value}.__class__ is not int"
             bounds = {sign: getattr(info, name) for name, sign in _BOUNDS.items()}
-            broken = [f"not {value} {sign} {bound}" for sign, bound in bounds.items() if bound is not None]
-            yield from _reject(f"{value}.__class__ is not int", *broken)
+            yield from (f"not {value} {sign} {bound}" for sign, bound in bounds.items() if bound is not None)
         case inspect.DecimalType():
             # The form on the wire: two decimals or none.
-            form = f"not ({value}.same_quantum(cents) or {value}.same_quantum(one))"
-            yield from _reject(f"{value}.__class__ is not Decimal", form, f"not zero < {value} < most")
+            yield f"{value}.__class__ is not Decimal"
+            yield f"not ({value}.same_quantum(cents) or {value}.same_quantum(one))"
+            yield f"not zero < {value} < most"
         case inspect.BoolType():
-            yield from _reject(f"{value}.__class__ is not bool")
+            yield f"{value}.__class__ is not bool"
         case inspect.LiteralType(values=values) if all(isinstance(one, str) for one in values):
-            text = f"{value}.__class__ is not str and not isinstance({value}, StrEnum)"
-            yield from _reject(text, f"{value} not in {_named(frozenset(values), names)}")
+            yield f"{value}.__class__ is not str and not isinstance({value}, StrEnum)"
+            yield f"{value} not in {_named(frozenset(values), names)}"
         case _:
-            yield "return False"
-
-
-def _reject(*broken: str) -> Iterator[str]:
-    yield f"if {' or '.join(broken)}:"
-    yield "    return False"
+            yield "True"
 
 
 def _lengths(info: inspect.StrType | inspect.ListType, value: str) -> Iterator[str]:

@@ -24,7 +24,7 @@ from msgspec import NODEFAULT, UNSET, Raw, Struct, ValidationError, inspect, str
 from paymentsdk._codec import amounts
 from paymentsdk._codec.anomaly import DecodingError, Place, kind_of
 from paymentsdk._codec.timestamps import read_day, read_epoch, read_loosely, read_timestamp
-from paymentsdk._codec.type_walk import allows_null, alternatives, compile_function
+from paymentsdk._codec.type_walk import Check, allows_null, alternatives, compile_function
 from paymentsdk._secrets import MASK
 
 #: How the decoder names the first member of a listed Struct that it does not take, or what is below it; or one that is
@@ -59,7 +59,7 @@ class Reader(NamedTuple):
     """The names of these in JSON."""
     decode: Callable[[bytes], list[Struct]]
     """Decodes a list of such Structs."""
-    unusable: amounts.Check
+    unusable: Check
     """Names a member of one, not of these, with an amount that cannot be used."""
     restore: Callable[[list[Struct], Iterable[Place], Report], list[object]]
     """Makes the Structs at their places of such a list."""

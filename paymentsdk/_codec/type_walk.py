@@ -11,13 +11,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import NamedTuple, TypeAlias, cast
 
-from msgspec import Struct, inspect
+from msgspec import UNSET, Struct, inspect
 
 from paymentsdk.errors import RequestInvalid
 
 #: What the types of a declaration say of a value besides: `Meta(extra=...)`.
 Marks: TypeAlias = Mapping[str, object]
 _NO_MARKS: Marks = {}
+#: A compiled check of one value: names what is wrong in it.
+Check: TypeAlias = Callable[[object], str | None]
 _STRINGS = (inspect.StrType, inspect.EnumType, inspect.DateTimeType)
 #: Types of which it is known what strings they hold.
 _KNOWN = (
@@ -132,6 +134,66 @@ def compile_function(signature: str, body: Iterable[str], scope: Mapping[str, ob
     lines = [f"def compiled({signature}{given}):", *(f"    {line}" for line in body)]
     exec("\n".join(lines), found)  # noqa: S102 - the source holds nothing but names of members
     return cast("Callable[..., object]", found["compiled"])
+
+
+def compile_check(kind: type, broken: Callable[[Found, str], str | None], names: Mapping[str, object]) -> Check:
+    """Compile what names the member of a value of *kind* that has something broken in it, at any depth.
+
+    It names no member that there is, but something, where the value is no Struct or the check itself fails in it.
+
+    Args:
+        kind: The type.
+        broken: Given a type within it, and the name of a value in the source, which is not null: returns the source of
+            what is true of a broken one, besides what it holds; `None` if none is. Of a Struct, that is asked last.
+        names: What that source refers to.
+    """
+    deeper: dict[str, object] = {}
+
+    def again(part: type) -> str:
+        """Return the source of the check of *part*, which holds itself; none can be as deep as its values."""
+        if part == kind:
+            return "compiled"
+        name = f"again{len(deeper)}"
+        deeper[name] = cache(lambda: compile_check(part, broken, names))
+        return f"{name}()"
+
+    def source(info: inspect.Type, above: tuple[type | None, ...], member: str) -> Iterator[str]:
+        """Yield the source that checks the variable of this depth in what is *above* it."""
+        value, below = f"v{len(above)}", f"v{len(above) + 1}"
+        found = [one for one in alternatives(info) if not isinstance(one.type, inspect.NoneType)]
+        several = sum(isinstance(one.type, inspect.StructType) for one in found) > 1
+        for one in found:
+            condition = broken(one, value)
+            own = [f"if {condition}:", f"    return {member!r}"] if condition else []
+            lines: list[str] = []
+            match one.type:
+                case inspect.StructType(cls=cls) if cls in above:
+                    lines = [f"if {again(cls)}({value}) is not None:", f"    return {member!r}"]
+                case inspect.StructType(cls=cls, fields=fields):
+                    for field in fields:
+                        if inner := [*source(field.type, (*above, cls), member if above else field.encode_name)]:
+                            # What may be left unset is `UNSET` then, of which `inspect` says no default.
+                            may_be_unset = not field.required and field.default is field.default_factory
+                            guards = [f"{below} is not UNSET"] if may_be_unset else []
+                            guards += [f"{below} is not None"] if allows_null(field.type) else []
+                            lines += [f"{below} = {value}.{field.name}"]
+                            lines += [f"if {' and '.join(guards)}:", *indented(inner)] if guards else inner
+                    lines += own  # Its rules across its members are the last to be asked for.
+                case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
+                    lines = own
+                    if inner := [*source(item, (*above, None), member)]:
+                        guard = [f"    if {below} is None:", "        continue"] if allows_null(item) else []
+                        lines += [f"for {below} in {value}:", *guard, *indented(inner)]
+                case _:
+                    lines = own
+            if lines and several and isinstance(one.type, inspect.StructType):
+                # Which of them it is, its tag says, and no other has the same.
+                lines = [f"if {value}.__struct_config__.tag == {one.type.tag!r}:", *indented(lines)]
+            yield from lines
+
+    lines = ["try:", *indented(source(inspect.type_info(kind), (), "*"))]
+    lines += ["    return None", "except Exception:", "    return '*'"]
+    return cast("Check", compile_function("v0", lines, {**names, "UNSET": UNSET, **deeper}))
 
 
 def indented(lines: Iterable[str]) -> Iterator[str]:

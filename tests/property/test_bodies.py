@@ -154,7 +154,7 @@ def test_a_plain_body_is_what_its_bytes_are_read_as(decimal_strings: bool) -> No
     """Whether a body goes the short way or the long way, the same bytes go out, or the same error is raised."""
     short = declared(body=Body, decimal_strings=decimal_strings).encoder
     long = declared(body=Body, decimal_strings=decimal_strings).encoder
-    long._is_plain = lambda body: False
+    long._not_plain = lambda body: "*"
 
     def outcome(encoder: object, body: Body) -> object:
         try:
@@ -170,4 +170,4 @@ def test_what_moves_money_goes_the_short_way(name: str) -> None:
     """Orders, refunds and wallet payments as the contract has them are plain."""
     operation = OPERATIONS[name]
 
-    assert operation.encoder._is_plain(msgspec.convert(operation.example, operation.body, strict=False))
+    assert operation.encoder._not_plain(msgspec.convert(operation.example, operation.body, strict=False)) is None
