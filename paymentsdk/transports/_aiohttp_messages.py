@@ -27,6 +27,8 @@ _FINAL = range(200, 600)
 _UNSENDABLE = re.compile("[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 #: What may stand in any of them.
 _PRINTABLE = bytes(range(ord(" "), ord("~") + 1))
+#: What user and password of a proxy may consist of (RFC 7617 leaves the encoding open; aiohttp takes this one).
+_LATIN1 = re.compile("[\x00-\xff]*")
 #: How the head of a response ends, and the last chunk of one in chunks.
 _END = b"\r\n\r\n"
 
@@ -109,13 +111,9 @@ def _without_login(proxy: str) -> tuple[URL, dict[str, str] | None]:
     if (url.raw_user, url.raw_password) == (None, None):
         return url, None
     user, password = url.user or "", url.password or ""
-    try:
-        login = b64encode(f"{user}:{password}".encode("latin1")).decode() if ":" not in user else ""
-    except UnicodeEncodeError:
-        login = ""
-    if not login:
-        # Outside the handler: the error can hold both, so it must not become the context.
+    if ":" in user or not _LATIN1.fullmatch(user + password):
         raise SendFailed("the proxy's user or password cannot be written as HTTP", sent=False, permanent=True)
+    login = b64encode(f"{user}:{password}".encode("latin1")).decode()
     return url.with_user(None), {"Proxy-Authorization": "Basic " + login}
 
 
