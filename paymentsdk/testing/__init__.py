@@ -8,7 +8,7 @@ import inspect
 import itertools
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -20,6 +20,7 @@ __all__ = ["FakeClock", "MemoryTransport"]
 
 Handler: TypeAlias = Callable[[Request], Response | Awaitable[Response]]
 Reply: TypeAlias = Response | BaseException | int
+_USED_UP = object()
 
 
 class MemoryTransport:
@@ -39,11 +40,12 @@ class MemoryTransport:
         """The responses after which the client wanted no further request on their connection, in order."""
         self.closed: bool = False
         self._handler: Handler | None = handler if callable(handler) else None
-        self._script: deque[Reply] = deque(() if callable(handler) else handler)
+        self._script: Iterator[Reply] = iter(() if callable(handler) else handler)
+        self._added: deque[Reply] = deque()
 
     def replies(self, *replies: Reply) -> None:
         """Add to the script: responses, bare statuses (with ``{}`` as their body), exceptions to raise."""
-        self._script.extend(replies)
+        self._added.extend(replies)
 
     async def send(self, request: Request) -> Response:
         """See `Transport`."""
@@ -72,9 +74,11 @@ class MemoryTransport:
         self.closed = True
 
     async def _reply(self, request: Request) -> Response:
-        reply: object
-        if self._script:
-            reply = self._script.popleft()
+        # One by one: a script may have no end.
+        reply: object = next(self._script, _USED_UP)
+        if reply is _USED_UP and self._added:
+            reply = self._added.popleft()
+        if reply is not _USED_UP:
             if isinstance(reply, BaseException):
                 raise reply
             if isinstance(reply, int):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import pytest
 
@@ -19,9 +20,9 @@ async def waits(request: Request) -> Response:
     return OK
 
 
-@pytest.mark.parametrize("handler", [lambda request: OK, waits, [OK], iter([200])])
+@pytest.mark.parametrize("handler", [lambda request: OK, waits, [OK], iter([200]), itertools.repeat(200)])
 async def test_a_response_from_a_function_or_a_script(handler: object) -> None:
-    """A handler returns a response or awaits one; a script is any iterable of responses and statuses."""
+    """A handler returns a response or awaits one; a script is any iterable of these, also without end."""
     transport = MemoryTransport(handler)
 
     assert OK == await transport.send(REQUEST)
