@@ -17,6 +17,7 @@ from ssl import SSLCertVerificationError, SSLError
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 from weakref import WeakSet
 
+from paymentsdk._validate import check_seconds
 from paymentsdk.errors import ClientClosed, RequestInvalid
 from paymentsdk.transports.base import SendFailed
 
@@ -208,7 +209,7 @@ def of_another_process() -> ClientClosed:
     return ClientClosed("the connections belong to another process: make the client after the fork")
 
 
-def check_numbers(counts: Mapping[str, object], seconds: Mapping[str, object]) -> None:
+def check_numbers(counts: Mapping[str, object], seconds: Mapping[str, float]) -> None:
     """Reject limits and times that are none where they are given: else the first request would fail.
 
     Raises:
@@ -218,8 +219,7 @@ def check_numbers(counts: Mapping[str, object], seconds: Mapping[str, object]) -
         if type(number) is not int or number < 0:
             raise RequestInvalid(name, "must be a whole number; 0 is no limit")
     for name, time in seconds.items():
-        if isinstance(time, bool) or not isinstance(time, int | float) or not time >= 0:
-            raise RequestInvalid(name, "must be 0 or more seconds")
+        check_seconds(name, time, zero=True)
 
 
 def shared_buffer() -> memoryview:

@@ -98,7 +98,7 @@ class AiohttpTransport(PooledTransport[SessionPool]):
         trace_configs: What observes the requests of the transport's own session, as aiohttp has it.
         **connector: Options of `aiohttp.TCPConnector`. Some of them: `ssl`, a context or a fingerprint; `limit`,
             connections in use at a time, 500 by default; `limit_per_host`; `keepalive_timeout`, seconds that an idle
-            connection is kept, 15 by default.
+            connection is kept, 15 by default; a day is the most, as for `drain`.
 
     Raises:
         RequestInvalid: *session* was given together with an option, is not aiohttp's, or has an `auth`; *proxy* is

@@ -85,7 +85,7 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
             turn.
         limit_per_host: The same for each host and port; no limit by default.
         keepalive_timeout: Seconds that an idle connection is kept at most, 15 by default, and at least half of it; 0
-            keeps none.
+            keeps none. A day is the most, as for `drain`.
         family: `socket.AF_INET` or `AF_INET6`, to connect to such addresses only.
         drain: Seconds that requests in flight get to end when the transport is closed; 5 by default.
 

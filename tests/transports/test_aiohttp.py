@@ -471,6 +471,7 @@ async def test_options_that_aiohttp_does_not_take_send_nothing(options: dict[str
         ("limit_per_host", None),
         ("keepalive_timeout", "15"),
         ("keepalive_timeout", -1.0),
+        ("keepalive_timeout", float("inf")),
         ("drain", "5"),
         ("drain", -1),
         ("drain", float("nan")),

@@ -194,6 +194,7 @@ async def test_closing_lets_requests_end() -> None:
         ("limit_per_host", 2.5),
         ("keepalive_timeout", -1),
         ("keepalive_timeout", float("nan")),
+        ("keepalive_timeout", float("inf")),
         ("keepalive_timeout", None),
         ("drain", "5"),
     ],
