@@ -18,10 +18,9 @@ from paymentsdk.journal._states import (
     Resolution,
     StoredResponse,
     begin_record,
-    is_claimable,
+    claim_record,
     renew_lease,
     resolve_record,
-    take_over,
     tombstone,
 )
 
@@ -38,11 +37,10 @@ __all__ = [
     "SQLiteJournal",
     "StoredResponse",
     "begin_record",
+    "claim_record",
     "derive_key",
-    "is_claimable",
     "renew_lease",
     "resolve_record",
-    "take_over",
     "tombstone",
 ]
 

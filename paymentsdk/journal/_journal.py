@@ -58,7 +58,7 @@ class Journal(Protocol):
     Every method but ``get`` reads a row, decides, writes the row in one transaction, and returns once that is durable.
     That a row is done may become durable a moment later: to lose it costs one replay.
     Several processes may use one journal. What it decides is not the journal's: ``begin_record``, ``renew_lease``,
-    ``resolve_record``, ``is_claimable``, ``take_over`` and ``tombstone`` return each row as it has to be kept.
+    ``resolve_record``, ``claim_record`` and ``tombstone`` return each row as it has to be kept.
 
     One that does not keep the body of a ``sensitive`` record has the attribute ``seals = False``, which is optional.
 

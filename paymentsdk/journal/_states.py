@@ -12,7 +12,7 @@ request is: the platform counts the 24 hours of a key on the same clock. *Store 
 says whether a lease has ended.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import Enum, StrEnum
 from hashlib import sha256
 
@@ -24,7 +24,8 @@ from paymentsdk._operation.rules import KEY_LIFETIME
 NO_LIMIT = 2**31 - 1
 #: Stands in place of the operation of a record whose row nobody can read.
 UNREADABLE = "unreadable"
-#: Seconds by which the platform's machines may disagree before its time counts as having gone back.
+#: Seconds by which the machines of a platform, or of a database, may disagree before its time counts as having gone
+#: back.
 TOLERANCE = 60.0
 
 
@@ -286,6 +287,7 @@ def begin_record(row: Record | None, new: Record, *, now: float, lease: float) -
     """
     if row is None:
         return Action.SEND, structs.replace(new, lease_until=now + lease, updated=now)
+    row = restart_lease(row, now)
     line = ON_BEGIN[LEASED if row.state in HELD and row.lease_until > now else row.state]
     if row.digest != new.digest:
         return line.other, row
@@ -299,6 +301,30 @@ def begin_record(row: Record | None, new: Record, *, now: float, lease: float) -
     if action is Action.SEND_AGAIN:
         return action, structs.replace(new, lease_until=now + lease, updated=now)
     return action, row
+
+
+def restart_lease(row: Record, now: float) -> Record:
+    """Return *row* with its lease counted from *now* if it was written later than that: the clock has gone back.
+
+    Until the clock had caught up, which may be days, nobody could work on what a dead process has left. Its owner, if
+    it lives, has no more than that: it counts the lease on a clock that never goes back.
+    """
+    if row.state not in HELD or row.updated <= now + TOLERANCE:
+        return row
+    return structs.replace(row, lease_until=now + row.lease_until - row.updated, updated=now)
+
+
+def claim_record(row: Record, *, sellers: Collection[str], owner: str, now: float, lease: float) -> Record:
+    """Return *row* as a recovery leaves it that claims it for *owner*: in the hands of *owner*, if it is free.
+
+    That is of one of *sellers*, open, without a living owner, and can be sent (``Record.recoverable``). What *owner*
+    holds already, it keeps.
+    """
+    if row.owner == owner or row.seller not in sellers:
+        return row
+    if row.state in OPEN and row.lease_until <= now and row.recoverable:
+        return take_over(row, owner=owner, now=now, lease=lease)
+    return restart_lease(row, now)
 
 
 def take_over(row: Record, *, owner: str, now: float, lease: float, body: bytes | None = None) -> Record:
@@ -340,11 +366,6 @@ def resolve_record(row: Record, resolution: Resolution, *, owner: str, now: floa
 def tombstone(row: Record) -> Record:
     """Return what retention leaves of a closed *row*: enough to see a second use of its name."""
     return structs.replace(row, headers={}, body=None, response=None)
-
-
-def is_claimable(row: Record, now: float) -> bool:
-    """Whether recovery may take *row* over at *now*, in store time."""
-    return row.state in OPEN and row.lease_until <= now and row.recoverable
 
 
 class Timing(Enum):

@@ -188,11 +188,9 @@ class Transaction(Struct, eq=False):
     async def claim(self, sellers: Collection[str], owner: str, lease: float, keys: Collection[str]) -> list[Record]:
         """See `Journal.claim`."""
         now, rows = await self.now(), await self.load(*keys)
-        own = [row for row in rows if row.owner == owner]
-        free = [row for row in rows if row.owner != owner and row.seller in sellers and states.is_claimable(row, now)]
-        taken = [states.take_over(row, owner=owner, now=now, lease=lease) for row in free]
-        await self._replace(taken)
-        return _oldest([*own, *taken])
+        claimed = [states.claim_record(row, sellers=sellers, owner=owner, now=now, lease=lease) for row in rows]
+        await self._replace([new for new, row in zip(claimed, rows, strict=True) if new is not row])
+        return _oldest([row for row in claimed if row.owner == owner])
 
     async def by_state(self, among: Collection[RecordState], limit: int) -> list[Record]:
         """See `Journal.records`."""

@@ -34,6 +34,7 @@ __all__ = ["CASES", "Case", "MakeJournal"]
 MakeJournal: TypeAlias = Callable[[Callable[[], float]], Journal]
 
 _LEASE = 60.0
+_DAY = 86_400.0
 _BODY = b'{"total_amount":"24.90"}'
 _DONE = Resolution(state=RecordState.DONE, response=StoredResponse(201, {"X-Request-Id": "r-1"}, b'{"id":"ORD1"}'))
 #: Records of which none may be left out.
@@ -105,10 +106,9 @@ class Processes:
         """Claim records in the next process, those of all *keys* by default, and return their names."""
         wanted = tuple(self.rows) if keys is None else keys
         found = await next(self._next).claim(sellers, owner=owner, lease=_LEASE, keys=wanted)
-        for one in found:
-            row = self.rows[one.key]
-            taken = _states.take_over(row, owner=owner, now=self.time, lease=_LEASE)
-            await self._wrote(row if row.owner == owner else taken, one)
+        for row in [self.rows[key] for key in wanted if key in self.rows]:
+            claimed = _states.claim_record(row, sellers=sellers, owner=owner, now=self.time, lease=_LEASE)
+            await self._wrote(claimed, *(one for one in found if one.key == row.key))
         return [row.name for row in found]
 
     async def records(self, *states: RecordState, limit: int = 100) -> list[str]:
@@ -292,6 +292,21 @@ async def _a_lease_keeps_others_away(processes: Processes) -> None:
         await processes.renew(row.key, owner="a/1", lease=3 * _LEASE)
     expect(await processes.claim("77") == [], "claimed within the lease")
     await processes.begin(_record(owner="a/2"), Action.IN_PROGRESS)
+
+
+@_case
+async def _a_clock_that_went_back_keeps_nobody_away(processes: Processes) -> None:
+    """A lease that was written later than it is now begins anew: its owner has it for no longer than it was to last."""
+    processes.time += _DAY
+    for name in ("by a caller", "by recovery"):
+        await processes.begin(_record(name))
+    processes.time -= _DAY
+    await processes.begin(_record("by a caller", owner="b/1"), Action.IN_PROGRESS)
+    expect(await processes.claim("77") == [], "claimed what may have a living owner")
+    processes.time += _LEASE
+
+    taken = await processes.claim("77")
+    expect(sorted(taken) == ["by a caller", "by recovery"], f"claimed {taken}")
 
 
 @_case

@@ -790,6 +790,30 @@ async def test_a_token_that_cannot_be_refreshed_says_nothing_of_a_known_name(wor
     assert ["table-7/1"] == [row.name for row in await world.rows()]
 
 
+@pytest.mark.control("paymentsdk.journal._states.restart_lease", lambda row, now: row)
+async def test_a_clock_that_was_set_back_keeps_no_record_for_days(world: World, until) -> None:
+    """Its process died while the clock was two days ahead: a lease later another one finishes the record."""
+
+    async def never(request: Request) -> Response:
+        response = world.platform(request)
+        return response if request.method == "GET" else await asyncio.Event().wait()
+
+    def ahead(path: Path, now: Callable[[], float]) -> SQLiteJournal:
+        return SQLiteJournal(path, now=lambda: now() + 48 * 3600.0)
+
+    async with world.connect(never, journal=ahead) as client:
+        call = asyncio.ensure_future(client.orders.create(order(), once="table-7/1"))
+        await until(lambda: world.platform.posts)
+        call.cancel()  # What is on its way may still take effect: the record stays held, as that of the dead.
+        await asyncio.wait([call])
+    async with world.connect() as client:
+        with pytest.raises(InProgress):
+            await client.orders.create(order(), once="table-7/1")
+        assert {} == (await client.recover()).resolved
+        world.clock.advance(LATER)
+        assert {RecordState.DONE: 1} == (await client.recover()).resolved
+
+
 async def defer(world: World, names: list[str]) -> None:
     """Make writes that take no key, and cannot be sent."""
 

@@ -53,16 +53,12 @@ class MemoryJournal:
 
     async def claim(self, sellers: Collection[str], *, owner: str, lease: float, keys: Collection[str]) -> list[Record]:
         """See `Journal`."""
-        rows = [row for row in self.rows.values() if row.seller in sellers and row.key in keys]
-        own = [row for row in rows if row.owner == owner and row.is_open]
-        free = filter(self.is_claimable, rows)
-        taken = [_states.take_over(row, owner=owner, now=self.now(), lease=lease) for row in free]
-        self.rows.update({row.key: row for row in taken})
-        return sorted(own + taken, key=lambda row: row.begun)
-
-    def is_claimable(self, row: Record) -> bool:
-        """Whether recovery may take it."""
-        return _states.is_claimable(row, self.now())
+        claimed = {}
+        for key in self.rows.keys() & set(keys):
+            how = {"sellers": sellers, "owner": owner, "now": self.now(), "lease": lease}
+            claimed[key] = _states.claim_record(self.rows[key], **how)
+        self.rows.update(claimed)
+        return sorted((row for row in claimed.values() if row.owner == owner), key=lambda row: row.begun)
 
     async def records(self, among: Collection[RecordState], *, limit: int = 1000) -> list[Record]:
         """See `Journal`."""
@@ -139,10 +135,11 @@ async def writes_the_state_alone(self, key: str, resolution: Resolution, *, owne
     return self.rows[key]
 
 
-@breaking("is_claimable")
-def claims_without_a_body(self, row: Record) -> bool:
+@breaking("claim")
+async def claims_without_a_body(self, sellers: Collection[str], *, keys: Collection[str], **more: Any):
     """Asks for no body."""
-    return _states.is_claimable(structs.replace(row, body=b""), self.now())
+    self.rows.update({key: structs.replace(self.rows[key], body=self.rows[key].body or b"") for key in keys})
+    return await MemoryJournal.claim(self, sellers, keys=keys, **more)
 
 
 @breaking("begin")
@@ -248,9 +245,10 @@ async def forgets_what_it_has_claimed(self, sellers: Collection[str], *, owner: 
 @breaking("claim")
 async def claims_what_another_claims(self, sellers: Collection[str], *, owner: str, lease: float, keys: object):
     """Reads in one transaction, and writes in another."""
-    free = [row for row in self.rows.values() if self.is_claimable(row)]
+    how = {"sellers": sellers, "owner": owner, "now": self.now(), "lease": lease}
+    claimed = [_states.claim_record(row, **how) for row in self.rows.values()]
     await asyncio.sleep(0)
-    return [_states.take_over(row, owner=owner, now=self.now(), lease=lease) for row in free]
+    return [row for row in claimed if row.owner == owner]
 
 
 @breaking("begin")
@@ -353,6 +351,16 @@ async def extends_the_lease_of_another_call(self, record: Record, *, lease: floa
 
 
 @breaking("begin")
+async def leaves_a_lease_of_tomorrow(self, record: Record, *, lease: float) -> tuple[Action, Record]:
+    """Writes no row of somebody else."""
+    before = self.rows.get(record.key)
+    action, row = await MemoryJournal.begin(self, record, lease=lease)
+    if action is Action.IN_PROGRESS:
+        self.rows[row.key] = before
+    return action, row
+
+
+@breaking("begin")
 async def begins_for_a_minute(self, record: Record, *, lease: float) -> tuple[Action, Record]:
     """Has a lease of its own, as if no attempt could take longer."""
     return await MemoryJournal.begin(self, record, lease=60.0)
@@ -420,6 +428,7 @@ async def raises_what_its_database_raises(self, key: str) -> Record | None:
         ("a lease keeps others away", extends_the_lease_of_another_call),
         ("a lease keeps others away", begins_for_a_minute),
         ("a lease keeps others away", renews_for_a_minute),
+        ("a clock that went back keeps nobody away", leaves_a_lease_of_tomorrow),
         ("the pending of the dead is in doubt", renews_what_was_lost),
         ("the pending of the dead is in doubt", resumes_for_longer),
         ("only the owner settles", lets_everybody_settle),

@@ -11,18 +11,21 @@ from paymentsdk import RequestInvalid
 from paymentsdk.journal import Record, RecordState, Resolution, derive_key
 from paymentsdk.journal._call import PlatformClock
 from paymentsdk.journal._states import (
+    HELD,
     LEASED,
     NONE,
     ON_BEGIN,
     OPEN,
+    TOLERANCE,
     TRANSITIONS,
     Action,
     Right,
     begin_record,
+    claim_record,
     digest,
-    is_claimable,
     renew_lease,
     resolve_record,
+    restart_lease,
     take_over,
 )
 from paymentsdk.testing import FakeClock
@@ -125,10 +128,30 @@ def test_recovery_takes_what_is_open_and_can_be_sent(state: RecordState) -> None
     """Closed rows, held ones, those that may have been sent without a key and those without bytes are left alone."""
     row = record(state=state)
 
-    assert (state in OPEN) == is_claimable(row, now=0.0)
-    assert not is_claimable(record(state=state, lease_until=1.0), now=0.0)
-    assert (state is RecordState.DEFERRED) == is_claimable(record(state=state, keyed=False), now=0.0)
-    assert not is_claimable(structs.replace(row, body=None), now=0.0)
+    def is_claimed(row: Record, seller: str = "77") -> bool:
+        return claim_record(row, sellers=[seller], owner="q/1", now=0.0, lease=60.0).owner == "q/1"
+
+    assert (state in OPEN) == is_claimed(row)
+    assert not is_claimed(record(state=state, lease_until=1.0))
+    assert (state is RecordState.DEFERRED) == is_claimed(record(state=state, keyed=False))
+    assert not is_claimed(structs.replace(row, body=None))
+    assert not is_claimed(row, seller="88")
+
+
+@pytest.mark.parametrize("state", RecordState, ids=lambda state: state.value)
+def test_a_lease_begins_anew_where_the_clock_has_gone_back(state: RecordState) -> None:
+    """Its owner has it for the time that was left to it at most, and nobody waits until the clock has caught up."""
+    row = record(state=state, updated=9_000.0, lease_until=9_060.0)
+
+    action, begun = begin_record(row, record("q/1"), now=1_000.0, lease=90.0)
+    claimed = claim_record(row, sellers=["77"], owner="q/1", now=1_000.0, lease=90.0)
+
+    if state in HELD:
+        assert (Action.IN_PROGRESS, "p/1", 1_060.0, 1_000.0) == (action, begun.owner, begun.lease_until, begun.updated)
+        assert begun == claimed
+        later = claim_record(claimed, sellers=["77"], owner="q/1", now=1_060.0, lease=90.0)
+        assert ("q/1", 1_150.0) == (later.owner, later.lease_until)
+    assert row is restart_lease(row, now=9_000.0 - TOLERANCE)
 
 
 def test_an_operation_without_a_key_is_not_resumed() -> None:

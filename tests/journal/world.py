@@ -557,16 +557,11 @@ class WorldJournal:
         """See `Journal`."""
 
         def write() -> list[Record]:
-            now = self._now()
-            rows = [
-                row
-                for row in self.world.rows.values()
-                if row.key in keys
-                and _states.is_claimable(row, now)
-                and (row.seller in sellers or self.world.faults.claims_all)
-            ]
-            taken = [_states.take_over(row, owner=owner, now=now, lease=lease) for row in rows]
-            self.world.rows.update({row.key: row for row in taken})
-            return taken
+            rows = [self.world.rows[key] for key in keys]
+            of = {row.seller for row in rows} if self.world.faults.claims_all else sellers
+            how = {"sellers": of, "owner": owner, "now": self._now(), "lease": lease}
+            claimed = {row.key: _states.claim_record(row, **how) for row in rows}
+            self.world.rows.update(claimed)
+            return [row for row in claimed.values() if row.owner == owner]
 
         return await Step("write", write)
