@@ -16,7 +16,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from paymentsdk._private_file import make_private
 from paymentsdk._secrets import HiddenRepr
@@ -50,7 +50,6 @@ SETTLE = (
 class Job(HiddenRepr, Struct, eq=False):
     """What waits for the writing thread: one row that a statement writes, or else work on any rows."""
 
-    future: asyncio.Future[Any]
     statement: str = ""
     values: Values = ()
     result: object = None
@@ -58,6 +57,7 @@ class Job(HiddenRepr, Struct, eq=False):
     work: Work[object] | None = None
     reads: bool = False
     """Whether the work writes nothing: it may take long, and must not keep other processes from writing."""
+    future: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
 class _File:
@@ -128,37 +128,29 @@ class SQLiteJournal(TableJournal):
     def _insert(self, record: Record, lease: float) -> Awaitable[Record | None]:
         # The lease counts from here, not from the commit: its owner counts it from before this, too.
         _, row = states.begin_record(None, record, now=self._now(), lease=lease)
-        return self._do(INSERT, self._codec.values(row), row)
+        return self._do(Job(INSERT, self._codec.values(row), row))
 
     def _settle(self, held: Record, row: Record, otherwise: Work[Record]) -> Awaitable[Record]:
         row = structs.replace(row, updated=self._now())
         changed = (CODES[row.state], row.updated, row.reason, response_column(row.response))
-        return self._do(SETTLE, (*changed, id_of(row.key), held.owner, CODES[held.state]), row, otherwise)
+        values = (*changed, id_of(row.key), held.owner, CODES[held.state])
+        return self._do(Job(SETTLE, values, row, otherwise))
 
     def _transact(self, work: Work[T], *, reads: bool = False) -> Awaitable[T]:
-        return self._do(work=work, reads=reads)
+        return self._do(Job(work=work, reads=reads))
 
     async def _store_time(self) -> float:
         return self._now()
 
-    def _do(
-        self,
-        statement: str = "",
-        values: Values = (),
-        result: object = None,
-        work: Work[object] | None = None,
-        *,
-        reads: bool = False,
-    ) -> Awaitable[Any]:
-        """Have the writing thread do a job; return what gets the result once that is durable."""
+    def _do(self, job: Job) -> Awaitable[Any]:
+        """Have the writing thread do *job*; return what gets the result once that is durable."""
         self._check()
         if self._thread is None:
             thread = threading.Thread(target=self._write, name="paymentsdk-journal", daemon=True)
             thread.start()  # Or it raises: then nobody may wait for it.
             self._thread = thread
-        future = asyncio.get_running_loop().create_future()
-        self._jobs.put(Job(future, statement, values, result, work, reads))
-        return future
+        self._jobs.put(job)
+        return job.future
 
     # --- the writing thread -------------------------------------------------------------------------------------------
 
