@@ -33,7 +33,6 @@ from paymentsdk.journal._states import (
     NO_LIMIT,
     OPEN,
     TOLERANCE,
-    UNREADABLE,
     Record,
     RecordState,
     Resolution,
@@ -133,7 +132,7 @@ class Recovery(HiddenRepr, Struct, eq=False):
 
     async def _find_sellers(self, rows: Iterable[Record]) -> None:
         """Learn the user ids of the accounts that *rows* belong to."""
-        for name in sorted({row.account for row in rows if row.operation != UNREADABLE}, key=str):
+        for name in sorted({row.account for row in rows if states.is_readable(row)}, key=str):
             try:
                 sender = self.sender_of(name)
                 seller = await sender.seller()
@@ -153,7 +152,7 @@ class Recovery(HiddenRepr, Struct, eq=False):
                 self._add_problem(f"{record.name}: {why}")
             else:
                 return True
-        elif record.operation == UNREADABLE:
+        elif not states.is_readable(record):
             self._add_problem(f"{record.name}: {record.reason}")
         self._put_off(record)
         return False
@@ -377,7 +376,7 @@ class Sender(HiddenRepr, Struct, frozen=True):
         """Return what else the seller has in the journal that may have taken effect."""
         with WithinContract():
             rows = await self.journaling.journal.records(_EFFECTIVE, limit=NO_LIMIT)
-        if any(row.operation == UNREADABLE and row.seller == record.seller for row in rows):
+        if any(row.seller == record.seller and not states.is_readable(row) for row in rows):
             raise RequestInvalid("journal", "has a row that cannot be read: it may have done what is seen")
         mine = (record.base_url, record.seller)
         return [row for row in rows if row.key != record.key and (row.base_url, row.seller) == mine]

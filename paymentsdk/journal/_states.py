@@ -22,8 +22,6 @@ from paymentsdk._operation.rules import KEY_LIFETIME
 
 #: As a limit: more records than a journal has.
 NO_LIMIT = 2**31 - 1
-#: Stands in place of the operation of a record whose row nobody can read.
-UNREADABLE = "unreadable"
 #: Seconds by which the machines of a platform, or of a database, may disagree before its time counts as having gone
 #: back.
 TOLERANCE = 60.0
@@ -259,6 +257,11 @@ class Resolution(Struct, frozen=True, kw_only=True):
     """Why, in a word or two; empty for a response that says it all."""
     response: StoredResponse | None = None
     """The platform's response; `None` if none came."""
+
+
+def is_readable(row: Record) -> bool:
+    """Whether *row* says what was to be sent: all but those that nobody can read have an address."""
+    return bool(row.base_url)
 
 
 def digest(method: str, path: str, body: bytes) -> bytes:

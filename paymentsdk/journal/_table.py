@@ -22,7 +22,7 @@ from paymentsdk._postgres import Database
 from paymentsdk._validate import Seal, check_seals
 from paymentsdk.errors import JournalUnavailable, describe, tellable
 from paymentsdk.journal import _states as states
-from paymentsdk.journal._states import UNREADABLE, Action, Record, RecordState, Resolution, StoredResponse
+from paymentsdk.journal._states import Action, Record, RecordState, Resolution, StoredResponse
 
 T = TypeVar("T")
 #: What is given to a database. A plain tuple: sqlite3 takes a third longer for a named one.
@@ -116,7 +116,7 @@ class Codec:
             self._warn(f"the row of the record {key} cannot be read", error)
             plain["reason"] = f"its row cannot be read: {error}"
             unknown = {"base_url": "", "path": "", "keyed": False, "not_after": row["begun"]}
-            fixed, headers, body = {"name": key, "operation": UNREADABLE, **unknown}, {}, None
+            fixed, headers, body = {"name": key, "operation": "unreadable", **unknown}, {}, None
         if row["sealed"] and body is not None:
             body = self._unsealed(body, fixed["name"])
         response = self._response(row["response"], fixed["name"])
@@ -212,7 +212,7 @@ class Transaction(Struct, eq=False):
         for record in rows:
             values = dict(zip(COLUMNS, self.codec.values(record), strict=True))
             columns: Sequence[str] = _ALL_COLUMNS
-            if record.operation == UNREADABLE:
+            if not states.is_readable(record):
                 columns = _STATE_COLUMNS  # The rest stays: a later version may read it.
             elif record.is_open and values["body"] is None:
                 columns = _REQUEST_COLUMNS  # What seals it may be away for a moment.
