@@ -160,8 +160,8 @@ class SQLiteJournal(TableJournal):
         file, last = _File(), False
         rows = Transaction(file, self._codec, self._store_time)
         while not last:
-            jobs, last = self._waiting()
-            if jobs:
+            waiting, last = self._waiting()
+            for jobs in waiting:
                 try:
                     if database is None:
                         file.connection = database = self._open()
@@ -178,13 +178,14 @@ class SQLiteJournal(TableJournal):
                 rows.wiped = not _truncated(database)
         _drop(database)
 
-    def _waiting(self) -> tuple[list[Job], bool]:
-        """Wait; return what waits, and whether the journal is to be closed then."""
+    def _waiting(self) -> tuple[list[list[Job]], bool]:
+        """Wait; return what waits, what writes before what reads, and whether the journal is to be closed then."""
         found = [self._jobs.get()]
         while not self._jobs.empty():
             found.append(self._jobs.get())
         jobs = [job for job in found if job is not None]
-        return jobs, len(jobs) < len(found)
+        parts = [[job for job in jobs if job.reads is reads] for reads in (False, True)]
+        return [part for part in parts if part], len(jobs) < len(found)
 
     def _open(self) -> sqlite3.Connection:
         make_private(self._path)  # Its WAL gets its mode.
@@ -250,12 +251,12 @@ def commit(database: sqlite3.Connection) -> None:
 
 
 def transact(database: sqlite3.Connection, rows: Transaction, jobs: list[Job]) -> None:
-    """Do *jobs* in one transaction.
+    """Do *jobs*, all of which write or all of which read, in one transaction.
 
     Raises:
         sqlite3.Error: Nothing of it was kept, unless the commit failed; then that is not known.
     """
-    database.execute("BEGIN" if all(job.reads for job in jobs) else "BEGIN IMMEDIATE")
+    database.execute("BEGIN" if jobs[0].reads else "BEGIN IMMEDIATE")
     one_by_one = [job for job in jobs if not job.statement]
     if not _at_once(database, jobs):
         one_by_one = jobs

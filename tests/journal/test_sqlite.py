@@ -194,7 +194,7 @@ async def test_who_reads_keeps_nobody_from_writing(path: Path, record: Callable[
     for read in (reader.records([RecordState.PENDING]), reader.get(record("secret").key)):
         reads.clear()
         reading = asyncio.ensure_future(read)
-        await asyncio.to_thread(reads.wait)
+        await asyncio.to_thread(reads.wait, patience)
         try:
             await writer.begin(record(f"while {read.__name__}"), lease=60)
         finally:
@@ -203,6 +203,34 @@ async def test_who_reads_keeps_nobody_from_writing(path: Path, record: Callable[
         go_on.clear()
     for journal in (reader, writer):
         await journal.aclose()
+
+
+async def test_who_reads_keeps_no_call_of_its_process_from_being_told(
+    path: Path, record: Callable[..., Record]
+) -> None:
+    """What waits together is written before something is read, and told."""
+    reads, go_on = threading.Semaphore(0), threading.Semaphore(0)
+
+    def unseal(body: bytes) -> bytes:
+        reads.release()
+        assert go_on.acquire(timeout=patience)
+        return body
+
+    journal = SQLiteJournal(path, seal=bytes, unseal=unseal)
+    await journal.begin(record("secret", sensitive=True), lease=60)
+    first = asyncio.ensure_future(journal.records([RecordState.PENDING]))
+    await asyncio.to_thread(reads.acquire, timeout=patience)
+    second = asyncio.ensure_future(journal.records([RecordState.PENDING]))
+    begun = asyncio.ensure_future(journal.begin(record("new"), lease=60))
+    await asyncio.sleep(0)
+    go_on.release()
+    await asyncio.to_thread(reads.acquire, timeout=patience)
+
+    await begun
+    assert not second.done()
+    go_on.release()
+    assert [1, 2] == [len(await one) for one in (first, second)]
+    await journal.aclose()
 
 
 #: Lists records without a word of which half of the table they are in.
