@@ -205,8 +205,8 @@ async def test_who_reads_keeps_nobody_from_writing(path: Path, record: Callable[
         await journal.aclose()
 
 
-async def test_who_reads_keeps_no_call_of_its_process_from_being_told(
-    path: Path, record: Callable[..., Record]
+async def test_who_reads_keeps_no_call_of_its_process_waiting(
+    path: Path, record: Callable[..., Record], patience: float
 ) -> None:
     """What waits together is written before something is read, and told."""
     reads, go_on = threading.Semaphore(0), threading.Semaphore(0)
