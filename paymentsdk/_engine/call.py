@@ -258,8 +258,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
     async def _replace_token(self, rejection: AttemptFailed, rejected: Request) -> None:
         """Obtain another token or secret than the rejected one; where there can be none, *rejection* stands."""
         self.credential.refreshed = True
-        self._ensure_history().note_sent(self.sending, self.sent_at)
-        events.report(self, rejection.response, rejection)
+        self._record(rejection)
         failure = await self._refresh(rejected)
         if failure is None and (self.credential.token is not None or self.credential.renewed):
             return
@@ -292,7 +291,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         except BaseException as error:
             failure = error if isinstance(error, AttemptFailed) else failures.interrupted(Failure.NOT_SENT, error)
             failure.attempted = True  # Observers were told that it begins.
-            events.report(self, failure.response, failure)
+            self._record(failure)
             self.attempts -= 1
             raise
         return signed
@@ -393,9 +392,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         ran_out = self.deadline.ran_out if self.deadline.uncancel() else None
         failure = failures.no_response(error, ran_out)
         if failure is None:
-            ended = failures.interrupted(Failure.NO_TRUSTED_RESPONSE, error)
-            self._ensure_history().record(ended)
-            events.report(self, None, ended)
+            self._record(failures.interrupted(Failure.NO_TRUSTED_RESPONSE, error))
         return failure
 
     def _classify_response(self, response: Response) -> AttemptFailed:
@@ -409,13 +406,16 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
 
     def _note(self, failure: AttemptFailed) -> AttemptFailed:
         """Note the *failure* of an attempt: from here to the next one, only the deadline of the whole call holds."""
-        history = self._ensure_history()
-        if failure.kind is not Failure.NOT_SENT:
-            history.note_sent(self.sending, self.sent_at)
-        history.record(failure)
+        self._record(failure)
         self.state.deadlines.reset(self.deadline, self.deadline.total)
-        events.report(self, failure.response, failure)
         return failure
+
+    def _record(self, failure: AttemptFailed) -> None:
+        """Take *failure* into account, and tell the observers and the log of it; once."""
+        if not failure.recorded:
+            failure.recorded = True
+            self._ensure_history().record(failure, self.sending, self.sent_at)
+            events.report(self, failure.response, failure)
 
     def _ensure_history(self) -> History:
         if self.history is None:

@@ -148,11 +148,7 @@ def _notify_end(call: ObservedCall, error: BaseException | None, status: int | N
 
 
 def report(call: ObservedCall, response: Response | None, failure: AttemptFailed | None = None) -> None:
-    """Tell the observers and the log that an attempt brought *response*, or what its *failure* was; of each once."""
-    if failure is not None:
-        if failure.reported:
-            return
-        failure.reported = True
+    """Tell the observers and the log that an attempt brought *response*, or what its *failure* was."""
     reason = None if failure is None else failure.reason
     since = call.sending if failure is None or failure.attempted else call.started
     attempt = _attempt_ended(call, response, failure, reason, since)

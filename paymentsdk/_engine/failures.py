@@ -61,8 +61,8 @@ class AttemptFailed(Exception):  # noqa: N818 - it never leaves the engine
     """Another attempt would fail the same way."""
     attempted: bool = True
     """There was a request, and observers were told of it; without a token, or on a closed client, none is made."""
-    reported: bool = False
-    """Observers and the log were told of it."""
+    recorded: bool = False
+    """The history of the call has it; observers and the log were told."""
     settled: bool = False
     """The platform says that no attempt has taken effect, whatever is in doubt."""
     in_progress: bool = False
@@ -116,8 +116,10 @@ class History(Struct, eq=False):
         if self.first_sent is None:
             self.first_sent = monotonic, timestamp
 
-    def record(self, failure: AttemptFailed) -> None:
-        """Take *failure* into account."""
+    def record(self, failure: AttemptFailed, monotonic: float, timestamp: float) -> None:
+        """Take into account the *failure* of an attempt that began then."""
+        if failure.kind is not Failure.NOT_SENT:
+            self.note_sent(monotonic, timestamp)
         if failure.kind in (Failure.CONFLICT, Failure.CLIENT_ERROR) and not failure.settled:
             self.unsettled += 1
         if failure.in_progress or failure.kind in (Failure.NO_TRUSTED_RESPONSE, Failure.SERVER):

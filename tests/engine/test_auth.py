@@ -139,6 +139,21 @@ async def test_a_token_that_is_none_is_not_sent(play, token: object) -> None:
     assert (RequestInvalid, "access_token", []) == (type(played.error), played.error.path, played.requests)
 
 
+@pytest.mark.parametrize("renewed", [None, "APP_USR-access-2"], ids=["no other token", "another token"])
+async def test_a_rejection_that_says_in_progress_leaves_the_write_in_doubt(play, renewed: str | None) -> None:
+    """Whether there is another token or not, and whatever is said to that: an attempt may have taken effect."""
+
+    class Other(Vault):
+        async def renew(self, rejected, exchange, now) -> str | None:
+            return renewed
+
+    in_progress = Response(401, {}, b'{"errors":[{"code":"refund_in_progress"}]}')
+    auth = Other("APP_USR-access-1")
+    played = await play("orders.cancel", in_progress, Response(403), auth=auth, access_token=None)
+
+    assert (True, 1 + (renewed is not None)) == (played.is_unknown(), len(played.requests))
+
+
 async def test_a_source_of_ones_own(make_client) -> None:
     """Any object with the two methods will do; one that has no token sends none."""
 

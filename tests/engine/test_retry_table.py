@@ -271,7 +271,7 @@ async def test_only_conflicts_count_as_conflicts(play, jobs, failures) -> None:
     assert (6, None) == (len(played.requests), played.error)
 
 
-@pytest.mark.control("paymentsdk._engine.retry.History.record", lambda self, failure: None)
+@pytest.mark.control("paymentsdk._engine.retry.History.record", lambda self, failure, monotonic, timestamp: None)
 @pytest.mark.parametrize("then", ["unsent", "429", "401", "403", "409"])
 async def test_a_doubt_is_never_forgotten(play, failures, then: str) -> None:
     """Once an attempt is in doubt, no later failure but a rejection of the very same request makes it definite."""
