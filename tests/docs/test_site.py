@@ -257,6 +257,12 @@ ASKED = {
     "expire order in test": "how-to/test-your-code.html#move-the-clock-expire-an-order-in-a-test",
     "completeness": "explanation/a-walk-that-proves-that-it-is-whole.html",
     "export orders": "explanation/a-walk-that-proves-that-it-is-whole.html",
+    "health check": "how-to/a-complete-service.html#health-checks-and-metrics",
+    "multiple processes": "how-to/run-in-a-service.html#one-client-for-as-long-as-the-program-runs",
+    "export csv": "reference/command-line.html#read-and-export-as-csv-or-json",
+    "custom endpoint": "how-to/own-operations.html",
+    "contribute": "index.html#run-the-examples",
+    "pdf": "reference/command-line.html#for-operations-of-your-own",
     "verify webhook signature": "how-to/qr-orders.html#wait-for-the-buyer-payment-status-by-webhook-or-polling",
 }
 
