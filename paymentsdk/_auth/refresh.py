@@ -44,11 +44,11 @@ from paymentsdk._auth.token_store import (
     TokenPair,
     TokenStore,
     alive,
+    certain_user_id,
     check_pair,
     check_store,
     early_pause,
     lead,
-    seller_of,
     usable,
 )
 from paymentsdk._futures import retrieve_exception
@@ -368,7 +368,7 @@ class RefreshingToken:
         """Take over the pair that another process has saved, if there is one, and return it if it can be used."""
         stored, before = await _awaited(self._store.load()), self._state.pair
         if stored is not None:
-            ours, theirs = seller_of(before), seller_of(stored)
+            ours, theirs = certain_user_id(before.access_token), certain_user_id(stored.access_token)
             if ours and theirs and ours != theirs:
                 # In the middle of a call, a retry would do for that seller what may have been done for this one.
                 raise RefreshFailed(f"the store has the token pair of another seller: of user {theirs}, not {ours}")

@@ -49,10 +49,8 @@ _ROOM, _MARK = 16_384, 4_096
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 #: Seconds after which a file that was not renamed yet is one of a process that has died as it wrote.
 _LONGEST_WRITE = 3600.0
-
-
-#: Type, application, date, hash and user id (4.1).
-_TOKEN = re.compile(r"(?:APP_USR|TEST)-\d+-\d{6}-[^-]+-(\d{1,20})\Z", re.ASCII)
+#: An access token with all of its parts, the last of which is the user id (4.1): others may end with any number.
+_WHOLE_TOKEN = re.compile(r"(?:APP_USR|TEST)-[^-]+-[0-9]{6}-[^-]+-([0-9]{1,20})\Z")
 
 
 class TokenPair(MaskedRepr, Struct, frozen=True, kw_only=True):
@@ -92,9 +90,9 @@ def alive(pair: TokenPair, now: float) -> bool:
     return pair.expires_at is None or now < pair.expires_at
 
 
-def seller_of(pair: TokenPair) -> str | None:
-    """Return the user id of the seller in the access token of *pair*; `None` if it is not built as in the contract."""
-    found = _TOKEN.match(pair.access_token)
+def certain_user_id(token: str) -> str | None:
+    """Return the user id of the seller in *token*; `None` if it is not built as in the contract."""
+    found = _WHOLE_TOKEN.match(token)
     return found and found[1]
 
 

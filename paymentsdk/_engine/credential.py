@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, structs
 
 from paymentsdk._auth.schemes import RenewingSigner, check_token
+from paymentsdk._auth.token_store import certain_user_id
 from paymentsdk._codec.type_walk import can_hold_secrets
 from paymentsdk._engine.failures import AttemptFailed, no_token, not_signed
 from paymentsdk._headers import OF_THE_TRANSPORT, Headers, check_headers, masked_values, merged
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 _NOT_TEXT = "surrogateescape"
 #: The platform's user id is the last part of an access token (4.1).
 _USER_ID = re.compile(r"(?:APP_USR|TEST)-.+-([0-9]{1,20})\Z")
-#: The same of a token that has all parts, with its month, day and hour: others may end with any number.
-_CERTAIN_USER_ID = re.compile(r"(?:APP_USR|TEST)-[^-]+-[0-9]{6}-[^-]+-([0-9]{1,20})\Z")
 
 
 def user_id(token: str | None) -> str | None:
@@ -41,8 +40,8 @@ def _is_of_another_seller(token: str, before: str) -> bool:
     """Whether *token* is certainly not of the seller of the one *before*."""
     if token is before:
         return False  # Nearly always.
-    found, known = _CERTAIN_USER_ID.match(token), _CERTAIN_USER_ID.match(before)
-    return found is not None and known is not None and found[1] != known[1]
+    found, known = certain_user_id(token), certain_user_id(before)
+    return found is not None and known is not None and found != known
 
 
 class Bearer:

@@ -53,7 +53,7 @@ class Overwritten:
         return Response(401) if len(self.writers) == 2 else Response(201, {}, b'{"id":"ORD1"}')
 
 
-@pytest.mark.control("paymentsdk._auth.refresh.seller_of", lambda pair: None, raises=pytest.fail.Exception)
+@pytest.mark.control("paymentsdk._auth.refresh.certain_user_id", lambda token: None, raises=AssertionError)
 async def test_a_retry_carries_no_token_of_another_seller(make_client) -> None:
     """It would be a second order, of somebody else: the outcome of the first stays unknown, and nothing is spent."""
     store = MemoryTokenStore(ANN)

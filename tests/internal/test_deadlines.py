@@ -114,7 +114,7 @@ async def test_a_nearer_deadline_takes_over_the_alarm(clock) -> None:
     deadlines = Deadlines(clock)
     watches = [deadlines.add(Timeout(seconds, attempt=None), 0.0) for seconds in (9, 7, 5)]
 
-    assert [5] == [when for when, _, alarm in clock._alarms if alarm._callback is not None]
+    assert [5] == [when for when, _, alarm in clock._alarms if alarm.callback is not None]
 
     for watch in watches:
         deadlines.remove(watch)
@@ -177,7 +177,7 @@ async def test_closing_leaves_no_alarm(clock) -> None:
     await client.aclose()
 
     assert alarm is not None
-    assert alarm._callback is None
+    assert alarm.callback is None
 
 
 async def test_the_system_clock_rings_and_sleeps() -> None:
