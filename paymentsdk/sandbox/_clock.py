@@ -81,6 +81,7 @@ class Clock:
 
         Raises:
             ValueError: *at* has no time zone, is more than ten years ahead, or is not between the years 1970 and 3000.
+            TypeError: *at* is no ``datetime``.
         """
         return self._move(lambda: self.state_frozen(at))
 
@@ -141,6 +142,8 @@ def _read(duration: str) -> timedelta:
 
 def _possible(moment: datetime) -> datetime:
     """Return *moment* as the clock has it, if the clock can stand there."""
+    if not isinstance(moment, datetime):
+        raise TypeError(f"a moment is a datetime with its time zone, not {moment!r}")
     if moment.tzinfo is None:
         raise ValueError("a moment needs a time zone")
     if not EARLIEST <= moment <= LATEST:

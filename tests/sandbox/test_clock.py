@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
@@ -116,6 +116,15 @@ def test_a_duration_has_a_unit(duration):
     """Five of what? The error names both forms."""
     with pytest.raises(TypeError, match="timedelta, or a string such as PT15M"):
         clock().advance(duration)
+
+
+@pytest.mark.parametrize("moment", ["2026-01-31T12:00:00Z", date(2026, 1, 31), 1_800_000_000])
+def test_a_moment_is_a_datetime(moment):
+    """Also at a start; the error shows what was given, and lets go of the file."""
+    with pytest.raises(TypeError, match="a moment is a datetime with its time zone, not"):
+        clock().freeze(moment)
+    with pytest.raises(TypeError, match="a moment is a datetime with its time zone, not"):
+        Sandbox(frozen_at=moment)
 
 
 async def test_freezing_later_runs_what_falls_due_up_to_then(client, plain, sandbox, order):
