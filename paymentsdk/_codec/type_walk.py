@@ -175,7 +175,8 @@ def compile_check(kind: type, broken: Callable[[Found, str], str | None], names:
                             # What may be left unset is `UNSET` then, of which `inspect` says no default.
                             may_be_unset = not field.required and field.default is field.default_factory
                             guards = [f"{below} is not UNSET"] if may_be_unset else []
-                            guards += [f"{below} is not None"] if allows_null(field.type) else []
+                            may_be_none = field.default is None or allows_null(field.type)
+                            guards += [f"{below} is not None"] if may_be_none else []
                             lines += [f"{below} = {value}.{field.name}"]
                             lines += [f"if {' and '.join(guards)}:", *indented(inner)] if guards else inner
                     lines += own  # Its rules across its members are the last to be asked for.

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Annotated
 
 import pytest
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, defstruct
 
 from paymentsdk._codec.amounts import compile_check
 
@@ -49,6 +49,13 @@ def test_what_is_looked_for_is_found_at_any_depth(members: dict[str, object]) ->
 
     assert [*members] == [search(Basket(**members))]
     assert not search(Basket(line=Line(), lines=[Line(Decimal(9))], rows=(Line(Decimal(9)),), nested=[[Decimal(9)]]))
+
+
+def test_a_default_of_none_is_no_amount() -> None:
+    """Also where the type of the member does not say that it may be missing."""
+    loose = defstruct("Loose", [("price", Decimal, None)])
+
+    assert [None, "price"] == [compile_check(loose)(value) for value in (loose(), loose(NAN))]
 
 
 def test_what_cannot_be_searched_is_as_good_as_found() -> None:
