@@ -26,6 +26,7 @@ from paymentsdk._codec.anomaly import DecodingError, Place, kind_of
 from paymentsdk._codec.timestamps import read_day, read_epoch, read_loosely, read_timestamp
 from paymentsdk._codec.type_walk import Check, allows_null, alternatives, compile_function
 from paymentsdk._secrets import MASK
+from paymentsdk.errors import describe
 
 #: How the decoder names the first member of a listed Struct that it does not take, or what is below it; or one that is
 #: missing.
@@ -195,8 +196,23 @@ class StructRepair:
             array_like=info.array_like,
         )
         lines = [f"return [cls({', '.join(values)}) for row, place in zip(rows, places)]"]
-        restored = cast("Callable[..., list[object]]", compile_function("rows, places, report", lines, scope))
-        return Reader(apart, _list_decoder(relaxed), amounts.compile_check(relaxed), restored)
+        if hasattr(self._cls, "__post_init__"):
+            scope["cls"] = partial(_make_checked, self._cls)
+            made = f"[cls(place, report, {', '.join(values)}) for row, place in zip(rows, places)]"
+            lines = [f"return [row for row in {made} if row is not None]"]
+        restore = cast("Callable[..., list[object]]", compile_function("rows, places, report", lines, scope))
+        return Reader(apart, _list_decoder(relaxed), amounts.compile_check(relaxed), restore)
+
+
+def _make_checked(cls: type[Struct], place: Place, report: Report, /, **members: object) -> Struct | None:
+    """Make a Struct that checks itself as a whole; where it rejects what was read, none is there."""
+    try:
+        return cls(**members)
+    except (TypeError, ValueError) as error:
+        if place == "$":
+            raise DecodingError(f"the body is rejected: {describe(error)}") from None
+        report(place, None, f"is rejected: {describe(error)}; dropped", dropped=True)
+    return None
 
 
 def _list_decoder(cls: type[Struct]) -> Callable[[bytes], list[Struct]]:

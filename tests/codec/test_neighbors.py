@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from msgspec import UNSET, Struct, UnsetType
 
-from paymentsdk import Operation, RetryClass
+from paymentsdk import Operation, RequestInvalid, RetryClass
 
 
 class Level(IntEnum):
@@ -71,3 +71,42 @@ def test_an_entry_of_no_kind_costs_nothing_around_it() -> None:
 
     assert [Pair("a", [Part(Decimal(5))]), Pair("b")] == page.rows
     assert ("$.rows[0].parts[0]", 7) == (anomaly.path, anomaly.value)
+
+
+class Checked(Struct):
+    """A row with a rule of its own, and fields that are named as much else is."""
+
+    report: str
+    place: int = 0
+    cls: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.place < 0:
+            raise RequestInvalid("place", "is below zero")
+
+
+CHECKED = msgspec.defstruct("Page", [("rows", list[Checked]), ("one", Checked | None, None)])
+
+
+@pytest.mark.parametrize("count", [2, 60])
+def test_a_row_that_rejects_itself_costs_no_other(count: int) -> None:
+    """It is dropped, and reported by its place."""
+    search: Operation[None, Any] = Operation(name="x", method="GET", path="/x", retry=RetryClass.READ, result=CHECKED)
+    rows = b'{"report": "a"}, ' * count
+
+    page, [row, one] = search.decode(
+        b'{"rows": [' + rows + b'{"report": "b", "place": -1}, {"report": "c"}], "one": {"report": "d", "place": -1}}'
+    )
+
+    assert [*["a"] * count, "c"] == [one.report for one in page.rows]
+    assert page.one is None
+    assert [(f"$.rows[{count}]", True), ("$.one", True)] == [(one.path, one.dropped) for one in (row, one)]
+    assert "is below zero" in row.reason
+
+
+def test_a_body_that_rejects_itself_is_no_response() -> None:
+    """Nothing in it can be trusted."""
+    get: Operation[None, Checked] = Operation(name="x", method="GET", path="/x", retry=RetryClass.READ, result=Checked)
+
+    with pytest.raises(ValueError, match="the body is rejected: place: is below zero"):
+        get.decode(b'{"report": "b", "place": -1}')
