@@ -152,14 +152,16 @@ class AiohttpTransport(PooledTransport[SessionPool]):
             response = await self._exchange(pool, request, attempt)
             if not attempt.ended:
                 return response
-            failure = SendFailed("the transport was closed")
+            failure = _broken_off(attempt)
         except asyncio.CancelledError as error:
             if not pool.cancelled(attempt, task):
                 # Its traceback leads through frames of aiohttp that hold the token.
                 raise error.with_traceback(None) from None
             failure = closed_while_waiting()
         except Exception as error:  # noqa: BLE001 - nothing else may come out of here
-            if pool.kept.closed and isinstance(error, RuntimeError):
+            if attempt.ended:
+                failure = _broken_off(attempt)
+            elif pool.kept.closed and isinstance(error, RuntimeError):
                 failure = ClientClosed("the session is closed")
             else:
                 # Over sessions of ours: there was a connection, or there never was, whatever nobody expects.
@@ -228,6 +230,10 @@ class AiohttpTransport(PooledTransport[SessionPool]):
         finally:
             pool.leave(host)
         return ConnectionResponse(response.status, response.headers, content, attempt.reused, attempt.wire)
+
+
+def _broken_off(attempt: InFlightRequest) -> SendFailed:
+    return SendFailed("the transport was closed", sent=attempt.wire is not None)
 
 
 publish(__name__, globals())

@@ -219,6 +219,21 @@ async def test_closing_while_a_connection_is_opened(kind: Kind) -> None:
 
 
 @both
+async def test_a_request_that_closing_breaks_off_says_so(kind: Kind) -> None:
+    """It is in doubt, and not because of the server, where somebody would look for the cause."""
+    async with FaultServer(never) as server:
+        transport = kind(drain=0.0)
+        flying = asyncio.ensure_future(transport.send(Request("POST", server.url())))
+        await server.arrived.wait()
+
+        await transport.aclose()
+        [error] = await results([flying])
+
+    assert isinstance(error, SendFailed)
+    assert (True, "the transport was closed") == (error.sent, error.reason)
+
+
+@both
 async def test_closing_twice_at_once_cancels_nobody(kind: Kind) -> None:
     """A program and its framework may close a transport at the same moment: who is connecting learns the same."""
     with unanswered_port() as port:
