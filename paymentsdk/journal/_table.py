@@ -224,8 +224,8 @@ class Transaction(Struct, eq=False):
             await self.database.executemany(statement, changes)
 
 
-@lru_cache
 def _update(columns: Sequence[str]) -> str:
+    """Return the statement that writes *columns* of a row, whose number comes last."""
     changes = ", ".join(f"{name} = ${place}" for place, name in enumerate(columns, 1))
     return _UPDATE.format(changes, len(columns) + 1)
 
