@@ -322,10 +322,10 @@ class PaymentsClient(Engine):
     async def aclose(self, *, grace: float = 5.0) -> None:
         """Reject further calls, and close the connections.
 
-        Calls in flight get the transport's time to end (``drain`` of `AiohttpTransport`, 5 s), then
-        they fail; calls that wait for their next attempt fail at once. First of all, the client waits for a token
-        refresh that has been sent, until its pair is saved. Calls that wait for that token are not sent. Last of all it
-        waits until what came of the journaled calls is in the journal, and closes that. Closing twice is allowed.
+        Calls in flight get the transport's time to end (``drain`` of `AiohttpTransport`, 5 s), then they fail; calls
+        that wait for their turn or their next attempt fail at once. First of all, the client waits for a token refresh
+        that has been sent, until its pair is saved. Calls that wait for that token are not sent. Last of all it waits
+        until what came of the journaled calls is in the journal, and closes that. Closing twice is allowed.
 
         Args:
             grace: Seconds to wait for that refresh, 0 to 86,400, also if closing is cancelled. After that it is given

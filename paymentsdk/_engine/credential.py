@@ -144,7 +144,7 @@ class Credential(HiddenRepr, Struct, eq=False):
         Args:
             deadline: What ends the wait in time.
             now: Seconds since the epoch.
-            rejected: The request whose signature was rejected: its signer is asked for another secret.
+            rejected: The request whose token or signature was rejected; ``None`` where there was no token to send.
         """
         try:
             if rejected is not None and isinstance(self.signer, RenewingSigner):

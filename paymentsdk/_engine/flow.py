@@ -12,7 +12,8 @@ Two things are decided, both per seller, since a 429 is about the seller and not
   a bound on the requests in flight. Nothing is known at first, so the first requests are not slowed down.
 
 `limiter.py` decides, with what is known of one seller. Here are the settings, and `Flow`, which is the only part that
-waits; also for a slot of a rate that processes share, if `FlowControl.share` has one (`rate_share.py`).
+waits; also for a slot of a rate that processes share, if `FlowControl.share` has one (`rate_share.py`), and between the
+attempts of a call: closing it ends all of that.
 """
 
 import asyncio

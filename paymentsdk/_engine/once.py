@@ -5,7 +5,8 @@ That a write is done is recorded after the caller knows: to lose it costs one re
 `journal/_call.py` decides, without HTTP; here a `Call` makes its attempts, and what the record says becomes a result or
 an error. In order, for a call of a caller (a recovery begins with `OnceCall.run`, and goes on with `carry_on`):
 
-    call_once                   check what the caller gives, and make the record with its derived key
+    call_once                   check what the caller gives, learn the platform's time where the record depends on it,
+                                and make the record with its derived key
     OnceCall.run                wait until no other call of this client works on the record
     JournaledCall.run           begin the record: is it to be sent, or does it say what became of it?
     JournaledCall.carry_on      hold the lease, and have it sent
