@@ -61,6 +61,8 @@ R = TypeVar("R")
 LEASE = 60.0
 #: What is kept of the header fields of a response; others may hold credentials.
 _KEPT_HEADERS = frozenset({"content-type", "date", "x-request-id"})
+#: What became of these is known for good: whoever asks once more needs no time of the platform.
+_FINAL = states.CLOSED - {RecordState.NOT_SENT}
 #: The reason of a record that is done, and whose response does not stand in the journal as it came.
 _MASKED = f"the response repeats a credential; {MASK} was kept in its place"
 
@@ -96,19 +98,35 @@ async def call_once(
         raise RequestInvalid("defer", "needs a journal with a seal: the body holds credentials, and would not be kept")
     if call.settings.timeout.attempt is None:
         raise RequestInvalid("timeout.attempt", "must be bounded for a journaled call: its lease has to outlive it")
-    seller, clock = await seller_of(), journaling.platform_clock
-    if not clock.is_known():
+    seller = await seller_of()
+    if not journaling.platform_clock.is_known():
         key = derive_key(call.settings.base_url, seller, operation.name, once)
-        with WithinContract():
-            row = await journaling.journal.get(key)
-        if row is None or row.state is RecordState.NOT_SENT:
-            if (late := await learn_time(clock)) is not None:
-                raise late  # Nothing new begins without the time.
-        elif row.is_open:
-            await learn_time(clock)  # Without it, too, it goes on: of what has begun, "not sent" would be wrong.
+        await _learn_time_for(key, journaling, learn_time)
     record = _record(call, journaling, once, seller, not_after)
     made = OnceCall(call, journaling)
     return made.result(await made.run(record, defer=defer))
+
+
+async def _learn_time_for(
+    key: str, journaling: Journaling, learn_time: Callable[[PlatformClock], Awaitable[PaymentsError | None]]
+) -> None:
+    """Learn the platform's time, unless what became of the record *key* is known for good.
+
+    Raises:
+        PaymentsError: It cannot be had, and nothing new begins without it.
+    """
+    if await _kept_state(journaling, key) in _FINAL:
+        return
+    late = await learn_time(journaling.platform_clock)
+    # Of what has begun, perhaps meanwhile, "not sent" would be wrong.
+    if late is not None and await _kept_state(journaling, key) in (None, RecordState.NOT_SENT):
+        raise late
+
+
+async def _kept_state(journaling: Journaling, key: str) -> RecordState | None:
+    with WithinContract():
+        row = await journaling.journal.get(key)
+    return None if row is None else row.state
 
 
 def _record(

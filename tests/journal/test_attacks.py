@@ -754,7 +754,7 @@ async def test_of_a_known_name_nobody_is_told_that_nothing_was_sent(world: World
     assert ["table-7/1"] == [row.name for row in await world.rows()]
 
 
-@pytest.mark.control("paymentsdk.journal._states.Record.is_open", True)
+@pytest.mark.control("paymentsdk._engine.once._FINAL", frozenset())
 @pytest.mark.parametrize("answer", [None, Response(400, {}, REJECTION)], ids=["done", "refused"])
 async def test_what_is_kept_for_good_needs_no_platform(world: World, machine: Machine, answer: Response | None) -> None:
     """After a machine's sleep the platform's time is not known well; what became of a name is, and costs no request."""
@@ -768,6 +768,30 @@ async def test_what_is_kept_for_good_needs_no_platform(world: World, machine: Ma
             await client.orders.create(order("B-1"), once="table-7/1")
 
     assert (1, 1) == (world.platform.reads, len(world.platform.posts))
+
+
+@pytest.mark.control("paymentsdk._engine.once._kept_state", around=lambda _: nobody_looks)
+async def test_of_a_name_that_begins_meanwhile_nobody_is_told_that_nothing_was_sent(world: World) -> None:
+    """Another process may make the order while this one asks for the platform's time in vain."""
+
+    async def other_is_first(request: Request) -> Response:
+        async with world.connect() as other:
+            await other.orders.create(order(), once="table-7/1")
+        raise SendFailed("connection refused", sent=False)
+
+    async with world.connect(other_is_first, retry=ONCE) as client:
+        try:
+            made = await client.orders.create(order(), once="table-7/1")
+        except NotSent as error:
+            made = error
+
+    assert "ORD0" == getattr(made, "id", made)
+    assert 1 == len(world.platform.posts)
+
+
+async def nobody_looks(journaling: Journaling, key: str) -> RecordState | None:
+    """In place of the state of a record, for a control."""
+    return None
 
 
 async def test_a_token_that_cannot_be_refreshed_says_nothing_of_a_known_name(world: World) -> None:
