@@ -101,7 +101,7 @@ async def reconcile(
             than this are `Outcome.TOO_RECENT`.
         max_window: The platform's totals are believed below this: 2 to 100,000.
         in_flight: Calls in flight per account, 1 to 64. Of all accounts together, there are at most 64.
-        executor: Who walks the windows: `ProcessExecutor`, `DaskExecutor`, or this event loop.
+        executor: Who walks the windows, for one run at a time: `ProcessExecutor`, `DaskExecutor`, or this event loop.
 
     Raises:
         RequestInvalid: An argument or a row of the book is invalid, *out* holds a run with other arguments or files
@@ -167,7 +167,7 @@ async def walk(
         max_window: The platform's totals are believed below this: 2 to 100,000. Set it to the platform's largest
             offset, or the number at which its totals stop.
         in_flight: Calls in flight per account, 1 to 64. Of all accounts together, there are at most 64.
-        executor: Who walks the windows: `ProcessExecutor`, `DaskExecutor`, or this event loop.
+        executor: Who walks the windows, for one run at a time: `ProcessExecutor`, `DaskExecutor`, or this event loop.
 
     Raises:
         NotWhole: Windows could not be certified. This is the first; its notes name the others. Everything else is

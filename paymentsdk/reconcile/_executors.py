@@ -54,6 +54,7 @@ class ProcessExecutor:
         self._connect = connect
         self._processes = check_within("processes", processes, 1, 256)
         self._in_flight = check_within("in_flight", in_flight, 1, _MOST_IN_FLIGHT)
+        self._workers: list[_Worker] = []
 
     @property
     def slots(self) -> int:
@@ -84,13 +85,16 @@ class ProcessExecutor:
         raise ChildProcessError(f"{_MOST_DEATHS} processes have died with the window {job.window}")
 
     async def __aenter__(self) -> Self:
+        if self._workers:
+            raise _in_use()
         #: One for each job: those of the event loop are fewer, and the driver needs them for its own files.
         self._threads = ThreadPoolExecutor(self.slots)
         self._workers = [_Worker(self._connect, self._in_flight) for _ in range(self._processes)]
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await asyncio.gather(*(asyncio.to_thread(worker.stop) for worker in self._workers))
+        workers, self._workers = self._workers, []
+        await asyncio.gather(*(asyncio.to_thread(worker.stop) for worker in workers))
         await asyncio.to_thread(self._threads.shutdown)
 
 
@@ -171,11 +175,13 @@ class DaskExecutor:
         return done
 
     async def __aenter__(self) -> Self:
+        if self._cluster is not None:
+            raise _in_use()
         self._cluster = import_module("distributed").Client(self._address, asynchronous=True)
         try:
             await self._cluster
         except BaseException as error:
-            await self._cluster.close()
+            await self._leave()
             if isinstance(error, ValueError):
                 raise RequestInvalid("address", str(error)) from None
             raise
@@ -186,7 +192,15 @@ class DaskExecutor:
         try:
             await self._cluster.run(_close, self._run, on_error="ignore")
         finally:
-            await self._cluster.close()
+            await self._leave()
+
+    async def _leave(self) -> None:
+        cluster, self._cluster = self._cluster, None
+        await cluster.close()
+
+
+def _in_use() -> RequestInvalid:
+    return RequestInvalid("executor", "walks for another run; give each run one of its own")
 
 
 # --- in a worker process ----------------------------------------------------------------------------------------------

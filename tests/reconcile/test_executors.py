@@ -97,6 +97,16 @@ async def test_a_worker_that_is_killed_changes_nothing(tmp_path: Path, executor:
     assert written(alone) == written(shared)
 
 
+async def test_an_executor_walks_for_one_run_at_a_time(tmp_path: Path, executor: Callable[..., Executor]) -> None:
+    """A second run is told so, and takes no workers from the first; when that is over, another may have it."""
+    one = executor()
+    async with one:
+        with pytest.raises(RequestInvalid, match="executor: walks for another run"):
+            await walked(tmp_path / "second", one)
+
+    assert ROWS == (await walked(tmp_path / "third", one)).rows
+
+
 async def test_files_that_no_driver_has_entered_have_rows_twice(tmp_path: Path) -> None:
     """Control: were a worker's files to count without the driver, a worker that dies late would leave rows twice."""
     (tmp_path / "dies").touch()
