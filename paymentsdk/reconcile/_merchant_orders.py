@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from itertools import chain, product
 from operator import attrgetter
 from pathlib import Path
+from shutil import copymode
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct
@@ -197,11 +198,22 @@ def is_storable(amount: Decimal | None) -> bool:
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
     """Yield where to write what is *path* in the end: as a whole or not at all, also if the machine stops."""
-    unfinished = path.with_suffix(".unfinished")
-    yield unfinished
-    with unfinished.open("rb+") as file:
-        os.fsync(file.fileno())
-    unfinished.replace(path)
+    if path.exists() and not path.is_file():
+        yield path  # A pipe or a terminal takes what comes.
+        return
+    path = path.resolve()  # A link stays, and leads to it.
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    try:
+        unfinished.touch()
+        if path.exists():
+            copymode(path, unfinished)
+        yield unfinished
+        with unfinished.open("rb+") as file:
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
     if os.name == "nt":
         return  # It opens no directories, and writes their names by itself.
     descriptor = os.open(path.parent, os.O_RDONLY)

@@ -18,7 +18,7 @@ from msgspec import Struct
 from paymentsdk.errors import NotWhole
 from paymentsdk.journal import Record
 from paymentsdk.money import EXACTLY
-from paymentsdk.reconcile._merchant_orders import duckdb, parquet
+from paymentsdk.reconcile._merchant_orders import duckdb, parquet, whole
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyRelation
@@ -192,14 +192,14 @@ class Report(Struct, frozen=True, kw_only=True):
 
     def write_csv(self, path: str | PathLike[str]) -> None:
         """Write the differences to a CSV file. A field that a spreadsheet would take for a formula begins with `'`."""
-        with Path(path).open("w", encoding="utf-8", newline="") as file:
+        with whole(Path(path)) as unfinished, unfinished.open("w", encoding="utf-8", newline="") as file:
             lines = csv.writer(file)
             lines.writerow(Difference.__struct_fields__)
             lines.writerows(_csv_fields(one) for one in self.differences())
 
     def write_html(self, path: str | PathLike[str]) -> None:
         """Write a page for people: one file that loads nothing. It shows the first 1,000 differences of each kind."""
-        with Path(path).open("w", encoding="utf-8") as file:
+        with whole(Path(path)) as unfinished, unfinished.open("w", encoding="utf-8") as file:
             file.writelines(_page(self))
 
 

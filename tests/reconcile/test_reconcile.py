@@ -289,7 +289,7 @@ async def test_amounts_whose_sum_no_file_can_hold(tmp_path: Path) -> None:
     report = await reconciled(world, tmp_path)
 
     assert 99 * (10**18 - 1000) in [one.paid for one in report.differences(Outcome.DOUBLE)]
-    assert "no amount that can be kept: 1000000000000000000" in " ".join(one.reason for one in report.not_whole)
+    assert "no amount that can be kept: 1E+18" in " ".join(one.reason for one in report.not_whole)
 
 
 async def test_a_search_that_finds_more_than_it_was_asked_for(tmp_path: Path) -> None:
@@ -698,6 +698,27 @@ async def test_the_report_as_a_relation_a_spreadsheet_and_a_page(tmp_path: Path)
     assert re.search(r"<time>2027-01-\d\d \d\d:\d\d:\d\d UTC</time>", page)
     assert "time { white-space: nowrap }" in page
     assert not re.search(r"(src|href)=\"?http|@import|url\(", page)
+
+
+def test_a_report_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    """On a full disk the one of yesterday stays; a private file stays private, a link leads on, a pipe takes it."""
+    report = asyncio.run(reconciled(World(300, grain=1), tmp_path / "out"))
+    for write, name in ((report.write_csv, "report.csv"), (report.write_html, "report.html")):
+        path, link = tmp_path / name, tmp_path / f"link-{name}"
+        path.write_text("of yesterday")
+        path.chmod(0o600)
+        link.symlink_to(path)
+
+        with no_room(), pytest.raises(OSError, match="too large"):
+            write(link)
+
+        assert path.read_text() == "of yesterday"
+        assert [] == [*tmp_path.glob("*.unfinished")]
+        write(link)
+        assert (0o600, True) == (path.stat().st_mode & 0o777, link.is_symlink())
+        assert "order-98" in path.read_text(encoding="utf-8")
+    report.write_csv("/dev/null")
+    assert Path("/dev/null").is_char_device()
 
 
 # --- the journal ------------------------------------------------------------------------------------------------------
