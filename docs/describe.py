@@ -153,10 +153,3 @@ def members(of: type, place: str = "") -> Iterator[list[str]]:
         yield [row[0], row[1], "yes" if member.required else "", row[2]]
         if inner := below(member.type):
             yield from members(inner[1].cls, f"{place}{member.encode_name}{inner[0]}")
-
-
-def row_of(page: type) -> type:
-    """Return the type of the objects in the list that a page holds."""
-    held = below(inspect.type_info(page))
-    inner = (below(member.type) for member in (held[1].fields if held else ()))
-    return next(found[1].cls for found in inner if found and found[0].startswith("[]"))

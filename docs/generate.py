@@ -17,15 +17,11 @@ from msgspec import StructMeta
 
 from docs import api
 from docs.contract import contract
-from docs.describe import attributes, code, members, opening, row_of, table
+from docs.describe import attributes, code, members, opening, table
 from docs.records import records
 from docs.upgrade import upgrade
-from paymentsdk import (
-    OPERATIONS,
-    Operation,
-    PaymentsClient,
-    errors,
-)
+from paymentsdk import OPERATIONS, Operation, PaymentsClient, errors
+from paymentsdk._codec.type_walk import rows_of
 from paymentsdk._operation.error_response import TERMINAL
 from paymentsdk._operation.rules import (
     KEY_ALREADY_USED,
@@ -182,7 +178,8 @@ def methods_of(operation: Operation[object, object]) -> Iterator[str]:
 
 def response_of(operation: Operation[object, object]) -> type:
     """Return what an operation responds with; of a search, what a row is."""
-    return operation.result if operation.page is None else row_of(operation.result)
+    listed = rows_of(operation.result) if operation.page is not None else None
+    return operation.result if listed is None else listed[2]
 
 
 def tables(operation: Operation[object, object]) -> Iterator[str]:
