@@ -87,23 +87,18 @@ def journal_at(where: str, option: str) -> PostgresJournal | SQLiteJournal:
     """Return the journal in the file, or at the address, that an *option* may name.
 
     Raises:
-        FileNotFoundError: There is none: an empty one that was made now would look settled.
+        FileNotFoundError: There is none, or an empty file: a journal that was made now would look settled.
     """
     from paymentsdk.journal import PostgresJournal, SQLiteJournal
 
     if is_dsn(where):
         return PostgresJournal(where)
-    if not _is_there(where):
+    path = Path(where)
+    if not path.is_file() or not path.stat().st_size:
         kind, slashes, _ = where.partition("://")  # An address of another kind has a password, too.
         named = f"{kind}://...: an address begins with postgresql://" if slashes else where
         raise FileNotFoundError(f"there is no journal {named}; say where it is with {option}, or {VARIABLE}")
     return SQLiteJournal(where)
-
-
-def _is_there(journal: str) -> bool:
-    """Whether the file of a *journal* is there. In an empty one, a journal would be made now that looks settled."""
-    path = Path(journal)
-    return path.is_file() and path.stat().st_size > 0
 
 
 # --- list and show ------------------------------------------------------------------------------------------------

@@ -275,7 +275,8 @@ def _query(operation: AnyOperation, options: Namespace) -> Mapping[str, object]:
     Raises:
         RequestInvalid: One is none.
     """
-    given = {name: text for name in _filters(operation) if (text := getattr(options, f"filter {name}")) is not None}
+    hints = _filters(operation)
+    given = {name: text for name in hints if (text := getattr(options, f"filter {name}")) is not None}
     if not given or operation.query is None:
         return {}
     from paymentsdk._codec.encode import request_invalid
@@ -285,7 +286,7 @@ def _query(operation: AnyOperation, options: Namespace) -> Mapping[str, object]:
     except msgspec.ValidationError as error:
         found = request_invalid(error)
         name = found.path.removeprefix("$.")
-        form = _FORMS.get(_filters(operation).get(name))
+        form = _FORMS.get(hints.get(name))
         reason = f"{given[name]!r} is not {form}" if form else found.reason
         raise RequestInvalid(f"$query.{name}", reason, found.rule) from None
     return read
