@@ -477,7 +477,7 @@ class PaymentsClient(Engine):
     def __reduce__(self) -> str | tuple[object, ...]:
         raise TypeError("a PaymentsClient holds connections and credentials and cannot be pickled")
 
-    async def _exchange(self, refresh_token: str) -> TokenPair:
+    async def _exchange_refresh_token(self, refresh_token: str) -> TokenPair:
         refresh_token, patience = masked(refresh_token), self._settings.refresh_timeout
         # On the client's own terms: the copy that happens to begin it may have a deadline of a second, and no retries.
         client = self._origin or self

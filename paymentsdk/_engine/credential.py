@@ -66,13 +66,13 @@ class Bearer:
             failure = no_token(error)
         raise failure
 
-    async def refresh(self, before: str | None, exchange: Exchange, now: float, *, rejected: bool) -> str | None:
-        """Return another token than the one *before*, if that was *rejected*; `None` if there can be none.
+    async def refresh(self, before: str | None, exchange: Exchange, now: float, *, was_rejected: bool) -> str | None:
+        """Return another token than the one *before*, if that *was_rejected*; `None` if there can be none.
 
         Raises:
             RequestInvalid: It cannot be sent.
         """
-        return self._check(await self._auth.renew(before if rejected else None, exchange, now), before)
+        return self._check(await self._auth.renew(before if was_rejected else None, exchange, now), before)
 
     def _check(self, token: str | None, before: str | None) -> str | None:
         if token is not None and token is not self._checked:
@@ -138,20 +138,20 @@ class Credential(HiddenRepr, Struct, eq=False):
         rest = {name: value for name, value in response.headers.items() if name.lower() != "x-request-id"}
         return structs.replace(response, headers=Headers({**rest, "X-Request-Id": masked_id}))
 
-    async def refresh(self, deadline: Deadline, now: float, rejected: Request | None = None) -> AttemptFailed | None:
-        """Obtain another token (``None`` if the client has no way to get one), or return why that failed.
+    async def refresh(self, deadline: Deadline, now: float, rejected_request: Request | None) -> AttemptFailed | None:
+        """Obtain another token or secret (``None`` if the client has no way to get one), or return why that failed.
 
         Args:
             deadline: What ends the wait in time.
             now: Seconds since the epoch.
-            rejected: The request whose token or signature was rejected; ``None`` where there was no token to send.
+            rejected_request: The one whose token or signature was rejected; ``None`` where there was no token to send.
         """
         try:
-            if rejected is not None and isinstance(self.signer, RenewingSigner):
-                self.renewed = await self.signer.renew(rejected, now)
+            if rejected_request is not None and isinstance(self.signer, RenewingSigner):
+                self.renewed = await self.signer.renew(rejected_request, now)
             else:
-                before, was_rejected = masked(self.token), rejected is not None
-                self.token = await self.bearer.refresh(before, self.exchange, now, rejected=was_rejected)
+                before, was_rejected = masked(self.token), rejected_request is not None
+                self.token = await self.bearer.refresh(before, self.exchange, now, was_rejected=was_rejected)
             _stop_if_cancelled(deadline)
         except (asyncio.CancelledError, Exception) as error:
             failure = self._failure(error, deadline, "refreshed", no_token)

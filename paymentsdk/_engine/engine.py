@@ -63,7 +63,7 @@ class Engine(ABC):
         self._bearer = Bearer(tokens)
 
     @abstractmethod
-    async def _exchange(self, refresh_token: str) -> TokenPair:
+    async def _exchange_refresh_token(self, refresh_token: str) -> TokenPair:
         """Ask the platform for a new token pair."""
 
     @property
@@ -304,7 +304,7 @@ class Engine(ABC):
             state,
             settings,
             self._seller_key,
-            Credential(self._bearer, self._signer, self._exchange, secrets),
+            Credential(self._bearer, self._signer, self._exchange_refresh_token, secrets),
             operation,
             settings.base_url + target,
             path,

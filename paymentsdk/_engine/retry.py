@@ -162,6 +162,8 @@ class Retries(Struct, eq=False):
     async def run(self, attempt: Callable[[], Awaitable[R]], sleep: Callable[[float], Awaitable[None]]) -> R:
         """Go on after the first failure, until an *attempt* succeeds or no further one is allowed.
 
+        *sleep* is a pause of the flow, which ends early where the client is closed.
+
         tenacity comes in only now, since most calls succeed at once: it is given the first failure as the outcome of
         its first attempt. Each call has a retryer of its own: one that is shared between tasks mixes up their states.
 
@@ -180,7 +182,7 @@ class Retries(Struct, eq=False):
                 raise pending.pop()
             return await attempt()
 
-        retry, stop = retry_if_exception(self._should_retry), self._should_stop
+        retry, stop = retry_if_exception(self._should_retry), self._stop_or_pay
         retrying = AsyncRetrying(retry=retry, wait=self._delay, stop=stop, sleep=sleep, reraise=True)
         result: R = await retrying(go_on)
         self.budgets.deposit(self.seller, self.rule, self.paid or 1)
@@ -195,8 +197,9 @@ class Retries(Struct, eq=False):
     def _delay(self, state: "RetryCallState") -> float:
         return delay(self.policy, state.attempt_number, self.failure, self.clock.random())
 
-    def _should_stop(self, state: "RetryCallState") -> bool:
+    def _stop_or_pay(self, state: "RetryCallState") -> bool:
         rest = state.upcoming_sleep
+        """Whether no further attempt is made; what another costs is paid here."""
         if (
             state.attempt_number >= self.policy.attempts
             or self.clock.monotonic() + rest >= self.deadline

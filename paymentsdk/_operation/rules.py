@@ -84,7 +84,10 @@ class Verdict(Enum):
     REFRESH = auto()
     """At once, one time in the life of the call, with a refreshed token."""
     IF_UNSETTLED = auto()
-    """Again if the write is in doubt and the response does not settle it, at most `MAX_UNSETTLED` times."""
+    """Again if the write is in doubt and the response does not settle it, at most `MAX_UNSETTLED` times.
+
+    One that says that a write with this key is in progress leaves it in doubt, too: `History.record` has counted it
+    before this is asked."""
     IF_ASKED = auto()
     """Again only if the policy asks for it."""
     STOP = auto()
@@ -108,7 +111,8 @@ def _row(*verdicts: Verdict) -> Row:
     return MappingProxyType(dict(zip(_COLUMNS, verdicts, strict=True)))
 
 
-_RETRY, _ONCE, _REFRESH, _UNSETTLED, _ASKED, _STOP = Verdict
+_RETRY, _ONCE, _REFRESH = Verdict.RETRY, Verdict.ONCE, Verdict.REFRESH
+_UNSETTLED, _ASKED, _STOP = Verdict.IF_UNSETTLED, Verdict.IF_ASKED, Verdict.STOP
 TABLE: Mapping[RetryClass, Row] = MappingProxyType(
     {
         #                              not sent no response 5xx, 408 429     409/423/425 other 4xx   401       403, 3xx

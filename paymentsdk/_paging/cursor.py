@@ -1,9 +1,17 @@
 """The rules of a walk from the first row of a search to its last, and the proof that it has seen every row.
 
 A walk goes on by the number of rows that came, never by the number that was asked for, since a platform may give
-fewer. It ends on an empty page, when it has reached the total, or where the platform says that nothing comes next. When
-the total falls between two pages, the rows behind have moved up by at most the difference. So the walk goes back that
-far, and from then on reads a few rows again at every page, to avoid going back each time.
+fewer. It ends when it has reached the total, or where the platform says that nothing comes next; an empty page is the
+end, too, and `Incomplete` if it comes before the total. When the total falls between two pages, the rows behind have
+moved up by at most the difference. So the walk goes back that far, and from then on reads a few rows again at every
+page, to avoid going back each time. For example, with pages of 100:
+
+    offset  total   what is known then
+    0       250     the rows 0 to 99 have been seen: the frontier is 100
+    100     248     two rows have vanished, perhaps before 100: only 98 are certain, and this page may begin with the
+                    former row 102; the overlap is 2 from now on
+    96      248     98 less the overlap; the rows up to 196 have been seen
+    194     248     196 less the overlap; the frontier is 248, which is the end
 
 With `search(certify=True)` the walk has to prove that it is whole. Rows of a window of creation that has ended can only
 become fewer, if nothing else that is searched for can change. So the distinct rows that were seen are among those that

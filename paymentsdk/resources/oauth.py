@@ -182,6 +182,7 @@ TOKEN: Operation[TokenRequest, Token] = Operation(
     ),
 )
 # The same operation, with another response to a failure: a code must never be sent twice, a refresh token may be once.
+# It keeps its name, under which logs, events and `OPERATIONS` have both grants.
 _REFRESH = replace(
     TOKEN,
     retry=RetryClass.TOKEN_REFRESH,

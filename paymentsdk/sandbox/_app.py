@@ -1,7 +1,8 @@
 """The web application: the way of a request to an operation, from the socket and back, read from the top down.
 
-`make_app` routes it to `Endpoints`: read -> authenticate -> turn of the idempotency key -> faults before the commit ->
-replay, or handle and save (`execute`) -> faults after it -> send. The steps that need no network are in `_pipeline.py`.
+`make_app` routes it to `Endpoints`: read -> authenticate -> match the faults -> turn of the idempotency key -> faults
+before the commit -> check the key, replay, or handle and save (`execute`) -> faults after it -> send. The steps that
+need no network are in `_pipeline.py`.
 """
 
 from __future__ import annotations

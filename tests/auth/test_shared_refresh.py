@@ -40,7 +40,7 @@ async def on_the_callers_terms(self: PaymentsClient, refresh_token: str) -> obje
 
 
 @pytest.mark.control(
-    "paymentsdk.PaymentsClient._exchange", on_the_callers_terms, raises=(PaymentsError, AssertionError)
+    "paymentsdk.PaymentsClient._exchange_refresh_token", on_the_callers_terms, raises=(PaymentsError, AssertionError)
 )
 @pytest.mark.parametrize("rejected", [False, True], ids=["due", "refused"])
 @pytest.mark.parametrize("bounds", SHORT, ids=["total", "attempt"])
@@ -112,7 +112,7 @@ async def test_a_cancelled_caller_ends_its_own_wait_alone(make_client, platform:
     assert ["TG-refresh-1"] == platform.refreshes
 
 
-@pytest.mark.control("paymentsdk.PaymentsClient._exchange", on_the_callers_terms, raises=RefreshFailed)
+@pytest.mark.control("paymentsdk.PaymentsClient._exchange_refresh_token", on_the_callers_terms, raises=RefreshFailed)
 async def test_a_refresh_retries_as_the_client_does(make_client, platform: Platform) -> None:
     """A copy that makes one attempt at everything begins the refresh: it is tried again all the same."""
     client = make_client(platform.pair(expires_at=0.0), retry=RetryPolicy(base_delay=0))

@@ -151,7 +151,7 @@ async def test_a_refresh_that_failed_is_forgotten_with_its_token(signed_in, issu
     client = signed_in(issuer.pair(expires_at=START + 300))
     auth = client._settings.auth
     await client.orders.get("ORD1")
-    assert "APP_USR-access-2" == await auth.renew("APP_USR-access-1", client._exchange, START)
+    assert "APP_USR-access-2" == await auth.renew("APP_USR-access-1", client._exchange_refresh_token, START)
 
     clock.advance(issuer.lifetime - 601)
     await client.orders.get("ORD1")
