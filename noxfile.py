@@ -35,11 +35,14 @@ def tests(session: nox.Session) -> None:
 def oldest(session: nox.Session) -> None:
     """Run the suite with the oldest dependencies that pyproject.toml allows.
 
-    All of it with those of the sandbox, which most tests stand on, then the tests of the client with those of the core.
+    All of it with those of the extras, which most tests stand on, then the tests of the client with those of the core.
     """
-    core, sandbox = PYPROJECT["project"]["dependencies"], PYPROJECT["project"]["optional-dependencies"]["sandbox"]
+    core, extras = PYPROJECT["project"]["dependencies"], PYPROJECT["project"]["optional-dependencies"].values()
+    bounds = [*core, *(bound for extra in extras for bound in extra if ">=" in bound)]
+    # Its parts are of one release.
+    bounds += [one for one in nox.project.dependency_groups(PYPROJECT, "test") if one.startswith("opentelemetry")]
     install(session, "test")
-    session.install(*pinned({bound.partition(">=")[0]: bound for bound in [*core, *sandbox]}.values()))
+    session.install(*pinned({bound.partition(">=")[0]: bound for bound in bounds}.values()))
     session.run("pytest", "-n", "2", *session.posargs)
     session.install(*pinned(core))
     session.run("pytest", "-n", "2", *Path("tests/oldest.txt").read_text(encoding="utf-8").split())

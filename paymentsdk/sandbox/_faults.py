@@ -54,7 +54,7 @@ class EffectInfo(Struct, frozen=True):
 
 _WALK = "merchant_orders.search"
 EFFECTS: Mapping[Effect, EffectInfo] = {
-    "lose_response_after_commit": EffectInfo("It is handled, but the response is lost, a rejection too"),
+    "lose_response_after_commit": EffectInfo("It is handled, but the response is lost"),
     "fail_before_commit": EffectInfo("It fails, and nothing is done", ("status", "code")),
     "refuse": EffectInfo("It is rejected", ("status", "code")),
     "rate_limit": EffectInfo("Too many requests", ("code", "retry_after")),
