@@ -20,7 +20,7 @@ from collections.abc import Hashable, Mapping
 from math import inf
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from paymentsdk._auth.refresh import RefreshingToken
 from paymentsdk._codec.anomaly import Anomaly
@@ -284,9 +284,8 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
 
     async def _signed(self, request: Request, signer: Signer) -> Request:
         """Return *request* with its signature, which is a step of the attempt like any other."""
-        now = self.state.clock.now()
         try:
-            signed = await self.credential.sign(request, signer, self.deadline, now, self.operation.key_header)
+            signed = await self.credential.sign(request, signer, self.deadline, self.sent_at, self.operation.key_header)
             await self._ensure_may_send()  # To sign it may have taken long.
         except BaseException as error:
             failure = error if isinstance(error, AttemptFailed) else failures.interrupted(Failure.NOT_SENT, error)
@@ -294,7 +293,9 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
             self._record(failure)
             self.attempts -= 1
             raise
-        return signed
+        left = self.deadline.when - self.state.clock.monotonic()
+        within = connect_timeout(self.settings.timeout, min(left, self.send_within))
+        return structs.replace(signed, timeout=left, connect_timeout=within)
 
     def _request(self) -> Request:
         operation, settings = self.operation, self.settings

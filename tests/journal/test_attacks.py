@@ -565,6 +565,22 @@ async def test_what_is_signed_too_late_is_not_sent(world: World) -> None:
     assert [(kind, 1) for kind in (AttemptStarted, AttemptEnded)] * 3 == attempts
 
 
+async def test_the_wait_for_a_connection_is_shorter_after_a_slow_signature(world: World) -> None:
+    """What an attempt has left is counted once it is signed: else its connection could come after `not_after`."""
+    ends = []
+
+    def answer(request: Request) -> Response:
+        if request.method == "POST":
+            ends.append(world.clock.now() + request.connect_timeout)
+        return world.platform(request)
+
+    async with world.connect(answer, token=None, accounts={"shop-1": SlowSigner(world.clock)}) as client:
+        await client.account("shop-1").orders.create(order(), once="table-7/1", not_after=timedelta(seconds=10))
+    [row] = await world.rows()
+
+    assert ends[0] < row.not_after
+
+
 async def test_a_name_has_its_whole_time_after_a_response_was_slept_over(world: World, machine: Machine) -> None:
     """The time that it shows is hours old: the platform is asked once more, and not at each call after that."""
     reads = []
