@@ -34,6 +34,8 @@ logger = logging.getLogger("paymentsdk")
 SCHEMA = 1
 #: What is run in a transaction, as PostgreSQL has it.
 _LOAD = "SELECT * FROM paymentsdk_record WHERE id IN ({}) ORDER BY id FOR UPDATE"
+#: What is locked is being written, or in the hands of a session that may last for hours: recovery comes back to it.
+_LOAD_FREE = f"{_LOAD} SKIP LOCKED"
 _LIST = "SELECT * FROM paymentsdk_record WHERE state {} AND state IN ({}) ORDER BY begun LIMIT $1"
 _UPDATE = "UPDATE paymentsdk_record SET {} WHERE id = ${}"
 _PURGE = (
@@ -170,10 +172,10 @@ class Transaction(Struct, eq=False):
         """Return the rows of a statement that reads them."""
         return [self.codec.record(row) for row in await self.database.fetch(statement, *values)]
 
-    async def load(self, *keys: str) -> list[Record]:
+    async def load(self, *keys: str, statement: str = _LOAD) -> list[Record]:
         """Return the rows of *keys*: all processes lock them in one order, so that none waits in a circle."""
         places = ", ".join(f"${place}" for place in range(1, len(keys) + 1)) or "NULL"
-        return [checked(row, keys) for row in await self.records(_LOAD.format(places), *map(id_of, keys))]
+        return [checked(row, keys) for row in await self.records(statement.format(places), *map(id_of, keys))]
 
     async def change(self, key: str, change: Callable[..., Record]) -> Record:
         """Replace the row of *key* by what *change* makes of it at the store time, `now=`, and return that."""
@@ -187,7 +189,7 @@ class Transaction(Struct, eq=False):
 
     async def claim(self, sellers: Collection[str], owner: str, lease: float, keys: Collection[str]) -> list[Record]:
         """See `Journal.claim`."""
-        now, rows = await self.now(), await self.load(*keys)
+        now, rows = await self.now(), await self.load(*keys, statement=_LOAD_FREE)
         claimed = [states.claim_record(row, sellers=sellers, owner=owner, now=now, lease=lease) for row in rows]
         await self._replace([new for new, row in zip(claimed, rows, strict=True) if new is not row])
         return _oldest([row for row in claimed if row.owner == owner])

@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import aclosing, suppress
+from contextlib import AsyncExitStack, aclosing, suppress
 from pathlib import Path
 
 import asyncpg
@@ -16,7 +16,16 @@ import pytest
 from msgspec import structs
 
 from paymentsdk import JournalUnavailable, RequestInvalid
-from paymentsdk.journal import Action, PostgresJournal, Record, RecordState, Resolution, StoredResponse, _postgres
+from paymentsdk.journal import (
+    Action,
+    PostgresJournal,
+    Record,
+    RecordState,
+    Resolution,
+    StoredResponse,
+    _postgres,
+    _table,
+)
 from tests.conftest import PATIENCE
 from tests.postgres import Server, Wire, free_port, running, wire_to
 
@@ -213,6 +222,26 @@ async def test_a_table_that_is_locked_takes_no_connections(
     await journal.aclose()
 
     assert 0 == waiting
+
+
+@pytest.mark.control("paymentsdk.journal._table._LOAD_FREE", _table._LOAD, raises=JournalUnavailable)
+async def test_a_row_that_somebody_has_locked_holds_no_other_up(dsn: str, record: Callable[..., Record]) -> None:
+    """Recovery comes back to it: a session of psql, or of a machine that is gone, may have it for hours."""
+    now = [1_000.0]
+    records = [record("locked"), record("free")]
+    how = {"owner": "q/1", "lease": 60, "keys": [one.key for one in records]}
+    async with AsyncExitStack() as closing:
+        journal, other = PostgresJournal(dsn, timeout=1.0, now=lambda: now[0]), await asyncpg.connect(dsn)
+        closing.push_async_callback(other.close)
+        closing.push_async_callback(journal.aclose)
+        for one in records:
+            await journal.begin(one, lease=60)
+        now[0] += 60
+
+        async with other.transaction():
+            await other.execute("SELECT FROM paymentsdk_record WHERE key = $1 FOR UPDATE", records[0].key)
+            assert ["free"] == [row.name for row in await journal.claim(["77"], **how)]
+        assert {"free", "locked"} == {row.name for row in await journal.claim(["77"], **how)}
 
 
 async def test_a_finished_name_takes_two_round_trips(postgres: Server, dsn: str, record: Callable[..., Record]) -> None:
