@@ -166,7 +166,7 @@ class OpenTelemetryObserver:
             found["error.type"] = event.error
         operation = self._operation(event)
         self._calls.record(event.elapsed, {**operation, **found})
-        budget, is_spent = (event.operation, self._label(event)), event.retry_budget < 1.0
+        budget, is_spent = (event.operation, event.account), event.retry_budget < 1.0
         if is_spent or event.attempts > 1 or budget in self._spent:  # Nearly always it is whole, and was.
             self._budget.set(event.retry_budget, operation)
             (self._spent.add if is_spent else self._spent.discard)(budget)

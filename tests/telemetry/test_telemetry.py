@@ -227,6 +227,20 @@ async def test_a_budget_that_is_whole_again_is_told(exported: Exported) -> None:
     assert [0.99, 0.992, 0.994, 0.996, 0.998, 1.0] == pytest.approx(seen)
 
 
+async def test_a_budget_of_one_seller_does_not_hide_that_of_another(exported: Exported) -> None:
+    """Without a label for the account, a seller whose budget is whole says nothing of one whose budget is not."""
+    transport = MemoryTransport(lambda request: ORDER)
+    accounts = {name: TOKEN for name in ("shop-1", "shop-2")}
+    client = make(exported.observer(), transport, access_token=None, accounts=accounts, retry=RetryPolicy(attempts=2))
+    transport.replies(503, 503)
+    with pytest.raises(PaymentsError):
+        await client.account("shop-1").orders.get("ORD1")
+
+    await client.account("shop-2").orders.get("ORD1")
+
+    assert [0.99] == [point.value for point in exported.metrics()["paymentsdk.retry_budget"]]
+
+
 async def test_metrics_can_be_labelled_with_accounts(exported: Exported) -> None:
     """A program with few sellers sees each."""
     observer = exported.observer(label_accounts=True)
