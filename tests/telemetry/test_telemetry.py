@@ -230,7 +230,7 @@ async def test_a_budget_that_is_whole_again_is_told(exported: Exported) -> None:
 async def test_a_budget_of_one_seller_does_not_hide_that_of_another(exported: Exported) -> None:
     """Without a label for the account, a seller whose budget is whole says nothing of one whose budget is not."""
     transport = MemoryTransport(lambda request: ORDER)
-    accounts = {name: TOKEN for name in ("shop-1", "shop-2")}
+    accounts = dict.fromkeys(("shop-1", "shop-2"), TOKEN)
     client = make(exported.observer(), transport, access_token=None, accounts=accounts, retry=RetryPolicy(attempts=2))
     transport.replies(503, 503)
     with pytest.raises(PaymentsError):
