@@ -111,7 +111,7 @@ INSERT INTO found
     FROM (FROM our_candidates ANTI JOIN repeated USING (h)) AS b
         FULL JOIN (FROM their_candidates ANTI JOIN repeated USING (h)) AS t
         ON b.account = t.account AND b.reference = t.reference
-    WHERE outcome <> 'match' AND (t.id IS NOT NULL OR in_question(b.created));
+    WHERE outcome <> 'match' AND (b.n IS NULL OR in_question(b.created) OR is_paid(t.paid, t.state));
 
 CREATE TABLE ours_left AS FROM our_candidates WHERE h IN (FROM repeated);
 CREATE TABLE theirs_left AS FROM their_candidates WHERE h IN (FROM repeated);
@@ -205,7 +205,7 @@ INSERT INTO found
             pair, string_agg(id, ' ' ORDER BY paid DESC, id) AS ids, first(currency ORDER BY paid DESC, id) AS currency,
             sum(total) AS total, sum(paid) AS paid, sum(refunded) AS refunded, first(state ORDER BY paid DESC, id) AS state,
             min(created) AS created, max(read_at) AS read_at, count_if(got_paid) AS times_paid,
-            bool_or(in_question(created)) AS is_here
+            bool_or(got_paid AND in_question(created)) AS is_here
         FROM orders WHERE n IS NULL AND pair IS NOT NULL GROUP BY pair
     )
     SELECT

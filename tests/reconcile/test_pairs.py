@@ -87,13 +87,14 @@ def differences(ours: list[One], theirs: list[One]) -> Iterator[tuple[Outcome, i
     """What differs: the outcome, the date of the order in the book, and the orders of the platform."""
     here = [one for one in theirs if one.is_here]
     pairs = stand_for(ours, here)
-    unpaid = [one for one, found in pairs.items() if one.paid and not any(other.paid for other in found)]
-    if unpaid or any(one.is_here != (one in pairs) for one in ours):  # A look-up has to tell.
+    paid = {one for one, found in pairs.items() if any(other.paid for other in found)}
+    unsure = (one not in pairs or (one.paid and one not in paid) if one.is_here else one in paid for one in ours)
+    if any(unsure):  # A look-up has to tell.
         pairs = stand_for(ours, theirs)
     for one in ours:
         found = pairs.get(one, [])
         ids = frozenset(other.id for other in found)
-        if not any(each.is_here for each in (one, *found)):
+        if not one.is_here and not any(other.is_here and other.paid for other in found):
             continue
         if not found:
             if one.paid:

@@ -160,6 +160,9 @@ REUSED = {
     "paid later than the book has it, and opened then": ([(-1, 10), (1, 10)], [(-1, 0), (1, 10), (1, 10)], []),
     "opened, and paid another day": ([(1, 10)], [(1, 0), (-1, 10)], []),
     "opened twice, and paid another day": ([(1, 10), (1, 20)], [(1, 0), (1, 20), (-1, 10)], []),
+    "opened, and another day's never paid": ([(-1, 10)], [(1, 0)], []),
+    "opened, and another day's paid with another amount": ([(-1, 10)], [(-1, 11), (1, 0)], []),
+    "opened twice, and another day's never paid": ([(-1, 10), (-1, 20)], [(1, 0), (1, 0)], []),
     "opened again": ([(-1, 10), (1, 10)], [(-1, 10), (1, 10), (2, 0)], []),
 }
 
