@@ -212,7 +212,7 @@ INSERT INTO found
         CASE
             WHEN t.pair IS NULL THEN 'absent'
             WHEN NOT (getvariable('is_looked_up') OR in_question(b.created)) THEN 'absent'
-            WHEN NOT (getvariable('is_looked_up') OR times_paid > 0) AND is_paid(b.paid, b.state) THEN 'absent'
+            WHEN times_paid = 0 AND is_paid(b.paid, b.state) THEN 'absent'
             WHEN times_paid > 1 THEN 'double'
             ELSE judged(b, t)
         END AS outcome,
@@ -257,28 +257,33 @@ INSERT INTO theirs_left BY NAME
 CREATE TABLE ours_left AS FROM our_candidates SEMI JOIN absent USING (account, reference);
 
 -- @decide
--- After `judge`, what is absent now has not been found at all.
-CREATE TABLE nowhere AS SELECT n FROM found WHERE outcome = 'absent';
+-- After `judge`, what is absent now has not been found at all, or only orders that nobody has paid. The order of its id
+-- says more than these.
+CREATE TABLE nowhere AS
+    WITH unpaid AS (SELECT * EXCLUDE outcome, ids AS id, false AS by_id FROM found WHERE outcome = 'absent')
+    FROM unpaid ANTI JOIN (FROM looked_up WHERE by_id) USING (n)
+    UNION ALL BY NAME
+    FROM looked_up SEMI JOIN unpaid USING (n) WHERE by_id;
 DELETE FROM found WHERE outcome = 'absent';
 INSERT INTO found
     SELECT
         CASE
-            WHEN o.id IS NOT NULL THEN judged(b, o)
+            WHEN t.by_id AND t.id IS NOT NULL THEN judged(b, t)
             WHEN l.is_doubtful THEN 'not_whole'
-            WHEN b.created < getvariable('oldest') AND o.n IS NULL THEN 'too_old'
+            WHEN b.created < getvariable('oldest') AND NOT t.by_id THEN 'too_old'
             WHEN EXISTS (
                 SELECT 1 FROM doubtful AS d
                 WHERE d.account = b.account AND b.created >= d.first AND b.created < d.last
             ) THEN 'not_whole'
             WHEN b.created >= getvariable('settled') THEN 'too_recent'
-            WHEN o.n IS NOT NULL THEN 'missing'
+            WHEN t.id IS NOT NULL THEN judged(b, t)
+            WHEN t.by_id THEN 'missing'
             WHEN NOT is_paid(b.paid, b.state) THEN 'match'
             ELSE 'not_paid_or_missing'
         END AS outcome,
-        b.n, b.account, b.reference, o.id, o.currency, o.total, o.paid, o.refunded, o.state, o.created, o.read_at
-    FROM our_candidates AS b JOIN nowhere USING (n)
+        b.n, b.account, b.reference, t.id, t.currency, t.total, t.paid, t.refunded, t.state, t.created, t.read_at
+    FROM our_candidates AS b JOIN nowhere AS t USING (n)
         LEFT JOIN (SELECT n, bool_or(is_doubtful) AS is_doubtful FROM looked_up GROUP BY n) AS l USING (n)
-        LEFT JOIN (SELECT * FROM looked_up WHERE by_id) AS o USING (n)
     WHERE outcome <> 'match';
 
 -- @differences

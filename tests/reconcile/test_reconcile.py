@@ -29,7 +29,7 @@ from paymentsdk.reconcile._certificate import moment_of
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.sandbox import Sandbox
 from paymentsdk.testing import FakeClock, MemoryTransport
-from tests.reconcile.planted import BEGIN, CREATED, World
+from tests.reconcile.planted import BEGIN, CREATED, END, MINUTE, World
 from tests.reconcile.platform import DAY
 
 
@@ -331,6 +331,43 @@ async def test_a_look_up_with_an_unreadable_amount_claims_nothing(tmp_path: Path
     assert {("shop-0", reference): Outcome.NOT_WHOLE for reference in "abc"} == found(report)
     assert {(None, None)} == {(one.paid, one.refunded) for one in report.differences()}
     assert all(one.read_at for one in report.differences())
+
+
+async def test_an_order_that_was_paid_is_not_unpaid_because_a_checkout_was_left(tmp_path: Path) -> None:
+    """Of a reference with a merchant order that nobody has paid, the order itself says what was paid."""
+    world = World(0)
+    world._show("shop-0", "A-1", BEGIN + DAY, Decimal(0), status="payment_required")
+    order_id = world._order("shop-0", "A-1", "processed", Decimal(9))
+    world._book("shop-0", "A-1", BEGIN + DAY, order_id=order_id, paid=Decimal(9), total=None)
+    world.freeze()
+
+    report = await reconciled(world, tmp_path)
+
+    assert ({}, 1) == (found(report), report.counts[Outcome.MATCH])
+
+
+@pytest.mark.parametrize(("minutes", "outcome"), [(16, Outcome.PAID_AMOUNT), (14, Outcome.TOO_RECENT)])
+async def test_a_payment_younger_than_the_lag_may_be_shown_later(
+    tmp_path: Path, minutes: int, outcome: Outcome
+) -> None:
+    """Also where the search shows a checkout of its reference that was left."""
+    world = World(0)
+    world._show("shop-0", "A-1", BEGIN + DAY, Decimal(0), status="payment_required")
+    world._book("shop-0", "A-1", END - minutes * MINUTE, total=None)
+    world.freeze()
+
+    assert {("shop-0", "A-1"): outcome} == found(await reconciled(world, tmp_path))
+
+
+async def test_a_payment_that_a_look_up_could_not_see_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    """A checkout that was left is shown, and the search counts an order of its reference that it does not show."""
+    world = World(0)
+    world._show("shop-0", "A-1", BEGIN + DAY, Decimal(0), status="payment_required")
+    paid = world._book("shop-0", "A-1", BEGIN + DAY, total=None)
+    world.hidden = world._show("shop-0", "A-1", BEGIN - DAY, paid).id
+    world.freeze()
+
+    assert {("shop-0", "A-1"): Outcome.NOT_WHOLE} == found(await reconciled(world, tmp_path))
 
 
 @pytest.mark.parametrize("status", ["created", "expired", "canceled"])
