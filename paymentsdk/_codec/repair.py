@@ -109,7 +109,7 @@ class StructRepair:
         while True:
             try:
                 rows = reader.decode(body)
-            except ValidationError as error:
+            except (ValidationError, ArithmeticError) as error:
                 found = _PLACE.search(str(error))
                 malformed: str | None = (found[2] or found[1]) if found else None
             else:
@@ -208,7 +208,7 @@ def _make_checked(cls: type[Struct], place: Place, report: Report, /, **members:
     """Make a Struct that checks itself as a whole; where it rejects what was read, none is there."""
     try:
         return cls(**members)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, ArithmeticError) as error:
         if place == "$":
             raise DecodingError(f"the body is rejected: {describe(error)}") from None
         report(place, None, f"is rejected: {describe(error)}; dropped", dropped=True)

@@ -110,3 +110,30 @@ def test_a_body_that_rejects_itself_is_no_response() -> None:
 
     with pytest.raises(ValueError, match="the body is rejected: place: is below zero"):
         get.decode(b'{"report": "b", "place": -1}')
+
+
+class Priced(Struct):
+    """A row whose rule fails where the amount is none."""
+
+    price: Decimal | None = None
+    parts: list[Priced] = []
+
+    def __post_init__(self) -> None:
+        if self.price is not None and self.price < 0:
+            raise ValueError("is below zero")
+
+
+@pytest.mark.parametrize("amount", ['"NaN"', '"sNaN"'])
+@pytest.mark.parametrize("count", [2, 60])
+def test_a_rule_that_cannot_compare_an_amount_costs_that_amount_alone(count: int, amount: str) -> None:
+    """No number is below zero, or above: an amount that is none is dropped before a class is asked for its rules."""
+    kind = msgspec.defstruct("Page", [("rows", list[Priced])])
+    search: Operation[None, Any] = Operation(name="x", method="GET", path="/x", retry=RetryClass.READ, result=kind)
+    rows = '{"price": 5}, ' * count
+
+    page, found = search.decode(
+        f'{{"rows": [{rows} {{"price": {amount}}}, {{"parts": [{{"price": {amount}}}]}}]}}'.encode()
+    )
+
+    assert [*[Priced(Decimal(5))] * count, Priced(), Priced(None, [Priced()])] == page.rows
+    assert {f"$.rows[{count}].price", f"$.rows[{count + 1}].parts[0].price"} == {one.path for one in found}
