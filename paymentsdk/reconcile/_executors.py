@@ -180,12 +180,12 @@ class DaskExecutor:
         self._cluster = import_module("distributed").Client(self._address, asynchronous=True)
         try:
             await self._cluster
+            self._threads = sum((await self._cluster.nthreads()).values())
         except BaseException as error:
             await self._leave()
             if isinstance(error, ValueError):
                 raise RequestInvalid("address", str(error)) from None
             raise
-        self._threads = sum((await self._cluster.nthreads()).values())
         return self
 
     async def __aexit__(self, *_: object) -> None:

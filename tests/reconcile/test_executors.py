@@ -107,6 +107,24 @@ async def test_an_executor_walks_for_one_run_at_a_time(tmp_path: Path, executor:
     assert ROWS == (await walked(tmp_path / "third", one)).rows
 
 
+async def test_an_executor_whose_run_could_not_begin_walks_for_the_next(
+    tmp_path: Path, scheduler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run ends after the cluster has been reached, and before it has said how many threads it has."""
+    one = DaskExecutor(connecting(tmp_path), scheduler, in_flight=8)
+    with monkeypatch.context() as patch:
+        patch.setattr("distributed.Client.nthreads", cancelled)
+        with pytest.raises(asyncio.CancelledError):
+            await walked(tmp_path / "first", one)
+
+    assert ROWS == (await walked(tmp_path / "second", one)).rows
+
+
+async def cancelled(_: object) -> None:
+    """End as a task does that is cancelled."""
+    raise asyncio.CancelledError
+
+
 async def test_files_that_no_driver_has_entered_have_rows_twice(tmp_path: Path) -> None:
     """Control: were a worker's files to count without the driver, a worker that dies late would leave rows twice."""
     (tmp_path / "dies").touch()
