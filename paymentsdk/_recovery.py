@@ -24,7 +24,7 @@ from paymentsdk._engine.engine import unreported
 from paymentsdk._engine.once import LEASE, OnceCall
 from paymentsdk._operation.operation import Operation
 from paymentsdk._secrets import HiddenRepr
-from paymentsdk.errors import InProgress, JournalUnavailable, PaymentsError, RequestInvalid, describe
+from paymentsdk.errors import ClientClosed, InProgress, JournalUnavailable, PaymentsError, RequestInvalid, describe
 from paymentsdk.journal import StoredResponse
 from paymentsdk.journal import _states as states
 from paymentsdk.journal._call import Journaling, Moment, PlatformClock, WithinContract
@@ -193,13 +193,16 @@ class Recovery(HiddenRepr, Struct, eq=False):
         Whoever dies leaves in doubt what it had taken over: no more than it had under way.
         """
         since, owner = self.journaling.platform_clock.moment(), self.journaling.owner()
+        mine = await self.journaling.acquire(owner)  # To close the client waits for it.
         claim = asyncio.ensure_future(self._claim(keys, owner))
         try:
             await asyncio.gather(*(self._finish(record, since) for record in await asyncio.shield(claim)))
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, ClientClosed):
             # What it takes over all the same, nobody would know of.
             self.journaling.write_later(owner, partial(self._let_go, claim))
             raise
+        finally:
+            self.journaling.release(owner, mine)
 
     async def _claim(self, keys: Sequence[str], owner: str) -> list[Record]:
         with WithinContract():
@@ -219,9 +222,9 @@ class Recovery(HiddenRepr, Struct, eq=False):
 
     async def _finish(self, record: Record, since: Moment) -> None:
         sender = self._sender(record)
-        self.begun.add(record.key)
         try:
             call = OnceCall(sender.prepare(record), self.journaling)
+            self.begun.add(record.key)
             # What could not be sent this time is sent by the next recovery.
             outcome = await call.run(record, defer=True, since=since, look=partial(self._look, sender))
         except (InProgress, JournalUnavailable, RequestInvalid) as error:
@@ -234,7 +237,7 @@ class Recovery(HiddenRepr, Struct, eq=False):
         self.resolved[outcome.state] += 1
 
     async def _let_go(self, claim: Awaitable[Sequence[Record]]) -> None:
-        """Leave to the next recovery what this one, which is cancelled, has claimed and not begun."""
+        """Leave to the next recovery what this one, which ends early, has claimed and not begun."""
         journaling = self.journaling
         for record in await claim:
             if record.key not in self.begun:

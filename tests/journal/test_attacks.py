@@ -18,6 +18,7 @@ import pytest
 
 from paymentsdk import (
     APIError,
+    ClientClosed,
     Deferred,
     InProgress,
     JournalUnavailable,
@@ -122,8 +123,8 @@ class World:
             "retry": RetryPolicy(attempts=2),
             **settings,
         }
-        settings = {"base_url": URL, **settings}
-        return PaymentsClient(token, journal=kept, clock=self.clock, **settings)
+        settings = {"base_url": URL, "clock": self.clock, **settings}
+        return PaymentsClient(token, journal=kept, **settings)
 
     async def rows(self) -> list[Record]:
         journal = SQLiteJournal(self.path, now=self.clock.now)
@@ -914,6 +915,35 @@ async def test_a_recovery_that_ends_as_it_claims_leaves_what_it_gets(world: Worl
             while any(row.owner for row in await client.journal.records(tuple(RecordState))):
                 pass  # The clock of this client gives its close no time to wait for that.
     assert recovery.cancelled()
+
+    async with world.connect() as client:
+        summary = await client.recover()
+
+    assert {RecordState.DONE: 2} == dict(summary.resolved)
+
+
+class PatientClock(FakeClock):
+    """The grace of a client that closes is never over."""
+
+    async def sleep(self, seconds: float) -> None:
+        """See `Clock`."""
+        await asyncio.Event().wait()
+
+
+@pytest.mark.control("paymentsdk._recovery.Recovery._let_go", lambda self, claim: asyncio.sleep(0))
+async def test_a_client_that_closes_as_it_recovers_leaves_what_it_has_not_begun(world: World) -> None:
+    """What it takes over as it is closed is not sent, and is given back before the journal is closed."""
+    await defer(world, ["ann", "bob"])
+    async with world.connect(journal=SlowJournal, clock=PatientClock(world.clock.now())) as client:
+        client.journal.claimed, client.journal.told = asyncio.Event(), asyncio.Event()
+        recovery = asyncio.ensure_future(client.recover())
+        await client.journal.claimed.wait()
+        closing = asyncio.ensure_future(client.aclose())
+        await asyncio.sleep(0)
+        client.journal.told.set()
+        await asyncio.wait([recovery, closing])
+    with pytest.raises(ClientClosed):
+        await recovery
 
     async with world.connect() as client:
         summary = await client.recover()
