@@ -566,6 +566,7 @@ async def test_what_is_signed_too_late_is_not_sent(world: World) -> None:
     assert [(kind, 1) for kind in (AttemptStarted, AttemptEnded)] * 3 == attempts
 
 
+@pytest.mark.control("paymentsdk._engine.call.connect_timeout", lambda timeout, left: timeout.connect)
 async def test_the_wait_for_a_connection_is_shorter_after_a_slow_signature(world: World) -> None:
     """What an attempt has left is counted once it is signed: else its connection could come after `not_after`."""
     ends = []
