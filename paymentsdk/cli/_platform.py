@@ -252,18 +252,18 @@ def _show(result: Result[object], printed: Rows | None, options: Namespace) -> i
 
 def _write(path: Path, content: bytes) -> None:
     """Write a file whole or not at all: on a full disk, half of one would be taken for all of it."""
-    if path.exists() and not path.is_file():  # A pipe takes what comes.
+    target = path.resolve()  # A link stays, and leads to it.
+    if path.exists() and not target.is_file():  # A pipe takes what comes, and so does an open file without a name.
         path.write_bytes(content)
         return
     from tempfile import TemporaryDirectory
 
-    path = path.resolve()  # A link stays, and leads to it.
-    with TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
-        whole = Path(folder, path.name)
+    with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
+        whole = Path(folder, target.name)
         whole.write_bytes(content)
-        if path.exists():
-            copymode(path, whole)
-        whole.replace(path)
+        if target.exists():
+            copymode(target, whole)
+        whole.replace(target)
 
 
 # --- what goes out ------------------------------------------------------------------------------------------------

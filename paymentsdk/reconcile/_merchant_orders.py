@@ -198,25 +198,25 @@ def is_storable(amount: Decimal | None) -> bool:
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
     """Yield where to write what is *path* in the end: as a whole or not at all, also if the machine stops."""
-    if path.exists() and not path.is_file():
-        yield path  # A pipe or a terminal takes what comes.
+    target = path.resolve()  # A link stays, and leads to it.
+    if path.exists() and not target.is_file():
+        yield path  # A pipe, a terminal or an open file without a name takes what comes.
         return
-    path = path.resolve()  # A link stays, and leads to it.
-    unfinished = path.with_name(f"{path.name}.unfinished")
+    unfinished = target.with_name(f"{target.name}.unfinished")
     try:
         unfinished.touch()
-        if path.exists():
-            copymode(path, unfinished)
+        if target.exists():
+            copymode(target, unfinished)
         yield unfinished
         with unfinished.open("rb+") as file:
             os.fsync(file.fileno())
-        unfinished.replace(path)
+        unfinished.replace(target)
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
     if os.name == "nt":
         return  # It opens no directories, and writes their names by itself.
-    descriptor = os.open(path.parent, os.O_RDONLY)
+    descriptor = os.open(target.parent, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from tempfile import TemporaryFile
 from threading import Thread
 from urllib.parse import parse_qs, urlsplit
 
@@ -835,6 +836,11 @@ def test_a_file_stays_what_it_is(monkeypatch, tmp_path):
     reader = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
 
     assert [0, 0] == [foo("link.pdf"), foo("pipe")]
+    if Path("/dev/fd").exists():
+        with TemporaryFile() as file:  # It has no name.
+            assert 0 == foo(f"/dev/fd/{file.fileno()}")
+            file.seek(0)
+            assert content == file.read()
     assert (content, 0o600) == (private.read_bytes(), private.stat().st_mode & 0o777)
     assert Path("link.pdf").is_symlink()
     assert content == os.read(reader, 100)

@@ -15,6 +15,7 @@ from decimal import Decimal
 from email.utils import format_datetime
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Self
 from urllib.parse import parse_qsl, urlsplit
 
@@ -759,6 +760,19 @@ def test_a_report_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
         assert "order-98" in path.read_text(encoding="utf-8")
     report.write_csv("/dev/null")
     assert Path("/dev/null").is_char_device()
+
+
+@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="it names no open files")
+def test_a_report_goes_to_an_open_file_that_has_no_name(tmp_path: Path) -> None:
+    """As `/dev/stdout` of a program whose output somebody collects in one."""
+    report = asyncio.run(reconciled(World(300, grain=1), tmp_path / "out"))
+
+    with TemporaryFile(dir=tmp_path) as file:
+        report.write_csv(f"/dev/fd/{file.fileno()}")
+        file.seek(0)
+
+        assert b"order-98" in file.read()
+    assert ["out"] == [one.name for one in tmp_path.iterdir()]
 
 
 # --- the journal ------------------------------------------------------------------------------------------------------
