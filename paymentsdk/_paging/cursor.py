@@ -217,8 +217,9 @@ def check_filters(shape: PageShape, filters: Mapping[str, object], result: type)
 
 
 def _shows_moment(row: type | None, name: str) -> bool:
-    """Whether rows of the type *row* have a datetime *name*."""
-    kinds = [inspect.type_info(field.type) for field in structs.fields(row) if field.name == name] if row else []
+    """Whether rows of the type *row* have a datetime *name*, and read it from the field of that name."""
+    fields = [field for field in structs.fields(row) if field.name == field.encode_name == name] if row else []
+    kinds = [inspect.type_info(field.type) for field in fields]
     return any(isinstance(one.type, inspect.DateTimeType) for kind in kinds for one in alternatives(kind))
 
 

@@ -182,6 +182,13 @@ class AsText(Struct):
     date_created: str | None = None
 
 
+class Renamed(Struct, rename="camel"):
+    """One whose date is looked for under another name than it has."""
+
+    id: int
+    date_created: datetime | None = None
+
+
 R = TypeVar("R")
 
 
@@ -193,7 +200,7 @@ class Some(Struct, Generic[R]):
     next_offset: int | None = None
 
 
-@pytest.mark.parametrize("row", [Undated, AsText])
+@pytest.mark.parametrize("row", [Undated, AsText, Renamed])
 def test_rows_of_ones_own_must_say_when_they_were_made(row: type) -> None:
     """Else a row that is younger than its window, so that others could join, would not be seen."""
     client = PaymentsClient("t", base_url="https://x", transport=MemoryTransport(Rows()))
