@@ -22,8 +22,8 @@ from paymentsdk._auth.token_store import (
     file_lock,
     fingerprint,
 )
+from paymentsdk._files import make_private
 from paymentsdk._postgres import Connection, Lane, Postgres, Table, do_each, is_error, reason_of
-from paymentsdk._private_file import make_private
 from paymentsdk._public import publish
 from paymentsdk._secrets import masked
 from paymentsdk._validate import Seal, check_seals

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from shutil import copymode
 from typing import TYPE_CHECKING, Any, Never, cast, get_type_hints
 
 import msgspec
 from msgspec import Struct, structs
 
 from paymentsdk._codec.type_walk import rows_of
+from paymentsdk._files import whole
 from paymentsdk._operation.identity import undeclared
 from paymentsdk._public import written_in
 from paymentsdk._resume_point import ResumePoint
@@ -237,7 +237,8 @@ def _show(result: Result[object], printed: Rows | None, options: Namespace) -> i
         if printed is not None:
             printed.add_only(result.value)
         elif options.output is not None:
-            _write(Path(options.output), result.raw)
+            with whole(Path(options.output)) as unfinished:
+                unfinished.write_bytes(result.raw)
         elif sys.stdout is not None:
             sys.stdout.buffer.write(result.raw)
         flush()
@@ -248,22 +249,6 @@ def _show(result: Result[object], printed: Rows | None, options: Namespace) -> i
         discard(sys.stdout)
         return IN_DOUBT
     return DONE
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all: on a full disk, half of one would be taken for all of it."""
-    target = path.resolve()  # A link stays, and leads to it.
-    if path.exists() and not target.is_file():  # A pipe takes what comes, and so does an open file without a name.
-        path.write_bytes(content)
-        return
-    from tempfile import TemporaryDirectory
-
-    with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
-        whole = Path(folder, target.name)
-        whole.write_bytes(content)
-        if target.exists():
-            copymode(target, whole)
-        whole.replace(target)
 
 
 # --- what goes out ------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct, field, structs
 
-from paymentsdk._private_file import make_private
+from paymentsdk._files import make_private
 from paymentsdk._secrets import HiddenRepr
 from paymentsdk._validate import Seal
 from paymentsdk.errors import JournalUnavailable

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
+from paymentsdk._files import whole
 from paymentsdk.errors import NotWhole
 from paymentsdk.reconcile._book import STATES, Subject
 from paymentsdk.reconcile._certificate import Window, moment_of
 from paymentsdk.reconcile._follow_up import Absent, LookedUp
-from paymentsdk.reconcile._merchant_orders import arrow, duckdb, kinds, whole
+from paymentsdk.reconcile._merchant_orders import arrow, duckdb, kinds
 from paymentsdk.reconcile._report import Outcome
 
 if TYPE_CHECKING:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import cache, partial
@@ -15,13 +13,13 @@ from importlib.util import find_spec
 from itertools import chain, product
 from operator import attrgetter
 from pathlib import Path
-from shutil import copymode
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import astuple
 
 from paymentsdk._codec.anomaly import MOST_REPORTS
+from paymentsdk._files import whole
 from paymentsdk._headers import http_date
 from paymentsdk.errors import BadRequest, NotWhole, install_extra
 from paymentsdk.reconcile._certificate import (
@@ -193,34 +191,6 @@ def is_storable(amount: Decimal | None) -> bool:
     except ValueError:
         return False
     return True
-
-
-@contextmanager
-def whole(path: Path) -> Iterator[Path]:
-    """Yield where to write what is *path* in the end: as a whole or not at all, also if the machine stops."""
-    target = path.resolve()  # A link stays, and leads to it.
-    if path.exists() and not target.is_file():
-        yield path  # A pipe, a terminal or an open file without a name takes what comes.
-        return
-    unfinished = target.with_name(f"{target.name}.unfinished")
-    try:
-        unfinished.touch()
-        if target.exists():
-            copymode(target, unfinished)
-        yield unfinished
-        with unfinished.open("rb+") as file:
-            os.fsync(file.fileno())
-        unfinished.replace(target)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
-    if os.name == "nt":
-        return  # It opens no directories, and writes their names by itself.
-    descriptor = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def check_installed() -> None:

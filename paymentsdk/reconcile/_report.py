@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from paymentsdk._files import whole
 from paymentsdk.errors import NotWhole
 from paymentsdk.journal import Record
 from paymentsdk.money import EXACTLY
-from paymentsdk.reconcile._merchant_orders import duckdb, parquet, whole
+from paymentsdk.reconcile._merchant_orders import duckdb, parquet
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyRelation

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -786,7 +786,7 @@ def test_the_operations_of_another_package(capsys, monkeypatch, tmp_path):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no limit of a file's size")
-@pytest.mark.control("paymentsdk.cli._platform._write", Path.write_bytes)
+@pytest.mark.control("paymentsdk.cli._platform.whole", nullcontext)
 @pytest.mark.parametrize("before", [None, b"%PDF of yesterday"])
 def test_a_file_is_written_whole_or_not_at_all(capsys, monkeypatch, tmp_path, before: bytes | None):
     """Where the disk is full, there is no half of a file, and what was there is there still."""

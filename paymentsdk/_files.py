@@ -1,0 +1,52 @@
+"""Files that only their owner can read, in which SQLite holds locks, and files that are written as a whole."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from shutil import copymode
+
+_MAKING = threading.Lock()
+
+
+def make_private(path: Path) -> None:
+    """Make the empty file *path* for its owner alone (mode 0600), unless it is there; its folder has to be.
+
+    SQLite would make it as the umask allows. One that is there is not opened: to close it again would drop every lock
+    that this process has on it. Another process would then take a database that is in use for one that nobody uses,
+    and remove its write-ahead log, or roll back what is being written.
+    """
+    # One at a time: else the first could close the file after the second has found it, and SQLite has locked it.
+    with _MAKING, suppress(FileExistsError):
+        os.close(os.open(os.path.realpath(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Yield where to write what is *path* in the end: as a whole or not at all, also if the machine stops."""
+    target = path.resolve()  # A link stays, and leads to it.
+    if path.exists() and not target.is_file():
+        yield path  # A pipe, a terminal or an open file without a name takes what comes.
+        return
+    unfinished = target.with_name(f"{target.name}.unfinished")
+    try:
+        unfinished.touch()
+        if target.exists():
+            copymode(target, unfinished)
+        yield unfinished
+        with unfinished.open("rb+") as file:
+            os.fsync(file.fileno())
+        unfinished.replace(target)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+    if os.name == "nt":
+        return  # It opens no directories, and writes their names by itself.
+    descriptor = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
