@@ -45,7 +45,8 @@ def oldest(session: nox.Session) -> None:
     del latest["yarl"]  # The aiohttp of the sandbox asks for a later one.
     install(session, "test")
     session.install(*pinned(latest.values()))
-    session.run("pytest", "-n", "2", *session.posargs)
+    # import-linter, which that file runs, asks for a later rich.
+    session.run("pytest", "-n", "2", "--ignore=tests/test_floors.py", *session.posargs)
     session.install(*pinned(core))
     session.run("pytest", "-n", "2", *Path("tests/oldest.txt").read_text(encoding="utf-8").split())
 
