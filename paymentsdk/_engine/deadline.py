@@ -27,8 +27,8 @@ class Timeout(Struct, frozen=True):
     with `once=` it bounds the attempts, and before them the reading of the platform's time; the waits for the journal,
     and for another call of this client with the same name, come on top; so does the decoding of a large page."""
     attempt: float | None = 30.0
-    """One attempt, to the last byte of its response, 30 s by default. The wait for a first token
-    and its signature are of it, the wait for a permit of `flow` is not."""
+    """One attempt, to the last byte of its response, 30 s by default. The wait for a first token and
+    the signature are of it, the wait for a permit of `flow` is not."""
     connect: float | None = 5.0
     """The wait for a connection, from the pool or a new one; 5 s by default. When it runs out, nothing has been
     sent."""

@@ -101,7 +101,10 @@ async def test_a_live_token_stays_in_use_beside_the_pair_of_another(make_client,
 async def test_tokens_of_another_form_name_no_seller(make_client, clock: FakeClock, token: str) -> None:
     """The end of a token says nothing on a platform that is not the contract's: the pair in the store is taken over."""
     later = replace(BOB, access_token=token, expires_at=START + 180 * DAY)
-    client = make_client(ANN, store=MemoryTokenStore(later), transport=MemoryTransport(lambda request: ORDER))
+    transport = MemoryTransport(lambda request: ORDER)
+    client = make_client(ANN, store=MemoryTokenStore(later), transport=transport)
     clock.advance(101 * DAY)
 
     await client.orders.get("ORD1")
+
+    assert [f"Bearer {token}"] == [request.headers["Authorization"] for request in transport.requests]
