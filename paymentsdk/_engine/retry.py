@@ -198,8 +198,8 @@ class Retries(Struct, eq=False):
         return delay(self.policy, state.attempt_number, self.failure, self.clock.random())
 
     def _stop_or_pay(self, state: "RetryCallState") -> bool:
-        rest = state.upcoming_sleep
         """Whether no further attempt is made; what another costs is paid here."""
+        rest = state.upcoming_sleep
         if (
             state.attempt_number >= self.policy.attempts
             or self.clock.monotonic() + rest >= self.deadline
