@@ -45,13 +45,23 @@ def _is_of_another_seller(token: str, before: str) -> bool:
 
 
 class Bearer:
-    """Takes tokens from their source, and looks whether they can stand in a header: at each of them once."""
+    """Takes tokens from their source, and looks whether they can stand in a header: at each of them once.
 
-    __slots__ = ("_auth", "_checked")
+    That of *one_seller* takes no token of another seller than that of the first which names one.
+    """
 
-    def __init__(self, auth: Auth) -> None:
+    __slots__ = ("_auth", "_checked", "_first", "_one_seller")
+
+    def __init__(self, auth: Auth, *, one_seller: bool = False) -> None:
         self._auth = auth
         self._checked: str | None = None
+        self._one_seller = one_seller
+        #: Of one seller, the first token that names it.
+        self._first: str | None = None
+
+    def of_one_seller(self) -> Bearer:
+        """Return one that takes tokens of one seller from the same source: whose is up to the first."""
+        return Bearer(self._auth, one_seller=True)
 
     def token(self, now: float, before: str | None = None) -> str | None:
         """Return the token to use at *now*, after the one *before*, or `None` if one has to be waited for.
@@ -75,12 +85,17 @@ class Bearer:
         return self._check(await self._auth.renew(before if was_rejected else None, exchange, now), before)
 
     def _check(self, token: str | None, before: str | None) -> str | None:
-        if token is not None and token is not self._checked:
+        if token is None:
+            return None
+        if token is not self._checked:
             check_token(token)
-            self._checked = token
-        if token is not None and before is not None and _is_of_another_seller(token, before):
-            # Somebody has put another pair into the store: the same key would be a second order.
-            raise RequestInvalid("access_token", "is of another seller than that of the attempt before")
+        if any(_is_of_another_seller(token, earlier) for earlier in (before, self._first) if earlier is not None):
+            # Somebody has put another pair into the store: the same key would be a second order, and the rows of the
+            # next page those of somebody else.
+            raise RequestInvalid("access_token", "is of another seller than the one before")
+        if self._one_seller and self._first is None and certain_user_id(token) is not None:
+            self._first = token
+        self._checked = token
         return token
 
 

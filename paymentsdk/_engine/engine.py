@@ -87,9 +87,18 @@ class Engine(ABC):
         """
         if engine is self or engine._state is not self._state:
             return clone if engine is self else engine
-        twin = object.__new__(type(self))
-        vars(twin).update(vars(clone))
+        twin = clone._twin()
         Engine.__init__(twin, self._state, clone._settings.with_own(engine._settings, self._settings))
+        return twin
+
+    def _for_walk(self) -> tuple[Self, bool]:
+        """Return what makes the calls of one walk, all for the seller of the first, and whether it is strict."""
+        return self._twin(_bearer=self._bearer.of_one_seller()), self._settings.strict
+
+    def _twin(self, **other: object) -> Self:
+        """Return one with the same attributes but for *other*."""
+        twin = object.__new__(type(self))
+        vars(twin).update(vars(self), **other)
         return twin
 
     async def with_result(self, method: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> Result[T]:

@@ -82,7 +82,8 @@ class Pager(Generic[T]):
     """A search that fetches its pages as they are needed. Each ``async for`` starts a new walk.
 
     A walk that fails raises; it never ends early. One that comes to an empty page before the total of that page, or
-    before the last known one if that page gives none, raises `Incomplete`. Pass the error's
+    before the last known one if that page gives none, raises `Incomplete`. All pages are of one seller: if a token
+    names another than the first, the walk raises `RequestInvalid` before it is sent. Pass the error's
     ``resume_point`` to ``search(start=)`` to go on from there. If rows have vanished in the meantime, the rows behind
     them have moved up, so the walk begins that many rows earlier. Some rows may then come twice: recognise them by
     their ids.
@@ -139,21 +140,20 @@ class Pager(Generic[T]):
             check_within("start", start, 0, 0)
             until = filters.get(shape.created_until or "")
 
-        def fetch(offset: int) -> Coroutine[object, object, "Result[object]"]:
-            return engine.call(operation, query={**filters, "offset": offset, **size})
+        begin = Cursor.begin(start if isinstance(start, ResumePoint) else ResumePoint(start), overlap)
+
+        def walk() -> Pages[T]:
+            # All pages are of one seller: a token of another, put into the store meanwhile, would mix their rows.
+            caller, strict = engine._for_walk()  # noqa: SLF001 - no program has to ask for them
+
+            def fetch(offset: int) -> Coroutine[object, object, "Result[object]"]:
+                return caller.call(operation, query={**filters, "offset": offset, **size})
+
+            certificate = Certificate(until) if certify else None
+            return Pages(fetch, operation.name, shape, begin, prefetch=prefetch, certificate=certificate, strict=strict)
 
         self._text = f"<Pager of {operation.name} from row {start}>"
-        begin = Cursor.begin(start if isinstance(start, ResumePoint) else ResumePoint(start), overlap)
-        strict = engine._settings.strict  # noqa: SLF001 - a setting that no program has to ask for
-        self._walk: Callable[[], Pages[T]] = lambda: Pages(
-            fetch,
-            operation.name,
-            shape,
-            begin,
-            prefetch=prefetch,
-            certificate=Certificate(until) if certify else None,
-            strict=strict,
-        )
+        self._walk: Callable[[], Pages[T]] = walk
 
     def __repr__(self) -> str:
         return self._text

@@ -1,0 +1,116 @@
+"""The rows of one walk are those of one seller, whatever is put into its token store meanwhile."""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+
+from paymentsdk import AuthenticationFailed, Pager, PaymentsClient, Request, RequestInvalid, Response, RetryPolicy
+from paymentsdk.testing import MemoryTransport
+from tests.engine.walks import ids, ids_until_it_fails
+
+AHEAD = pytest.mark.parametrize("prefetch", [1, 2], ids=["one page at a time", "pages ahead"])
+
+
+def token(seller: int, number: int = 1) -> str:
+    """A token of a seller, as the contract has it (4.1)."""
+    return f"APP_USR-9001-112304-0123456789abcdef{number}-{seller}"
+
+
+ANN, BOB = token(77), token(88)
+
+
+class Store:
+    """A source that reads its tokens from a store; `None` where one has to be waited for."""
+
+    def __init__(self, held: str | None) -> None:
+        self.held = held
+        self.renewed: str | None = None
+
+    def token(self, now: float) -> str | None:
+        return self.held
+
+    async def renew(self, rejected, exchange, now) -> str | None:
+        return self.renewed
+
+
+class Platform:
+    """100 rows, 10 on a page; and others who write into the store of a token.
+
+    Args:
+        held: What the store has to begin with, after the first page, the second, and so on.
+        renewed: What it has after that for whoever waits.
+    """
+
+    def __init__(self, *held: str | None, renewed: str | None = None) -> None:
+        self.held = list(held)
+        self.store = Store(self.held.pop(0))
+        self.renewed = renewed
+        self.asked_with: list[str] = []
+
+    async def __call__(self, request: Request) -> Response:
+        self.asked_with.append(request.headers["Authorization"].removeprefix("Bearer "))
+        if self.asked_with[-1] == "ended":
+            return Response(401)
+        if self.held:
+            self.store.held = self.held.pop(0)
+        if not self.held:
+            self.store.renewed = self.renewed
+        offset = int(dict(parse_qsl(urlsplit(request.url).query))["offset"])
+        rows = [{"id": row} for row in range(offset, offset + 10)]
+        return Response(200, {}, json.dumps({"results": rows, "paging": {"offset": offset, "total": 100}}).encode())
+
+    def search(self, prefetch: int = 1) -> Pager:
+        """Search it."""
+        transport, retry = MemoryTransport(self), RetryPolicy(attempts=1)
+        client = PaymentsClient(auth=self.store, base_url="http://127.0.0.1", transport=transport, retry=retry)
+        return client.invoices.search(prefetch=prefetch)
+
+
+@pytest.mark.control("paymentsdk._engine.credential._is_of_another_seller", lambda token, before: False)
+@AHEAD
+@pytest.mark.parametrize("end", [BOB, None], ids=["at hand", "waited for"])
+@pytest.mark.parametrize("tokens", [[ANN], [ANN, "opaque"], ["opaque", ANN, "opaque"]], ids=len)
+async def test_a_walk_goes_on_as_the_seller_of_the_pages_before(
+    tokens: list[str], end: str | None, prefetch: int
+) -> None:
+    """The rows of another would stand among those of the first: the walk ends, and says where another can go on."""
+    platform = Platform(*tokens, end, renewed=BOB)
+
+    seen, error = await ids_until_it_fails(platform.search(prefetch))
+
+    assert isinstance(error, RequestInvalid)
+    assert list(range(error.resume_point)) == seen
+    assert "access_token: is of another seller than the one before" == str(error)
+    assert {*tokens} == {*platform.asked_with}
+
+
+async def test_a_page_whose_token_is_rejected_is_asked_for_by_nobody_else() -> None:
+    """The rejection stands, with what came of the refresh, and with where another walk can go on."""
+    platform = Platform(ANN, ANN, "ended", renewed=BOB)
+
+    with pytest.raises(AuthenticationFailed) as caught:
+        await platform.search().collect()
+
+    assert (20, [ANN, ANN, "ended"]) == (caught.value.resume_point, platform.asked_with)
+    assert "another seller" in caught.value.__notes__[0]
+
+
+@AHEAD
+@pytest.mark.parametrize("end", [token(77, 2), None, "opaque"], ids=["at hand", "waited for", "without a name"])
+async def test_a_walk_goes_on_with_a_newer_token_of_its_seller(end: str | None, prefetch: int) -> None:
+    """Also with one that does not tell whose it is."""
+    platform = Platform(ANN, ANN, end, renewed=token(77, 2))
+
+    assert list(range(100)) == await ids(platform.search(prefetch))
+
+
+async def test_another_walk_may_be_of_another_seller() -> None:
+    """A search belongs to nobody: whose rows they are is up to the token that a walk begins with."""
+    platform = Platform(ANN, BOB)
+    search = platform.search()
+    await search.first()
+
+    assert 100 == len(await search.collect())
