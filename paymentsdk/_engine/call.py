@@ -30,7 +30,7 @@ from paymentsdk._engine.deadline import cancelled_again, connect_timeout
 from paymentsdk._engine.failures import AttemptFailed, History
 from paymentsdk._engine.limiter import NO_PERMIT
 from paymentsdk._engine.response import Result, check_response
-from paymentsdk._engine.retry import Retries, key_expired, should_refresh_token
+from paymentsdk._engine.retry import Retries, should_refresh_token
 from paymentsdk._headers import Headers, merge
 from paymentsdk._operation.rules import KEY_LIFETIME, Failure, RetryClass, classify_status
 from paymentsdk._secrets import HiddenRepr
@@ -88,7 +88,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
     may_send: MaySend | None = None
     """The journal: asked before each attempt, with its seconds; says why there may be none."""
     send_within: float = inf
-    """Seconds in which the first byte of the attempt has to be sent; the journal sets it."""
+    """Seconds in which the first byte of the attempt has to be sent: then its key, or its record, is too old."""
     number: int = 0
     """The number of the call, if it is observed: unique in the process."""
     attempts: int = 0
@@ -211,10 +211,12 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
     async def _ensure_may_send(self) -> None:
         """Send nothing more with a key that may be forgotten, nor what the journal does not permit."""
         reason = None
-        if self.key is not None and self.history is not None and key_expired(self.history, self.state.clock):
-            # The machine may have slept through the pause, or the refresh, and longer.
-            reason = f"it was first sent {KEY_LIFETIME / 3600:g} hours ago"
-        elif self.may_send is not None:
+        if self.key is not None and self.history is not None:
+            self.send_within = KEY_LIFETIME - self.history.age(self.state.clock)
+            if self.send_within <= 0:
+                # The machine may have slept through the pause, or the refresh, and longer.
+                reason = f"it was first sent {KEY_LIFETIME / 3600:g} hours ago"
+        if reason is None and self.may_send is not None:
             reason = await self.may_send(self.deadline.when - self.state.clock.monotonic())
         if reason is not None:
             raise failures.not_attempted(reason)
@@ -319,7 +321,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
             headers,
             self.content,
             left,
-            connect_timeout(settings.timeout, left if self.may_send is None else min(left, self.send_within)),
+            connect_timeout(settings.timeout, min(left, self.send_within)),
             operation.wants_fresh_connection or self.fresh,
             operation.max_response,
             operation.name,

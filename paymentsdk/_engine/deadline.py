@@ -31,7 +31,7 @@ class Timeout(Struct, frozen=True):
     the signature are of it, the wait for a permit of `flow` is not."""
     connect: float | None = 5.0
     """The wait for a connection, from the pool or a new one; 5 s by default. When it runs out, nothing has been
-    sent."""
+    sent. For a key that was sent before, it also ends 23 hours after the first time."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from math import inf
 
 import pytest
 
@@ -13,10 +14,12 @@ from paymentsdk import (
     OutcomeUnknown,
     PaymentsClient,
     PaymentsError,
+    Request,
     RequestInvalid,
     Response,
     RetryPolicy,
     SendFailed,
+    StaticToken,
     Timeout,
 )
 from paymentsdk.testing import FakeClock, MemoryTransport
@@ -122,6 +125,51 @@ async def test_they_count_on_though_the_clock_of_the_machine_is_set_back() -> No
             await client.orders.cancel("ORD1", idempotency_key="k-1", first_sent_at=since)
 
     assert 1 == requests
+
+
+UNBOUNDED, A_DAY = Timeout(total=None, attempt=None, connect=None), Timeout(total=86_400, attempt=86_400, connect=None)
+
+
+class Signed:
+    """Signs the requests."""
+
+    def sign(self, request: Request, now: float) -> dict[str, str]:
+        """See `Signer`."""
+        return {"X-Signature": "0123456789abcdef"}
+
+
+@pytest.mark.control("paymentsdk._engine.call.connect_timeout", lambda timeout, left: timeout.connect or inf)
+@pytest.mark.parametrize("bounds", [UNBOUNDED, A_DAY], ids=["unbounded", "a day"])
+@pytest.mark.parametrize("auth", [StaticToken("TEST-token"), Signed()], ids=["token", "signed"])
+async def test_a_key_is_sent_on_no_connection_that_comes_after_its_time(
+    bounds: Timeout, auth: StaticToken | Signed
+) -> None:
+    """However long an attempt may take, the wait for its connection ends before the platform may forget the key."""
+    clock, waits = FakeClock(), []
+
+    def platform(request: Request) -> Response:
+        waits.append(request.connect_timeout)
+        clock.advance(20 * 3600)
+        raise SendFailed("reset", sent=True)
+
+    async with PaymentsClient(
+        auth=auth,
+        base_url="https://platform.test",
+        transport=MemoryTransport(platform),
+        clock=clock,
+        timeout=bounds,
+        retry=RetryPolicy(base_delay=0),
+    ) as client:
+        with pytest.raises(OutcomeUnknown):
+            await client.orders.cancel("ORD1")
+        with pytest.raises(OutcomeUnknown):
+            await client.orders.cancel(
+                "ORD1", idempotency_key="k-1", first_sent_at=datetime.fromtimestamp(clock.now() - 22 * 3600, UTC)
+            )
+
+    (first, again, resumed) = waits
+    assert first > 20 * 3600
+    assert (True, True) == (again < 3 * 3600, resumed < 3600)
 
 
 @pytest.mark.parametrize(
