@@ -18,6 +18,7 @@ an error. In order, for a call of a caller (a recovery begins with `OnceCall.run
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -222,7 +223,12 @@ class OnceCall(Generic[B, R]):
         call, state = self._call, self._call.state
 
         async def may_send_now(seconds: float) -> str | None:
-            why = await may_send(seconds)
+            try:
+                why = await may_send(seconds)
+            except asyncio.CancelledError:
+                if not call.deadline.uncancel():
+                    raise
+                return f"{call.deadline.ran_out} while the journal was asked"
             call.send_within = row.not_after - (self._journaling.platform_clock.now() or 0.0)
             return why
 

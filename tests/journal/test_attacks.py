@@ -566,6 +566,42 @@ async def test_what_is_signed_too_late_is_not_sent(world: World) -> None:
     assert [(kind, 1) for kind in (AttemptStarted, AttemptEnded)] * 3 == attempts
 
 
+@pytest.mark.parametrize("token", [TOKEN, None], ids=["token", "signed"])
+async def test_a_lease_that_is_renewed_too_slowly_is_no_cancellation(world: World, until, token: str | None) -> None:
+    """Nobody has cancelled anything: observers and the caller learn which time ran out, and nothing is sent."""
+    seen: list[AttemptEnded] = []
+    renewing = asyncio.Event()
+
+    class SlowJournal(SQLiteJournal):
+        async def begin(self, record: Record, *, lease: float) -> tuple[Action, Record]:
+            begun = await super().begin(record, lease=lease)
+            world.clock._now += LATER * (token is not None)  # The machine has slept.
+            return begun
+
+        async def renew(self, key: str, *, owner: str, lease: float) -> Record:
+            renewing.set()
+            await asyncio.Event().wait()
+
+    class SleepySigner(SlowSigner):
+        async def sign(self, request: Request, now: float) -> dict[str, str]:
+            world.clock._now += LATER * (request.method == "POST")
+            return await super().sign(request, now)
+
+    accounts = {"shop-1": token or SleepySigner(world.clock)}
+    async with world.connect(
+        journal=SlowJournal, token=None, accounts=accounts, observers=[seen.append], timeout=Timeout(total=60)
+    ) as client:
+        call = asyncio.ensure_future(client.account("shop-1").orders.create(order(), once="table-7/1"))
+        await until(renewing.is_set)
+        world.clock.advance(60)
+        with pytest.raises(NotSent, match=r"timeout\.attempt=30 s\) while the journal was asked"):
+            await call
+
+    [ended] = [event for event in seen if isinstance(event, AttemptEnded) and event.operation == "orders.create"]
+    assert (0 if token else 1, "journal was asked") == (ended.number, ended.failure[-17:])
+    assert [] == world.platform.posts
+
+
 @pytest.mark.control("paymentsdk._engine.call.connect_timeout", lambda timeout, left: timeout.connect)
 async def test_the_wait_for_a_connection_is_shorter_after_a_slow_signature(world: World) -> None:
     """What an attempt has left is counted once it is signed: else its connection could come after `not_after`."""
