@@ -529,11 +529,13 @@ def describe(error: Exception) -> str:
         return visible(str(error))
     if isinstance(error, PaymentsError):
         return str(error)
-    *_, (frame, line) = walk_tb(error.__traceback__)
-    code = frame.f_code
-    file, why = "", ""
+    file, why, where = "", "", ""
+    if frames := list(walk_tb(error.__traceback__)):  # A future may hold an error that was never raised.
+        frame, line = frames[-1]
+        code = frame.f_code
+        where = f" ({code.co_filename.rpartition(os.sep)[2]}:{line} in {code.co_name})"
     if isinstance(error, OSError) and error.errno and error.strerror == os.strerror(error.errno):
         why = f": {error.strerror}"  # The words of the system, and nobody else's.
     if isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError) and isinstance(error.filename, str):
         file = f" {error.filename!r}"
-    return f"{type(error).__name__}{file}{why} ({code.co_filename.rpartition(os.sep)[2]}:{line} in {code.co_name})"
+    return f"{type(error).__name__}{file}{why}{where}"

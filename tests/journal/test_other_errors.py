@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 
 from paymentsdk import (
+    InProgress,
     JournalUnavailable,
     OutcomeUnknown,
     PaymentsClient,
@@ -49,13 +51,23 @@ class Failed(Failing):
         raise self.error
 
 
+class HandsOver(Failing):
+    """Returns a future that has failed already: awaited, it raises; looked at, its error was never raised."""
+
+    def fail(self, *_: object, **__: object) -> object:
+        """Fail."""
+        failed = asyncio.get_running_loop().create_future()
+        failed.set_exception(type(self.error)(*self.error.args))
+        return failed
+
+
 @pytest.fixture(params=ERRORS, ids=lambda error: type(error).__name__)
 def error(request: pytest.FixtureRequest) -> Exception:
     """What the journal raises."""
     return request.param
 
 
-@pytest.fixture(params=[Failing, Failed], ids=["async", "not async"])
+@pytest.fixture(params=[Failing, Failed, HandsOver], ids=["async", "not async", "a future"])
 def journal(request: pytest.FixtureRequest, clock: FakeClock, error: Exception) -> Failing:
     """A journal that keeps its records until it is told what fails."""
     journal = request.param({}, clock.now)
@@ -88,7 +100,7 @@ async def test_what_cannot_be_begun_is_not_sent(
     with pytest.raises(JournalUnavailable, match=type(error).__name__) as unkept:
         await client.orders.create(order(), once="table-7/1")
 
-    assert (error, []) == (unkept.value.__cause__, platform.posts)
+    assert (repr(error), []) == (repr(unkept.value.__cause__), platform.posts)
 
 
 @pytest.mark.control("paymentsdk.journal._call.WithinContract", unguarded, raises=tuple(map(type, ERRORS)))
@@ -104,15 +116,18 @@ async def test_a_rejection_that_is_not_kept_is_in_doubt(
 
 
 async def test_what_is_done_is_told_also_if_that_is_not_kept(
-    client: PaymentsClient, journal: Failing, platform: Platform
+    client: PaymentsClient, journal: Failing, caplog
 ) -> None:
-    """The money has moved: what the journal raises then is logged."""
+    """The money has moved: what the journal raises then is logged, and whoever comes next waits for nothing."""
     journal.fails = frozenset({"resolve"})
 
     assert "ORD0" == (await client.orders.create(order(), once="table-7/1")).id
 
     journal.fails = frozenset()
     assert [RecordState.PENDING] == [row.state for row in journal.rows.values()]
+    with pytest.raises(InProgress):
+        await asyncio.wait_for(client.orders.create(order(), once="table-7/1"), 5)
+    assert "a record could not be closed in the journal" in caplog.text
 
 
 @pytest.mark.control("paymentsdk.journal._call.WithinContract", unguarded, raises=tuple(map(type, ERRORS)))
