@@ -122,21 +122,25 @@ def state(error: PaymentsError) -> dict[str, object]:
     return {name: str(value) if isinstance(value, Exception) else value for name, value in vars(error).items()}
 
 
-def test_a_copy_is_an_error_of_its_own() -> None:
-    """A copy starts with no traceback: it can be raised in another task."""
+def traces_of_a_copy() -> tuple[object, ...]:
+    """What a copy of an error that was raised knows of where that was."""
     try:
         raise made(OutcomeUnknown)
     except OutcomeUnknown as error:
         twin = copy.copy(error)
+    return twin.__traceback__, twin.__context__, twin.__cause__
 
-    assert (None, None, None) == (twin.__traceback__, twin.__context__, twin.__cause__)
+
+def test_a_copy_is_an_error_of_its_own() -> None:
+    """A copy starts with no traceback: it can be raised in another task."""
+    assert (None, None, None) == traces_of_a_copy()
 
 
 def test_a_copy_has_no_traceback_where_a_library_copies_exceptions_with_theirs(monkeypatch) -> None:
     """As where Dask is imported: it registers the exceptions that it finds."""
     monkeypatch.setitem(copyreg.dispatch_table, OutcomeUnknown, lambda error: (lambda: error, ()))
 
-    test_a_copy_is_an_error_of_its_own()
+    assert (None, None, None) == traces_of_a_copy()
 
 
 def test_every_error_has_its_place() -> None:
