@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import lru_cache, partial
 from hashlib import sha256
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -33,10 +33,13 @@ logger = logging.getLogger("paymentsdk")
 #: The version of the table.
 SCHEMA = 1
 #: What is run in a transaction, as PostgreSQL has it.
-_LOAD = "SELECT * FROM paymentsdk_record WHERE id IN ({}) ORDER BY id FOR UPDATE"
+_READ = "SELECT * FROM paymentsdk_record WHERE id IN ({})"
+_LOAD = f"{_READ} ORDER BY id FOR UPDATE"
 #: What is locked is being written, or in the hands of a session that may last for hours: recovery comes back to it.
 _LOAD_FREE = f"{_LOAD} SKIP LOCKED"
-_LIST = "SELECT * FROM paymentsdk_record WHERE state {} AND state IN ({}) ORDER BY begun LIMIT $1"
+_LIST = "SELECT id, begun FROM paymentsdk_record WHERE state {} AND state IN ({}) ORDER BY begun LIMIT $1"
+#: Rows that are read at once: what else the process wants of the journal comes in between.
+_PAGE = 500
 _UPDATE = "UPDATE paymentsdk_record SET {} WHERE id = ${}"
 _PURGE = (
     "UPDATE paymentsdk_record SET headers = NULL, body = NULL, response = NULL WHERE state >= 4 AND begun < $1 "
@@ -168,14 +171,15 @@ class Transaction(Struct, eq=False):
     wiped: bool = False
     """Whether bytes were wiped that a log of the database may still hold."""
 
-    async def records(self, statement: str, *values: object) -> list[Record]:
-        """Return the rows of a statement that reads them."""
-        return [self.codec.record(row) for row in await self.database.fetch(statement, *values)]
+    async def by_id(self, ids: Sequence[int], statement: str = _READ) -> list[Record]:
+        """Return the rows with the numbers *ids*, in their order."""
+        places = ", ".join(f"${place}" for place in range(1, len(ids) + 1)) or "NULL"
+        rows = {row["id"]: row for row in await self.database.fetch(statement.format(places), *ids)}
+        return [self.codec.record(rows[number]) for number in ids if number in rows]
 
     async def load(self, *keys: str, statement: str = _LOAD) -> list[Record]:
         """Return the rows of *keys*: all processes lock them in one order, so that none waits in a circle."""
-        places = ", ".join(f"${place}" for place in range(1, len(keys) + 1)) or "NULL"
-        return [checked(row, keys) for row in await self.records(statement.format(places), *map(id_of, keys))]
+        return [checked(row, keys) for row in await self.by_id([*map(id_of, keys)], statement)]
 
     async def change(self, key: str, change: Callable[..., Record]) -> Record:
         """Replace the row of *key* by what *change* makes of it at the store time, `now=`, and return that."""
@@ -194,14 +198,14 @@ class Transaction(Struct, eq=False):
         await self._replace([new for new, row in zip(claimed, rows, strict=True) if new is not row])
         return _oldest([row for row in claimed if row.owner == owner])
 
-    async def by_state(self, among: Collection[RecordState], limit: int) -> list[Record]:
-        """See `Journal.records`."""
-        rows: list[Record] = []
+    async def ids(self, among: Collection[RecordState], limit: int) -> list[int]:
+        """Return the numbers of the rows that `Journal.records` returns."""
+        rows: list[tuple[int, float]] = []
         for half, wanted in (("< 4", states.OPEN.intersection(among)), (">= 4", states.CLOSED.intersection(among))):
             if wanted:  # In halves: what is done may be millions of rows, and what is open has an index.
                 codes = ", ".join(str(CODES[state]) for state in wanted)
-                rows += await self.records(_LIST.format(half, codes), limit)
-        return _oldest(rows)[:limit]
+                rows += map(tuple, await self.database.fetch(_LIST.format(half, codes), limit))
+        return [number for number, _ in sorted(rows, key=itemgetter(1))[:limit]]
 
     async def purge(self, before: float) -> int:
         """See `Journal.purge`."""
@@ -342,9 +346,13 @@ class TableJournal(ABC):
         return taken
 
     async def records(self, among: Collection[RecordState], *, limit: int = 1000) -> list[Record]:
-        """See `Journal.records`."""
-        wanted = tuple(among)
-        return await self._transact(lambda rows: rows.by_state(wanted, limit), reads=True)
+        """See `Journal.records`: page by page, as there may be millions, and a lease to renew meanwhile."""
+        wanted, found = frozenset(among), list[Record]()
+        ids = await self._transact(lambda rows: rows.ids(wanted, limit), reads=True)
+        for start in range(0, len(ids), _PAGE):
+            page = ids[start : start + _PAGE]
+            found += await self._transact(partial(Transaction.by_id, ids=page), reads=True)
+        return [row for row in found if row.state in wanted]
 
     async def purge(self, before: float) -> int:
         """See `Journal.purge`."""

@@ -234,7 +234,7 @@ async def test_who_reads_keeps_no_call_of_its_process_waiting(
 
 
 #: Lists records without a word of which half of the table they are in.
-ANY_ROW = "SELECT * FROM paymentsdk_record WHERE state IN ({1}) ORDER BY begun LIMIT $1"
+ANY_ROW = "SELECT id, begun FROM paymentsdk_record WHERE state IN ({1}) ORDER BY begun LIMIT $1"
 
 
 class CountingJournal(SQLiteJournal):
