@@ -119,7 +119,8 @@ DROP TABLE their_candidates;
 
 -- @orders
 -- Both sides of one of the `steps`, by hash. `pair` will be the order of the book that an order stands for. One that is
--- older than the search shows has none, as long as the book has others of its reference.
+-- older than the search shows has none, if the book has others of its reference; unless the first payment is nearer to it
+-- than to these: then it is its own, which the platform dates a little later.
 CREATE TABLE orders AS
     SELECT
         *, row_number() OVER () AS number, coalesce(is_paid(paid, state), true) AS got_paid,
@@ -130,14 +131,16 @@ CREATE TABLE orders AS
             PARTITION BY account, reference, moment, n IS NULL
             ORDER BY got_paid DESC, paid DESC NULLS LAST, refunded DESC NULLS LAST, currency, total, state, n, id
         ) AS rank,
+        min(moment) FILTER (n IS NULL AND got_paid) OVER alike AS first_paid,
+        min(moment) FILTER (n IS NOT NULL AND in_reach(created)) OVER alike AS first_in_reach,
         NULL::BIGINT AS pair
     FROM (
         SELECT * EXCLUDE (order_id, status) FROM ours_left
         UNION ALL BY NAME
         FROM theirs_left
     ) WHERE h % getvariable('steps') = getvariable('step')
-    QUALIFY n IS NULL OR in_reach(created)
-        OR NOT bool_or(n IS NOT NULL AND in_reach(created)) OVER (PARTITION BY account, reference);
+    WINDOW alike AS (PARTITION BY account, reference)
+    QUALIFY n IS NULL OR in_reach(created) OR first_in_reach IS NULL OR first_paid - moment < first_in_reach - first_paid;
 
 -- @pair
 -- Pairs of orders that have the same `:key`: as many as there can be, with the least time between them. Walk along time,

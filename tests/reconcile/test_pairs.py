@@ -18,8 +18,10 @@ from tests.reconcile.platform import DAY
 from tests.reconcile.test_reconcile import reconciled, replace_in_sql
 
 NAME = "shop-0"
-#: Days before or after the first that is asked for, on which orders are made.
-DAYS = (-99, -2, -1, -1, 0, 0, 1, 2)
+#: Days before or after the first that is asked for, on which orders of the book are made. The search shows 80 of them.
+DAYS = (-99, -81, -2, -1, -1, 0, 0, 1, 2)
+#: And those of the platform.
+SHOWN_DAYS = (-80, *DAYS[2:])
 
 
 class One(NamedTuple):
@@ -37,7 +39,7 @@ class One(NamedTuple):
 
     @property
     def is_old(self) -> bool:
-        return self.at < BEGIN - 90 * DAY
+        return self.at < END - 90 * DAY
 
 
 #: What orders of a pair have in common, at best.
@@ -65,11 +67,18 @@ def closest(ours: list[One], theirs: list[One]) -> dict[One, One]:
     return dict(best) if short is ours else {one: other for other, one in best}
 
 
+def in_reach(ours: list[One], theirs: list[One]) -> list[One]:
+    """Those that an order may stand for: older ones than the search shows if the first payment is nearer to them."""
+    young = [one for one in ours if not one.is_old]
+    first = min((one.at for one in theirs if one.paid), default=END)
+    return [one for one in ours if not young or not one.is_old or 2 * first < one.at + min(young).at]
+
+
 def stand_for(ours: list[One], theirs: list[One]) -> dict[One, list[One]]:
     """What stands for each order of the book."""
     pairs: dict[One, list[One]] = {}
     free = list(theirs)
-    ours = [one for one in ours if not one.is_old] or ours
+    ours = in_reach(ours, theirs)
     for key in ALIKE:
         for value in {key(one) for one in ours}:
             left = [one for one in ours if one not in pairs and key(one) == value]
@@ -121,7 +130,7 @@ def planted(seed: int, references: int, ours: int, theirs: int) -> tuple[World, 
     world, chance, expected = World(0), random.Random(seed), []
     for i in range(references):
         book = [drawn(chance, DAYS) for _ in range(chance.randrange(ours + 1))]
-        shown = [drawn(chance, DAYS[1:]) for _ in range(chance.randrange(theirs + 1))]
+        shown = [drawn(chance, SHOWN_DAYS) for _ in range(chance.randrange(theirs + 1))]
         for one in book:
             status = "processed" if one.paid else "created"
             world._book(NAME, f"r-{i}", one.at, paid=Decimal(one.paid), total=Decimal(one.total), status=status)

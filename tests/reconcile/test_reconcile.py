@@ -152,6 +152,11 @@ REUSED = {
     "paid twice": ([(-1, 10), (1, 10)], [(-1, 10), (1, 10), (1, 10)], [(Outcome.DOUBLE, 1)]),
     "paid again another day": ([(-1, 10)], [(-1, 10), (1, 10)], [(Outcome.DOUBLE, -1)]),
     "paid twice, and one older than the search": ([(-99, 10), (1, 10)], [(1, 10), (1, 10)], [(Outcome.DOUBLE, 1)]),
+    "never paid, and one just older than the search": (
+        [(-81, 10), (1, 10)],
+        [(-80, 10)],
+        [(Outcome.NOT_PAID_OR_MISSING, 1)],
+    ),
     "another day's never paid": ([(-1, 10), (1, 10)], [(1, 10)], []),
     "another day's paid twice": ([(-1, 10), (1, 10)], [(-1, 10), (-1, 10), (1, 10)], []),
     "another day's other amount": ([(-1, 10), (1, 10)], [(-1, 11), (1, 10)], []),
