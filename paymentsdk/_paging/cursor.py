@@ -71,7 +71,7 @@ class PageSummary(Struct, frozen=True, kw_only=True):
     nameless: tuple[object, ...] = ()
     """Its rows, if none has an id."""
     latest: datetime | None = None
-    """When the last of its rows was made, if that matters."""
+    """When the last of its rows was made, if that matters; `None` if one of them does not say when."""
 
     @property
     def received(self) -> int:
@@ -260,8 +260,11 @@ class Certificate:
             self.rejection = None if is_atomic else self._limits(page.total, headers)
         elif page.total > (self._total or 0):
             self.rejection = "the total has risen"
-        if self._settled is not None and page.latest is not None and page.latest > self._settled:
-            self.rejection = "a row is younger than its window, so others can join"
+        if self._settled is not None and page.ids:
+            if page.latest is None:
+                self.rejection = "a row has no date, so it may be younger than its window, and others can join"
+            elif page.latest > self._settled:
+                self.rejection = "a row is younger than its window, so others can join"
         if len(texts) < page.received:
             self.rejection = "a row has no id"
 

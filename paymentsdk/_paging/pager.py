@@ -59,8 +59,9 @@ class WalkOptions(TypedDict, total=False):
     certify: bool
     """Raise `Incomplete` in place of the end unless the platform's own count proves that every row has come; `False` by
     default. A search with a window of creation needs an end of it, and no filter by what can change, such as `status`;
-    on several pages, it is certified only if that end was 15 minutes ago or earlier. Any other search is certified only
-    if all its rows are on one page. Of 1,000 rows or more, nothing is certain, even on one page."""
+    on several pages, it is certified only if that end was 15 minutes ago or earlier, and each row has a date. Any other
+    search is certified only if all its rows are on one page. Of 1,000 rows or more, nothing is certain, even on one
+    page."""
 
 
 class Page(Struct, Generic[T], frozen=True, kw_only=True):
@@ -443,9 +444,13 @@ def _dropped(anomalies: tuple[Anomaly, ...], place: str) -> tuple[str, ...]:
 
 
 def _latest(rows: tuple[object, ...], until: str | None) -> datetime | None:
-    """Return when the last of *rows* was made, by the member that the filter *until* is about."""
-    dates = (getattr(row, (until or "").removesuffix("_to"), None) for row in rows)
-    return max((date for date in dates if isinstance(date, datetime) and date.tzinfo), default=None)
+    """Return when the last of *rows* was made, by the member that the filter *until* is about.
+
+    Return `None` if one of them has no such date: the year 1 is the platform's word for none.
+    """
+    dates = [getattr(row, (until or "").removesuffix("_to"), None) for row in rows]
+    known = [one for one in dates if isinstance(one, datetime) and one.tzinfo and one.year > 1]
+    return max(known, default=None) if len(known) == len(dates) else None
 
 
 def _closed(operation: str) -> ClientClosed:

@@ -41,24 +41,24 @@ class Rows:
     Args:
         pages: These.
         now: The platform's time.
-        dates: When some of the rows were made.
+        dates: When some of the rows were made, in place of the first moment of the window.
     """
 
     def __init__(
         self,
         *pages: tuple[list[object], int | None],
         now: datetime | None = LATER,
-        dates: Mapping[object, datetime] = MappingProxyType({}),
+        dates: Mapping[object, str | None] = MappingProxyType({}),
     ) -> None:
         self.pages = pages
-        self.dates = {one: {"date_created": date.isoformat()} for one, date in dates.items()}
+        self.dates = dates
         self.headers = {} if now is None else {"Date": format_datetime(now, usegmt=True)}
         self.offsets: list[int] = []
 
     def __call__(self, request: Request) -> Response:
         self.offsets.append(int(dict(parse_qsl(urlsplit(request.url).query))["offset"]))
         ids, total = self.pages[min(len(self.offsets), len(self.pages)) - 1]
-        rows = [{"id": one, **self.dates.get(one, {})} for one in ids]
+        rows = [{"id": one, "date_created": self.dates.get(one, BEGIN.isoformat())} for one in ids]
         is_results = "merchant_orders" not in request.url
         response = {"results": rows, "paging": {"total": total}} if is_results else {"elements": rows, "total": total}
         return Response(200, self.headers, json.dumps(response).encode())
@@ -93,7 +93,11 @@ async def test_a_walk_that_saw_every_row_ends() -> None:
         (Rows(([1, 2], 4), ([3, 4], 4), now=None), "15 minutes ago"),
         (Rows(([1, "1"], 2)), "rows have moved|does not fit"),
         # Row 3 has vanished, and row 5 has joined: the filter shows all of its hour.
-        (Rows(([1, 2], 4), ([4, 5], 4), dates={1: BEGIN, 5: LATER}), "a row is younger than its window"),
+        (Rows(([1, 2], 4), ([4, 5], 4), dates={5: LATER.isoformat()}), "a row is younger than its window"),
+        # Or row 5 has no date, and may have been made just now.
+        (Rows(([1, 2], 4), ([4, 5], 4), dates={5: None}), "a row has no date"),
+        (Rows(([1, 2], 4), ([4, 5], 4), dates={5: "0001-01-01T00:00:00.000+00:00"}), "a row has no date"),
+        (Rows(([1, 2], 4), ([4, 5], 4), dates={5: "soon"}), "a row has no date"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -118,7 +122,7 @@ async def test_a_window_ends_in_the_second_of_two_hours() -> None:
 
 async def test_a_single_page_is_certified_while_rows_can_join() -> None:
     """A page with as many rows as its total speaks of one moment, whatever joins later."""
-    rows = Rows(([1, 2], 2), now=BEGIN)
+    rows = Rows(([1, 2], 2), now=BEGIN, dates={2: None})
 
     assert [1, 2] == [row.id for row in await certified(rows).collect()]
 
@@ -212,7 +216,7 @@ def test_rows_of_ones_own_must_say_when_they_were_made(row: type) -> None:
 
 async def test_rows_of_ones_own_that_are_too_young_certify_nothing() -> None:
     """Their date counts as that of any others."""
-    rows = Rows(([1, 2], 4), ([4, 5], 4), dates={1: BEGIN, 5: LATER})
+    rows = Rows(([1, 2], 4), ([4, 5], 4), dates={5: LATER.isoformat()})
     client = PaymentsClient("t", base_url="https://x", transport=MemoryTransport(rows), clock=FakeClock())
     search = OPERATIONS["merchant_orders.search"].returning(Some[Dated])
 
