@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from decimal import localcontext
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar, cast
 
 import msgspec
@@ -98,12 +99,13 @@ class Store:
         """How many documents were written since somebody asked for a count."""
         self._own: set[str] = set()
         """The tables of `Documents` that are there for sure."""
-        self._path = path = None if path == _IN_MEMORY else path
+        if path == "":  # A variable that is not set, most likely: in memory, all would be lost without a word.
+            raise OSError("cannot use '' as the database of a sandbox: it names no file")
+        # SQLite takes `file:...` for a URI, and with `?mode=memory` keeps nothing; an absolute path is only a path.
+        self._path = path = None if path is None or path == _IN_MEMORY else str(Path(path).absolute())
         self._snapshots = Snapshots(path)
         self.links: str = ""
         """Where the links of documents lead, whatever the address was when they were kept."""
-        if path == "":  # A variable that is not set, most likely: in memory, all would be lost without a word.
-            raise OSError("cannot use '' as the database of a sandbox: it names no file")
         with naming(path):
             self._connection = sqlite3.connect(
                 path or _IN_MEMORY, isolation_level=None, check_same_thread=False, timeout=0.5

@@ -336,6 +336,20 @@ def test_a_start_on_a_full_disk_is_told(tmp_path, monkeypatch, code, is_hinted):
     assert is_hinted == str(failed.value).endswith(": the disk may be full")
 
 
+@pytest.mark.parametrize("name", ["file:shop.db", "file:shop.db?mode=memory", "file::memory:", "shop.db?a=b#c", "%41"])
+async def test_a_file_has_the_name_that_was_said(tmp_path, monkeypatch, name):
+    """SQLite would take some for an address, and keep nothing. Snapshots are beside it, also once the program moves."""
+    monkeypatch.chdir(tmp_path)
+    async with Sandbox(db=name) as sandbox:
+        monkeypatch.chdir("/")
+        sandbox.snapshot()
+    monkeypatch.chdir(tmp_path)
+    async with Sandbox(db=name) as again:
+        assert sandbox.access_token == again.access_token
+
+    assert {name, f"{name}.snapshot.snapshot"} == {path.name for path in tmp_path.iterdir()}
+
+
 def cramped(path: object, **options: object) -> sqlite3.Connection:
     """Open a database on a disk that has room for two pages."""
     connection = sqlite3.Connection(path, **options)
