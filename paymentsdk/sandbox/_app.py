@@ -25,6 +25,7 @@ from typing import TypeAlias
 import msgspec
 from aiohttp import web
 from msgspec.structs import replace
+from yarl import URL
 
 from paymentsdk._headers import Headers
 from paymentsdk.errors import RequestInvalid
@@ -140,10 +141,16 @@ class Endpoints:
         received.content_type = headers.get("Content-Type", "").partition(";")[0].strip()
         received.key = headers.get(operation.key_header)
         if self._find_token and operation.authenticated:
-            url = self._platform.base_url + request.raw_path
+            url = self._address_of(request) + request.raw_path
             token = self._find_token(Request(request.method, url, Headers(headers), received.body))
             if token is not None:
                 received.authorization = f"Bearer {token}"
+
+    def _address_of(self, request: web.Request) -> str:
+        """Return where the client has sent *request*, the host of which a signature may cover."""
+        public = URL(self._platform.store.links)
+        scheme = public.scheme if request.host == public.host_port_subcomponent else "http"
+        return f"{scheme}://{request.host}"
 
     async def _inject_faults(self, request: web.Request, received: ReceivedRequest) -> None:
         """Apply the faults that come before the commit."""

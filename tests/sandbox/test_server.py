@@ -93,6 +93,28 @@ async def test_links_lead_to_its_public_address(start, connect, plain_to, order)
 
 
 @pytest.mark.parametrize(
+    ("options", "host", "address"),
+    [
+        ({}, None, None),
+        ({"public_url": "https://shop.example.com/"}, None, None),
+        ({"public_url": "https://shop.example.com/"}, "shop.example.com", "https://shop.example.com"),
+        ({"public_url": "https://shop.example.com:443"}, "shop.example.com", "https://shop.example.com"),
+        ({"public_url": "http://shop.example.com:8080"}, "shop.example.com:8080", "http://shop.example.com:8080"),
+        ({"host": "0.0.0.0", "public": True}, "sandbox:8787", "http://sandbox:8787"),
+    ],
+)
+async def test_a_signature_is_checked_for_the_address_that_it_was_made_for(start, plain_to, options, host, address):
+    """What a client signs has the address that it went to, which is that of a tunnel or of a container as well."""
+    signed = []
+    sandbox = await start(**options, authenticate=lambda request: signed.append(request.url))
+
+    headers = {} if host is None else {"Host": host}
+    await plain_to(sandbox)("GET", "/preapproval_plan/search?q=a%20b", headers=headers)
+
+    assert [f"{address or sandbox.base_url}/preapproval_plan/search?q=a%20b"] == signed
+
+
+@pytest.mark.parametrize(
     "url",
     [
         "",
