@@ -83,6 +83,7 @@ async def test_a_part_that_was_refunded_is_called_so(tab, sandbox, shop, policie
 
     # The row is drawn after the news is told.
     await tab.until("document.querySelector('#settled-rows tr').textContent.includes('ARS\\u00a050.00 given back')")
+    assert "Refunded" == await text_of(tab, "#settled-rows .state")
 
 
 async def test_everything_can_be_done_by_keyboard(tab, sandbox, shop) -> None:
@@ -308,6 +309,18 @@ async def test_a_fault_says_all_that_it_is_and_when_it_is_spent(tab, sandbox, sh
     assert "orders.create, pos_not_found, hit 1 of 1" in rejected
     assert ["Spent" in row for row in (late, gateway, rejected)] == [False, False, True]
     assert "2 in force, 1 spent" == await text_of(tab, "#fault-count")
+
+
+@pytest.mark.parametrize(
+    ("share", "words"), [(0.00004, "0.004 %"), (0.07, "7 %"), (0.125, "12.5 %"), (0.99996, "99.996 %")]
+)
+async def test_a_share_is_shown_as_it_is(tab, sandbox, share, words) -> None:
+    """However small or large: what hits some requests says neither none nor all of them."""
+    sandbox.faults.add(FaultRule(effect="hang", probability=share))
+    await open_dashboard(tab, sandbox)
+
+    await tab.until("document.querySelectorAll('#faults li').length === 1")
+    assert f"any operation, {words} of them" in await text_of(tab, "#faults li")
 
 
 async def test_amounts_are_compared_to_the_cent(tab, sandbox, shop) -> None:

@@ -18,6 +18,9 @@ export async function loadFaults() {
 /** Whether a rule can hit no request any more. */
 const isSpent = ({ rule, seen, hits }) => (rule.times && hits >= rule.times) || (rule.nth && seen >= rule.nth);
 
+/** A share of a hundred, as somebody would write it: without the digits that only a float has. */
+const percent = (share) => Number((share * 100).toPrecision(12));
+
 /** What a rule says beside its effect: which requests it hits, and what is sent for those. */
 function detailsOf({ rule, hits }) {
   const takes = (name) => {
@@ -28,7 +31,7 @@ function detailsOf({ rule, hits }) {
     rule.operation === "*" ? "any operation" : rule.operation,
     rule.tenant && `seller ${rule.tenant}`,
     rule.nth && `only request ${rule.nth}`,
-    rule.probability < 1 && `${Math.round(rule.probability * 1e4) / 100} % of them`,
+    rule.probability < 1 && `${percent(rule.probability)} % of them`,
     takes("seconds") && `${rule.seconds} s`,
     takes("status") && `status ${rule.status}`,
     takes("code") && rule.code,
