@@ -16,7 +16,7 @@ from paymentsdk.sandbox._handlers.plans import (
     PlanRequest,
     RecurringRequest,
 )
-from paymentsdk.sandbox._noun import Call, Rows, SellerContext, page_of
+from paymentsdk.sandbox._noun import ParsedRequest, Rows, SellerContext, page_of
 from paymentsdk.sandbox._platform import Platform, SandboxInfo
 from paymentsdk.sandbox._policies import Policies, Policy, describe_policies
 from paymentsdk.sandbox._records import Documents, Entry, EntryKind, Subscription, Tenant
@@ -26,7 +26,6 @@ from paymentsdk.sandbox._wire import Rejected
 
 __all__ = [
     "Buyer",
-    "Call",
     "Clock",
     "ClockEvent",
     "Documents",
@@ -35,6 +34,7 @@ __all__ = [
     "FaultRule",
     "Faults",
     "FreeTrialRequest",
+    "ParsedRequest",
     "PaymentMethodsAllowedRequest",
     "PlanRequest",
     "Platform",

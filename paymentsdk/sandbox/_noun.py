@@ -54,11 +54,11 @@ _LIFETIMES: dict[GrantKind, timedelta] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Call(Generic[B]):
-    """A request that was read."""
+class ParsedRequest(Generic[B]):
+    """What a handler gets: a request whose parts were read as their types say, and checked."""
 
     body: B
-    """The body, checked; `None` for none."""
+    """The body; `None` for none."""
     path: Mapping[str, str]
     """The values in the path."""
     query: Mapping[str, object]
@@ -205,12 +205,14 @@ class Rows(NamedTuple, Generic[D]):
     """The most rows that it may have."""
 
 
-def cut_page(policies: Policies, call: Call[None], total: int, rows: Callable[[int, int], list[D]]) -> Rows[D]:
-    """Return the page that *call* asks for, with the pages and offsets that *policies* allow.
+def cut_page(
+    policies: Policies, request: ParsedRequest[None], total: int, rows: Callable[[int, int], list[D]]
+) -> Rows[D]:
+    """Return the page that *request* asks for, with the pages and offsets that *policies* allow.
 
     Args:
         policies: Those that hold for the seller.
-        call: The search.
+        request: The search.
         total: How many rows there are; by a fault, the search may say that there are more or fewer.
         rows: Returns the rows from a position on, so many at most. Rows may have appeared or vanished since the first
             page: the page then really begins elsewhere than where it was asked for.
@@ -218,9 +220,9 @@ def cut_page(policies: Policies, call: Call[None], total: int, rows: Callable[[i
     Raises:
         RequestInvalid: The offset is beyond `max_offset`, and the policy says to reject it.
     """
-    asked = {name: value for name, value in call.query.items() if isinstance(value, int)}
+    asked = {name: value for name, value in request.query.items() if isinstance(value, int)}
     offset, limit = asked.get("offset", 0), asked.get("limit", policies.page_size)
-    drift = call.drift if offset else 0
+    drift = request.drift if offset else 0
     limit, start = min(limit, policies.max_page_size), max(offset - drift, 0)
     if offset > policies.max_offset:
         match policies.beyond_max_offset:
@@ -233,36 +235,36 @@ def cut_page(policies: Policies, call: Call[None], total: int, rows: Callable[[i
     return Rows(rows(start, limit), min(max(total + drift, 0), policies.max_total), offset, limit)
 
 
-def page_of(context: SellerContext, documents: Documents[D], call: Call[None], **equal: object) -> Rows[D]:
-    """Return the page that *call* asks for with its `offset` and `limit`, as policies and faults have it.
+def page_of(context: SellerContext, documents: Documents[D], request: ParsedRequest[None], **equal: object) -> Rows[D]:
+    """Return the page that *request* asks for with its `offset` and `limit`, as policies and faults have it.
 
     Args:
         context: Whose documents.
         documents: What is searched.
-        call: The search.
+        request: The search.
         **equal: Columns of *documents*, and what they must be equal to; `None` for a filter that was not given.
     """
     return find_page(
-        context, documents, call, [(name, "=", value) for name, value in equal.items() if value is not None]
+        context, documents, request, [(name, "=", value) for name, value in equal.items() if value is not None]
     )
 
 
 def find_page(
     context: SellerContext,
     table: Table[D],
-    call: Call[None],
+    request: ParsedRequest[None],
     conditions: Sequence[Condition],
     *,
     since: Condition | None = None,
     **sorting: Unpack[Sorting],
 ) -> Rows[D]:
-    """Return the page that *call* asks for, of what meets all *conditions* and *since*, in the order of *sorting*."""
+    """Return the page that *request* asks for of what meets *conditions* and *since*, in the order of *sorting*."""
     total, every = context.count(table, conditions, since=since), [*conditions, *([since] if since else [])]
 
     def rows(start: int, most: int) -> list[D]:
         return context.find(table, every, limit=most, offset=start, total=total, **sorting)
 
-    return cut_page(context.policies, call, total, rows)
+    return cut_page(context.policies, request, total, rows)
 
 
 def make_grant(
@@ -332,7 +334,7 @@ class Handler(Generic[T, R]):
     """How one operation is handled."""
 
     operation: Operation[T, R]
-    handle: Callable[[SellerContext, Call[T]], object]
+    handle: Callable[[SellerContext, ParsedRequest[T]], object]
     """Returns the body of the response: a Struct, or plain data where a Struct cannot say it. Raises ``Rejected``."""
     magic: MagicValue | None = None
     """Where a magic value is looked for; ``None`` where no member of the request could hold one."""

@@ -26,7 +26,7 @@ from paymentsdk.resources.oauth import TokenRequest
 from paymentsdk.sandbox._faults import Hit
 from paymentsdk.sandbox._handlers import noun_of
 from paymentsdk.sandbox._handlers.oauth import application
-from paymentsdk.sandbox._noun import Call, SellerContext, requested_error
+from paymentsdk.sandbox._noun import ParsedRequest, SellerContext, requested_error
 from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import GRANTS, Grant, Tenant
@@ -264,7 +264,7 @@ def _handle(platform: Platform, received: ReceivedRequest, context: SellerContex
     """Have the handler of the operation do what is asked, and return the body of the response."""
     operation, hit, handler = received.operation, received.hit, platform.handlers[received.operation.name]
     drift = hit.first("page_drift")
-    call = Call(
+    request = ParsedRequest(
         body=read_body(operation, received.body, received.content_type, context.policies),
         path=received.path,
         query=read_query(operation, received.query),
@@ -275,9 +275,9 @@ def _handle(platform: Platform, received: ReceivedRequest, context: SellerContex
     )
     # Of a thing which exists, the handler itself looks at the magic value.
     member = handler.magic.member if handler.magic and not handler.magic.later else None
-    if requested := requested_error(operation, member and _member(call, member)):
+    if requested := requested_error(operation, member and _member(request, member)):
         raise requested
-    result = handler.handle(context, call)
+    result = handler.handle(context, request)
     if operation.status == HTTPStatus.NO_CONTENT:
         return b""
     if operation.result is not bytes:
@@ -287,9 +287,9 @@ def _handle(platform: Platform, received: ReceivedRequest, context: SellerContex
     return result
 
 
-def _member(call: Call[object], path: str) -> object:
+def _member(request: ParsedRequest[object], path: str) -> object:
     """Return the member of the request at *path*, such as `payer.email`."""
-    value: object = call.body if call.body is not None else {**call.path, **call.query}
+    value: object = request.body if request.body is not None else {**request.path, **request.query}
     for name in path.split("."):
         value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
     return value

@@ -20,7 +20,7 @@ from paymentsdk.sandbox._faults import Faults, FaultState
 from paymentsdk.sandbox._feed import Changed, Event, Feed
 from paymentsdk.sandbox._handlers import HANDLERS, JOBS, plans
 from paymentsdk.sandbox._handlers.plans import PlanRequest
-from paymentsdk.sandbox._noun import Call, Handler, SellerContext, make_grant
+from paymentsdk.sandbox._noun import Handler, ParsedRequest, SellerContext, make_grant
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import GRANTS, TABLES, TENANTS, Entry, Tenant
 from paymentsdk.sandbox._store import Due, Store
@@ -38,7 +38,7 @@ from paymentsdk.sandbox._wire import Rejected
 #: What happens to the thing of an id when its moment has come; says what it did, or `None` for nothing.
 Job: TypeAlias = Callable[[SellerContext, str], str | None]
 #: Operations of another program, and what handles each.
-OwnHandlers: TypeAlias = Mapping[Operation[Never, object], Callable[[SellerContext, Call[Never]], object]]
+OwnHandlers: TypeAlias = Mapping[Operation[Never, object], Callable[[SellerContext, ParsedRequest[Never]], object]]
 
 #: What is said to a program that asks for what only a start decides.
 NOT_STARTED = "the sandbox has not been started: use `async with Sandbox() as sandbox`"

@@ -72,9 +72,9 @@ class Sandbox(Platform):
             machines: links and QR codes lead there, and pages opened there count as its own. Without it, links and
             codes lead to ``host``, or to this machine.
         handlers: By operation, what your own package does with it: a function that takes a `SellerContext` and a
-            `Call`, and returns the body of the response, or raises `Rejected`. Idempotency, faults, the checks of the
-            request and the OpenAPI document come with it. One with the name of an operation of the platform takes its
-            place.
+            `ParsedRequest`, and returns the body of the response, or raises `Rejected`. Idempotency, faults, the checks
+            of the request and the OpenAPI document come with it. One with the name of an operation of the platform
+            takes its place.
         jobs: By name, what happens to a thing of yours when its moment has come, as `SellerContext.schedule` said: a
             function that takes a `SellerContext` of that moment and the id of the thing, and returns the kind of the
             `ClockEvent`, or ``None`` if nothing happened. If it raises, every request fails until it does not. What a

@@ -15,7 +15,7 @@ from paymentsdk.resources.orders import OrderRequest, PaymentRequest, Transactio
 from paymentsdk.sandbox._clock import Ids
 from paymentsdk.sandbox._handlers import orders
 from paymentsdk.sandbox._handlers.plans import PlanRequest, RecurringRequest
-from paymentsdk.sandbox._noun import SCOPES, Call, SellerContext, make_grant, usable
+from paymentsdk.sandbox._noun import SCOPES, ParsedRequest, SellerContext, make_grant, usable
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import CURRENCIES, ORDERS, OTHER_CURRENCY, TENANTS, Tenant
 from paymentsdk.sandbox._wire import ControlStruct
@@ -149,6 +149,6 @@ def _sell(context: SellerContext, number: int, payer_id: int) -> None:
     amount = Decimal(100 + number * 7919 % 99_900).scaleb(-2)
     payments = TransactionsRequest(payments=[PaymentRequest(amount=amount)])
     body = OrderRequest(external_reference=f"provisioned-{number + 1}", total_amount=amount, transactions=payments)
-    made = orders.create(context, Call(body=body, path={}, query={}))
+    made = orders.create(context, ParsedRequest(body=body, path={}, query={}))
     record = context.require(ORDERS, made.id)
     orders.pay(context, record, method="account_money", installments=1, outcome="approved", payer_id=payer_id)

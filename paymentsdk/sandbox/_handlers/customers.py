@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from paymentsdk.resources import customers
 from paymentsdk.resources.customers import Customer, CustomerRequest
-from paymentsdk.sandbox._noun import Call, Handler, MagicValue, Noun, SellerContext
+from paymentsdk.sandbox._noun import Handler, MagicValue, Noun, ParsedRequest, SellerContext
 from paymentsdk.sandbox._records import CUSTOMERS
 from paymentsdk.sandbox._wire import Rejected, cause, dates_as_sent, echo, wire_form
 
@@ -40,9 +40,9 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def create(context: SellerContext, call: Call[CustomerRequest]) -> object:
+def create(context: SellerContext, request: ParsedRequest[CustomerRequest]) -> object:
     """Create a customer that the seller does not have yet."""
-    body = call.body
+    body = request.body
     missing = tuple(name for name in REQUIRED[context.policies.customer_required] if getattr(body, name) is None)
     if missing:
         raise Rejected(400, "125", details=tuple(f"{name}: is required" for name in missing))
@@ -62,7 +62,7 @@ def create(context: SellerContext, call: Call[CustomerRequest]) -> object:
     )
     context.put(CUSTOMERS, customer)
     context.record("customer_created", id=customer.id, order_id=customer.id)
-    return dates_as_sent(wire_form(customer), msgspec.json.decode(call.sent), {"date_registered"})
+    return dates_as_sent(wire_form(customer), msgspec.json.decode(request.sent), {"date_registered"})
 
 
 def _check_lengths(body: Struct, place: str = "") -> None:

@@ -15,7 +15,7 @@ from paymentsdk.resources.common import Paging, require
 from paymentsdk.resources.invoices import Invoice, InvoicePaymentStatus, InvoiceStatus, InvoiceSummary
 from paymentsdk.resources.plans import AutoRecurring, Plan, PlanStatus
 from paymentsdk.sandbox import _records
-from paymentsdk.sandbox._noun import Call, Handler, MagicValue, Noun, SellerContext, find_page
+from paymentsdk.sandbox._noun import Handler, MagicValue, Noun, ParsedRequest, SellerContext, find_page
 from paymentsdk.sandbox._records import INVOICES, PLANS, SUBSCRIPTIONS, Condition, InvoiceRecord, Subscription
 from paymentsdk.sandbox._wire import Rejected
 
@@ -46,17 +46,17 @@ _UNCHANGED = (None, None)
 _DIGITS = {"type": "string", "pattern": "^[0-9]+$"}
 
 
-def search(context: SellerContext, call: Call[None]) -> invoices.InvoicePage:
+def search(context: SellerContext, request: ParsedRequest[None]) -> invoices.InvoicePage:
     """Return a page of the invoices that meet the filters."""
-    given = [name for name in _FILTERS if name in call.query]
+    given = [name for name in _FILTERS if name in request.query]
     if not given and context.policies.invoice_filters == "one_required":
         raise Rejected(400, "bad-request", details=(f"one of {', '.join(_FILTERS)} is required",))
     for name in _NUMBERS:
-        text = str(call.query.get(name, "0"))
+        text = str(request.query.get(name, "0"))
         require(text.isascii() and text.isdecimal(), f"$.{name}", "is not a number")
-    conditions: list[Condition] = [(name, "=", call.query[name]) for name in given]
+    conditions: list[Condition] = [(name, "=", request.query[name]) for name in given]
     newest = context.policies.search_order == "newest"
-    rows, total, offset, limit = find_page(context, INVOICES, call, conditions, descending=newest)
+    rows, total, offset, limit = find_page(context, INVOICES, request, conditions, descending=newest)
     paging = Paging(total=total, offset=offset, limit=limit)
     return invoices.InvoicePage(paging=paging, results=tuple(row.invoice for row in rows))
 

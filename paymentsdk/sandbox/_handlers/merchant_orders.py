@@ -18,7 +18,7 @@ from paymentsdk.resources.orders import Order, OrderPayment
 from paymentsdk.resources.preferences import Preference
 from paymentsdk.sandbox._clock import EARLIEST
 from paymentsdk.sandbox._handlers._sales import DETAILS, currency_of, shipments_of, shipping_cost, total
-from paymentsdk.sandbox._noun import Call, Handler, MagicValue, Noun, SellerContext, find_page
+from paymentsdk.sandbox._noun import Handler, MagicValue, Noun, ParsedRequest, SellerContext, find_page
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import EPOCH, MERCHANT_ORDERS, Comparison, Condition, EntryKind, MerchantOrderRecord
 from paymentsdk.sandbox._wire import Rejected, echo
@@ -43,9 +43,9 @@ class _Page(Struct, frozen=True, kw_only=True):
     total: int
 
 
-def search(context: SellerContext, call: Call[None]) -> _Page:
+def search(context: SellerContext, request: ParsedRequest[None]) -> _Page:
     """Return a page of the orders of the last 90 days that meet the filters."""
-    for effect in call.effects:
+    for effect in request.effects:
         _inject_row_fault(context, effect)
     # A row without a date was deleted, and is older than all that a search sees.
     edge, days = _EDGES[context.policies.window_edge][0], timedelta(days=SEARCH_DAYS)
@@ -53,8 +53,8 @@ def search(context: SellerContext, call: Call[None]) -> _Page:
     rows, total, offset, _ = find_page(
         context,
         MERCHANT_ORDERS,
-        call,
-        _conditions(context, call.query),
+        request,
+        _conditions(context, request.query),
         since=since,
         order=context.policies.search_sort,
         descending=context.policies.search_order == "newest",

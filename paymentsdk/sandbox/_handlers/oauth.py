@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from paymentsdk.resources import oauth
 from paymentsdk.resources.oauth import DEFAULT_LIFETIME, GRANTED_BY, Token, TokenRequest
-from paymentsdk.sandbox._noun import Call, GrantKind, Handler, MagicValue, Noun, SellerContext, make_grant
+from paymentsdk.sandbox._noun import GrantKind, Handler, MagicValue, Noun, ParsedRequest, SellerContext, make_grant
 from paymentsdk.sandbox._records import GRANTS, TENANTS, Grant, Tenant
 from paymentsdk.sandbox._store import Store
 from paymentsdk.sandbox._wire import Rejected
@@ -37,11 +37,11 @@ def application(store: Store, body: TokenRequest) -> Tenant:
     return seller
 
 
-def token(context: SellerContext, call: Call[TokenRequest]) -> Token:
+def token(context: SellerContext, request: ParsedRequest[TokenRequest]) -> Token:
     """Exchange a code or a refresh token of the seller for an access token."""
-    grant = _grant(context, call.body)
+    grant = _grant(context, request.body)
     # The scope of this token alone: a later refresh may ask for all that was granted.
-    access = make_grant(context, "access", _scope(call.body.scope, grant.scope))
+    access = make_grant(context, "access", _scope(request.body.scope, grant.scope))
     if grant.access_token and context.policies.access_tokens_after_refresh == "revoked":
         earlier = context.require(GRANTS, grant.access_token)
         context.put(GRANTS, replace(earlier, revoked=True))

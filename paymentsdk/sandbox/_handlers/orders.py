@@ -18,7 +18,7 @@ from paymentsdk.resources.common import parse_duration, require
 from paymentsdk.resources.orders import Order, OrderPayment, OrderRequest, OrderStatus, PaymentStatusDetail
 from paymentsdk.sandbox._handlers import merchant_orders
 from paymentsdk.sandbox._handlers._sales import METHODS, counted_installments, find_sponsor
-from paymentsdk.sandbox._noun import Call, Handler, MagicValue, Noun, SellerContext, requested_error
+from paymentsdk.sandbox._noun import Handler, MagicValue, Noun, ParsedRequest, SellerContext, requested_error
 from paymentsdk.sandbox._records import CURRENCIES, ORDERS, EntryKind, OrderRecord, order_link
 from paymentsdk.sandbox._wire import Rejected, echo, errors
 
@@ -34,10 +34,10 @@ ORDER_ID = re.compile(r"\AORD[0-9A-Za-z]{26}\Z")
 B = TypeVar("B")
 
 
-def create(context: SellerContext, call: Call[OrderRequest]) -> Order:
+def create(context: SellerContext, request: ParsedRequest[OrderRequest]) -> Order:
     """Create an order that waits for its buyer."""
-    body = call.body
-    _check_seller(context, call)
+    body = request.body
+    _check_seller(context, request)
     _check_body(context, body)
     order_id = context.ids.sortable("ORD", context.now)
     qr = body.config.qr if body.config else None
@@ -78,13 +78,13 @@ def create(context: SellerContext, call: Call[OrderRequest]) -> Order:
     return order
 
 
-def _check_seller(context: SellerContext, call: Call[OrderRequest]) -> None:
+def _check_seller(context: SellerContext, request: ParsedRequest[OrderRequest]) -> None:
     if context.tenant.country not in CURRENCIES:
         raise Rejected(400, "unsupported_site")
-    if call.body.transactions.cash_withdrawal and not context.tenant.cash_withdrawals:
+    if request.body.transactions.cash_withdrawal and not context.tenant.cash_withdrawals:
         raise Rejected(400, "seller_configuration", details=("transactions.cash_withdrawal",))
-    if call.body.marketplace_fee is not None:
-        if call.grant is None or not call.grant.oauth:
+    if request.body.marketplace_fee is not None:
+        if request.grant is None or not request.grant.oauth:
             raise Rejected(400, "marketplace_not_valid")
         if context.tenant.marketplace is None:
             raise Rejected(404, "marketplace_fee_not_allowed")
@@ -105,9 +105,9 @@ def _check_body(context: SellerContext, body: OrderRequest) -> None:
         raise Rejected(404, "pos_not_found", details=("config.qr.external_pos_id",))
 
 
-def get(context: SellerContext, call: Call[None]) -> Order:
+def get(context: SellerContext, request: ParsedRequest[None]) -> Order:
     """Return an order."""
-    return _asked(context, call.path, orders.GET).order
+    return _asked(context, request.path, orders.GET).order
 
 
 def _asked(context: SellerContext, path: Mapping[str, str], operation: Operation[B, object]) -> OrderRecord:
@@ -123,9 +123,9 @@ def _asked(context: SellerContext, path: Mapping[str, str], operation: Operation
     return record
 
 
-def cancel(context: SellerContext, call: Call[None]) -> Order:
+def cancel(context: SellerContext, request: ParsedRequest[None]) -> Order:
     """Cancel an order that nobody has paid; under the policy ``cancel_from=any`` a paid one too."""
-    record = _asked(context, call.path, orders.CANCEL)
+    record = _asked(context, request.path, orders.CANCEL)
     order = record.order
     if order.status == OrderStatus.CANCELED:
         raise Rejected(409, "order_already_canceled")
@@ -199,9 +199,9 @@ def withdrawn(order: Order) -> Decimal:
     return (cash and cash.amount) or money.ZERO
 
 
-def refund(context: SellerContext, call: Call[orders.RefundRequest]) -> Order:
+def refund(context: SellerContext, request: ParsedRequest[orders.RefundRequest]) -> Order:
     """Give back what is left of the payment, or a part of it."""
-    record = _asked(context, call.path, orders.REFUND)
+    record = _asked(context, request.path, orders.REFUND)
     order, payment = record.order, payment_of(record.order)
     if any(one.status == orders.RefundStatus.PROCESSING for one in order.refunds):
         raise Rejected(409, "refund_in_progress")
@@ -214,7 +214,7 @@ def refund(context: SellerContext, call: Call[orders.RefundRequest]) -> Order:
         id=context.ids.sortable("REF", context.now),
         transaction_id=payment.id,
         reference_id=str(context.ids.number(12)),
-        amount=_asked_amount(call.body, payment, left),
+        amount=_asked_amount(request.body, payment, left),
         status=orders.RefundStatus.PROCESSING,
     )
     record = replace(record, order=_with_refunds(order, (*order.refunds, made)), refund_key=context.key)

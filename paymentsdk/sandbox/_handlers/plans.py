@@ -9,7 +9,7 @@ from paymentsdk import money
 from paymentsdk.resources import plans
 from paymentsdk.resources.common import Metadata, Paging, PositiveAmount, require
 from paymentsdk.resources.plans import AutoRecurring, Plan, PlanPage, PlanStatus
-from paymentsdk.sandbox._noun import Call, Handler, MagicValue, Noun, SellerContext, cut_page
+from paymentsdk.sandbox._noun import Handler, MagicValue, Noun, ParsedRequest, SellerContext, cut_page
 from paymentsdk.sandbox._records import AUTHORIZED, PLANS, SUBSCRIPTIONS, Condition, plan_link
 from paymentsdk.sandbox._wire import ControlStruct, Rejected, echo, wire_form
 
@@ -99,26 +99,26 @@ def make(context: SellerContext, request: PlanRequest, plan_id: str | None = Non
     return context.put(PLANS, plan)
 
 
-def get(context: SellerContext, call: Call[None]) -> Plan:
+def get(context: SellerContext, request: ParsedRequest[None]) -> Plan:
     """Return a plan."""
-    plan = context.get(PLANS, call.path["id"])
+    plan = context.get(PLANS, request.path["id"])
     if plan is None:
         raise Rejected(404, "not-found")
     return plan
 
 
-def search(context: SellerContext, call: Call[None]) -> PlanPage:
+def search(context: SellerContext, request: ParsedRequest[None]) -> PlanPage:
     """Return a page of the plans that meet the filters, oldest first unless asked otherwise."""
-    status, words = call.query.get("status"), str(call.query.get("q", "")).lower()
+    status, words = request.query.get("status"), str(request.query.get("q", "")).lower()
     conditions: list[Condition] = [("status", "=", status)] if status else []
     found = [
         replace(plan, subscribed=_subscribed(context, plan.id))
         for plan in context.find(PLANS, conditions)
         if words in "\n".join((plan.id, plan.reason or "", plan.external_reference or "")).lower()
     ]
-    found = _sorted(found, call.query.get("sort"), str(call.query.get("criteria", "asc")).lower())
+    found = _sorted(found, request.query.get("sort"), str(request.query.get("criteria", "asc")).lower())
     rows, total, offset, limit = cut_page(
-        context.policies, call, len(found), lambda start, most: found[start : start + most]
+        context.policies, request, len(found), lambda start, most: found[start : start + most]
     )
     return PlanPage(paging=Paging(total=total, offset=offset, limit=limit), results=tuple(rows))
 

@@ -16,7 +16,7 @@ from paymentsdk.resources.merchant_orders import MerchantOrderStatus
 from paymentsdk.resources.preferences import Preference, PreferenceRequest
 from paymentsdk.sandbox._handlers import merchant_orders
 from paymentsdk.sandbox._handlers._sales import METHODS, currency_of, find_sponsor, total
-from paymentsdk.sandbox._noun import Call, Handler, MagicValue, Noun, SellerContext
+from paymentsdk.sandbox._noun import Handler, MagicValue, Noun, ParsedRequest, SellerContext
 from paymentsdk.sandbox._records import PREFERENCES, MerchantOrderRecord, PreferenceRecord, preference_link
 from paymentsdk.sandbox._wire import Rejected, dates_as_sent, echo, wire_form
 
@@ -36,9 +36,9 @@ _MOMENTS = ("expiration_date_from", "expiration_date_to", "date_of_expiration")
 _UNSET = ("auto_return", "notification_url", "statement_descriptor", "additional_info", "external_reference", *_MOMENTS)
 
 
-def create(context: SellerContext, call: Call[PreferenceRequest]) -> object:
+def create(context: SellerContext, request: ParsedRequest[PreferenceRequest]) -> object:
     """Create a preference that waits for its buyer."""
-    body = call.body
+    body = request.body
     if not context.tenant.compliant:
         raise Rejected(400, "collector_does_not_comply_with_current_regulation")
     sponsor = find_sponsor(context, body.sponsor_id, code="invalid_sponsor_id", place="sponsor_id")
@@ -68,7 +68,7 @@ def create(context: SellerContext, call: Call[PreferenceRequest]) -> object:
         external_reference=preference.external_reference,
     )
     # The payer's date_created was sent; that of the preference is the sandbox's own.
-    sent = {**msgspec.json.decode(call.sent), "date_created": timestamp(context.now)}
+    sent = {**msgspec.json.decode(request.sent), "date_created": timestamp(context.now)}
     response = cast("dict[str, object]", dates_as_sent(wire_form(preference), sent, _DAYS))
     return dict.fromkeys(_UNSET, "") | response if context.policies.unset_strings == "empty" else response
 

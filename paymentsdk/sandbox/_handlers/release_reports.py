@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from paymentsdk.resources import release_reports
 from paymentsdk.resources.release_reports import ReleaseReport
-from paymentsdk.sandbox._noun import Call, Handler, Noun, SellerContext
+from paymentsdk.sandbox._noun import Handler, Noun, ParsedRequest, SellerContext
 from paymentsdk.sandbox._records import REPORTS
 
 
-def disable_schedule(context: SellerContext, call: Call[None]) -> ReleaseReport:
+def disable_schedule(context: SellerContext, request: ParsedRequest[None]) -> ReleaseReport:
     """Disable the seller's schedule; doing it twice changes nothing more."""
     report = context.get(REPORTS, str(context.tenant.user_id)) or _scheduled(context)
     if report.status != release_reports.ReportStatus.DELETED:

@@ -10,13 +10,13 @@ from paymentsdk import money
 from paymentsdk.resources import wallet_payments
 from paymentsdk.resources.wallet_payments import WalletPayment, WalletPaymentRequest
 from paymentsdk.sandbox._handlers._sales import DETAILS
-from paymentsdk.sandbox._noun import Call, Handler, MagicValue, Noun, SellerContext
+from paymentsdk.sandbox._noun import Handler, MagicValue, Noun, ParsedRequest, SellerContext
 from paymentsdk.sandbox._wire import Rejected, echo
 
 
-def create(context: SellerContext, call: Call[WalletPaymentRequest]) -> WalletPayment:
+def create(context: SellerContext, request: ParsedRequest[WalletPaymentRequest]) -> WalletPayment:
     """Charge a wallet, or reserve the amount where ``capture`` is false."""
-    body, asked = call.body, call.body.wallet_payment
+    body, asked = request.body, request.body.wallet_payment
     discount = asked.discount
     if asked.transaction_amount is None and context.policies.wallet_amount == "required":
         raise Rejected(400, "bad_request", details=("wallet_payment.transaction_amount: is required",))

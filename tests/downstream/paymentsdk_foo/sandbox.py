@@ -9,7 +9,7 @@ from decimal import Decimal
 from msgspec.structs import replace
 
 from paymentsdk import Request
-from paymentsdk.sandbox import Call, Documents, Rejected, Sandbox, SellerContext, page_of
+from paymentsdk.sandbox import Documents, ParsedRequest, Rejected, Sandbox, SellerContext, page_of
 from paymentsdk_foo import (
     CREATE,
     GET,
@@ -27,12 +27,12 @@ from paymentsdk_foo import (
 VOUCHERS = Documents("vouchers", Voucher, key=lambda one: one.id, columns={"state": lambda one: one.state})
 
 
-def create(context: SellerContext, call: Call[VoucherRequest]) -> Voucher:
+def create(context: SellerContext, request: ParsedRequest[VoucherRequest]) -> Voucher:
     voucher = Voucher(
         id=context.ids.sortable("VOU", context.now),
-        amount=call.body.amount,
-        left=call.body.amount,
-        reference=call.body.reference,
+        amount=request.body.amount,
+        left=request.body.amount,
+        reference=request.body.reference,
         state=VoucherState.ACTIVE,
         created=context.now,
     )
@@ -41,24 +41,24 @@ def create(context: SellerContext, call: Call[VoucherRequest]) -> Voucher:
     return context.put(VOUCHERS, voucher)
 
 
-def found(context: SellerContext, call: Call[object]) -> Voucher:
-    voucher = context.get(VOUCHERS, call.path["voucher_id"])
+def found(context: SellerContext, request: ParsedRequest[object]) -> Voucher:
+    voucher = context.get(VOUCHERS, request.path["voucher_id"])
     if voucher is None:
         raise Rejected(404, "voucher_not_found")
     return voucher
 
 
-def redeem(context: SellerContext, call: Call[RedemptionRequest]) -> Voucher:
-    voucher = found(context, call)
-    left = (voucher.left or Decimal(0)) - call.body.amount
+def redeem(context: SellerContext, request: ParsedRequest[RedemptionRequest]) -> Voucher:
+    voucher = found(context, request)
+    left = (voucher.left or Decimal(0)) - request.body.amount
     if left < 0:
         raise Rejected(409, "voucher_spent", details=(f"amount: {voucher.left} is left",))
-    context.record("voucher_redeemed", id=voucher.id, order_id=voucher.id, amount=call.body.amount)
+    context.record("voucher_redeemed", id=voucher.id, order_id=voucher.id, amount=request.body.amount)
     return context.put(VOUCHERS, replace(voucher, left=left, state=voucher.state if left else VoucherState.SPENT))
 
 
-def search(context: SellerContext, call: Call[None]) -> VoucherPage:
-    page = page_of(context, VOUCHERS, call, state=call.query.get("state"))
+def search(context: SellerContext, request: ParsedRequest[None]) -> VoucherPage:
+    page = page_of(context, VOUCHERS, request, state=request.query.get("state"))
     return VoucherPage(vouchers=tuple(page.items), total=page.total)
 
 
@@ -70,8 +70,8 @@ def expire(context: SellerContext, voucher_id: str) -> str | None:
     return "voucher_expired"
 
 
-def print_out(context: SellerContext, call: Call[None]) -> bytes:
-    return b"%PDF-1.7\n% " + found(context, call).id.encode()
+def print_out(context: SellerContext, request: ParsedRequest[None]) -> bytes:
+    return b"%PDF-1.7\n% " + found(context, request).id.encode()
 
 
 class FooSandbox(Sandbox):
