@@ -26,20 +26,26 @@ def make_private(path: Path) -> None:
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Yield where to write what is *path* in the end: as a whole or not at all, also if the machine stops."""
+    """Yield where to write what is *path* in the end: as a whole or not at all, also if the machine stops.
+
+    Raises:
+        OSError: Its folder takes no new file, which what is there could be replaced by.
+    """
     target = path.resolve()  # A link stays, and leads to it.
     if path.exists() and not target.is_file():
         yield path  # A pipe, a terminal or an open file without a name takes what comes.
         return
     unfinished = target.with_name(f"{target.name}.unfinished")
-    try:
+    with _replaceable(path):
         unfinished.touch()
+    try:
         if target.exists():
             copymode(target, unfinished)
         yield unfinished
         with unfinished.open("rb+") as file:
             os.fsync(file.fileno())
-        unfinished.replace(target)
+        with _replaceable(path):
+            unfinished.replace(target)
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
@@ -50,3 +56,13 @@ def whole(path: Path) -> Iterator[Path]:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def _replaceable(path: Path) -> Iterator[None]:
+    """Say why a file cannot be written: it may well be one that is there, and that everybody may write to."""
+    try:
+        yield
+    except OSError as error:
+        why = f"its folder takes no new file that could replace it as a whole ({error.strerror})"
+        raise OSError(error.errno, f"cannot write {path}: {why}; name one in another folder") from None

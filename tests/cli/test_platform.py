@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import errno
 import io
 import itertools
 import json
@@ -813,6 +814,34 @@ def test_a_file_is_written_whole_or_not_at_all(capsys, monkeypatch, tmp_path, be
     assert (1, "", True) == (code, *capsys.readouterr()[:1], len(transport.requests) == 1)
     assert before == (file.read_bytes() if file.exists() else None)
     assert [] == [one for one in tmp_path.iterdir() if one.name != file.name]
+
+
+@pytest.mark.parametrize("break_folder", ["before", "after"])
+def test_a_file_that_cannot_be_replaced(capsys, monkeypatch, tmp_path, break_folder: str):
+    """Where its folder takes no new file, it is left as it is, though it could be written to, and the error says why.
+
+    A name so long that no other fits beside it stands for such a folder; a mount point is found out only at the end.
+    """
+    file = tmp_path / ("x" * 250 if break_folder == "before" else "gift.pdf")
+    file.write_bytes(b"%PDF of yesterday")
+    transport = MemoryTransport([Response(200, {"content-type": "application/pdf"}, b"%PDF of today")])
+
+    def connect(_: str | None) -> PaymentsClient:
+        return FooClient(auth=HmacAuth("key", "secret"), base_url="https://foo.test", transport=transport)
+
+    def busy(*_: object) -> None:
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+    if break_folder == "after":
+        monkeypatch.setattr("pathlib.Path.replace", busy)
+    arguments = ["vouchers", "print", "v-1", "--output", str(file)]
+    code = main(arguments, operations=FooClient.own_operations, connect=connect)
+
+    told = capsys.readouterr()
+    assert (1, "", 1) == (code, told.out, len(told.err.splitlines()))
+    assert f"cannot write {file}: its folder takes no new file that could replace it as a whole (" in told.err
+    assert "unfinished" not in told.err
+    assert ([file], b"%PDF of yesterday") == ([*tmp_path.iterdir()], file.read_bytes())
 
 
 @pytest.mark.skipif(os.name == "nt", reason="modes of files and FIFOs are those of POSIX")
