@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from importlib import import_module
 from typing import Any, Generic, Protocol, TypeAlias, TypeGuard, TypeVar
@@ -193,7 +193,7 @@ class Lane(HiddenRepr, Struct, Generic[A, B], eq=False):
     most: int = 1000
     """Items that are done together at most."""
     idle: float | None = None
-    """Seconds without work after which the connection is closed."""
+    """Seconds without work after which the connection is closed, if nobody closes it; so it is as the loop ends."""
     connection: Connection | None = None
     waiting: list[_Job[A, B]] = []
     failed: Exception | None = None
@@ -201,6 +201,8 @@ class Lane(HiddenRepr, Struct, Generic[A, B], eq=False):
     task: asyncio.Task[None] | None = None
     rest: asyncio.TimerHandle | None = None
     """Closes the connection when it has been idle."""
+    end: AsyncGenerator[None, None] | None = None
+    """Closes it when the event loop ends."""
 
     def do(self, item: A) -> asyncio.Future[B]:
         """Return what gets the result of *item*, which is done also if nobody waits for it any more."""
@@ -236,8 +238,18 @@ class Lane(HiddenRepr, Struct, Generic[A, B], eq=False):
         if connection is not None:
             connection.terminate()
 
+    async def _until_the_end(self) -> AsyncGenerator[None, None]:
+        """Wait for the event loop to end, which closes the generators that it has begun."""
+        try:
+            yield
+        finally:
+            await self.aclose()
+
     async def _work(self) -> None:
         try:
+            if self.idle is not None and self.end is None:
+                self.end = self._until_the_end()
+                await anext(self.end)  # Which does not wait.
             while self.waiting:
                 jobs, self.waiting = self.waiting[: self.most], self.waiting[self.most :]
                 await self._together(jobs)

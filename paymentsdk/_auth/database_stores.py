@@ -6,7 +6,7 @@ import asyncio
 import os
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from hashlib import sha256
 from pathlib import Path
@@ -205,19 +205,18 @@ class PostgresTokenStore(_DatabaseTokenStore, ConnectedTokenStore):
 
     async def aclose(self) -> None:
         """Close the connection now, as a client does that is closed; whichever store needs it again makes it anew."""
-        await (await _shared(self._server)).lane.aclose()
+        await _shared(self._server).lane.aclose()
 
     async def _run(self, statement: str, *values: object) -> Sequence[Row]:
         if statement is _BEGIN and self._locked is not None:
             # Whoever has lost the lock must not spend the refresh token.
             async with asyncio.timeout(self._server.timeout):
                 return await _told(self._locked.fetch(statement, *values))
-        shared = await _shared(self._server)
-        return await shared.lane.do(lambda connection: connection.fetch(statement, *values))
+        return await _shared(self._server).lane.do(lambda connection: connection.fetch(statement, *values))
 
     @asynccontextmanager
     async def _lock(self) -> AsyncIterator[None]:
-        async with asyncio.timeout(LONGEST_LOCK) as end, (await _shared(self._server)).locks:
+        async with asyncio.timeout(LONGEST_LOCK) as end, _shared(self._server).locks:
             connection = await _told(self._server.connect(_TABLE, longest=LONGEST_LOCK))
             try:
                 await _told(connection.execute(_LOCK, self._name))
@@ -238,21 +237,13 @@ class _Shared:
         self.lane: Lane[Callable[[Connection], Awaitable[Sequence[Row]]], Sequence[Row]] = Lane(
             server, _TABLE, do_each, _not_done, most=1, idle=IDLE
         )
-        self.end: AsyncGenerator[None, None] = self._until_the_end()
-
-    async def _until_the_end(self) -> AsyncGenerator[None, None]:
-        """Wait for the event loop to end, which closes the generators that it has begun."""
-        try:
-            yield
-        finally:
-            await self.lane.aclose()
 
 
 #: A process that was forked has none of those of its parent.
 _SHARED: dict[tuple[int, asyncio.AbstractEventLoop, Postgres], _Shared] = {}
 
 
-async def _shared(server: Postgres) -> _Shared:
+def _shared(server: Postgres) -> _Shared:
     """Return what the stores of this event loop share."""
     key = os.getpid(), asyncio.get_running_loop(), server
     if (known := _SHARED.get(key)) is not None:
@@ -261,7 +252,6 @@ async def _shared(server: Postgres) -> _Shared:
         if other[1].is_closed():
             _SHARED.pop(other, None)
     made = _SHARED[key] = _Shared(server)
-    await anext(made.end)  # Which does not wait.
     return made
 
 

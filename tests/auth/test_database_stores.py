@@ -427,7 +427,7 @@ async def counted(
         yield Counted(wire, dsn, until, patience)
 
 
-async def not_shared(server: Postgres) -> database_stores._Shared:
+def not_shared(server: Postgres) -> database_stores._Shared:
     """Share nothing with any other statement."""
     shared = database_stores._SHARED[len(database_stores._SHARED), None, server] = database_stores._Shared(server)
     return shared

@@ -277,6 +277,19 @@ async def sessions(dsn: str) -> set[int]:
         await connection.close()
 
 
+async def test_a_connection_ends_with_its_loop(dsn: str, monkeypatch: pytest.MonkeyPatch):
+    """A runner may have a loop for each job: none of them leaves a connection to the server, nor to the collector."""
+    monkeypatch.setattr("paymentsdk._engine.rate_share._IDLE", 3600.0)
+    share, before = RateShare(dsn, 1000.0), await sessions(dsn)
+    for _ in range(3):
+        await asyncio.to_thread(asyncio.run, share.reserve(NOW, 60.0))
+        assert share._lane.connection is None
+
+    async with asyncio.timeout(PATIENCE):
+        while await sessions(dsn) - before:
+            pass
+
+
 async def test_slots_are_taken_by_one_connection(dsn: str):
     """However many follow each other: to connect takes longer than all the rest."""
     share, before = RateShare(dsn, 1000.0), await sessions(dsn)
