@@ -115,9 +115,7 @@ async def test_a_rejection_that_is_not_kept_is_in_doubt(
         await client.with_options(retry=ONCE).orders.create(order(), once="table-7/1")
 
 
-async def test_what_is_done_is_told_also_if_that_is_not_kept(
-    client: PaymentsClient, journal: Failing, caplog
-) -> None:
+async def test_what_is_done_is_told_also_if_that_is_not_kept(client: PaymentsClient, journal: Failing, caplog) -> None:
     """The money has moved: what the journal raises then is logged, and whoever comes next waits for nothing."""
     journal.fails = frozenset({"resolve"})
 
