@@ -30,7 +30,7 @@ from paymentsdk._engine.deadline import cancelled_again, connect_timeout
 from paymentsdk._engine.failures import AttemptFailed, History
 from paymentsdk._engine.limiter import NO_PERMIT
 from paymentsdk._engine.response import Result, check_response
-from paymentsdk._engine.retry import Retries, should_refresh_token
+from paymentsdk._engine.retry import Retries, key_lasts, should_refresh_token
 from paymentsdk._headers import Headers, merge
 from paymentsdk._operation.rules import KEY_LIFETIME, Failure, RetryClass, classify_status
 from paymentsdk._secrets import HiddenRepr
@@ -212,7 +212,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         """Send nothing more with a key that may be forgotten, nor what the journal does not permit."""
         reason = None
         if self.key is not None and self.history is not None:
-            self.send_within = KEY_LIFETIME - self.history.age(self.state.clock)
+            self.send_within = key_lasts(self.history, self.state.clock)
             if self.send_within <= 0:
                 # The machine may have slept through the pause, or the refresh, and longer.
                 reason = f"it was first sent {KEY_LIFETIME / 3600:g} hours ago"

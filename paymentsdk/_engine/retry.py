@@ -70,9 +70,9 @@ def should_refresh_token(rule: RetryClass, failure: AttemptFailed) -> bool:
     return TABLE[rule][failure.kind] is Verdict.REFRESH
 
 
-def key_expired(history: History, clock: Clock, rest: float = 0.0) -> bool:
-    """Whether the platform may have forgotten the key in *rest* seconds: it would do the same once more."""
-    return history.age(clock) + rest >= KEY_LIFETIME
+def key_lasts(history: History, clock: Clock) -> float:
+    """Return the seconds until the platform may have forgotten the key: then it would do the same once more."""
+    return KEY_LIFETIME - history.age(clock)
 
 
 def delay(policy: RetryPolicy, number: int, failure: AttemptFailed, jitter: float) -> float:
@@ -203,7 +203,7 @@ class Retries(Struct, eq=False):
         if (
             state.attempt_number >= self.policy.attempts
             or self.clock.monotonic() + rest >= self.deadline
-            or key_expired(self.history, self.clock, rest)
+            or key_lasts(self.history, self.clock) <= rest
         ):
             return True
         # Last: the budget pays only for a retry that nothing else forbids.
