@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from paymentsdk._auth.accounts import AccountResolver
     from paymentsdk._auth.database_stores import PostgresTokenStore, SQLiteTokenStore
     from paymentsdk._auth.refresh import RefreshingToken
-    from paymentsdk._auth.schemes import Auth, Exchange, RenewingSigner, Signer, StaticToken
+    from paymentsdk._auth.schemes import Auth, Exchange, Signer, StaticToken
     from paymentsdk._auth.token_store import (
         FileTokenStore,
         LockingTokenStore,
@@ -135,7 +135,6 @@ __all__ = [
     "RecordConflict",
     "RefreshFailed",
     "RefreshingToken",
-    "RenewingSigner",
     "Request",
     "RequestInvalid",
     "Response",
@@ -163,7 +162,7 @@ _HOMES = {
     "_auth.accounts": ("AccountResolver",),
     "_auth.database_stores": ("PostgresTokenStore", "SQLiteTokenStore"),
     "_auth.refresh": ("RefreshingToken",),
-    "_auth.schemes": ("Auth", "Exchange", "RenewingSigner", "Signer", "StaticToken"),
+    "_auth.schemes": ("Auth", "Exchange", "Signer", "StaticToken"),
     "_auth.token_store": (
         "FileTokenStore",
         "LockingTokenStore",

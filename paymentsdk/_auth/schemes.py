@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import ClassVar, Protocol, TypeAlias, cast, runtime_checkable
+from typing import ClassVar, Protocol, TypeAlias, cast
 
 from msgspec import Struct
 
@@ -77,7 +77,7 @@ class Signer(Protocol):
         """Return the header fields that authenticate *request*; may be async.
 
         They are added to its header fields, and take the place of those with the same name. The values are credentials:
-        no `repr`, log or error shows them. Each attempt is signed anew, when it goes out.
+        no `repr`, log or error shows them. Each attempt is signed anew, when it goes out. A rejected one is final.
 
         Args:
             request: The attempt as it will be sent: method, URL, header fields, and the bytes of the body.
@@ -85,26 +85,6 @@ class Signer(Protocol):
 
         Raises:
             PaymentsError: It cannot be signed; nothing was sent. Any other exception becomes a `NotSent`.
-        """
-        ...
-
-
-@runtime_checkable
-class RenewingSigner(Signer, Protocol):
-    """A signer whose secret can change. `renew` is optional: without it, a rejected signature is final."""
-
-    async def renew(self, rejected: Request, now: float) -> bool:
-        """Get another secret after a 401; `False` if there can be none. Then the request is signed and sent once more.
-
-        Every call whose signature was rejected awaits this at the same time: let one of them get the secret, and return
-        `True` at once where *rejected* was signed with an older one.
-
-        Args:
-            rejected: The request as it was sent.
-            now: Seconds since the epoch.
-
-        Raises:
-            PaymentsError: The secret could not be had. Any other exception becomes a `RefreshFailed`.
         """
         ...
 

@@ -185,7 +185,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
                 flow.release(permit, _SERVICE.get(kind, "served"), failure.retry_after)
                 can_refresh = operation.authenticated and credential.can_refresh
                 if can_refresh and should_refresh_token(operation.retry, failure):
-                    await self._replace_token(failure, request)
+                    await self._replace_token(failure)
                     self._ensure_open()
                     continue
             raise failure
@@ -248,7 +248,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
 
     async def _wait_for_token(self) -> None:
         """Obtain the first token, if the client has a way to get one."""
-        if (failure := await self._refresh()) is None:
+        if (failure := await self._refresh(was_rejected=False)) is None:
             return
         if failure.timed_out and self.state.clock.monotonic() < self.deadline.total:
             # It took longer than an attempt may. If it was early, the live token will do.
@@ -257,12 +257,12 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
                 return
         raise failure
 
-    async def _replace_token(self, rejection: AttemptFailed, rejected: Request) -> None:
-        """Obtain another token or secret than the rejected one; where there can be none, *rejection* stands."""
+    async def _replace_token(self, rejection: AttemptFailed) -> None:
+        """Obtain another token than the rejected one; where there can be none, *rejection* stands."""
         self.credential.refreshed = True
         self._record(rejection)
-        failure = await self._refresh(rejected)
-        if failure is None and (self.credential.token is not None or self.credential.renewed):
+        failure = await self._refresh(was_rejected=True)
+        if failure is None and self.credential.token is not None:
             return
         if failure is not None and not isinstance(failure.cause, RequestInvalid):
             raise failure
@@ -271,13 +271,13 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
             rejection.error.add_note(f"the token could not be refreshed: {failure.reason}")
         raise rejection
 
-    async def _refresh(self, rejected: Request | None = None) -> AttemptFailed | None:
-        """Obtain another token, or another secret than that of the *rejected* request; or return why that failed."""
+    async def _refresh(self, *, was_rejected: bool) -> AttemptFailed | None:
+        """Obtain another token, or return why that failed."""
         state, auth = self.state, self.settings.auth
         if isinstance(auth, RefreshingToken):
             state.refreshing.add(auth)
         try:
-            failure = await self.credential.refresh(self.deadline, state.clock.now(), rejected)
+            failure = await self.credential.refresh(self.deadline, state.clock.now(), was_rejected=was_rejected)
         finally:
             events.notify_if_token_revoked(self)
         if failure is None:

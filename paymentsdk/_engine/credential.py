@@ -1,4 +1,4 @@
-"""What the requests of a call are authenticated with: a bearer token or signatures, and how they are refreshed."""
+"""What the requests of a call are authenticated with: a bearer token that may be refreshed, or signatures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from paymentsdk._auth.schemes import RenewingSigner, check_token
+from paymentsdk._auth.schemes import check_token
 from paymentsdk._auth.token_store import certain_user_id
 from paymentsdk._codec.type_walk import can_hold_secrets
 from paymentsdk._engine.failures import AttemptFailed, no_token, not_signed
@@ -114,9 +114,7 @@ class Credential(HiddenRepr, Struct, eq=False):
     signature: tuple[str, ...] = ()
     """The values of the header fields that the attempt was signed with."""
     refreshed: bool = False
-    """Whether a rejected token or secret was to be refreshed; the next rejection is final."""
-    renewed: bool = False
-    """Whether the signer has another secret than that of the signature that was rejected."""
+    """Whether a rejected token was to be refreshed; the next rejection is final."""
 
     def use_token(self, now: float) -> bool:
         """Take the token to use at *now*; `False` if one has to be waited for.
@@ -132,7 +130,7 @@ class Credential(HiddenRepr, Struct, eq=False):
     @property
     def can_refresh(self) -> bool:
         """Whether there may be another after a rejection."""
-        return not self.refreshed and (self.token is not None or isinstance(self.signer, RenewingSigner))
+        return not self.refreshed and self.token is not None
 
     def secrets(self, body: object) -> list[str]:
         """Return what nothing may show of a request with *body*."""
@@ -153,23 +151,20 @@ class Credential(HiddenRepr, Struct, eq=False):
         rest = {name: value for name, value in response.headers.items() if name.lower() != "x-request-id"}
         return structs.replace(response, headers=Headers({**rest, "X-Request-Id": masked_id}))
 
-    async def refresh(self, deadline: Deadline, now: float, rejected_request: Request | None) -> AttemptFailed | None:
-        """Obtain another token or secret (``None`` if the client has no way to get one), or return why that failed.
+    async def refresh(self, deadline: Deadline, now: float, *, was_rejected: bool) -> AttemptFailed | None:
+        """Obtain another token (``None`` if the client has no way to get one), or return why that failed.
 
         Args:
             deadline: What ends the wait in time.
             now: Seconds since the epoch.
-            rejected_request: The one whose token or signature was rejected; ``None`` where there was no token to send.
+            was_rejected: Whether the platform has rejected this one.
         """
         try:
-            if rejected_request is not None and isinstance(self.signer, RenewingSigner):
-                self.renewed = await self.signer.renew(rejected_request, now)
-            else:
-                before, was_rejected = masked(self.token), rejected_request is not None
-                self.token = await self.bearer.refresh(before, self.exchange, now, was_rejected=was_rejected)
+            before = masked(self.token)
+            self.token = await self.bearer.refresh(before, self.exchange, now, was_rejected=was_rejected)
             _stop_if_cancelled(deadline)
         except (asyncio.CancelledError, Exception) as error:
-            failure = self._failure(error, deadline, "refreshed", no_token)
+            failure = self._failure(error, deadline, "the token was refreshed", no_token)
             if failure is None:
                 raise
             return failure
@@ -191,7 +186,7 @@ class Credential(HiddenRepr, Struct, eq=False):
             self.signature = tuple(fields.values())
             _stop_if_cancelled(deadline)
         except (asyncio.CancelledError, Exception) as error:
-            failure = self._failure(error, deadline, "signed", not_signed)
+            failure = self._failure(error, deadline, "the request was signed", not_signed)
             if failure is None:
                 raise
         else:
@@ -204,11 +199,10 @@ class Credential(HiddenRepr, Struct, eq=False):
         """Say what it means that no token or signature could be had; `None` if the caller has cancelled it."""
         if not deadline.uncancel():  # Whoever was asked may have made our cancellation an error of its own.
             return meaning(error) if isinstance(error, Exception) else None
-        what = "token" if self.signer is None else "request" if doing == "signed" else "secret"
-        reason = f"{deadline.ran_out} while the {what} was {doing}"
+        reason = f"{deadline.ran_out} while {doing}"
         # "Not sent" would be wrong of a request that was rejected.
         cause = RefreshFailed(reason) if self.refreshed else None
-        attempted = doing == "signed"
+        attempted = meaning is not_signed
         return AttemptFailed(Failure.NOT_SENT, reason, cause=cause, timed_out=True, permanent=True, attempted=attempted)
 
 

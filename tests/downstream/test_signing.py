@@ -10,14 +10,12 @@ import pytest
 from paymentsdk_foo import (
     FooClient,
     HmacAuth,
-    Voucher,
     VoucherRequest,
 )
 
 from paymentsdk import (
     AuthenticationFailed,
     NotSent,
-    ReauthorizationRequired,
     RequestInvalid,
     Response,
     RetryPolicy,
@@ -134,64 +132,6 @@ async def test_a_signer_that_fails_or_hangs():
         with pytest.raises(asyncio.CancelledError):
             await call
     assert [] == transport.requests
-
-
-class Rotating:
-    """A signer whose secret can be fetched anew."""
-
-    def __init__(self, *secrets: object) -> None:
-        self.secret: object = "first"
-        self.secrets = list(secrets)
-        self.rejected: list[object] = []
-
-    def sign(self, request: object, now: float) -> dict[str, str]:
-        """Sign with the secret of now."""
-        return {"Authorization": f"FOO {self.secret}"}
-
-    async def renew(self, rejected: object, now: float) -> bool:
-        """Fetch the next secret."""
-        self.rejected.append(rejected.headers["Authorization"])
-        secret = self.secrets.pop(0)
-        if isinstance(secret, Exception):
-            raise secret
-        self.secret = secret
-        return secret is not None
-
-
-def wants(secret: str) -> MemoryTransport:
-    """Return a platform that takes this secret alone."""
-    return MemoryTransport(
-        lambda request: (
-            Response(200, {}, b'{"id": "VOU1"}')
-            if request.headers["Authorization"] == f"FOO {secret}"
-            else Response(401, {}, b'{"code": "bad_signature", "message": "no"}')
-        )
-    )
-
-
-async def test_a_secret_is_refreshed_once():
-    """After a 401 the signer may get another secret; the request goes out once more, and a second 401 is final."""
-    for secrets, ends, requests in (
-        (["second"], None, 2),
-        (["other"], "bad_signature", 2),
-        ([None], "bad_signature", 1),
-    ):
-        auth, transport = Rotating(*secrets), wants("second")
-        async with FooClient(auth=auth, base_url="http://127.0.0.1:1", transport=transport) as client:
-            if ends is None:
-                assert Voucher(id="VOU1") == await client.vouchers.get("VOU1")
-            else:
-                with pytest.raises(AuthenticationFailed, match=ends):
-                    await client.vouchers.get("VOU1")
-        assert (["FOO first"], requests) == (auth.rejected, len(transport.requests))
-
-
-async def test_a_secret_that_cannot_be_refreshed():
-    """The error of the signer is told as it is, and no other as a rejection of the request."""
-    gone = ReauthorizationRequired(401, "revoked", "the key was revoked")
-    async with FooClient(auth=Rotating(gone), base_url="http://127.0.0.1:1", transport=wants("second")) as client:
-        with pytest.raises(ReauthorizationRequired, match="revoked"):
-            await client.vouchers.get("VOU1")
 
 
 async def test_an_account_may_sign(sandbox):

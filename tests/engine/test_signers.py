@@ -17,13 +17,11 @@ from paymentsdk import (
     Request,
     RequestInvalid,
     Response,
-    RetryClass,
     RetryPolicy,
     SendFailed,
     Timeout,
 )
 from paymentsdk.testing import FakeClock
-from tests.engine.declared import declared
 
 KEY = "X-Idempotency-Key"
 SECRET = "signature-0123456789"
@@ -45,22 +43,6 @@ class Signs:
         if isinstance(given, BaseException):
             raise given
         return given
-
-
-class Renews(Signs):
-    """A signer whose secret can change."""
-
-    def __init__(self, *given: Mapping[str, str] | BaseException, renewed: bool | BaseException = True) -> None:
-        super().__init__(*given)
-        self.renewed = renewed
-        self.rejected: list[tuple[Request, float]] = []
-
-    async def renew(self, rejected: Request, now: float) -> bool:
-        """Get another secret, or not."""
-        self.rejected.append((rejected, now))
-        if isinstance(self.renewed, BaseException):
-            raise self.renewed
-        return self.renewed
 
 
 class Waits(Signs):
@@ -196,73 +178,11 @@ async def test_a_signer_that_swallows_its_end_sends_nothing(make_client, clock, 
     assert [] == transport.requests
 
 
-async def test_a_rejected_signature_is_made_anew_once(play, jobs, clock: FakeClock) -> None:
-    """The signer gets the request as it was sent; its next one goes out at once, with the same key."""
-    signer = Renews({"X-Signature": "old"}, {"X-Signature": "new"})
+async def test_a_rejected_signature_is_final(play) -> None:
+    """The same secret would sign it again: the caller learns of the 401."""
+    played = await play("orders.get", UNAUTHORIZED, auth=Signs())
 
-    played = await play("orders.create", UNAUTHORIZED, jobs["orders.create"].response, auth=signer)
-
-    assert played.error is None
-    assert ["old", "new"] == [request.headers["X-Signature"] for request in played.requests]
-    assert 1 == len({request.headers[KEY] for request in played.requests})
-    assert [(played.requests[0], clock.now())] == signer.rejected
-    assert [] == played.slept
-
-
-@pytest.mark.parametrize("signer", [Renews(), Renews(renewed=False), Signs()], ids=["rejected again", "none", "fixed"])
-async def test_a_signature_that_stays_rejected_is_final(play, signer: Signs) -> None:
-    """After one refresh; at once where the signer has no other secret, or can have none."""
-    played = await play("orders.get", UNAUTHORIZED, auth=signer)
-
-    assert isinstance(played.error, AuthenticationFailed)
-    assert 2 - (getattr(signer, "renewed", False) is False) == len(played.requests)
-
-
-@pytest.mark.parametrize("retry", [RetryClass.READ, RetryClass.UNKEYED])
-async def test_no_secret_is_asked_for_where_nothing_was_signed(play, retry: RetryClass) -> None:
-    """A 401 to a request without a signature is final: with another secret, the same request would go out again."""
-    signer = Renews()
-    ask = declared(method="POST", retry=retry, authenticated=False)
-
-    played = await play(lambda client: client.call(ask), UNAUTHORIZED, auth=signer)
-
-    assert isinstance(played.error, AuthenticationFailed)
-    assert ([], 1) == (signer.rejected, len(played.requests))
-
-
-async def test_a_secret_that_cannot_be_had_now_says_why(play) -> None:
-    """The 401 is not the last word: the call can be made again."""
-    played = await play("orders.get", UNAUTHORIZED, auth=Renews(renewed=OSError("vault away")))
-
-    assert isinstance(played.error, RefreshFailed)
-    assert "OSError" in str(played.error)
-    assert 1 == len(played.requests)
-
-
-async def test_a_secret_that_cannot_be_had_at_all_leaves_the_rejection(play) -> None:
-    """With a `RequestInvalid` the signer says that there can be none: the caller learns of the 401, with a note why."""
-    played = await play("orders.get", UNAUTHORIZED, auth=Renews(renewed=RequestInvalid("vault", "has no other secret")))
-
-    assert isinstance(played.error, AuthenticationFailed)
-    assert any("has no other secret" in note for note in played.error.__notes__)
-
-
-async def test_a_refresh_that_hangs_ends_with_the_call(make_client, clock: FakeClock, until) -> None:
-    """It says that it was the secret that did not come: not sent would be wrong of a request that was rejected."""
-
-    class Hangs(Renews):
-        async def renew(self, rejected: Request, now: float) -> bool:
-            self.rejected.append((rejected, now))
-            await asyncio.Event().wait()
-            return True
-
-    signer = Hangs()
-    call = asyncio.ensure_future(make_client(UNAUTHORIZED, auth=signer, retry=ONCE).orders.get("ORD1"))
-    await until(lambda: signer.rejected)
-    clock.advance(61)
-
-    with pytest.raises(RefreshFailed, match="while the secret was refreshed"):
-        await call
+    assert (AuthenticationFailed, 1) == (type(played.error), len(played.requests))
 
 
 @pytest.mark.parametrize("step", [UNAUTHORIZED, SendFailed("reset"), Response(200, {}, b"garbage")])
