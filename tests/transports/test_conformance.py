@@ -91,7 +91,7 @@ def test_aiohttp_conforms_on_uvloop(case: Case) -> None:
     factory = pytest.importorskip("uvloop").new_event_loop
 
     with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(case.run(made(AiohttpTransport), AIOHTTP_DEVIATIONS))
+        runner.run(assert_conforms(case, made(AiohttpTransport), AIOHTTP_DEVIATIONS))
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -140,6 +140,13 @@ async def test_a_deviation_that_is_none() -> None:
     stale = [Deviation("refused", "it was so once")]
     with pytest.raises(AssertionError, match=r"out of date \(it was so once\)"):
         await RULES["refused"].run(made(AiohttpTransport), stale)
+
+
+async def test_a_deviation_from_no_rule() -> None:
+    """A deviation that names no rule, such as one that is misspelt or has gone, is an error, whatever rule is run."""
+    misspelt = [Deviation("a_rule_that_is_none", "it is misspelt")]
+    with pytest.raises(ValueError, match="names no rule of the suite: a_rule_that_is_none"):
+        await RULES["refused"].run(made(AiohttpTransport), misspelt)
 
 
 def test_every_rule_is_written_down() -> None:

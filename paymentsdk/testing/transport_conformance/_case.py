@@ -56,8 +56,12 @@ class Case(NamedRule, frozen=True):
 
         Raises:
             AssertionError: They break it, and the text says how; or they keep it, and a deviation says otherwise.
+            ValueError: A deviation names no rule of the suite.
         """
-        reasons = [one.reason for one in deviations if one.case == self.name]
+        declared, known = tuple(deviations), {one.name for one in CASES}
+        if unknown := [one.case for one in declared if one.case not in known]:
+            raise ValueError(f"a deviation names no rule of the suite: {', '.join(unknown)}")
+        reasons = [one.reason for one in declared if one.case == self.name]
         before = asyncio.all_tasks()
         try:
             await check_rule(self.rule, self.check(make), within=_LONGEST)
