@@ -19,7 +19,7 @@ def let_it_end(self: Connection) -> None:
     self._keep = False
 
 
-async def fails_with_its_connection(transport: AiohttpTransport | Http11Transport, until: Until) -> None:
+async def assert_it_fails_with_its_connection(transport: AiohttpTransport | Http11Transport, until: Until) -> None:
     """A request that starts on a connection before that is discarded fails as one that was sent."""
     release = asyncio.Event()
 
@@ -51,10 +51,10 @@ async def fails_with_its_connection(transport: AiohttpTransport | Http11Transpor
 @pytest.mark.control("paymentsdk.transports._http11_connection.Connection.discard", let_it_end)
 async def test_discarding_fails_what_has_started(until: Until) -> None:
     """On the fast transport: `discard` fails a request that has started on the connection since."""
-    await fails_with_its_connection(Http11Transport(), until)
+    await assert_it_fails_with_its_connection(Http11Transport(), until)
 
 
 @pytest.mark.control("paymentsdk.transports._aiohttp_pool.Wire.discard", lambda self: self.handler.force_close())
 async def test_discarding_fails_what_has_started_on_aiohttp(until: Until) -> None:
     """So it is on the default transport."""
-    await fails_with_its_connection(AiohttpTransport(), until)
+    await assert_it_fails_with_its_connection(AiohttpTransport(), until)
