@@ -52,6 +52,8 @@ logger = logging.getLogger("paymentsdk")
 BATCH = 16
 #: Seconds between two tries at a record that may be sent, at most, and at one that can only be looked up.
 _LONGEST, _LONGEST_AFTER = 60.0, 3600.0
+#: Others than these could not be told apart from a record that is looked up: as many as were purged, perhaps.
+_MOST = 10_000
 #: Records in another state have had no effect.
 _EFFECTIVE = tuple(set(RecordState) - {RecordState.REFUSED, RecordState.NOT_SENT, RecordState.EXPIRED})
 _ORDER = msgspec.json.Decoder(orders.OrderRequest)
@@ -104,7 +106,6 @@ class Recovery(HiddenRepr, Struct, eq=False):
     """The keys of the records that were carried out."""
     resolved: dict[RecordState, int] = field(default_factory=Counter)
     problems: list[str] = []
-    looking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def run(self, progress: Callable[[RecoverySummary], None] | None = None) -> RecoverySummary:
         """Carry out what is open, batch by batch, and return what has become of it.
@@ -226,7 +227,7 @@ class Recovery(HiddenRepr, Struct, eq=False):
             call = OnceCall(sender.prepare(record), self.journaling)
             self.begun.add(record.key)
             # What could not be sent this time is sent by the next recovery.
-            outcome = await call.run(record, defer=True, since=since, look=partial(self._look, sender))
+            outcome = await call.run(record, defer=True, since=since, look=sender.look)
         except (InProgress, JournalUnavailable, RequestInvalid) as error:
             self._add_problem(f"{record.name}: {describe(error)}")
             return
@@ -245,11 +246,6 @@ class Recovery(HiddenRepr, Struct, eq=False):
                 left = Resolution(state=state, reason=record.reason)
                 resolve = partial(journaling.journal.resolve, record.key, left, owner=record.owner)
                 journaling.write_later(record.key, resolve)
-
-    async def _look(self, sender: Sender, record: Record) -> Resolution | None:
-        """Look up one record at a time: that may take the whole journal into memory."""
-        async with self.looking:
-            return await sender.look(record)
 
     def _add_problem(self, problem: str) -> None:
         logger.warning("recovery: %s", problem)
@@ -342,17 +338,16 @@ class Sender(HiddenRepr, Struct, frozen=True):
         return _done(seen) if seen.status == orders.OrderStatus.CANCELED else None
 
     async def _refund(self, record: Record) -> Resolution | None:
-        seen = await self.orders.get(_order_id(record))
-        if not record.body:
+        seen, wanted = await self.orders.get(_order_id(record)), _wanted(record)
+        if wanted is None:
             return _done(seen) if _is_refunded_whole(seen) else None
         # Read after the order: what it shows was kept before it was sent.
-        others = [row for row in await self._others(record) if row.path == record.path]
+        others = [row for row in await self._others(record, path=record.path) if row.path == record.path]
         known = {_own_refund(row) for row in others if row.state is RecordState.DONE}
-        in_doubt = [row for row in others if row.state is not RecordState.DONE]
-        if None in known or any(not row.body for row in in_doubt):
+        in_doubt = {row.key: _wanted(row) for row in others if row.state is not RecordState.DONE}
+        if None in known or None in in_doubt.values():
             return None  # It may be any of the refunds.
-        wanted = _wanted(record)
-        rivals = sorted([record.key, *(row.key for row in in_doubt if _wanted(row) == wanted)])
+        rivals = sorted([record.key, *(key for key, other in in_doubt.items() if other == wanted)])
         found = [one for one in seen.refunds if (one.transaction_id, one.amount) == wanted and one.id not in known]
         if len(found) != len(rivals):
             return None
@@ -368,17 +363,25 @@ class Sender(HiddenRepr, Struct, frozen=True):
             certify=True,
         )
         found = await search.collect()
-        others = [row.body for row in await self._others(record) if row.operation == orders.CREATE.name]
-        if any(body is None or _ORDER.decode(body).external_reference == asked.external_reference for body in others):
+        others = await self._others(record, containing=msgspec.json.encode(asked.external_reference))
+        bodies = [row.body for row in others if row.operation == orders.CREATE.name]
+        if any(body is None or _ORDER.decode(body).external_reference == asked.external_reference for body in bodies):
             return None  # It may be what that one has made.
         paid = len(found) == 1 and found[0].total_amount == asked.total_amount
         # The order itself has another id, which a merchant order does not have.
         return Resolution(state=RecordState.DONE, reason="seen by a read: it was paid") if paid else None
 
-    async def _others(self, record: Record) -> Sequence[Record]:
-        """Return what else the seller has in the journal that may have taken effect."""
+    async def _others(self, record: Record, *, path: str = "", containing: bytes = b"") -> Sequence[Record]:
+        """Return what else the seller has in the journal, of *path* or *containing* that, which may have taken effect.
+
+        Raises:
+            RequestInvalid: It cannot be told what all of them have done.
+        """
+        journal = self.journaling.journal
         with WithinContract():
-            rows = await self.journaling.journal.records(_EFFECTIVE, limit=NO_LIMIT)
+            rows = await journal.records(_EFFECTIVE, limit=_MOST, path=path, containing=containing)
+        if len(rows) >= _MOST:
+            raise RequestInvalid("journal", "has too many records that may have done what is seen")
         if any(row.seller == record.seller and not states.is_readable(row) for row in rows):
             raise RequestInvalid("journal", "has a row that cannot be read: it may have done what is seen")
         mine = (record.base_url, record.seller)
@@ -414,16 +417,16 @@ def _order_id(record: Record) -> str:
     return record.path.split("/")[-2]
 
 
-def _wanted(record: Record) -> tuple[object, object]:
-    """Return the payment and the amount of a partial refund."""
-    asked = _REFUND.decode(record.body or b"").transactions or ()
-    return next(((one.id, one.amount) for one in asked), (None, None))
+def _wanted(record: Record) -> tuple[object, object] | None:
+    """Return the payment and the amount of a partial refund; `None` of a whole one, or of one whose body is gone."""
+    asked = _REFUND.decode(record.body or b"{}").transactions
+    return (asked[0].id, asked[0].amount) if asked else None
 
 
 def _own_refund(record: Record) -> str | None:
     """Return the id of the refund that a record has made: the newest of its response, which comes last."""
     refunds = () if record.response is None else orders.REFUND.decode(record.response.body)[0].refunds
-    if not refunds or (record.body and _wanted(record) != (refunds[-1].transaction_id, refunds[-1].amount)):
+    if not refunds or _wanted(record) not in (None, (refunds[-1].transaction_id, refunds[-1].amount)):
         return None
     return refunds[-1].id
 

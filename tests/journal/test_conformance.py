@@ -60,7 +60,7 @@ class MemoryJournal:
         self.rows.update(claimed)
         return sorted((row for row in claimed.values() if row.owner == owner), key=lambda row: row.begun)
 
-    async def records(self, among: Collection[RecordState], *, limit: int = 1000) -> list[Record]:
+    async def records(self, among: Collection[RecordState], *, limit: int = 1000, **which: Any) -> list[Record]:
         """See `Journal`."""
         return sorted((row for row in self.rows.values() if row.state in among), key=lambda row: row.begun)[:limit]
 
@@ -230,7 +230,7 @@ async def claims_in_any_order(self, sellers: Collection[str], **more: Any):
 
 
 @breaking("records")
-async def lists_all_there_is(self, among: Collection[RecordState], *, limit: int = 0):
+async def lists_all_there_is(self, among: Collection[RecordState], *, limit: int = 0, **which: Any):
     """Takes no notice of the limit."""
     return await MemoryJournal.records(self, among)
 
@@ -335,7 +335,7 @@ async def cuts_reasons(self, key: str, resolution: Resolution, *, owner: str) ->
 
 
 @breaking("records")
-async def lists_what_it_has_read(self, among: Collection[RecordState], *, limit: int = 1000):
+async def lists_what_it_has_read(self, among: Collection[RecordState], *, limit: int = 1000, **which: Any):
     """Reads all in the transaction of its first read."""
     self.read = getattr(self, "read", None) or dict(self.rows)
     return await MemoryJournal(self.read, self.now).records(among, limit=limit)
@@ -380,9 +380,23 @@ async def resumes_for_longer(self, record: Record, *, lease: float) -> tuple[Act
 
 
 @breaking("records")
-async def lists_a_thousand(self, among: Collection[RecordState], *, limit: int = 1000):
+async def lists_a_thousand(self, among: Collection[RecordState], *, limit: int = 1000, **which: Any):
     """Has a limit of its own."""
     return await MemoryJournal.records(self, among, limit=min(limit, 1000))
+
+
+@breaking("records")
+async def lists_no_body_that_is_gone(self, among: Collection[RecordState], *, containing: bytes = b"", **more: Any):
+    """Takes a body that was purged for one that never had the bytes."""
+    rows = await MemoryJournal.records(self, among, **more)
+    return [row for row in rows if containing in (row.body or b"")]
+
+
+@breaking("records")
+async def lists_what_begins_with_it(self, among: Collection[RecordState], *, containing: bytes = b"", **more: Any):
+    """Looks at the beginning alone."""
+    rows = await MemoryJournal.records(self, among, **more)
+    return [row for row in rows if row.body is None or row.body.startswith(containing)]
 
 
 @breaking("purge")
@@ -441,6 +455,8 @@ async def raises_what_its_database_raises(self, key: str) -> Record | None:
         ("who claims again gets what it holds", forgets_what_it_has_claimed),
         ("a list has a limit", lists_all_there_is),
         ("nothing is left out of many", lists_a_thousand),
+        ("what may be meant is not left out", lists_no_body_that_is_gone),
+        ("what may be meant is not left out", lists_what_begins_with_it),
         ("a row is claimed once", claims_what_another_claims),
         ("a key is the identity", compares_no_case),
         ("retention leaves a tombstone", purges_names),

@@ -25,12 +25,12 @@ async def journal(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 @pytest.mark.control("paymentsdk.journal._table._PAGE", 1_000_000)
 async def test_a_lease_is_renewed_while_a_long_list_is_read(journal: Journal, record: Callable[..., Record]) -> None:
     """The list is read in pages: whoever holds a record does not lose it meanwhile."""
-    rows = [record(f"n-{number}", begun=float(number)) for number in range(2_600)]
+    rows = [record(f"n-{number}", begun=float(number)) for number in range(5_000)]
     await asyncio.gather(*(journal.begin(row, lease=60) for row in rows))
 
-    listed = asyncio.ensure_future(journal.records([RecordState.PENDING], limit=3_000))
+    listed = asyncio.ensure_future(journal.records([RecordState.PENDING], limit=6_000))
     await asyncio.sleep(0)
-    for _ in range(3):
+    for _ in range(6):
         await journal.renew(rows[0].key, owner="p/1", lease=60)
 
     assert not listed.done(), "the renewals have waited for the list"

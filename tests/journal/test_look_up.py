@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import nullcontext, suppress
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import structs
 
 from paymentsdk import OutcomeUnknown, PaymentsClient, RequestInvalid, RetryPolicy
 from paymentsdk.journal import Record, RecordState, Resolution, SQLiteJournal
-from paymentsdk.resources.orders import GET, Order
+from paymentsdk.resources.orders import GET, REFUND, Order, RefundRequest
 from paymentsdk.sandbox import FaultRule, Sandbox
 from tests.journal.test_client import order
 
@@ -75,8 +76,6 @@ async def seller(tmp_path: Path) -> AsyncIterator[Seller]:
 
 def refund_of(row: Record) -> str:
     """The refund that a record stands for."""
-    from paymentsdk.resources.orders import REFUND
-
     return REFUND.decode(row.response.body)[0].refunds[-1].id
 
 
@@ -147,6 +146,12 @@ async def _whole(seller: Seller, lunch: Order) -> None:
         await seller.client.orders.refund(lunch.id, once="whole")
 
 
+async def _whole_by_an_empty_object(seller: Seller, lunch: Order) -> None:
+    seller.sandbox.faults.add(FaultRule(effect=FAILED, operation="orders.refund", times=1))
+    with pytest.raises(OutcomeUnknown):
+        await seller.client.call(REFUND, RefundRequest(), order_id=lunch.id, once="whole")
+
+
 @pytest.mark.parametrize(
     ("before", "effect", "state"),
     [
@@ -156,6 +161,7 @@ async def _whole(seller: Seller, lunch: Order) -> None:
         (_purged, LOST, RecordState.UNKNOWN),
         (_with_the_refund_of_another, LOST, RecordState.UNKNOWN),
         (_whole, LOST, RecordState.UNKNOWN),
+        (_whole_by_an_empty_object, LOST, RecordState.UNKNOWN),
     ],
 )
 async def test_what_may_be_anothers_stays_unknown(
@@ -210,7 +216,9 @@ async def test_a_record_of_a_later_version_proves_nothing(seller: Seller) -> Non
     (made,) = [entry.id for entry in seller.sandbox.ledger() if entry.kind == "order_created"]
     seller.sandbox.buyer.pay(made)
     (row,) = await seller.journal.records([RecordState.UNKNOWN])
-    odd = structs.replace(row, key="odd", name="odd", body=b'{"member_of_tomorrow":1}', state=RecordState.PENDING)
+    odd = structs.replace(
+        row, key="odd", name="odd", body=b'{"member_of_tomorrow":1,' + row.body[1:], state=RecordState.PENDING
+    )
     await seller.journal.begin(odd, lease=0.0)
 
     assert RecordState.UNKNOWN is (await seller.a_day_later())["lunch"].state
@@ -287,6 +295,55 @@ async def test_what_went_back_is_counted(
     monkeypatch.setattr(seller.client.orders, "get", get)
 
     assert state is (await seller.a_day_later())["whole"].state
+
+
+class CountingJournal(SQLiteJournal):
+    """Counts the records that it was asked for."""
+
+    count = 0
+
+    async def records(self, among: Collection[RecordState], **which: Any) -> list[Record]:
+        """Count what is returned."""
+        rows = await super().records(among, **which)
+        self.count += len(rows)
+        return rows
+
+
+async def test_a_look_up_reads_no_other_records(tmp_path: Path) -> None:
+    """However long the journal is: those alone may have done what is seen that are of the order, or its reference."""
+    journal = CountingJournal(tmp_path / "payments.db")
+    async with (
+        Sandbox() as sandbox,
+        PaymentsClient(
+            sandbox.access_token, base_url=sandbox.base_url, journal=journal, retry=RetryPolicy(attempts=1)
+        ) as client,
+    ):
+        seller = Seller(sandbox, client, journal)
+        lunch = await seller.paid()
+        for number in range(20):
+            other = await client.orders.create(order(f"other-{number}"), once=f"other-{number}")
+            await client.orders.cancel(other.id, once=f"cancel-{number}")
+        await seller.refund(lunch, "in doubt", LOST)
+        await seller.create("dinner", LOST)
+        sandbox.clock.advance(timedelta(hours=24))
+        await client.plans.search().collect()  # It tells the time.
+        journal.count = 0
+
+        await client.recover()
+
+    # All that is open, before and after; and of the look-ups each its own, and the order of the same reference.
+    assert journal.count <= 2 * 2 + 3
+
+
+@pytest.mark.parametrize(("most", "state"), [(2, RecordState.UNKNOWN), (3, RecordState.DONE)])
+async def test_more_records_than_are_read_prove_nothing(seller: Seller, monkeypatch, most: int, state: str) -> None:
+    """Where those that were read may not be all, one of the others may have done what is seen."""
+    monkeypatch.setattr("paymentsdk._recovery._MOST", most)
+    lunch = await seller.paid()
+    await seller.refund(lunch, "first")
+    await seller.refund(lunch, "in doubt", LOST)
+
+    assert state is (await seller.a_day_later())["in doubt"].state
 
 
 async def test_a_read_that_fails_says_nothing(seller: Seller) -> None:

@@ -23,7 +23,7 @@ from paymentsdk import JournalUnavailable
 from paymentsdk.journal import Action, Record, RecordState, Resolution, SQLiteJournal, StoredResponse, _sqlite
 from paymentsdk.journal._call import WithinContract
 from paymentsdk.journal._states import OPEN
-from paymentsdk.journal._table import Transaction
+from paymentsdk.journal._table import _LIST, Transaction
 from tests.journal.dies import FATES, Ledger, driver
 
 ROOT = Path(__file__).parents[2]
@@ -234,7 +234,7 @@ async def test_who_reads_keeps_no_call_of_its_process_waiting(
 
 
 #: Lists records without a word of which half of the table they are in.
-ANY_ROW = "SELECT id, begun FROM paymentsdk_record WHERE state IN ({1}) ORDER BY begun LIMIT $1"
+ANY_ROW = _LIST.replace("state {} AND state IN ({})", "state IN ({1})")
 
 
 class CountingJournal(SQLiteJournal):
