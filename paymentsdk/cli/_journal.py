@@ -145,7 +145,7 @@ async def _list(journal: Journal, options: argparse.Namespace) -> Output:
         "BEGUN (UTC)": [f"{_moment(row.begun):%Y-%m-%d %H:%M}" for row in rows],
         "NAME": [row.name for row in rows],
     }
-    return Output([_shown(row) for row in rows], list(columns(table, width=80)) if rows else ["no records"])
+    return Output([_shown(row) for row in rows], list(columns(table)) if rows else ["no records"])
 
 
 async def _show(journal: Journal, options: argparse.Namespace) -> Output:

@@ -212,13 +212,11 @@ def leaves(sent: object, place: str = "") -> Iterator[tuple[str, object]]:
         yield place, sent
 
 
-def columns(table: Mapping[str, Sequence[str]], width: int | None = None) -> Iterator[str]:
-    """Yield the lines of *table*, columns by their names; the last has what is left of *width*."""
+def columns(table: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of *table*, columns by their names."""
     widths = [max(map(len, (name, *cells))) for name, cells in table.items()]
-    room = None if width is None else width - sum(widths[:-1]) - len(_GAP) * (len(widths) - 1)
     for line in [[*table], *zip(*table.values(), strict=True)]:
-        *most, last = [visible(cell) for cell in line]
-        yield _GAP.join([*(map(str.ljust, most, widths)), last if room is None else _cut(last, room)]).rstrip()
+        yield _GAP.join(map(str.ljust, map(visible, line), widths)).rstrip()
 
 
 def fields(row: Row) -> Iterator[str]:
