@@ -4,8 +4,8 @@
 
 A key (spec: Limits; wire-facts: Requests) belongs to a seller and to one request: an operation, its path and its body.
 In the 24 hours after its first use the same request gets the saved response again, byte for byte; another one gets 409.
-With the policy ``key_scope=path`` it is one request at each path. The response is saved in the transaction of the
-effect. A rejected request had no effect and is not remembered: it may be normalized and sent again with its key.
+The response is saved in the transaction of the effect. A rejected request had no effect and is not remembered: it may
+be normalized and sent again with its key.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from http import HTTPStatus
 
 import msgspec
@@ -45,8 +45,8 @@ from paymentsdk.sandbox._wire import (
 #: The header of a response that was given before.
 REPLAYED = "X-Idempotency-Replayed"
 _BEARER = "bearer "
-#: For how long the contract remembers a key (spec: Limits).
-_CONTRACT_HOURS = 24
+#: For how long a key is remembered (spec: Limits).
+REMEMBERED = timedelta(hours=24)
 #: Numbers stay what they are: as floats, two large amounts could look the same, and as text, an amount and its text.
 _WRITE = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
 
@@ -72,11 +72,6 @@ class ReceivedRequest:
     hit: Hit = field(default_factory=Hit)
     """The faults that hit it."""
     began: float = field(default_factory=time.perf_counter)
-
-    @property
-    def place(self) -> str:
-        """Where its key was sent: the path with its values. Operations that take keys have a path each."""
-        return self.operation.path.format_map(self.path)
 
 
 class Reply(Struct, frozen=True, kw_only=True):
@@ -158,7 +153,7 @@ class InFlight:
     """The keys of the requests that are in progress, for the twins that arrive meanwhile."""
 
     def __init__(self) -> None:
-        self._claims: dict[tuple[int, str, str], asyncio.Event] = {}
+        self._claims: dict[tuple[int, str], asyncio.Event] = {}
 
     @asynccontextmanager
     async def turn(self, received: ReceivedRequest, tenant: Tenant, policies: Policies) -> AsyncIterator[bool]:
@@ -170,7 +165,7 @@ class InFlight:
         if not (received.operation.keyed and received.key):
             yield False
             return
-        claim = tenant.user_id, received.key, received.place if policies.key_scope == "path" else ""
+        claim = tenant.user_id, received.key
         waited = False
         while (done := self._claims.get(claim)) is not None:
             if policies.concurrent_twin != "wait":
@@ -212,25 +207,16 @@ def _fingerprint(received: ReceivedRequest) -> str:
     return hashlib.sha256(text).hexdigest()
 
 
-def replay(context: SellerContext, key: str, place: str, sent: str) -> SavedResponse | None:
+def replay(context: SellerContext, key: str, sent: str) -> SavedResponse | None:
     """Return the saved response for *key*; ``None`` if the request, of the fingerprint *sent*, is the first with it.
 
     Raises:
         Rejected: The key went with another request.
     """
-    begin = context.now - timedelta(hours=context.policies.key_hours)
-    saved = context.store.saved_responses(context.tenant.user_id, key, after=begin)
-    remembered = [one for one in saved if context.policies.key_scope == "seller" or one.place == place]
-    same = next((one for one in remembered if one.fingerprint == sent), None)
-    if remembered and same is None:
+    saved = context.store.saved_response(context.tenant.user_id, key, after=context.now - REMEMBERED)
+    if saved is not None and saved.fingerprint != sent:
         raise Rejected(409, "idempotency_key_already_used")
-    return same
-
-
-def forgotten(context: SellerContext) -> datetime:
-    """Return the moment up to which the responses of keys need not be kept."""
-    # A policy of fewer hours may be taken back: what the contract remembers is there until then.
-    return context.now - timedelta(hours=max(context.policies.key_hours, _CONTRACT_HOURS))
+    return saved
 
 
 # --- handle ------------------------------------------------------------------------------------------------------
@@ -243,7 +229,7 @@ def execute(platform: Platform, received: ReceivedRequest, tenant: Tenant) -> Re
         Rejected: Nothing was done.
         RequestInvalid: Nothing was done: it breaks a rule.
     """
-    operation, place = received.operation, received.place
+    operation = received.operation
     key = _checked_key(operation, received.key, platform.policies_of(tenant))
     with platform.store.transaction():
         now = platform.clock.now()
@@ -251,11 +237,11 @@ def execute(platform: Platform, received: ReceivedRequest, tenant: Tenant) -> Re
         platform.run_due(now)
         context = platform.context(tenant, now=now, key=key)
         fingerprint = _fingerprint(received) if key else ""
-        earlier = replay(context, key, place, fingerprint) if key else None
+        earlier = replay(context, key, fingerprint) if key else None
         # After the key: what went with it once is another request, whatever it says.
-        done = earlier or SavedResponse(place, fingerprint, operation.status, _handle(platform, received, context))
+        done = earlier or SavedResponse(fingerprint, operation.status, _handle(platform, received, context))
         if key and not earlier:
-            platform.store.save_response(tenant.user_id, key, done, at=now, forgotten=forgotten(context))
+            platform.store.save_response(tenant.user_id, key, done, at=now, forgotten=now - REMEMBERED)
     headers = {REPLAYED: "true"} if earlier else {}
     return Reply(status=done.status, body=done.body, headers=headers, content_type=media_type(operation))
 

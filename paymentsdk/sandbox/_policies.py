@@ -46,11 +46,6 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_key_length: Annotated[int, Meta(ge=1, le=4096)] = 128
     """Most characters of an X-Idempotency-Key. The contract gives no limit, and some platforms take 128; the client
     sends 64 at most, which are safe everywhere."""
-    key_hours: Count = 24
-    """Hours an idempotency key is remembered; 24 in the contract."""
-    key_scope: Literal["seller", "path"] = "seller"
-    """Where a key counts as used: `seller`, at every path of the seller, so that another request with it is a 409;
-    `path`, at its own path only, so that a key that slips into another call is new there."""
     concurrent_twin: Literal["conflict", "locked", "wait"] = "conflict"
     """Response to a request whose key is in flight: 409, 423 `resource_locked`, or, once it is there, the response to
     the first request."""

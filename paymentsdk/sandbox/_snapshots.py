@@ -16,7 +16,7 @@ T = TypeVar("T")
 #: What a snapshot may be called: it is a part of the name of a file.
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 #: Of the tables. A change of them, or of a document that older ones cannot be read as, is another schema.
-SCHEMA = 5
+SCHEMA = 6
 
 
 def check_file(connection: sqlite3.Connection) -> bool:

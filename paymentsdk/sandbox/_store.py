@@ -32,8 +32,8 @@ CREATE TABLE ledger (seq INTEGER PRIMARY KEY AUTOINCREMENT, tenant INTEGER, entr
 CREATE INDEX ledger_tenant ON ledger (tenant);
 CREATE TRIGGER ledger_is_kept BEFORE UPDATE ON ledger BEGIN SELECT RAISE(ABORT, 'append only'); END;
 CREATE TRIGGER ledger_is_whole BEFORE DELETE ON ledger BEGIN SELECT RAISE(ABORT, 'append only'); END;
-CREATE TABLE saved_responses (tenant INTEGER, key TEXT, at INTEGER, place TEXT, fingerprint TEXT, status INTEGER,
-    body BLOB, PRIMARY KEY (tenant, key, place));
+CREATE TABLE saved_responses (tenant INTEGER, key TEXT, at INTEGER, fingerprint TEXT, status INTEGER, body BLOB,
+    PRIMARY KEY (tenant, key));
 CREATE INDEX saved_responses_at ON saved_responses (tenant, at);
 CREATE TABLE due (seq INTEGER PRIMARY KEY, at INTEGER, tenant INTEGER, kind TEXT, id TEXT);
 CREATE INDEX due_at ON due (at, seq);
@@ -51,8 +51,6 @@ _MOST_COUNTS, _MOST_WRITTEN = 50, 50
 class SavedResponse(NamedTuple):
     """The response that went with an idempotency key."""
 
-    place: str
-    """Where the key was sent: the path."""
     fingerprint: str
     """What was asked: operation, path and body."""
     status: int
@@ -319,14 +317,15 @@ class Store:
         rows = self._rows("SELECT entry FROM ledger WHERE tenant = ifnull(?, tenant) ORDER BY seq", (tenant,))
         return [line for (line,) in rows]
 
-    def saved_responses(self, tenant: int, key: str, *, after: datetime = EPOCH) -> list[SavedResponse]:
-        """Return the responses that the idempotency key *key* has had *after* a moment, at most one for each place."""
+    def saved_response(self, tenant: int, key: str, *, after: datetime = EPOCH) -> SavedResponse | None:
+        """Return the response that the idempotency key *key* has had *after* a moment."""
         # After the plus SQLite looks at no index: it is to go by the key.
-        found = "SELECT place, fingerprint, status, body FROM saved_responses WHERE tenant = ? AND key = ? AND +at > ?"
-        return list(map(SavedResponse._make, self._rows(found, (tenant, key, as_column(after)))))
+        found = "SELECT fingerprint, status, body FROM saved_responses WHERE tenant = ? AND key = ? AND +at > ?"
+        rows = self._rows(found, (tenant, key, as_column(after)))
+        return SavedResponse._make(rows[0]) if rows else None
 
     def save_response(self, tenant: int, key: str, saved: SavedResponse, *, at: datetime, forgotten: datetime) -> None:
-        """Keep the response that went with *key* at a moment, instead of an older one of its place.
+        """Keep the response that went with *key* at a moment, instead of an older one.
 
         The seller's oldest responses are dropped, if they were given up to the moment *forgotten*.
         """
@@ -334,7 +333,7 @@ class Store:
         oldest = "SELECT rowid FROM saved_responses WHERE tenant = ? AND at <= ? ORDER BY at LIMIT 2"
         self._rows(f"DELETE FROM saved_responses WHERE rowid IN ({oldest})", (tenant, as_column(forgotten)))
         values = (tenant, key, as_column(at), *saved)
-        self._rows("INSERT OR REPLACE INTO saved_responses VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+        self._rows("INSERT OR REPLACE INTO saved_responses VALUES (?, ?, ?, ?, ?, ?)", values)
 
     def schedule(self, due: Due) -> None:
         """Have something happen at a moment."""

@@ -188,7 +188,7 @@ def test_moments_at_the_ends_of_time_are_rejected_or_kept(served, member, moment
 
 #: Commands of a good form that ask for what no calendar, database or purse has.
 TOO_MUCH = [
-    ("PATCH", "policies", {"key_hours": 10**18}),
+    ("PATCH", "policies", {"max_key_length": 10**18}),
     ("PATCH", "policies", {"page_size": 2**63, "max_page_size": 2**63}),
     ("PATCH", "policies", {"refund_seconds": 10**12}),
     ("POST", "clock/freeze", {"at": "0001-01-01T00:00:00Z"}),

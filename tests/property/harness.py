@@ -124,8 +124,8 @@ class Harness(RuleBasedStateMachine):
         """Send a keyed write, and again with its key if its outcome is unknown; *effect* follows a first success."""
         model, client, key = self.model, self.client, key or self.clock.key()
         request = Remembered(name, path, data, model.now, b"")
-        remembered = model.remembered(key, request.place)
-        same = next((one for one in remembered if (one.operation, one.path, one.body) == (name, path, data)), None)
+        remembered = model.remembered(key)
+        same = remembered if remembered and remembered.is_of(name, path, data) else None
         code = "idempotency_key_already_used" if remembered and not same else None if same else rejection
 
         before = self.everything()
@@ -152,7 +152,7 @@ class Harness(RuleBasedStateMachine):
             assert before == self.everything(), "what was rejected or done before changed something"
             return
         request.response = response.raw
-        model.remember(key, request)
+        model.keys[key] = request
         effect(json.loads(response.raw, parse_float=Decimal), key)
 
     def create_unkeyed(self, name, data, fault):

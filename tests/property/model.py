@@ -9,8 +9,6 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from paymentsdk import OPERATIONS
-
 ZERO = Decimal(0)
 #: What the first seller's plan charges every month.
 MONTHLY = Decimal("99.90")
@@ -31,8 +29,6 @@ POLICIES: dict[str, tuple[Any, ...]] = {
     "refund_answer": ("partial", "full"),
     "refund_seconds": (0, 60, 100_000),
     "refund_outcome": ("processed", "failed"),
-    "key_hours": (24, 1),
-    "key_scope": ("seller", "path"),
     "error_shape": ("per_api", "cause", "errors", "flat"),
     "page_size": (30, 2),
     "max_page_size": (100, 1, 3),
@@ -140,9 +136,8 @@ class Remembered:
     at: datetime
     response: bytes
 
-    @property
-    def place(self) -> str:
-        return OPERATIONS[self.operation].path.format_map(self.path)
+    def is_of(self, operation: str, path: dict[str, str], body: Any) -> bool:
+        return (self.operation, self.path, self.body) == (operation, path, body)
 
 
 @dataclass
@@ -156,7 +151,7 @@ class Model:
     invoices: list[Invoice] = field(default_factory=list)
     emails: set[str] = field(default_factory=set)
     grants: dict[str, Grant] = field(default_factory=dict)
-    keys: dict[str, list[Remembered]] = field(default_factory=dict)
+    keys: dict[str, Remembered] = field(default_factory=dict)
     #: What will fall due: when, in which order, what, to which thing.
     due: list[tuple[datetime, int, str, str]] = field(default_factory=list)
     scheduled: int = 0
@@ -170,15 +165,10 @@ class Model:
         self.scheduled += 1
         heapq.heappush(self.due, (at, self.scheduled, kind, thing))
 
-    def remembered(self, key: str, place: str) -> list[Remembered]:
-        """What *key* went with in the last hours, as far as that counts at *place*."""
-        since = self.now - timedelta(hours=self.policies["key_hours"])
-        somewhere = self.policies["key_scope"] == "seller"
-        return [one for one in self.keys.get(key, ()) if one.at > since and (somewhere or one.place == place)]
-
-    def remember(self, key: str, request: Remembered) -> None:
-        others = [one for one in self.keys.get(key, ()) if one.place != request.place]
-        self.keys[key] = [*others, request]
+    def remembered(self, key: str) -> Remembered | None:
+        """What *key* went with in the last 24 hours."""
+        one = self.keys.get(key)
+        return one if one and one.at > self.now - timedelta(hours=24) else None
 
     # --- orders -------------------------------------------------------------------------------------------------------
 

@@ -337,9 +337,8 @@ class Machine(Harness):
     def send_again(self, data, fault):
         """The same request with the same key has its saved response."""
         key = data.draw(st.sampled_from(sorted(self.model.keys)))
-        for one in self.model.keys[key]:
-            if one in self.model.remembered(key, one.place):
-                self.write(one.operation, one.body, fault=fault, key=key, rejection=None, **one.path)
+        if one := self.model.remembered(key):
+            self.write(one.operation, one.body, fault=fault, key=key, rejection=None, **one.path)
 
     @rule(email=st.sampled_from(["ana@example.com", "Ana@example.com", "bo@example.com"]), fault=faults)
     def create_customer(self, email, fault):

@@ -87,56 +87,8 @@ async def test_another_operation_or_another_order_is_a_conflict(plain, client, s
     assert "created" == (await client.orders.get(two.id)).status
 
 
-@pytest.mark.parametrize(("scope", "status"), [("seller", 409), ("path", 201)])
-async def test_where_a_key_holds_is_a_policy(start, plain_to, data, scope, status):
-    """With `key_scope=path`, one key at another operation or another order is a new intent, and each has its replay."""
-    sandbox = await start(policies={"key_scope": scope})
-    plain = plain_to(sandbox)
-    made = (await plain("POST", "/v1/orders", data(), key="k")).json
-    other = (await plain("POST", "/v1/orders", data(), key="other")).json
-    for order in (made, other):
-        sandbox.buyer.pay(order["id"])
-
-    paths = ["/v1/advanced_payments", *(f"/v1/orders/{order['id']}/refund" for order in (made, other))]
-    responses = [await plain("POST", path, WALLET if "advanced" in path else None, key="k") for path in paths]
-    again = [await plain("POST", path, WALLET if "advanced" in path else None, key="k") for path in paths]
-
-    assert [status] * 3 == [response.status for response in responses]
-    assert [response.raw for response in responses] == [response.raw for response in again]
-    assert (0 if status == 409 else 2) == [entry.kind for entry in sandbox.ledger()].count("refund")
-    assert made == (await plain("POST", "/v1/orders", data(), key="k")).json
-
-
-@pytest.mark.parametrize("scope", ["seller", "path"])
-async def test_another_body_is_a_conflict_wherever_a_key_holds(start, plain_to, data, scope):
-    """At one path a key is good for one body, under both settings of `key_scope`."""
-    plain = plain_to(await start(policies={"key_scope": scope}))
-    await plain("POST", "/v1/orders", data(), key="k")
-
-    response = await plain("POST", "/v1/orders", data("51.00"), key="k")
-
-    assert (409, "idempotency_key_already_used") == (response.status, response.code)
-
-
-async def test_no_key_is_forgotten_when_its_scope_changes(start, plain_to, data):
-    """What was done under one setting of `key_scope` is replayed under the other."""
-    sandbox = await start(policies={"key_scope": "path"})
-    plain = plain_to(sandbox)
-    responses = {path: [] for path in ("/v1/orders", "/v1/advanced_payments")}
-    for scope in ("path", "seller", "path"):
-        sandbox.platform.change_policies({"key_scope": scope})
-        for path, given in responses.items():
-            given.append(await plain("POST", path, data() if path == "/v1/orders" else WALLET, key="k"))
-
-    assert {201} == {response.status for given in responses.values() for response in given}
-    assert [1, 1] == [len({response.raw for response in given}) for given in responses.values()]
-
-
-@pytest.mark.parametrize(("scope", "status"), [("seller", 409), ("path", 201)])
-async def test_a_key_in_flight_keeps_its_scope(start, plain_to, data, until, end_delays, scope, status):  # noqa: PLR0917
-    """While a key is in flight at one path, the same key at another waits for nobody with `key_scope=path`."""
-    sandbox = await start(policies={"key_scope": scope})
-    plain = plain_to(sandbox)
+async def test_a_key_in_flight_holds_at_every_path(plain, sandbox, data, until, end_delays):
+    """While a key is in flight at one path, the same key at another is rejected."""
     with sandbox.faults.add(FaultRule(effect="delay_before_commit", operation="orders.*", seconds=3600, times=1)):
         first = asyncio.create_task(plain("POST", "/v1/orders", data(), key="k"))
         await until(lambda: sandbox.faults.list()[0].hits)
@@ -144,7 +96,7 @@ async def test_a_key_in_flight_keeps_its_scope(start, plain_to, data, until, end
         end_delays(sandbox)
         await first
 
-    assert status == meanwhile.status
+    assert 409 == meanwhile.status
 
 
 async def test_requests_without_a_key_wait_for_nobody(plain, sandbox, data, until, end_delays):
@@ -202,11 +154,20 @@ async def test_a_key_is_forgotten_after_24_hours(plain, sandbox, data):
 
 
 def kept(sandbox, key):
-    """Return how many saved responses of *key* the first seller has."""
-    return len(sandbox.platform.store.saved_responses(sandbox.tenant.user_id, key))
+    """Say whether the first seller has a saved response of *key*."""
+    return sandbox.store.saved_response(sandbox.tenant.user_id, key) is not None
 
 
-@pytest.mark.control("paymentsdk.sandbox._pipeline.forgotten", lambda book: book.now - timedelta(days=36500))
+def forgets_none(original):
+    """Keep the responses of all keys."""
+
+    def save_response(self, tenant, key, saved, *, at, forgotten):
+        original(self, tenant, key, saved, at=at, forgotten=at - timedelta(days=10_000))
+
+    return save_response
+
+
+@pytest.mark.control("paymentsdk.sandbox._store.Store.save_response", around=forgets_none)
 async def test_the_response_of_a_key_that_is_forgotten_is_not_kept(plain, sandbox, data):
     """A sandbox that runs for weeks keeps the responses of a day; the responses of other sellers are left alone."""
     other = sandbox.create_tenant()
@@ -219,31 +180,15 @@ async def test_the_response_of_a_key_that_is_forgotten_is_not_kept(plain, sandbo
     await plain("POST", "/v1/orders", data(), key="last")
 
     rows = [[kept(sandbox, f"{day}-{number}") for number in range(3)] for day in range(4)]
-    assert [[0] * 3, [0] * 3, [0] * 3, [1] * 3] == rows
-    assert 1 == len(sandbox.platform.store.saved_responses(other.user_id, "others"))
+    assert [[False] * 3, [False] * 3, [False] * 3, [True] * 3] == rows
+    assert sandbox.store.saved_response(other.user_id, "others") is not None
 
 
-async def test_a_shorter_memory_of_keys_can_be_taken_back(plain, sandbox, data):
-    """The responses of the contract's 24 hours are kept, whatever the policy says in between."""
-    first = await plain("POST", "/v1/orders", data(), key="k")
-    sandbox.platform.change_policies({"key_hours": 1})
-    sandbox.clock.advance("PT23H59M59.999S")
-    await plain("POST", "/v1/orders", data(), key="other")
+async def test_how_long_keys_are_is_a_policy(start, plain_to, data):
+    """`max_key_length`."""
+    plain = plain_to(await start(policies={"max_key_length": 64}))
 
-    sandbox.platform.change_policies({"key_hours": 24})
-
-    assert first.raw == (await plain("POST", "/v1/orders", data(), key="k")).raw
-
-
-async def test_how_long_keys_are_and_are_remembered_are_policies(start, plain_to, data):
-    """`max_key_length` and `key_hours`."""
-    sandbox = await start(frozen=True, policies={"max_key_length": 64, "key_hours": 1})
-    plain = plain_to(sandbox)
-
-    assert 400 == (await plain("POST", "/v1/orders", data(), key="k" * 65)).status
-    first = await plain("POST", "/v1/orders", data(), key="k")
-    sandbox.clock.advance("PT1H")
-    assert first.raw != (await plain("POST", "/v1/orders", data(), key="k")).raw
+    assert [201, 400] == [(await plain("POST", "/v1/orders", data(), key="k" * size)).status for size in (64, 65)]
 
 
 @pytest.mark.parametrize("key", ["a b", "é", "a\tb"])
