@@ -107,7 +107,7 @@ def authenticate(platform: Platform, received: ReceivedRequest, *, live_tokens: 
     """
     operation = received.operation
     if not operation.authenticated:
-        body = read_body(operation, received.body, received.content_type, platform.policies)
+        body = read_body(operation, received.body, received.content_type)
         if not isinstance(body, TokenRequest):
             raise TypeError(operation.name)
         received.tenant = application(platform.store, body)
@@ -251,7 +251,7 @@ def _handle(platform: Platform, received: ReceivedRequest, context: SellerContex
     operation, hit, handler = received.operation, received.hit, platform.handlers[received.operation.name]
     drift = hit.first("page_drift")
     request = ParsedRequest(
-        body=read_body(operation, received.body, received.content_type, context.policies),
+        body=read_body(operation, received.body, received.content_type),
         path=received.path,
         query=read_query(operation, received.query),
         grant=received.grant,

@@ -51,8 +51,6 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     the first request."""
     error_shape: Literal["per_api", "cause", "errors", "flat"] = "per_api"
     """Shape of error bodies: each API its own, or one for all."""
-    numbers_as_text: Literal["refuse", "accept"] = "refuse"
-    """Whether `"10.50"` is taken where an amount is a JSON number."""
     page_size: Count = 30
     """Rows of a page when no limit is asked for."""
     max_page_size: Count = 100

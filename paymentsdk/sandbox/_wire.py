@@ -27,7 +27,6 @@ from paymentsdk._operation.operation import MIB, Operation
 from paymentsdk._paging.cursor import LARGEST_OFFSET
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.common import KeywordOnlyMeta
-from paymentsdk.sandbox._policies import Policies
 
 A = TypeVar("A", bound=Struct)
 T = TypeVar("T")
@@ -66,7 +65,7 @@ class ControlStruct(Struct, metaclass=KeywordOnlyMeta, frozen=True, forbid_unkno
 # --- requests ----------------------------------------------------------------------------------------------------
 
 
-def read_body(operation: AnyOperation, body: bytes, content_type: str, policies: Policies) -> object:
+def read_body(operation: AnyOperation, body: bytes, content_type: str) -> object:
     """Return *body* as the operation's Struct, or ``None`` where it has none. What says nothing of its type is JSON.
 
     Raises:
@@ -91,7 +90,8 @@ def read_body(operation: AnyOperation, body: bytes, content_type: str, policies:
         _check_plain(raw, MAX_DEPTH)
         if not operation.authenticated:
             json.loads(body, object_pairs_hook=_once_each)
-        normalized = _normalized(raw, _type_info(cast("type[Struct]", operation.body)), _wanted(operation, policies))
+        wanted = (str,) if operation.decimal_strings else _NUMBER
+        normalized = _normalized(raw, _type_info(cast("type[Struct]", operation.body)), wanted)
         # Written anew, free-form numbers could take another form.
         return operation.encoder.decode(body if normalized is raw else write_json(normalized))
 
@@ -216,13 +216,6 @@ def _check_plain(raw: object, depth: int, place: str = "$") -> None:
                 pass
     except RequestInvalid as error:
         raise below(place, error) from None
-
-
-def _wanted(operation: AnyOperation, policies: Policies) -> tuple[type, ...]:
-    """Return the notations in which amounts are taken."""
-    if operation.decimal_strings:
-        return (str,)
-    return _NUMBER if policies.numbers_as_text == "refuse" else _EITHER
 
 
 def _normalized(raw: object, info: inspect.Type, wanted: tuple[type, ...], path: str = "$") -> object:

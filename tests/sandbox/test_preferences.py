@@ -279,15 +279,6 @@ async def test_what_the_contract_does_not_know_is_taken(plain):
     assert "surprise" not in response.json
 
 
-async def test_numbers_as_text_are_a_policy(start, plain_to):
-    """`numbers_as_text=accept` takes `"10.25"` for an amount."""
-    sandbox = await start(policies={"numbers_as_text": "accept"})
-
-    response = await plain_to(sandbox)("POST", "/checkout/preferences", {"items": [{**ITEM, "unit_price": "10.25"}]})
-
-    assert (201, 10.25) == (response.status, response.json["items"][0]["unit_price"])
-
-
 async def test_a_seller_must_comply(connect, sandbox):
     """`collector_does_not_comply_with_current_regulation`."""
     async with connect(sandbox, sandbox.create_tenant(compliant=False)) as client:
