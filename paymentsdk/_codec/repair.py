@@ -12,9 +12,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
-from functools import cache, cached_property, lru_cache, partial
+from functools import cache, cached_property, lru_cache, partial, reduce
 from itertools import count, repeat
 from math import isfinite
+from operator import or_
 from types import GenericAlias
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -126,17 +127,16 @@ class StructRepair:
             reader = self._without(self._last if self._last.issuperset(apart) else apart)
 
     def _read_other(self, raw: bytes | Raw, place: Place, report: Report) -> list[object]:
-        """Read what should be an object, or a list of its members, and is none."""
+        """Read what should be an object, and is none."""
         value = read_untyped(raw)
-        wanted, form = ("a list", list) if self._cls.__struct_config__.array_like else ("an object", dict)
         if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
             report(place, value, "a list of one stands for its object")
             return self.read(_entries(raw), place, report)
         if isinstance(place[-1], int) and (value is None or value in ("", [])):
             report(place, value, "is no entry; dropped", dropped=True)
         else:
-            is_other = isinstance(value, form)  # By its tag.
-            _report_mismatch(place, value, report, _OTHER if is_other else f"expected {wanted}, got {{}}; dropped")
+            is_other = isinstance(value, dict)  # By its tag.
+            _report_mismatch(place, value, report, _OTHER if is_other else "expected an object, got {}; dropped")
         return []
 
     @cached_property
@@ -193,7 +193,6 @@ class StructRepair:
             gc=False,
             tag=info.tag,
             tag_field=info.tag_field,
-            array_like=info.array_like,
         )
         lines = [f"return [cls({', '.join(values)}) for row, place in zip(rows, places)]"]
         if hasattr(self._cls, "__post_init__"):
@@ -320,27 +319,13 @@ def repair_for(info: inspect.Type) -> Repair:
     found = [one for one in alternatives(info) if not isinstance(one.type, inspect.NoneType)]
     if not found or not all(one.marks.get("day") or type(one.type) in _REPAIRS for one in found):
         raise TypeError(f"nobody knows how to repair {info}")
-    tagged = [one.type for one in found if isinstance(one.type, inspect.StructType)]
-    if len(tagged) > 1:
-        found = [one for one in found if one.type not in tagged]
-    repairs = [_day(one.type) if one.marks.get("day") else _REPAIRS[type(one.type)](one.type) for one in found]
-    repairs += [_tagged(tagged)] if len(tagged) > 1 else []
+    structs = [one.type for one in found if isinstance(one.type, inspect.StructType)]
+    # Nothing but its tag says which of several a value is. No response of ours has them: as it is, or not at all.
+    tagged = structs if len(structs) > 1 else []
+    others = [one for one in found if one.type not in tagged]
+    repairs = [_day(one.type) if one.marks.get("day") else _REPAIRS[type(one.type)](one.type) for one in others]
+    repairs += [_as_it_is(reduce(or_, (kind.cls for kind in tagged)))] if tagged else []
     return _union(repairs) if len(repairs) > 1 else repairs[0]
-
-
-def _tagged(kinds: list[inspect.StructType]) -> Repair:
-    """Repair a Struct of several *kinds*: as the one that its tag says."""
-    repairs = {kind.tag: struct_repair(kind.cls) for kind in kinds}
-
-    def read_tagged(raw: Raw, place: Place, report: Report) -> object:
-        value = read_untyped(raw)
-        tag = value.get(kinds[0].tag_field) if isinstance(value, dict) else None
-        repair = repairs.get(tag) if isinstance(tag, str | int) else None
-        if repair is None and value is not None:
-            _report_mismatch(place, value, report, _OTHER)
-        return None if repair is None else repair(raw, place, report)
-
-    return read_tagged
 
 
 def _union(repairs: list[Repair]) -> Repair:
@@ -398,15 +383,21 @@ def _as_it_is(kind: object) -> Repair:
     """Take a value as it is, or not at all."""
     # In free-form data, a number that no float can hold costs nothing of what is around it.
     exact = msgspec.json.Decoder(cast("type[object]", kind), float_hook=float).decode
+    unusable = amounts.compile_check(cast("type", kind))
     reason = f"expected {getattr(kind, '__name__', kind)}, got {{}}; dropped"
 
     def read_as_it_is(raw: Raw, place: Place, report: Report) -> object:
         try:
-            return None if begins(raw, b"n") else exact(raw)
-        except ValidationError:
-            _report_mismatch(place, read_untyped(raw), report, reason)
+            if begins(raw, b"n"):
+                return None
+            if unusable(value := exact(raw)) is None:
+                return value
         except RecursionError:
             report(place, None, "is nested too deeply; dropped", dropped=True)
+            return None
+        except (ValidationError, ArithmeticError):
+            pass
+        _report_mismatch(place, read_untyped(raw), report, reason)
         return None
 
     return read_as_it_is
@@ -522,7 +513,7 @@ _NEARLY_BOOLEANS: dict[type, Read] = {
 }
 #: What compiles the repair for each type.
 _REPAIRS: dict[type, Callable[[Any], Repair]] = {
-    inspect.StructType: lambda info: struct_repair(info.cls),
+    inspect.StructType: lambda info: _as_it_is(info.cls) if info.array_like else struct_repair(info.cls),
     inspect.VarTupleType: lambda info: _list(info, tuple),
     inspect.ListType: lambda info: _list(info, list),
     inspect.DictType: _free_form,

@@ -57,19 +57,21 @@ def test_what_follows_its_type_stays_as_it_was_sent(kind: Any, default: object, 
         assert expected == decoded.rows[0].field, neighbor
 
 
+class Bag(Struct):
+    """A row that has parts."""
+
+    name: str
+    parts: list[Part] | None = None
+
+
 def test_an_entry_of_no_kind_costs_nothing_around_it() -> None:
-    """Nor in a row that is a list, whose fields have no names on the wire."""
-    search: Operation[None, list[Pair]] = Operation(
-        name="x",
-        method="GET",
-        path="/x",
-        retry=RetryClass.READ,
-        result=msgspec.defstruct("Page", [("rows", list[Pair])]),
-    )
+    """Neither the entries beside it, nor the row that it is in."""
+    kind = msgspec.defstruct("Page", [("rows", list[Bag])])
+    search: Operation[None, Any] = Operation(name="x", method="GET", path="/x", retry=RetryClass.READ, result=kind)
 
-    page, [anomaly] = search.decode(b'{"rows": [["a", [7, {"amount": 5}]], ["b"]]}')
+    page, [anomaly] = search.decode(b'{"rows": [{"name": "a", "parts": [7, {"amount": 5}]}, {"name": "b"}]}')
 
-    assert [Pair("a", [Part(Decimal(5))]), Pair("b")] == page.rows
+    assert [Bag("a", [Part(Decimal(5))]), Bag("b")] == page.rows
     assert ("$.rows[0].parts[0]", 7) == (anomaly.path, anomaly.value)
 
 

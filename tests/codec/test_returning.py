@@ -91,15 +91,16 @@ class Pairs(Struct):
     next_offset: int
 
 
-def test_rows_that_are_lists_are_repaired() -> None:
-    """Of a row whose fields stand in a list, only what is malformed is repaired or dropped."""
-    body = b'{"elements": [[1, 2.5, "a", 9], ["2", "x"], [3], {"id": 4}], "total": 4, "next_offset": 0}'
+def test_rows_that_are_lists_are_read_as_they_are() -> None:
+    """A row whose fields stand in a list is dropped and reported where one is malformed, and costs no other."""
+    body = b'{"elements": [[1, 2.5, "a", 9], ["2"], [3], {"id": 4}, [5, "NaN"]], "total": "5", "next_offset": 0}'
 
     page, anomalies = OPERATIONS["merchant_orders.search"].returning(Pairs).decode(body)
 
-    assert [Pair(1, Decimal("2.5"), "a"), Pair(2, None), Pair(3)] == page.elements
+    assert [Pair(1, Decimal("2.5"), "a"), Pair(3)] == page.elements
     assert [
-        ("$.elements[1].id", "expected int, got a string; repaired"),
-        ("$.elements[1].amount", "expected Decimal, got a string; dropped"),
-        ("$.elements[3]", "expected a list, got an object; dropped"),
+        ("$.elements[1]", "expected Pair, got a list; dropped"),
+        ("$.elements[3]", "expected Pair, got an object; dropped"),
+        ("$.elements[4]", "expected Pair, got a list; dropped"),
+        ("$.total", "expected int, got a string; repaired"),
     ] == [(one.path, one.reason) for one in anomalies]

@@ -62,12 +62,45 @@ def test_a_tag_says_what_is_read(way: Card | Cash, sale_id: str) -> None:
 
 
 @pytest.mark.parametrize("member", ["paid", "mixed"])
-def test_what_is_malformed_is_repaired_as_what_its_tag_says(member: str) -> None:
-    """So a number that stands for an id is, and an amount that cannot be used is dropped."""
-    cash, _ = SALE.decode(f'{{"id": "S1", "{member}": {{"type": "cash", "id": 1, "till": "7"}}}}'.encode())
-    card, _ = SALE.decode(f'{{"id": "S1", "{member}": {{"type": "card", "id": "1", "amount": "NaN"}}}}'.encode())
+@pytest.mark.parametrize("way", ['"type": "cash", "id": 1', '"type": "card", "id": "1", "amount": "NaN"'])
+def test_one_of_several_that_is_malformed_is_dropped(member: str, way: str) -> None:
+    """Nothing of it is guessed at; an amount that cannot be used is malformed as well."""
+    value, anomalies = SALE.decode(f'{{"id": "S1", "{member}": {{{way}}}}}'.encode())
 
-    assert [Cash(id="1", till="7"), Card(id="1")] == [getattr(cash, member), getattr(card, member)]
+    assert Sale(id="S1") == value
+    assert [(f"$.{member}", True)] == [(one.path, one.dropped) for one in anomalies]
+
+
+class Sent(ResponseStruct, array_like=True, tag="sent"):
+    """An event as a list of its members, with its tag in front."""
+
+    id: str
+    amount: Decimal | None = None
+
+
+class Lost(ResponseStruct, array_like=True, tag="lost"):
+    """Another."""
+
+    id: str
+
+
+class Way(ResponseStruct):
+    """What happened on it."""
+
+    id: str
+    last: Sent | Lost | None = None
+    events: list[Sent | Lost] | None = None
+
+
+@pytest.mark.parametrize("way_id", ['"W1"', "1"], ids=["exact", "repaired"])
+def test_events_that_are_lists_are_read_as_what_their_tags_say(way_id: str) -> None:
+    """Whether something beside them has to be repaired or not; one that is malformed costs no other."""
+    body = f'{{"id": {way_id}, "last": ["lost", "E1"], "events": [["sent", "E2", 1.50], ["lost", "E3"], ["sent", 4]]}}'
+
+    way, anomalies = operation(Way).decode(body.encode())
+
+    assert (Lost(id="E1"), [Sent(id="E2", amount=Decimal("1.50")), Lost(id="E3")]) == (way.last, way.events)
+    assert [("$.events[2]", True)] == [(one.path, one.dropped) for one in anomalies if one.path != "$.id"]
 
 
 @pytest.mark.parametrize("tag", ['"type": "wallet", ', "", '"type": ["cash"], ', '"type": null, '])
