@@ -312,4 +312,5 @@ CREATE VIEW differences AS
 SELECT outcome, count(*) FROM differences GROUP BY outcome
 UNION ALL
 SELECT 'match', (SELECT count(*) FROM book WHERE in_question(created))
-    - (SELECT count(*) FROM differences WHERE n IS NOT NULL AND in_question(book_created));
+    - (SELECT count(*) FROM differences WHERE n IS NOT NULL AND in_question(book_created))
+ORDER BY outcome;

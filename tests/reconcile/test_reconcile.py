@@ -80,6 +80,8 @@ async def test_what_was_planted_is_found_and_nothing_else(tmp_path: Path, seed: 
 
     assert world.expected == found(report)
     assert world.counts == report.counts
+    names = [one.value for one in report.counts]
+    assert sorted(names) == names  # Those of one number are printed in this order.
     assert not report.is_same
     assert () == report.not_whole
     assert report.as_of is not None
