@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 Tell = Callable[[str, float | None, str], None]
 #: A row, by the names of its columns.
 Row = Mapping[str, object]
-_WIDTH = 80
 _GAP = "  "
 #: A cell of a table that chooses its columns by itself has at most so many characters.
 _LONGEST = 40
+#: Names of fields that are in line have at most so many characters.
+_LONGEST_NAME = 24
 #: The columns that tell most: what it is, how it stands, then amounts and dates.
 _FIRST = ("id", "status", "external_reference")
 _KINDS = (Decimal, datetime, int | str)
@@ -49,13 +50,14 @@ def print_output(output: Output, *, as_json: bool) -> int:
     if as_json:
         print_json(output.data)
     else:
-        print("\n".join(_wrapped(visible(line)) for line in output.lines))
+        print("\n".join(_shown(line, sys.stdout) for line in output.lines))
     return output.code
 
 
-def _wrapped(line: str) -> str:
+def _shown(line: str, stream: TextIO | None) -> str:
     """Return *line* as wide as the terminal; a pipe gets it whole: programs look for words that stand together."""
-    if not in_terminal(sys.stdout):
+    line = visible(line)
+    if not in_terminal(stream):
         return line
     further = " " * (len(line) - len(line.lstrip()) + 4)
     width = max(get_terminal_size().columns, 40)
@@ -75,7 +77,7 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 def say(*lines: str, end: str = "\n") -> None:
     """Write *lines* to stderr. Where it takes none, as on a full disk, the exit code has to say it all."""
     try:
-        print(*map(visible, lines), sep="\n", end=end, file=sys.stderr, flush=True)
+        print(*(_shown(line, sys.stderr) for line in lines), sep="\n", end=end, file=sys.stderr, flush=True)
     except OSError:
         discard(sys.stderr)
 
@@ -118,7 +120,7 @@ class Rows:
     Args:
         kind: The type of a row.
         form: ``table``, ``csv`` or ``json``.
-        columns: Those that are asked for; by default all of them, or in a table as many as there is room for.
+        columns: Those that are asked for; by default all of them, or in a terminal as many as a table has room for.
         numbers: Print amounts in JSON as numbers, or as strings.
 
     Raises:
@@ -151,26 +153,27 @@ class Rows:
     def add_only(self, value: object) -> None:
         """Print the one object that there is: in a table it has a line for each field."""
         if self._form == "table" and not self._asked:
-            print("\n".join(map(visible, fields(dict(leaves(_sent(value)))))))
+            print_output(Output(None, list(fields(dict(leaves(_sent(value)))))), as_json=False)
         else:
             self.add(value)
             self.end()
 
     def end(self) -> None:
-        """Print the table: the columns that are asked for, or as many as the width of the terminal has room for."""
+        """Print the table: all columns, whole; or in a terminal, where none is asked for, as many as have room."""
         if self._form != "table":
             return
         rows = self._kept
-        names = self._asked or sorted(self._names, key=lambda name: _rank(name, [row[name] for row in rows]))
-        table = {name: [visible(spoken(row[name])) for row in rows] for name in names}
-        shown = table if self._asked else dict(_fitting(table))
+        table = {name: [visible(spoken(row[name])) for row in rows] for name in self._names}
+        shown = table
+        if in_terminal(sys.stdout) and not self._asked:
+            ranked = sorted(table, key=lambda name: _rank(name, [row[name] for row in rows]))
+            shown = dict(_fitting({name: table[name] for name in ranked}))
         if rows and not _drawn(shown):
             for line in columns(shown):
                 print(line)
         say(counted(len(rows), "row"))
         if hidden := [name for name, cells in table.items() if name not in shown and any(cells)]:
-            told = f"more columns (--columns, --csv, --json): {', '.join(hidden)}"
-            say(*textwrap.wrap(told, _WIDTH))
+            say(f"more columns (--columns, --csv, --json): {', '.join(hidden)}")
 
 
 def _columns_of(kind: object) -> Iterable[str]:
@@ -221,10 +224,11 @@ def columns(table: Mapping[str, Sequence[str]]) -> Iterator[str]:
 
 def fields(row: Row) -> Iterator[str]:
     """Yield a line for each member of *row* that has a value."""
-    told = {name: spoken(value) for name, value in row.items() if value not in (None, "")}
-    width = max(map(len, told), default=0) + 2
+    told = {f"{name}:": spoken(value) for name, value in row.items() if value not in (None, "")}
+    # Longer names stand out, and leave the others room for their values.
+    width = max((len(name) for name in told if len(name) <= _LONGEST_NAME), default=0)
     for name, value in told.items():
-        yield f"{name + ':':<{width}}{value}"
+        yield f"{name:<{width}} {value}"
 
 
 def spoken(value: object) -> str:
@@ -285,7 +289,7 @@ def _rank(name: str, values: Sequence[object]) -> int:
 
 def _fitting(table: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, list[str]]]:
     """Yield the columns that have a value, as long as there is room."""
-    room = get_terminal_size((_WIDTH, 24)).columns if in_terminal(sys.stdout) else _WIDTH
+    room = get_terminal_size().columns
     for name, cells in table.items():
         short = [_cut(cell, _LONGEST) for cell in cells]
         width = max(map(len, (name, *short)), default=0)

@@ -131,7 +131,7 @@ export PAYMENTSDK_CLIENT_SECRET={info.client_secret}
 
   point of sale         {info.external_pos_id}
   plan                  {info.plan_id}
-  authorization code    {info.authorization_code}  (for one token, within 10 minutes)
-  refresh token         {info.refresh_token}  (for one token)
+  authorization code    {info.authorization_code}  (10 minutes)
+  refresh token         {info.refresh_token}
   dashboard             {info.base_url}/
 {time if clock.frozen or clock.state.ahead else ""}"""

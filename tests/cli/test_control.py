@@ -443,7 +443,7 @@ def test_what_speaks_no_http_is_no_sandbox(capsys):
     assert "has not responded (the response is not valid HTTP)" in line
 
 
-@pytest.mark.control("paymentsdk.cli._output._wrapped", lambda line: line)
+@pytest.mark.control("paymentsdk.cli._output._shown", lambda line, stream: line)
 @pytest.mark.parametrize("command", ["policies", "faults"])
 def test_what_is_listed_fits_a_terminal(sandbox, monkeypatch, capsys, command):
     """Within its columns, broken between words; what goes on is indented. In a pipe, each entry is one line."""

@@ -106,6 +106,20 @@ def test_names_are_listed_whole(run) -> None:
     assert [name.strip() for name in names] == [line.split("  ")[-1] for line in lines]
 
 
+def test_a_name_is_listed_whole(run, monkeypatch) -> None:
+    """It is what `show` takes: in a pipe each record is one line, and a terminal has a name on a line of its own."""
+    keep(make_record("n" * 76, operation="wallet_payments.create"))
+
+    [_, piped] = run("list")[1].splitlines()
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("paymentsdk.cli._output.in_terminal", lambda stream: True)
+    lines = run("list")[1].splitlines()
+
+    assert piped.endswith(f"  {'n' * 76}")
+    assert max(map(len, lines)) == 80
+    assert f"    {'n' * 76}" == lines[-1]
+
+
 def test_what_is_not_listed_is_said(run) -> None:
     """A limit does not pass for the end."""
     keep(make_record("a"))

@@ -301,15 +301,16 @@ def test_a_search_as_json(run, sold):
 
 
 def test_a_table_that_is_piped(run, sold):
-    """Plain text of at most 80 columns, with what tells most; it says what else there is."""
+    """Plain text with all columns of the CSV, in their order, whole: no width of a terminal, nothing left out."""
     code, out, err = run("merchant-orders", "search")
 
     header, *rows = out.splitlines()
-    assert (0, 3) == (code, len(rows))
-    assert ["id", "status", "external_reference"] == header.split()[:3]
-    assert 80 >= max(map(len, [header, *rows, *err.splitlines()]))
+    names = run("merchant-orders", "search", "--csv")[1].splitlines()[0].split(",")
+    assert (0, 3, "3 rows\n") == (code, len(rows), err)
+    assert names == header.split()
+    assert all('"status_detail":"accredited"' in row for row in rows)
     assert "\x1b" not in out
-    assert "more columns (--columns, --csv, --json): " in err
+    assert "…" not in out
 
 
 def test_columns_that_are_asked_for(run, sold):
@@ -725,13 +726,33 @@ def test_completion_needs_the_extra(run, monkeypatch):
 
 
 def test_a_terminal_without_rich(run, sold, monkeypatch):
-    """Without the extra, a terminal is shown what a pipe is."""
+    """Without the extra, it is shown the same as plain text: what tells most, and which columns there are besides."""
     monkeypatch.setitem(sys.modules, "rich.console", None)
-    piped = run("merchant-orders", "search")
     monkeypatch.setattr("paymentsdk.cli._output.in_terminal", lambda stream: True)
     monkeypatch.setenv("COLUMNS", "80")
 
-    assert piped == run("merchant-orders", "search")
+    code, out, err = run("merchant-orders", "search")
+
+    header, *rows = out.splitlines()
+    assert (0, 3) == (code, len(rows))
+    assert ["id", "status", "external_reference"] == header.split()[:3]
+    assert 80 >= max(map(len, [header, *rows, *err.splitlines()]))
+    assert "\x1b" not in out
+    assert "more columns (--columns, --csv, --json): " in err
+
+
+def test_one_object_in_a_terminal(run, sold, monkeypatch):
+    """A field is a line of at most 80 columns, however deep it stands; what goes on is indented."""
+    description = "An order of a table by the window, for a party that comes late and stays until the morning"
+    order = create(run, "long", ORDER.replace('"description":"', f'"description":"{description}'))
+    piped = run("orders", "get", order["id"])[1].splitlines()
+    monkeypatch.setattr("paymentsdk.cli._output.in_terminal", lambda stream: True)
+    monkeypatch.setenv("COLUMNS", "80")
+
+    lines = run("orders", "get", order["id"])[1].splitlines()
+
+    assert max(map(len, lines)) <= 80 < max(map(len, piped))
+    assert " ".join(piped).split() == " ".join(lines).split()
 
 
 def test_an_interrupted_write_says_what_to_do(run, sandbox, monkeypatch):
