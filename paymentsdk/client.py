@@ -329,8 +329,8 @@ class PaymentsClient(Engine):
 
         Args:
             grace: Seconds to wait for that refresh, 0 to 86,400, also if closing is cancelled. After that it is given
-                up, with a warning in the log: its refresh token may be spent. And once more as many for the journal:
-                after that, what became of a record is left to recovery.
+                up, with a warning in the log: its refresh token may be spent. And once more as many for the journal, in
+                the same way: after that, what became of a record is left to recovery.
 
         Raises:
             ClientClosed: The client belongs to another event loop, which still runs: close it there. It stays open.

@@ -51,7 +51,7 @@ from paymentsdk._auth.token_store import (
     lead,
     usable,
 )
-from paymentsdk._futures import retrieve_exception
+from paymentsdk._futures import retrieve_exception, wait_for_one
 from paymentsdk._public import publish
 from paymentsdk._secrets import masked
 from paymentsdk.errors import (
@@ -441,9 +441,7 @@ def _in_utc(seconds: float) -> str:
 async def drain(tokens: Sequence[RefreshingToken], asking: Collection[int], clock: Clock, grace: float) -> None:
     """Wait as `RefreshingToken.drain` does for each of *tokens*, *grace* seconds at most, also when cancelled.
 
-    Then the refresh ends of those whose ids are in *asking*, of the client: that of another client goes on.
-
-    A cancel scope of anyio cancels again at every wait, so that whoever leaves it can wait for nothing; and a refresh
+    Then the refresh ends of those whose ids are in *asking*, of the client: that of another client goes on. A refresh
     token that was sent is spent, whoever loses patience.
     """
     now, over = clock.now(), asyncio.Event()
@@ -455,12 +453,7 @@ async def drain(tokens: Sequence[RefreshingToken], asking: Collection[int], cloc
     drained.add_done_callback(retrieve_exception)
     # A task: without any grace, too, each token has its turn to begin to save its pair.
     ends = asyncio.ensure_future(over.wait())
-    cancelled: asyncio.CancelledError | None = None
-    while not (drained.done() or ends.done()):
-        try:
-            await asyncio.wait((drained, ends), return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError as error:
-            cancelled = error
+    cancelled = await wait_for_one(drained, ends)
     alarm.cancel()
     ends.cancel()
     if not drained.done():

@@ -19,6 +19,7 @@ from typing import TypeAlias
 from msgspec import Struct, structs
 
 from paymentsdk._clock import Clock
+from paymentsdk._futures import wait_for_one
 from paymentsdk._headers import http_date
 from paymentsdk.errors import InProgress, JournalUnavailable, PaymentsError, RecordConflict, describe
 from paymentsdk.journal import _states as states
@@ -173,17 +174,21 @@ class Journaling:
         self._forget(key, written)
 
     async def drain(self, grace: float) -> None:
-        """Wait up to *grace* seconds until nobody works on a record any more: what came of the calls is then kept."""
+        """Wait up to *grace* seconds until nobody works on a record any more: what came of the calls is then kept.
+
+        Also when cancelled: what a cancelled call leaves to be written is that it was not sent, or may not have been.
+        """
         if not (running := self._under_way()):
             return
         end = asyncio.ensure_future(self._clock.sleep(grace))
-        try:
-            while running and not end.done():
-                ended = asyncio.gather(*running, return_exceptions=True)
-                await asyncio.wait((end, ended), return_when=asyncio.FIRST_COMPLETED)
-                running = self._under_way()  # A call may have left a write, or another may have waited for it.
-        finally:
-            end.cancel()
+        cancelled: asyncio.CancelledError | None = None
+        while running and not end.done():
+            ended = asyncio.gather(*running, return_exceptions=True)
+            cancelled = await wait_for_one(end, ended) or cancelled
+            running = self._under_way()  # A call may have left a write, or another may have waited for it.
+        end.cancel()
+        if cancelled is not None:
+            raise cancelled
 
     def _under_way(self) -> list[asyncio.Future[object]]:
         """Return what works on records now; nothing goes on that belongs to another loop, which does not run."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import anyio
 import pytest
 
 from paymentsdk import (
@@ -24,6 +25,7 @@ from paymentsdk import (
 )
 from paymentsdk.events import AttemptEnded
 from paymentsdk.journal import Record, RecordState, Resolution, SQLiteJournal
+from paymentsdk.journal._call import Journaling
 from paymentsdk.sandbox import FaultRule, Sandbox
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.flow.platform import SimulatedClock
@@ -120,6 +122,41 @@ async def test_closing_keeps_what_came_of_calls_over_sockets(tmp_path: Path, unt
             await call
 
     assert [(RecordState.NOT_SENT, "")] == await kept(path)
+
+
+def drains_until_cancelled(
+    drain: Callable[[Journaling, float], Awaitable[None]],
+) -> Callable[[Journaling, float], Awaitable[None]]:
+    """Return *drain* as it would be if a cancellation ended it."""
+
+    async def drains(self: Journaling, grace: float) -> None:
+        await asyncio.ensure_future(drain(self, grace))
+
+    return drains
+
+
+@pytest.mark.control("paymentsdk.journal._call.Journaling.drain", around=drains_until_cancelled)
+async def test_a_scope_that_is_cancelled_keeps_what_came_of_its_calls(tmp_path: Path) -> None:
+    """Whoever leaves it waits for the journal all the same: else recovery would send what was cancelled in time."""
+    clock, path = SimulatedClock(), tmp_path / "payments.db"
+    platform = Platform(clock)
+    with anyio.CancelScope() as scope:
+        async with PaymentsClient(
+            TOKEN,
+            base_url=URL,
+            clock=clock,
+            journal=SQLiteJournal(path, now=clock.now),
+            transport=MemoryTransport(platform),
+        ) as client:
+            await client.plans.search().first()  # The platform's time is known.
+            call = asyncio.ensure_future(client.orders.create(order(), once="table-7/1"))
+            await asyncio.sleep(0)
+            call.cancel()  # As its record is being begun.
+            scope.cancel()
+            await asyncio.wait([call])
+
+    assert scope.cancelled_caught
+    assert ([(RecordState.NOT_SENT, "")], []) == (await kept(path, clock.now), platform.posts)
 
 
 class Full(SQLiteJournal):
