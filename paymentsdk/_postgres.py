@@ -193,7 +193,7 @@ class Lane(HiddenRepr, Struct, Generic[A, B], eq=False):
     most: int = 1000
     """Items that are done together at most."""
     idle: float | None = None
-    """Seconds without work after which the connection is closed, if nobody closes it; so it is as the loop ends."""
+    """Seconds without work after which the connection is closed, if nobody has to close it."""
     connection: Connection | None = None
     waiting: list[_Job[A, B]] = []
     failed: Exception | None = None
@@ -202,7 +202,7 @@ class Lane(HiddenRepr, Struct, Generic[A, B], eq=False):
     rest: asyncio.TimerHandle | None = None
     """Closes the connection when it has been idle."""
     end: AsyncGenerator[None, None] | None = None
-    """Closes it when the event loop ends."""
+    """Closes it when the event loop ends, whoever had to close it."""
 
     def do(self, item: A) -> asyncio.Future[B]:
         """Return what gets the result of *item*, which is done also if nobody waits for it any more."""
@@ -225,6 +225,9 @@ class Lane(HiddenRepr, Struct, Generic[A, B], eq=False):
             with suppress(Exception):  # It is closed all the same: at once, where the server does not say goodbye.
                 async with asyncio.timeout(self.server.timeout):
                     await connection.close()
+        end, self.end = self.end, None
+        if end is not None:
+            await end.aclose()
 
     def _stir(self) -> None:
         """Keep the connection, however long it has been idle."""
@@ -243,11 +246,13 @@ class Lane(HiddenRepr, Struct, Generic[A, B], eq=False):
         try:
             yield
         finally:
-            await self.aclose()
+            if self.end is not None:
+                self.end = None
+                await self.aclose()
 
     async def _work(self) -> None:
         try:
-            if self.idle is not None and self.end is None:
+            if self.end is None:
                 self.end = self._until_the_end()
                 await anext(self.end)  # Which does not wait.
             while self.waiting:

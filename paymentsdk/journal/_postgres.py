@@ -103,15 +103,19 @@ class PostgresJournal(TableJournal):
         now: Callable[[], float] | None = None,
     ) -> None:
         super().__init__(seal, unseal)
-        server = Postgres(dsn, timeout)
-        #: New rows and settled ones are each collected, and written together on a connection of their own.
-        self._inserts = Lane(server, TABLE, self._insert_all, _unavailable)
-        self._settles = Lane(server, TABLE, self._settle_all, _unavailable)
-        self._works: Lane[Callable[[Connection], Awaitable[Any]], Any] = Lane(
-            server, TABLE, do_each, _unavailable, most=1
-        )
+        self._server = Postgres(dsn, timeout)
         self._now = now
+        self._connect_anew()
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    def _connect_anew(self) -> None:
+        """Make new connections when they are needed."""
+        #: New rows and settled ones are each collected, and written together on a connection of their own.
+        self._inserts = Lane(self._server, TABLE, self._insert_all, _unavailable)
+        self._settles = Lane(self._server, TABLE, self._settle_all, _unavailable)
+        self._works: Lane[Callable[[Connection], Awaitable[Any]], Any] = Lane(
+            self._server, TABLE, do_each, _unavailable, most=1
+        )
 
     async def aclose(self) -> None:
         """See `Journal.aclose`."""
@@ -122,10 +126,13 @@ class PostgresJournal(TableJournal):
 
     def _check(self) -> None:
         super()._check()
-        loop = asyncio.get_running_loop()
-        self._loop = self._loop or loop
-        if self._loop is not loop:
-            raise JournalUnavailable("it belongs to another event loop: open one in each")
+        if self._loop is (loop := asyncio.get_running_loop()):
+            return
+        if self._loop is not None:
+            if not self._loop.is_closed():
+                raise JournalUnavailable("it belongs to another event loop: open one in each")
+            self._connect_anew()
+        self._loop = loop
 
     def _time(self) -> float | None:
         return None if self._now is None else self._now()

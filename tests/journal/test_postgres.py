@@ -564,6 +564,23 @@ async def test_it_belongs_to_one_process_and_loop(
     await journal.aclose()
 
 
+async def sessions(dsn: str) -> int:
+    """Return how many connections the server has, but for this one."""
+    return await read(dsn, "SELECT count(*) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname IS NOT NULL")
+
+
+async def test_loops_in_turn_share_a_journal(dsn: str, record: Callable[..., Record]) -> None:
+    """As they share a client: a loop that is closed is no other loop, and none of its connections outlives it."""
+    journal, before = PostgresJournal(dsn), await sessions(dsn)
+    for number in range(3):
+        action, row = await asyncio.to_thread(asyncio.run, journal.begin(record(f"table-{number}"), lease=60))
+        assert (Action.SEND, row) == (action, await asyncio.to_thread(asyncio.run, journal.get(row.key)))
+
+    async with asyncio.timeout(PATIENCE):
+        while await sessions(dsn) > before:
+            pass
+
+
 # --- secrets ----------------------------------------------------------------------------------------------------------
 
 
