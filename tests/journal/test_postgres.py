@@ -566,7 +566,7 @@ async def test_it_belongs_to_one_process_and_loop(
 
 async def sessions(dsn: str) -> int:
     """Return how many connections the server has, but for this one."""
-    return await read(dsn, "SELECT count(*) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname IS NOT NULL")
+    return await read(dsn, "SELECT count(*) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname > ''")
 
 
 async def test_loops_in_turn_share_a_journal(dsn: str, record: Callable[..., Record]) -> None:
