@@ -219,7 +219,7 @@ def columns(table: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """Yield the lines of *table*, columns by their names."""
     widths = [max(map(len, (name, *cells))) for name, cells in table.items()]
     for line in [[*table], *zip(*table.values(), strict=True)]:
-        yield _GAP.join(map(str.ljust, map(visible, line), widths)).rstrip()
+        yield _GAP.join(map(str.ljust, line, widths)).rstrip()
 
 
 def fields(row: Row) -> Iterator[str]:

@@ -95,17 +95,6 @@ def test_open_records_are_listed(run) -> None:
     assert {(): ["in doubt"], ("--all",): ["sold", "in doubt"]} == names
 
 
-def test_names_are_listed_whole(run) -> None:
-    """A pipe gets each on a line of its own, however long it is: what `show` takes stands there."""
-    names = ["n" * 200, "table 7, first sale of the day " * 6]
-    for name in names:
-        keep(make_record(name.strip(), operation="wallet_payments.create"))
-
-    lines = run("list")[1].splitlines()[1:]
-
-    assert [name.strip() for name in names] == [line.split("  ")[-1] for line in lines]
-
-
 def test_a_name_is_listed_whole(run, monkeypatch) -> None:
     """It is what `show` takes: in a pipe each record is one line, and a terminal has a name on a line of its own."""
     keep(make_record("n" * 76, operation="wallet_payments.create"))
