@@ -91,9 +91,9 @@ class Engine(ABC):
         Engine.__init__(twin, self._state, clone._settings.with_own(engine._settings, self._settings))
         return twin
 
-    def _for_walk(self) -> tuple[Self, bool]:
-        """Return what makes the calls of one walk, all for the seller of the first, and whether it is strict."""
-        return self._twin(_bearer=self._bearer.of_one_seller()), self._settings.strict
+    def _of_one_seller(self) -> Self:
+        """Return what makes the calls of one walk: all for the seller of the first."""
+        return self._twin(_bearer=self._bearer.of_one_seller())
 
     def _twin(self, **other: object) -> Self:
         """Return one with the same attributes but for *other*."""

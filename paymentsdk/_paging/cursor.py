@@ -87,12 +87,6 @@ class PageSummary(Struct, frozen=True, kw_only=True):
         total = known if self.total is None else self.total
         return None if self.received or total is None or offset >= total else total
 
-    def contradiction(self, offset: int) -> str | None:
-        """Return what a page at *offset* has behind its own total, if it has rows there."""
-        if self.total is None or not self.received:
-            return None
-        return f"{self.received} rows" if offset + self.received > self.total else None
-
 
 class Cursor(Struct, frozen=True, kw_only=True):
     """Where a walk stands before a page."""

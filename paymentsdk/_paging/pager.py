@@ -5,7 +5,6 @@ shortly before, as far as their ids tell, are left out.
 """
 
 import asyncio
-import logging
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import aclosing, suppress
@@ -22,7 +21,7 @@ from paymentsdk._paging.cursor import LARGEST_OFFSET, Certificate, Cursor, PageS
 from paymentsdk._public import publish
 from paymentsdk._resume_point import ResumePoint
 from paymentsdk._validate import check_within
-from paymentsdk.errors import ClientClosed, Incomplete, NoAnswer, PaginationStalled, PaymentsError, RequestInvalid
+from paymentsdk.errors import ClientClosed, Incomplete, PaginationStalled, PaymentsError, RequestInvalid
 
 if TYPE_CHECKING:
     from paymentsdk._engine.engine import Engine
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 #: Fetches the page at an offset.
 Fetch = Callable[[int], "Coroutine[object, object, Result[object]]"]
-
-logger = logging.getLogger("paymentsdk")
 
 MOST_PREFETCH = 64
 #: The most rows that a page can be asked for.
@@ -145,13 +142,13 @@ class Pager(Generic[T]):
 
         def walk() -> Pages[T]:
             # All pages are of one seller: a token of another, put into the store meanwhile, would mix their rows.
-            caller, strict = engine._for_walk()  # noqa: SLF001 - no program has to ask for them
+            caller = engine._of_one_seller()  # noqa: SLF001 - no program has to ask for it
 
             def fetch(offset: int) -> Coroutine[object, object, "Result[object]"]:
                 return caller.call(operation, query={**filters, "offset": offset, **size})
 
             certificate = Certificate(until) if certify else None
-            return Pages(fetch, operation.name, shape, begin, prefetch=prefetch, certificate=certificate, strict=strict)
+            return Pages(fetch, operation.name, shape, begin, prefetch=prefetch, certificate=certificate)
 
         self._text = f"<Pager of {operation.name} from row {start}>"
         self._walk: Callable[[], Pages[T]] = walk
@@ -235,7 +232,6 @@ class Pages(AsyncIterator[Page[T]]):
         *,
         prefetch: int,
         certificate: Certificate | None,
-        strict: bool,
     ) -> None:
         self._ahead: deque[tuple[int, asyncio.Task[Result[object]]]] = deque()
         #: Fetches that were cancelled, and may not have ended yet.
@@ -246,8 +242,6 @@ class Pages(AsyncIterator[Page[T]]):
         self._shape = shape
         self._prefetch = prefetch
         self._certificate = certificate
-        #: Whether a page that contradicts its total is an error.
-        self._strict = strict
         #: Where it stands; ``None`` after the last page.
         self._cursor: Cursor | None = begin
         self._seen = _Seen(REMEMBERED)
@@ -364,14 +358,6 @@ class Pages(AsyncIterator[Page[T]]):
         missing = summary.missing(cursor.offset, cursor.total)
         if self._certificate is None and following is None and missing is not None:
             raise Incomplete(self._returned, missing, ResumePoint(cursor.offset, missing))
-        if what := summary.contradiction(cursor.offset):
-            reason = f"{what} at offset {cursor.offset}, though the total is {total}"
-            if self._strict:
-                rejected = NoAnswer(f"the response breaks the contract at $: {reason}")
-                rejected.attempts, rejected.request_id = result.attempts, result.request_id
-                raise rejected
-            anomalies += (Anomaly("$", total, reason),)
-            logger.warning("%s: %s at offset %d of %d", self.operation, what, cursor.offset, total)
         if following is None or following.size != cursor.size:
             # Pages ahead begin where those of the old size would have ended, or behind the last one. Whoever asks next
             # waits until they are gone: here, a cancellation of the wait would take the page along.

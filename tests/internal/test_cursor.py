@@ -222,23 +222,6 @@ def test_pages_with_nothing_new_are_counted(arrival: PageSummary, stale: int) ->
 
 
 @pytest.mark.parametrize(
-    ("arrival", "what"),
-    [
-        (page(total=61), "12 rows"),
-        (page(total=62), None),
-        (page(total=None), None),
-        (page(0, total=51), None),
-        (page(0, total=50), None),
-        (page(0, total=None), None),
-        (page(2, dropped=("$.results[0]",), total=52), "3 rows"),
-    ],
-)
-def test_a_page_that_contradicts_itself(arrival: PageSummary, what: str | None) -> None:
-    """A page cannot have rows behind its own total."""
-    assert what == arrival.contradiction(50)
-
-
-@pytest.mark.parametrize(
     ("arrival", "known", "total"),
     [
         (page(0, total=51), None, 51),
