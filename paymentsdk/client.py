@@ -367,8 +367,8 @@ class PaymentsClient(Engine):
         One failure ends nothing: it is the `error` of its `MapOutcome`. At most *concurrency* items are taken ahead of
         what is yielded, so that neither an endless iterable nor a slow consumer fills the memory. What *items* raises
         is raised when all calls under way have been yielded; so is `ClientClosed`, once a call fails with it. An
-        exception of *function* that is no `PaymentsError` is a defect: it is raised as soon as what has ended by then,
-        in order, is yielded, waits for no other call, and cancels those under way.
+        exception of *function* that is no `PaymentsError` is a defect: it is raised where the outcome of its call would
+        be yielded, and cancels those under way.
 
         Leaving early cancels the calls under way, too; a write among them may have taken effect. After a `break` that
         happens when Python closes the iterator, so say when: ``async with contextlib.aclosing(client.map(...)) as

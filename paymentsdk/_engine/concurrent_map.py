@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from copy import copy
-from functools import partial
 from inspect import isawaitable
 from typing import Generic, TypeVar, cast
 
@@ -67,8 +66,6 @@ async def concurrent_map(
     free = asyncio.Semaphore(concurrency)
     #: The next call to yield, by the order of the items, or of the ends; `None` when no more of them begin.
     next_calls: asyncio.Queue[asyncio.Task[R] | None] = asyncio.Queue()
-    #: The first call that raised what is no `PaymentsError`: nobody waits for another one then.
-    defect: asyncio.Future[asyncio.Task[R]] = asyncio.get_running_loop().create_future()
     closed: ClientClosed | None = None
 
     async def begin_calls() -> None:
@@ -77,7 +74,6 @@ async def concurrent_map(
             async for item in source:
                 call = asyncio.ensure_future(_call(function, item))
                 calls[call] = item
-                call.add_done_callback(partial(_note_defect, defect))
                 if ordered:
                     next_calls.put_nowait(call)
                 else:
@@ -91,7 +87,7 @@ async def concurrent_map(
             if (call := await next_calls.get()) is None:
                 continue
             if not call.done():
-                call = await _ended(call, defect)
+                await asyncio.wait((call,))
             outcome = _outcome(calls.pop(call), call)
             if isinstance(outcome.error, ClientClosed):
                 closed = copy(outcome.error)
@@ -131,18 +127,6 @@ async def _call(function: Callable[[T], Awaitable[R]], item: T) -> R:
     if not isawaitable(made):
         raise TypeError(f"the function of a map must be async, but returned {type(made).__name__}")
     return await made
-
-
-def _note_defect(defect: asyncio.Future[asyncio.Task[R]], call: asyncio.Task[R]) -> None:
-    """Set *defect* if the *call*, which has ended, is the first that raised what is no `PaymentsError`."""
-    if not defect.done() and (call.cancelled() or not isinstance(call.exception(), PaymentsError | None)):
-        defect.set_result(call)
-
-
-async def _ended(call: asyncio.Task[R], defect: asyncio.Future[asyncio.Task[R]]) -> asyncio.Task[R]:
-    """Wait until *call* has ended, or one with a *defect*; return which."""
-    await asyncio.wait((call, defect), return_when=asyncio.FIRST_COMPLETED)
-    return call if call.done() else defect.result()
 
 
 def _outcome(item: T, call: asyncio.Task[R]) -> MapOutcome[T, R]:
