@@ -230,7 +230,7 @@ async def test_a_defect_is_raised_and_ends_the_others(client) -> None:
 
 @pytest.mark.parametrize("error", [TypeError("a defect"), asyncio.CancelledError()], ids=["raised", "cancelled"])
 async def test_a_defect_comes_in_its_turn(client, error: BaseException) -> None:
-    """In order, too: whatever comes before it is yielded, and no more items are taken than ever."""
+    """In order, too: whatever comes before it is yielded, and what is under way is cancelled."""
     work = Work()
     reader = Reader(client.map(work, range(9), concurrency=4))
     await turns()
@@ -241,7 +241,7 @@ async def test_a_defect_comes_in_its_turn(client, error: BaseException) -> None:
 
     assert type(error) is type(raised)
     assert [0, 1] == reader.items
-    assert {3, 4, 5} <= {*work.cancelled}
+    assert 3 in work.cancelled
     assert {} == work.running
 
 
