@@ -143,7 +143,6 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         state, operation, credential = self.state, self.operation, self.credential
         if operation.authenticated and credential.signer is None and not credential.use_token(state.clock.now()):
             await self._wait_for_token()
-            self._ensure_open()  # The client may have been closed during the wait.
         while True:
             flow = state.flow
             # Requests for tokens wait for no permit: those that wait for the token may have it.
@@ -186,7 +185,6 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
                 can_refresh = operation.authenticated and credential.can_refresh
                 if can_refresh and should_refresh_token(operation.retry, failure):
                     await self._replace_token(failure)
-                    self._ensure_open()
                     continue
             raise failure
 
@@ -210,15 +208,12 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
 
     async def _ensure_may_send(self) -> None:
         """Send nothing more with a key that may be forgotten, nor what the journal does not permit."""
-        reason = None
         if self.key is not None and self.history is not None:
             self.send_within = key_lasts(self.history, self.state.clock)
-            if self.send_within <= 0:
-                # The machine may have slept through the pause, or the refresh, and longer.
-                reason = f"it was first sent {KEY_LIFETIME / 3600:g} hours ago"
-        if reason is None and self.may_send is not None:
-            reason = await self.may_send(self.deadline.when - self.state.clock.monotonic())
-        if reason is not None:
+            if self.send_within <= 0:  # The machine may have slept through the pause, or the refresh, and longer.
+                raise failures.not_attempted(f"it was first sent {KEY_LIFETIME / 3600:g} hours ago")
+        left = self.deadline.when - self.state.clock.monotonic()
+        if self.may_send is not None and (reason := await self.may_send(left)) is not None:
             raise failures.not_attempted(reason)
 
     async def _wait_for_permit(self, flow: Flow) -> Permit:
@@ -248,14 +243,15 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
 
     async def _wait_for_token(self) -> None:
         """Obtain the first token, if the client has a way to get one."""
-        if (failure := await self._refresh(was_rejected=False)) is None:
-            return
-        if failure.timed_out and self.state.clock.monotonic() < self.deadline.total:
+        failure = await self._refresh(was_rejected=False)
+        if failure is not None and failure.timed_out and self.state.clock.monotonic() < self.deadline.total:
             # It took longer than an attempt may. If it was early, the live token will do.
             self.sending = self.state.deadlines.restart(self.deadline)
             if self.credential.use_token(self.state.clock.now()):
-                return
-        raise failure
+                failure = None
+        if failure is not None:
+            raise failure
+        self._ensure_open()  # The client may have been closed during the wait.
 
     async def _replace_token(self, rejection: AttemptFailed) -> None:
         """Obtain another token than the rejected one; where there can be none, *rejection* stands."""
@@ -263,6 +259,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         self._record(rejection)
         failure = await self._refresh(was_rejected=True)
         if failure is None and self.credential.token is not None:
+            self._ensure_open()
             return
         if failure is not None and not isinstance(failure.cause, RequestInvalid):
             raise failure
