@@ -180,8 +180,8 @@ class RefreshingToken:
         pair: The first pair; ``None`` to begin with the pair in *store*. A refresh looks in the store first, and takes
             over the pair there unless *pair* is known to expire later; once the grant of *pair* is spent, it takes over
             any other.
-        store: Where pairs are kept; in memory by default. A pair there whose token names another seller than the one
-            in use is not taken over, and a refresh raises `RefreshFailed`.
+        store: Where pairs are kept; in memory by default. A pair whose token names another seller than the one in use
+            is not taken over, from there or as the response to a refresh, which raises `RefreshFailed`.
         early: Seconds before the expiry at which a refresh is tried, 0 or more. By default a sixth of the life of the
             token (30 days of 180, 100 s of 10 minutes); 600 if the pair does not say when it was issued.
 
@@ -368,10 +368,7 @@ class RefreshingToken:
         """Take over the pair that another process has saved, if there is one, and return it if it can be used."""
         stored, before = await _awaited(self._store.load()), self._state.pair
         if stored is not None:
-            ours, theirs = certain_user_id(before.access_token), certain_user_id(stored.access_token)
-            if ours and theirs and ours != theirs:
-                # In the middle of a call, a retry would do for that seller what may have been done for this one.
-                raise RefreshFailed(f"the store has the token pair of another seller: of user {theirs}, not {ours}")
+            _check_seller(before, stored, "the store has")
             self._state = after_reading(self._state, stored, rejected)
         pair = self._state.pair
         return pair if pair is not before and usable(pair, rejected, now) else None
@@ -399,7 +396,7 @@ class RefreshingToken:
             await _awaited(store.begin_refresh(pair, now))
         self._asked = True
         try:
-            return await exchange(pair.refresh_token or "")
+            new = await exchange(pair.refresh_token or "")
         except (NoAnswer, ServerError):
             raise  # It may have been done: the mark stays.
         except PaymentsError:
@@ -407,6 +404,8 @@ class RefreshingToken:
                 with suppress(Exception):
                     await _awaited(store.end_refresh())
             raise
+        _check_seller(pair, new, "the platform has sent")
+        return new
 
     async def _persist(self, new: TokenPair, now: float) -> TokenPair:
         """Save the *new* pair, then let it be used. If the store fails, the next call tries to save it again."""
@@ -416,6 +415,19 @@ class RefreshingToken:
             # Not before the half of its life: it may be shorter than `early`.
             self._early_from = (now + new.expires_at) / 2
         return new
+
+
+def _check_seller(ours: TokenPair, other: TokenPair, who_has: str) -> None:
+    """Reject a pair that is certainly of another seller than *ours*.
+
+    In the middle of a call, a retry would do for that seller what may have been done for this one.
+
+    Raises:
+        RefreshFailed: It is.
+    """
+    own, another = certain_user_id(ours.access_token), certain_user_id(other.access_token)
+    if own and another and own != another:
+        raise RefreshFailed(f"{who_has} the token pair of another seller: of user {another}, not {own}")
 
 
 def _lost(pair: TokenPair, begun: float, now: float) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from msgspec.structs import replace
 
@@ -75,6 +77,47 @@ async def test_a_retry_takes_the_next_pair_of_its_seller(make_client) -> None:
     await client.orders.create(order())
 
     assert ["77", "77", "77"] == platform.writers
+
+
+class Mixed:
+    """A platform that responds to a refresh of one seller with what it has issued to another."""
+
+    def __init__(self, issued: TokenPair) -> None:
+        self.issued = issued
+        self.refreshed_with: list[str] = []
+        self.asked_by: list[str] = []
+
+    async def __call__(self, request: Request) -> Response:
+        if request.url.endswith("/oauth/token"):
+            self.refreshed_with.append(json.loads(request.body)["refresh_token"])
+            issued = {"access_token": self.issued.access_token, "refresh_token": "TG-new", "expires_in": 180 * int(DAY)}
+            return Response(200, {}, json.dumps(issued).encode())
+        self.asked_by.append(request.headers["Authorization"].rpartition("-")[2])
+        return Response(401) if self.asked_by == ["77"] else ORDER
+
+
+@pytest.mark.control("paymentsdk._auth.refresh.certain_user_id", lambda token: None)
+async def test_a_pair_that_the_platform_has_issued_to_another_is_not_taken(make_client, clock: FakeClock) -> None:
+    """It is the response to somebody else: it is not saved, no call goes out with it, and the grant may be good."""
+    store = MemoryTokenStore(ANN)
+    platform = Mixed(BOB)
+    client = make_client(ANN, store=store, transport=MemoryTransport(platform))
+
+    clock.advance(101 * DAY)
+    for _ in range(2):
+        with pytest.raises(RefreshFailed, match="of another seller: of user 88, not 77"):
+            await client.orders.get("ORD1")
+
+    assert (["TG-77", "TG-77"], [], ANN) == (platform.refreshed_with, platform.asked_by, await store.load())
+
+
+async def test_a_pair_that_the_platform_has_issued_to_the_seller_is_taken(make_client) -> None:
+    """The control of the test."""
+    store = MemoryTokenStore(ANN)
+    platform = Mixed(pair(77, number=2))
+    await make_client(ANN, store=store, transport=MemoryTransport(platform)).orders.get("ORD1")
+
+    assert (["77", "77"], "TG-new") == (platform.asked_by, (await store.load()).refresh_token)
 
 
 async def test_a_live_token_stays_in_use_beside_the_pair_of_another(make_client, clock: FakeClock, caplog) -> None:
