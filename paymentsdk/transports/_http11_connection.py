@@ -162,6 +162,7 @@ class Connection(asyncio.BufferedProtocol):
         """Whether a request may go out: nobody has closed the connection, and nothing unsolicited has arrived.
 
         What the event loop has not read yet the system knows of: it would pass for the response to the next request.
+        Only the beginning of a TLS record, which asyncio has read and nobody can decrypt, nothing public shows.
         With *unread*, there may be something.
         """
         readable = self._readable

@@ -72,7 +72,8 @@ class AiohttpTransport(PooledTransport[SessionPool]):
     redirects, keeps no cookies, sends nothing again by itself, and rejects a response with a `Content-Encoding`. With
     every version of aiohttp, a connection on which bytes arrive while it is idle carries no further request, and
     requests that wait for a connection are served in turn. A request with `fresh` goes out on a connection of its own,
-    which is closed after it.
+    which is closed after it. A surplus response that arrives once the next request is on its way passes for the
+    response to that, as with any client of HTTP/1.1.
 
     Over TLS, a response that has neither a length nor chunks ends when its connection does. asyncio does not tell
     whether TLS was ended properly, so such a response may have been cut off: then it is not valid JSON, and the engine

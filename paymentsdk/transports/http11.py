@@ -66,7 +66,8 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
     traces or resolvers use `AiohttpTransport`. It follows no redirects, keeps no cookies, sends nothing twice, and
     takes no compressed response. What different parsers read differently is no response: a bare line feed, a blank in
     the name of a header field, a folded field, two lengths, a length with chunks. If more bytes arrive than the
-    response has, or anything arrives on an idle connection, the connection is not used again.
+    response has, or anything arrives on an idle connection, the connection is not used again. A surplus response that
+    arrives once the next request is on its way passes for the response to that, as with any client of HTTP/1.1.
 
     The connections are opened by the first requests, and belong to their event loop and process. When that loop is
     closed, the next one to use the transport begins with new connections.
