@@ -6,12 +6,14 @@ import asyncio
 import gc
 import os
 import socket
+import ssl
 import subprocess
 import sys
 import traceback
 import tracemalloc
 
 import pytest
+import trustme
 
 from paymentsdk import Request
 from paymentsdk.errors import ClientClosed, RequestInvalid
@@ -172,6 +174,31 @@ async def test_what_comes_with_the_end_of_a_response_is_nobodys(kind, end: bytes
         assert (await first).body.startswith(b"ab")
         assert b"own" == (await transport.send(Request("GET", server.url()))).body
         await transport.aclose()
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@both
+def test_bytes_that_nobody_has_read_are_seen_under_tls(kind, loop: str) -> None:
+    """What waits in the system when a request goes out is seen before it is decrypted, on both event loops."""
+    ca, serving = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ca.issue_cert("127.0.0.1").configure_cert(serving)
+    trusting = ssl.create_default_context(cadata=ca.cert_pem.bytes().decode())
+
+    async def second() -> tuple[int, int]:
+        async with FaultServer(always(http()), tls=serving) as server:
+            transport = kind(ssl=trusting, drain=0.1)
+            try:
+                await transport.send(Request("GET", server.url()))
+                with server.peers[0].socket() as end:
+                    end.sendall(b"stray")
+                response = await transport.send(Request("POST", server.url()))
+            finally:
+                await transport.aclose()
+        return response.status, server.opened
+
+    factory = pytest.importorskip("uvloop").new_event_loop if loop == "uvloop" else None
+    with asyncio.Runner(loop_factory=factory) as runner:
+        assert (200, 2) == runner.run(second())
 
 
 FORKING = """
