@@ -8,12 +8,15 @@ from collections.abc import Awaitable, Callable
 
 from msgspec import Struct
 
+#: A rule runs no longer than this, in seconds, whatever it is run on.
+LONGEST = 60.0
+
 
 class NamedRule(Struct, frozen=True):
     """A rule of a suite, without what it is run on."""
 
     name: str
-    """What it is called, in words."""
+    """What it is called: words joined by underscores."""
     rule: str
     """What has to hold, in a sentence or two."""
     check: Callable[..., Awaitable[None]]
@@ -34,23 +37,23 @@ def expect(condition: object, otherwise: str) -> None:
         raise AssertionError(otherwise)
 
 
-def in_words(check: Callable[..., object]) -> tuple[str, str]:
-    """Return the name of what checks a rule, in words, and the rule, which is its docstring."""
-    return getattr(check, "__name__", "").strip("_").replace("_", " "), inspect.getdoc(check) or ""
+def named(check: Callable[..., object]) -> tuple[str, str]:
+    """Return the name of what checks a rule, and the rule, which is its docstring."""
+    return getattr(check, "__name__", "").strip("_"), inspect.getdoc(check) or ""
 
 
-async def check_rule(rule: str, check: Awaitable[None], *, within: float) -> None:
+async def check_rule(rule: str, check: Awaitable[None]) -> None:
     """Await the *check* of a rule.
 
     Raises:
-        AssertionError: It raises anything, or takes longer than *within* seconds.
+        AssertionError: It raises anything, or takes longer than `LONGEST`.
     """
-    limit = asyncio.timeout(within)
+    limit = asyncio.timeout(LONGEST)
     try:
         async with limit:
             await check
     except Exception as error:
         if limit.expired():
-            raise AssertionError(f"not done after {within:g} s. The rule: {rule}") from None
+            raise AssertionError(f"not done after {LONGEST:g} s. The rule: {rule}") from None
         what = str(error) if isinstance(error, AssertionError) else f"{error!r} came out"
         raise AssertionError(f"{what}. The rule: {rule}") from error

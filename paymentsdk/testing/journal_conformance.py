@@ -26,7 +26,7 @@ from msgspec import structs
 
 from paymentsdk.errors import JournalUnavailable
 from paymentsdk.journal import Action, Journal, Record, RecordState, Resolution, StoredResponse, _states, derive_key
-from paymentsdk.testing._expectation import NamedRule, check_rule, expect, in_words
+from paymentsdk.testing._expectation import NamedRule, check_rule, expect, named
 
 __all__ = ["CASES", "Case", "MakeJournal"]
 
@@ -39,8 +39,6 @@ _BODY = b'{"total_amount":"24.90"}'
 _DONE = Resolution(state=RecordState.DONE, response=StoredResponse(201, {"X-Request-Id": "r-1"}, b'{"id":"ORD1"}'))
 #: Records of which none may be left out.
 _MANY = 1_100
-#: Seconds after which nothing comes any more: a case takes no longer.
-_PATIENCE = 60.0
 
 
 class Case(NamedRule, frozen=True):
@@ -54,7 +52,7 @@ class Case(NamedRule, frozen=True):
         """
         processes = Processes(make_journal)
         try:
-            await check_rule(self.rule, self.check(processes), within=_PATIENCE)
+            await check_rule(self.rule, self.check(processes))
         finally:
             for journal in processes.journals:
                 await journal.aclose()
@@ -160,7 +158,7 @@ CASES: list[Case] = []
 
 
 def _case(check: Callable[[Processes], Awaitable[None]]) -> Callable[[Processes], Awaitable[None]]:
-    CASES.append(Case(*in_words(check), check))
+    CASES.append(Case(*named(check), check))
     return check
 
 

@@ -25,7 +25,7 @@ from msgspec import structs
 from paymentsdk._auth.refresh import RefreshingToken
 from paymentsdk._auth.token_store import LockingTokenStore, MarkingTokenStore, TokenPair, TokenStore
 from paymentsdk.errors import ReauthorizationRequired
-from paymentsdk.testing._expectation import NamedRule, check_rule, expect, in_words
+from paymentsdk.testing._expectation import NamedRule, check_rule, expect, named
 
 __all__ = ["CASES", "Case", "MakeStore"]
 
@@ -43,8 +43,6 @@ _PAIR = TokenPair(
 )
 #: Turns of the loop, and seconds each, in which whoever does not wait for a lock would have it.
 _TURNS, _MOMENT = 10, 0.01
-#: Seconds after which a lock is not let go any more: a case takes no longer.
-_PATIENCE = 30.0
 
 
 class Case(NamedRule, frozen=True):
@@ -64,7 +62,7 @@ class Case(NamedRule, frozen=True):
             AssertionError: The store breaks it.
         """
         if self.applies_to(make_store()):
-            await check_rule(self.rule, self.check(make_store), within=_PATIENCE)
+            await check_rule(self.rule, self.check(make_store))
 
 
 def _pair(number: int) -> TokenPair:
@@ -85,7 +83,7 @@ _Check: TypeAlias = Callable[[Callable[[], _Store]], Awaitable[None]]
 
 def _case(needs: type[object]) -> Callable[[_Check], _Check]:
     def add(check: _Check) -> _Check:
-        CASES.append(Case(*in_words(check), check, needs))
+        CASES.append(Case(*named(check), check, needs))
         return check
 
     return add

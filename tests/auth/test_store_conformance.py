@@ -255,32 +255,32 @@ async def forgets_the_pair(self: WholeStore) -> None:
 @pytest.mark.parametrize(
     ("name", "broken"),
     [
-        ("an empty store has no pair", invents_a_pair),
-        ("a pair is kept whole", forgets_when),
-        ("a pair is kept whole", cuts_tokens),
-        ("the last pair counts", remembers_what_it_read),
-        ("the last pair counts", keeps_what_ends_later),
-        ("pairs of many are not mixed", saves_in_two_steps),
-        ("pairs of many are not mixed", removes_before_it_saves),
-        ("a store shows no token", shows_its_pair),
-        ("one at a time holds the pair", locks_nobody_out),
-        ("a lock is let go", keeps_its_lock),
-        ("a lock is let go", keeps_its_lock_when_cancelled),
-        ("the holder reads and writes", reads_under_its_lock),
-        ("a refresh token is spent once", locks_alone),
-        ("a refresh under way is remembered", remembers_the_first),
-        ("a refresh can begin before a pair is saved", marks_what_is_there),
-        ("a refresh belongs to its pair", takes_any_mark),
-        ("a refresh belongs to its pair", compares_no_case),
-        ("a refresh that ended is forgotten", forgets_nothing),
-        ("a refresh that ended is forgotten", forgets_the_pair),
+        ("an_empty_store_has_no_pair", invents_a_pair),
+        ("a_pair_is_kept_whole", forgets_when),
+        ("a_pair_is_kept_whole", cuts_tokens),
+        ("the_last_pair_counts", remembers_what_it_read),
+        ("the_last_pair_counts", keeps_what_ends_later),
+        ("pairs_of_many_are_not_mixed", saves_in_two_steps),
+        ("pairs_of_many_are_not_mixed", removes_before_it_saves),
+        ("a_store_shows_no_token", shows_its_pair),
+        ("one_at_a_time_holds_the_pair", locks_nobody_out),
+        ("a_lock_is_let_go", keeps_its_lock),
+        ("a_lock_is_let_go", keeps_its_lock_when_cancelled),
+        ("the_holder_reads_and_writes", reads_under_its_lock),
+        ("a_refresh_token_is_spent_once", locks_alone),
+        ("a_refresh_under_way_is_remembered", remembers_the_first),
+        ("a_refresh_can_begin_before_a_pair_is_saved", marks_what_is_there),
+        ("a_refresh_belongs_to_its_pair", takes_any_mark),
+        ("a_refresh_belongs_to_its_pair", compares_no_case),
+        ("a_refresh_that_ended_is_forgotten", forgets_nothing),
+        ("a_refresh_that_ended_is_forgotten", forgets_the_pair),
     ],
 )
 async def test_a_store_that_breaks_a_rule_is_found_out(
     name: str, broken: type[WholeStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For every rule there is a store that breaks it, and the case of the rule says so."""
-    monkeypatch.setattr("paymentsdk.testing.token_store_conformance._PATIENCE", 0.1)
+    monkeypatch.setattr("paymentsdk.testing._expectation.LONGEST", 0.1)
     (case,) = (case for case in CASES if case.name == name)
     shared = Shared()
 

@@ -22,7 +22,7 @@ from aiohttp.http import HttpProcessingError
 from msgspec import structs
 
 from paymentsdk import Request, Response, SendFailed
-from paymentsdk.testing import transport_conformance
+from paymentsdk.testing import _expectation, transport_conformance
 from paymentsdk.testing.transport_conformance import (
     AIOHTTP_DEVIATIONS,
     CASES,
@@ -30,7 +30,6 @@ from paymentsdk.testing.transport_conformance import (
     Case,
     Deviation,
     MakeTransport,
-    _case,
     _connections,
     _responses,
 )
@@ -101,7 +100,7 @@ async def test_aiohttp_on_an_injected_session(case: Case, monkeypatch: pytest.Mo
     with warnings.catch_warnings():
         if any(one.case == case.name for one in INJECTED_SESSION_DEVIATIONS):
             warnings.simplefilter("ignore", ResourceWarning)  # A broken rule may well leave something open.
-            monkeypatch.setattr(_case, "_LONGEST", 1.0)  # Some are broken by nothing ever happening.
+            monkeypatch.setattr(_expectation, "LONGEST", 1.0)  # Some are broken by nothing ever happening.
         await assert_conforms(case, injected, INJECTED_SESSION_DEVIATIONS)
         gc.collect()
 
@@ -109,7 +108,7 @@ async def test_aiohttp_on_an_injected_session(case: Case, monkeypatch: pytest.Mo
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give up soon on a rule whose breach is that nothing ever happens."""
-    monkeypatch.setattr(_case, "_LONGEST", 1.0)
+    monkeypatch.setattr(_expectation, "LONGEST", 1.0)
 
 
 class Deaf:
@@ -126,7 +125,7 @@ class Deaf:
 
 async def test_a_rule_that_is_cut_off_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """The request that a transport does not end with its closing is ended by the rule, however the rule ends."""
-    monkeypatch.setattr(_case, "_LONGEST", 0.05)
+    monkeypatch.setattr(_expectation, "LONGEST", 0.05)
     before = asyncio.all_tasks()
 
     with pytest.raises(AssertionError, match="not done after"):

@@ -3,19 +3,15 @@
 import asyncio
 import contextlib
 import functools
-import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from ssl import SSLContext
 from typing import Protocol, TypeAlias, TypedDict, Unpack
 
 from msgspec import Struct
 
-from paymentsdk.testing._expectation import NamedRule, check_rule, expect
+from paymentsdk.testing._expectation import NamedRule, check_rule, expect, named
 from paymentsdk.testing._fault_server import FaultServer, Script, turns
 from paymentsdk.transports.base import Request, Response, SendFailed, Transport
-
-#: A rule runs no longer than this, in seconds, whatever the transport does.
-_LONGEST = 60.0
 
 
 class MakeTransport(Protocol):
@@ -47,7 +43,7 @@ class Deviation(Struct, frozen=True):
 
 
 class Case(NamedRule, frozen=True):
-    """One rule of a transport. Its name is in words joined by underscores."""
+    """One rule of a transport."""
 
     async def run(self, make: MakeTransport, deviations: Iterable[Deviation] = ()) -> None:
         """Check the rule on transports that *make* makes.
@@ -64,7 +60,7 @@ class Case(NamedRule, frozen=True):
         reasons = [one.reason for one in declared if one.case == self.name]
         before = asyncio.all_tasks()
         try:
-            await check_rule(self.rule, self.check(make), within=_LONGEST)
+            await check_rule(self.rule, self.check(make))
             await turns()
             left = asyncio.all_tasks() - before
             expect(not left, f"tasks were left behind: {left}")
@@ -81,7 +77,7 @@ CASES: list[Case] = []
 
 def case(rule: Rule) -> Rule:
     """Add *rule* to the suite."""
-    CASES.append(Case(getattr(rule, "__name__", ""), inspect.getdoc(rule) or "", rule))
+    CASES.append(Case(*named(rule), rule))
     return rule
 
 
