@@ -246,7 +246,7 @@ class Connection(asyncio.BufferedProtocol):
             self.transport.write(body[start : start + PIECE])
             if self._drained is not None:
                 await self._drained
-            if self._waiting is None:
+            if self.transport.is_closing():
                 return
 
     def pause_writing(self) -> None:

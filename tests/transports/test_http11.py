@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import ssl
+import struct
 import subprocess
 import sys
 import tracemalloc
@@ -77,6 +78,28 @@ async def test_a_response_may_come_before_the_body_has_left() -> None:
 
         assert (413, b"too large") == (response.status, response.body)
         assert not transport._pool.connections
+
+
+def reset_at_the_first_byte(listening: socket.socket, times: int) -> None:
+    """Break a connection as soon as something has arrived on it, whatever the event loop does meanwhile."""
+    for _ in range(times):
+        end, _ = listening.accept()
+        end.recv(1)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        end.close()
+
+
+async def test_a_large_body_is_not_written_to_a_broken_connection(caplog: pytest.LogCaptureFixture) -> None:
+    """Once its connection has broken, the pieces that are left are not written: asyncio would log nearly each."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        breaking = asyncio.get_running_loop().run_in_executor(None, reset_at_the_first_byte, listening, 5)
+        request = Request("POST", f"http://127.0.0.1:{listening.getsockname()[1]}/", {}, bytes(32 * 2**20))
+        async with opened() as transport:
+            for _ in range(5):
+                assert isinstance(await outcome(transport, request), SendFailed)
+        await breaking
+
+    assert [] == caplog.messages
 
 
 # --- its loop, and its end --------------------------------------------------------------------------------------------
