@@ -356,6 +356,7 @@ def resolve_record(row: Record, resolution: Resolution, *, owner: str, now: floa
     wiped = row.sensitive and resolution.state in CLOSED
     return structs.replace(
         row,
+        headers={} if wiped else row.headers,
         body=None if wiped else row.body,
         state=resolution.state,
         owner="",

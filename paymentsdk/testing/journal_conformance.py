@@ -178,7 +178,7 @@ async def _nothing_of_a_record_is_rounded(processes: Processes) -> None:
 
 @_case
 async def _credentials_of_a_payer_are_not_kept_for_ever(processes: Processes) -> None:
-    """The body of a `sensitive` record is gone once that is closed; recovery leaves one alone that has no body."""
+    """The bytes of a `sensitive` record are gone once that is closed; recovery leaves one alone that has no body."""
     journal, secret = processes.journal(), _record("secret", sensitive=True)
     await journal.begin(secret, lease=_LEASE)
     await journal.begin(_record("without its bytes", sensitive=True, body=None), lease=_LEASE)
@@ -186,7 +186,7 @@ async def _credentials_of_a_payer_are_not_kept_for_ever(processes: Processes) ->
     processes.time += _LEASE
 
     kept = await processes.journal().get(secret.key)
-    expect(kept is not None and kept.body is None, "the body of a closed sensitive record is still there")
+    expect(kept is not None and (kept.body, kept.headers) == (None, {}), "what a sensitive record held is still there")
     keys = [secret.key, _record("without its bytes").key]
     claimed = await processes.journal().claim(["77"], owner="b/1", lease=_LEASE, keys=keys)
     expect(claimed == [], f"claimed {claimed}, which nobody can send: its body is not there")

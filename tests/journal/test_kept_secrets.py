@@ -118,6 +118,20 @@ async def test_a_result_that_cannot_be_read_without_a_token_is_not_kept(start, p
     assert 1 == len(platform.posts)
 
 
+async def test_header_fields_are_wiped_with_the_body(start, platform: Platform, tmp_path: Path) -> None:
+    """The device of a buyer is in the journal while its payment may have to be sent again, and no longer."""
+    platform.lose = True
+    async with start() as client:
+        with pytest.raises(OutcomeUnknown):
+            await client.wallet_payments.create(payment(), session_id="device-of-the-buyer", once="ride-7")
+        assert b"device-of-the-buyer" in kept(tmp_path)
+        platform.lose, platform.fail = False, lambda request: Response(201, {}, MADE % b"x")
+        await client.recover()
+
+    assert "device-of-the-buyer" == platform.posts[1].headers["X-Platform-Session-Id"]
+    assert b"device-of-the-buyer" not in kept(tmp_path)
+
+
 REJECTING = dataclasses.replace(CREATE, errors=(*CREATE.errors, ErrorCode(400, "bad_token", "", settles=True)))
 REFUSED = b'{"error":"bad_token","message":"the payer %s is unknown","errors":[{"description":"%s"}]}'
 
