@@ -257,12 +257,7 @@ def transact(database: sqlite3.Connection, rows: Transaction, jobs: list[Job]) -
         sqlite3.Error: Nothing of it was kept, unless the commit failed; then that is not known.
     """
     database.execute("BEGIN" if jobs[0].reads else "BEGIN IMMEDIATE")
-    one_by_one = [job for job in jobs if not job.statement]
-    if not _at_once(database, jobs):
-        one_by_one = jobs
-        database.execute("ROLLBACK")
-        database.execute("BEGIN IMMEDIATE")
-    for job in one_by_one:
+    for job in jobs:
         try:
             if not job.statement or not database.execute(job.statement, job.values).rowcount:
                 job.result = None if job.work is None else finish(job.work(rows))
@@ -271,18 +266,6 @@ def transact(database: sqlite3.Connection, rows: Transaction, jobs: list[Job]) -
         except Exception as error:  # noqa: BLE001 - of one job; each looks before it writes
             job.result = error
     commit(database)
-
-
-def _at_once(database: sqlite3.Connection, jobs: list[Job]) -> bool:
-    """Run each statement once for all *jobs* that have it; return whether each wrote its row."""
-    for statement in (SETTLE, INSERT):
-        values = [job.values for job in jobs if job.statement is statement]
-        try:
-            if values and database.executemany(statement, values).rowcount != len(values):
-                return False
-        except (UnicodeEncodeError, OverflowError):
-            return False  # Of one job, which gets it when it is done by itself.
-    return True
 
 
 def finish(work: Awaitable[T]) -> T:
