@@ -50,7 +50,7 @@ from paymentsdk.journal._call import (
 )
 from paymentsdk.journal._journal import RecordResolved, derive_key
 from paymentsdk.journal._states import Record, RecordState, Resolution, StoredResponse
-from paymentsdk.transports.base import Response
+from paymentsdk.transports.base import Response, header
 
 if TYPE_CHECKING:
     from paymentsdk._engine.call import Call
@@ -61,7 +61,7 @@ R = TypeVar("R")
 #: Seconds for which a record is held, at least: a process that dies blocks its records for that long.
 LEASE = 60.0
 #: What is kept of the header fields of a response; others may hold credentials.
-_KEPT_HEADERS = frozenset({"content-type", "date", "x-request-id"})
+_KEPT_HEADERS = ("Content-Type", "Date", "X-Request-Id")
 #: What became of these is known for good: whoever asks once more needs no time of the platform.
 _FINAL = states.CLOSED - {RecordState.NOT_SENT}
 #: The reason of a record that is done, and whose response does not stand in the journal as it came.
@@ -334,5 +334,5 @@ def _resolution(error: PaymentsError, call: Call[B, R]) -> Resolution:
 
 def _stored(status: int, headers: Mapping[str, str], body: bytes, secrets: Sequence[str]) -> StoredResponse:
     """Return what is kept of a response: without *secrets*, where it repeats them."""
-    kept = {name: value for name, value in headers.items() if name.lower() in _KEPT_HEADERS}
+    kept = {name: value for name in _KEPT_HEADERS if (value := header(headers, name)) is not None}
     return StoredResponse(status, kept, read_scrubbed(bytes(body), secrets)[1] if secrets else bytes(body))

@@ -6,7 +6,8 @@ import asyncio
 import logging
 import math
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 from paymentsdk import (
     OPERATIONS,
     APIError,
+    BadRequest,
     Deferred,
     InProgress,
     JournalUnavailable,
@@ -586,6 +588,28 @@ async def test_what_is_kept_of_the_headers_of_a_response(journal, connect, platf
 
     assert {"Date", "Content-Type", "X-Request-Id"} == set(again.headers)
     assert ("r-1", first.headers["Date"], 0) == (again.request_id, again.headers["Date"], again.attempts)
+
+
+@pytest.mark.parametrize("headers", [{"X-Request-Id": "caf\udce9"}, {"x-request-id": 5}, None])
+@pytest.mark.parametrize("status", [201, 400])
+async def test_header_fields_that_are_no_text_lose_no_outcome(
+    journal, connect, platform: Platform, headers: Mapping[str, str] | None, status: int
+) -> None:
+    """A gateway may send bytes that are no UTF-8, and a transport of one's own anything: what came of it is kept."""
+    rejected = b'{"errors":[{"code":"property_value","message":"no"}]}'
+
+    def answer(request: Request) -> Response:
+        response = platform(request)
+        if request.method == "GET":  # It tells the time.
+            return response
+        return Response(status, headers, response.body if status == 201 else rejected)
+
+    async with connect(journal(), answer) as client:
+        for _ in range(2):
+            with nullcontext() if status == 201 else pytest.raises(BadRequest):
+                await client.orders.create(order(), once="table-7/1")
+
+    assert 1 == len(platform.posts)
 
 
 async def test_a_call_that_is_cancelled_as_its_lease_is_refreshed_sends_nothing(
