@@ -118,56 +118,69 @@ CREATE TABLE theirs_left AS FROM their_candidates WHERE h IN (FROM repeated);
 DROP TABLE their_candidates;
 
 -- @orders
--- Both sides of one of the `steps`, by hash. `pair` will be the order of the book that an order stands for. One that is
+-- Both sides of one of the `steps`, by hash. In `pairs` will be which order of the book an order stands for. One that is
 -- older than the search shows has none, if the book has others of its reference; unless the first payment is nearer to it
 -- than to these: then it is its own, which the platform dates a little later.
 CREATE TABLE orders AS
+    WITH
+        both_sides AS (
+            SELECT
+                *, row_number() OVER () AS number, coalesce(is_paid(paid, state), true) AS got_paid,
+                epoch_us(if(created >= '0001-01-03 00:00:00+00', created, getvariable('begin'))) AS moment
+            FROM (
+                SELECT * EXCLUDE (order_id, status) FROM ours_left
+                UNION ALL BY NAME
+                FROM theirs_left
+            ) WHERE h % getvariable('steps') = getvariable('step')
+        ),
+        alike AS (
+            SELECT
+                account, reference, min(number) AS series, min(moment) FILTER (n IS NULL AND got_paid) AS first_paid,
+                min(moment) FILTER (n IS NOT NULL AND in_reach(created)) AS first_in_reach
+            FROM both_sides GROUP BY ALL
+        )
+    SELECT o.*, series
+    FROM both_sides AS o JOIN alike ON o.account = alike.account AND o.reference IS NOT DISTINCT FROM alike.reference
+    WHERE n IS NULL OR in_reach(created) OR first_in_reach IS NULL OR first_paid - moment < first_in_reach - first_paid;
+
+-- What tells which belong together; all orders of a reference are a `series`. To sort and to partition wide rows with
+-- strings again and again would take most of the time.
+CREATE TABLE points AS
     SELECT
-        *, row_number() OVER () AS number, coalesce(is_paid(paid, state), true) AS got_paid,
-        fingerprint(currency, total, paid, refunded, state) AS f,
+        number, series, n, moment, paid, got_paid, fingerprint(currency, total, paid, refunded, state) AS f,
         fingerprint(currency, total, paid, refunded, NULL) AS amounts,
-        epoch_us(if(created >= '0001-01-03 00:00:00+00', created, getvariable('begin'))) AS moment,
         row_number() OVER (
-            PARTITION BY account, reference, moment, n IS NULL
+            PARTITION BY series, moment, n IS NULL
             ORDER BY got_paid DESC, paid DESC NULLS LAST, refunded DESC NULLS LAST, currency, total, state, n, id
-        ) AS rank,
-        min(moment) FILTER (n IS NULL AND got_paid) OVER alike AS first_paid,
-        min(moment) FILTER (n IS NOT NULL AND in_reach(created)) OVER alike AS first_in_reach,
-        NULL::BIGINT AS pair
-    FROM (
-        SELECT * EXCLUDE (order_id, status) FROM ours_left
-        UNION ALL BY NAME
-        FROM theirs_left
-    ) WHERE h % getvariable('steps') = getvariable('step')
-    WINDOW alike AS (PARTITION BY account, reference)
-    QUALIFY n IS NULL OR in_reach(created) OR first_in_reach IS NULL OR first_paid - moment < first_in_reach - first_paid;
+        ) AS rank
+    FROM orders;
+CREATE TABLE pairs (number BIGINT, n BIGINT);
 
 -- @pair
 -- Pairs of orders that have the same `:key`: as many as there can be, with the least time between them. Walk along time,
 -- up a level at each order of the book and down at each of the platform: on every level, both take turns, and the
 -- neighbours are pairs. Where their number is odd, the one is left out without which the others are the closest (Karp and
 -- Li, "Two special cases of the assignment problem", 1975).
-UPDATE orders SET pair = pairs.n FROM (
+INSERT INTO pairs
     WITH
         free AS (
-            FROM orders WHERE pair IS NULL
-            WINDOW alike AS (PARTITION BY account, reference, :key)
-            QUALIFY count(n) OVER alike > 0 AND count(id) OVER alike > 0
+            FROM points ANTI JOIN pairs USING (number)
+            WINDOW alike AS (PARTITION BY series, :key)
+            QUALIFY 0 < count(n) OVER alike AND count(n) OVER alike < count(*) OVER alike
         ),
         levels AS (
-            SELECT *, sum(if(n IS NULL, -1, 1)) OVER (
-                PARTITION BY account, reference, :key ORDER BY moment, rank, n IS NULL
-            ) + if(n IS NULL, 1, 0) AS level
+            SELECT *, sum(if(n IS NULL, -1, 1)) OVER (PARTITION BY series, :key ORDER BY moment, rank, n IS NULL)
+                + if(n IS NULL, 1, 0) AS level
             FROM free
         ),
         places AS (
             SELECT *, row_number() OVER line AS place, moment - lag(moment) OVER line AS gap
             FROM levels
-            WINDOW line AS (PARTITION BY account, reference, :key, level ORDER BY moment, rank, n IS NULL)
+            WINDOW line AS (PARTITION BY series, :key, level ORDER BY moment, rank, n IS NULL)
         ),
         costs AS (
             SELECT *, coalesce(sum(if(place % 2 = 0, gap, -gap)) OVER (
-                PARTITION BY account, reference, :key, level ORDER BY place
+                PARTITION BY series, :key, level ORDER BY place
             ), 0) AS cost
             FROM places
         ),
@@ -176,58 +189,65 @@ UPDATE orders SET pair = pairs.n FROM (
                 if(count(*) OVER line % 2 = 1, first_value(place) OVER (line ORDER BY place % 2 DESC, cost, place DESC), NULL)
                     AS left_out
             FROM costs
-            WINDOW line AS (PARTITION BY account, reference, :key, level)
+            WINDOW line AS (PARTITION BY series, :key, level)
         )
-    SELECT number, max(n) OVER (
-        PARTITION BY account, reference, :key, level, (place + if(place > left_out, 0, 1)) // 2
-    ) AS n
-    FROM lines WHERE place IS DISTINCT FROM left_out
-) AS pairs WHERE orders.number = pairs.number;
+    SELECT number, max(n) OVER (PARTITION BY series, :key, level, (place + if(place > left_out, 0, 1)) // 2)
+    FROM lines WHERE place IS DISTINCT FROM left_out;
 
 -- @double
 -- What was paid besides stands for the order of the same `:key` that is the nearest in time, too.
-UPDATE orders SET pair = nearest.n FROM (
-    SELECT number, if(after IS NULL OR moment - before.moment <= after.moment - moment, before.n, after.n) AS n FROM (
+INSERT INTO pairs
+    WITH besides AS (FROM points ANTI JOIN pairs USING (number) WHERE n IS NULL AND got_paid)
+    SELECT number, if(after IS NULL OR moment - before.moment <= after.moment - moment, before.n, after.n) FROM (
         SELECT *,
             last_value(ours IGNORE NULLS) OVER (line ROWS UNBOUNDED PRECEDING) AS before,
             first_value(ours IGNORE NULLS) OVER (line ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS after
         FROM (
-            SELECT *, if(n IS NULL, NULL, {'n': n, 'moment': moment}) AS ours
-            FROM orders WHERE n IS NOT NULL OR (pair IS NULL AND got_paid)
+            SELECT *, NULL AS ours FROM besides
+            UNION ALL
+            SELECT *, {'n': n, 'moment': moment} FROM points SEMI JOIN besides USING (series) WHERE n IS NOT NULL
         )
-        WINDOW line AS (PARTITION BY account, reference, :key ORDER BY moment, rank, n IS NULL)
-    ) WHERE n IS NULL
-) AS nearest WHERE orders.number = nearest.number;
+        WINDOW line AS (PARTITION BY series, :key ORDER BY moment, rank, n IS NULL)
+    ) WHERE n IS NULL AND (before IS NOT NULL OR after IS NOT NULL);
 
 -- @judge
 -- What agrees is not kept: it is counted by what is left. An order that nobody has paid is no extra one, if the book has
 -- its reference.
 INSERT INTO found
-    WITH shown AS (
-        SELECT
-            pair, string_agg(id, ' ' ORDER BY paid DESC, id) AS ids, first(currency ORDER BY paid DESC, id) AS currency,
-            sum(total) AS total, sum(paid) AS paid, sum(refunded) AS refunded, first(state ORDER BY paid DESC, id) AS state,
-            min(created) AS created, max(read_at) AS read_at, count_if(got_paid) AS times_paid,
-            bool_or(got_paid AND in_question(created)) AS is_here
-        FROM orders WHERE n IS NULL AND pair IS NOT NULL GROUP BY pair
-    )
+    WITH
+        matched AS (SELECT o.* REPLACE (pairs.n AS n) FROM orders AS o JOIN pairs USING (number) WHERE o.n IS NULL),
+        several AS (SELECT n FROM matched GROUP BY n HAVING count(*) > 1),
+        shown AS (
+            SELECT
+                n, id AS ids, currency, total, paid, refunded, state, created, read_at, got_paid::INT AS times_paid,
+                got_paid AND in_question(created) AS is_here
+            FROM matched ANTI JOIN several USING (n)
+            UNION ALL
+            SELECT
+                n, string_agg(id, ' ' ORDER BY paid DESC, id), first(currency ORDER BY paid DESC, id), sum(total), sum(paid),
+                sum(refunded), first(state ORDER BY paid DESC, id), min(created), max(read_at), count_if(got_paid),
+                bool_or(got_paid AND in_question(created))
+            FROM matched SEMI JOIN several USING (n) GROUP BY n
+        )
     SELECT
         CASE
-            WHEN t.pair IS NULL THEN 'absent'
+            WHEN t.n IS NULL THEN 'absent'
             WHEN NOT (getvariable('is_looked_up') OR in_question(b.created)) THEN 'absent'
             WHEN times_paid = 0 AND is_paid(b.paid, b.state) THEN 'absent'
             WHEN times_paid > 1 THEN 'double'
             ELSE judged(b, t)
         END AS outcome,
         b.n, b.account, b.reference, ids, t.currency, t.total, t.paid, t.refunded, t.state, t.created, read_at
-    FROM ours_left AS b SEMI JOIN orders USING (n) LEFT JOIN shown AS t ON b.n = t.pair
+    FROM ours_left AS b SEMI JOIN orders USING (n) LEFT JOIN shown AS t USING (n)
     WHERE outcome <> 'match' AND (in_question(b.created) OR is_here);
 INSERT INTO found
     SELECT
         if(created >= getvariable('settled'), 'too_recent', 'extra'), n, account, reference, id, currency, total, paid,
         refunded, state, created, read_at
-    FROM orders ANTI JOIN our_candidates USING (account, reference) WHERE pair IS NULL;
+    FROM orders ANTI JOIN pairs USING (number) ANTI JOIN our_candidates USING (account, reference);
 DROP TABLE orders;
+DROP TABLE points;
+DROP TABLE pairs;
 
 -- @look_up
 -- Those that the walk has not found, or that were made at another time. Of their references, all is compared again.
