@@ -255,7 +255,6 @@ def _handle(platform: Platform, received: ReceivedRequest, context: SellerContex
         path=received.path,
         query=read_query(operation, received.query),
         grant=received.grant,
-        sent=received.body,
         drift=drift.rows if drift else 0,
         effects=tuple(rule.effect for rule in hit.rules),
     )

@@ -6,7 +6,7 @@ gets further than this unless it has the type that the contract gives it.
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
@@ -311,7 +311,7 @@ Shape: TypeAlias = Callable[[Rejected, str], Mapping[str, object]]
 
 
 def wire_form(value: object) -> object:
-    """Return *value* as plain data: moments in UTC with milliseconds, days without a time.
+    """Return *value* as plain data: moments in UTC with milliseconds, days without a time if they have none.
 
     A member that is ``None`` is left out, unless its Struct has no default for it: then it is sent as null.
     """
@@ -360,22 +360,9 @@ def _form_of(kind: object) -> Callable[[object], object] | None:
 
 
 def _day(value: object) -> object:
-    return value.date().isoformat() if isinstance(value, datetime) else value
-
-
-def dates_as_sent(response: object, sent: object, names: Collection[str]) -> object:
-    """Return *response* with the dates, which have these *names*, that *sent* has in the same places."""
-    match response, sent:
-        case dict(), dict():
-            return {
-                name: sent[name] if name in names else dates_as_sent(member, sent.get(name), names)
-                for name, member in response.items()
-            }
-        # Cards of a customer that were sent are none that they have.
-        case list(), list() if len(response) == len(sent):
-            return [dates_as_sent(*pair, names) for pair in zip(response, sent, strict=True)]
-        case _:
-            return response
+    """Return a day without a time, unless it is not the first moment of one."""
+    text = wire_form(value)
+    return text.removesuffix("T00:00:00.000Z") if isinstance(text, str) else text
 
 
 def encode(value: object, *, decimal_strings: bool = False) -> bytes:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-import msgspec
 from msgspec import Struct
 
 from paymentsdk.resources import customers
 from paymentsdk.resources.customers import Customer, CustomerRequest
 from paymentsdk.sandbox._noun import Handler, MagicValue, Noun, ParsedRequest, SellerContext
 from paymentsdk.sandbox._records import CUSTOMERS
-from paymentsdk.sandbox._wire import Rejected, cause, dates_as_sent, echo, wire_form
+from paymentsdk.sandbox._wire import Rejected, cause, echo
 
 #: The contract has a limit of lengths (code 104) and does not show it.
 MAX_TEXT = 255
@@ -40,7 +39,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def create(context: SellerContext, request: ParsedRequest[CustomerRequest]) -> object:
+def create(context: SellerContext, request: ParsedRequest[CustomerRequest]) -> Customer:
     """Create a customer that the seller does not have yet."""
     body = request.body
     missing = tuple(name for name in REQUIRED[context.policies.customer_required] if getattr(body, name) is None)
@@ -62,7 +61,7 @@ def create(context: SellerContext, request: ParsedRequest[CustomerRequest]) -> o
     )
     context.put(CUSTOMERS, customer)
     context.record("customer_created", id=customer.id, order_id=customer.id)
-    return dates_as_sent(wire_form(customer), msgspec.json.decode(request.sent), {"date_registered"})
+    return customer
 
 
 def _check_lengths(body: Struct, place: str = "") -> None:

@@ -157,7 +157,7 @@ def _issue(context: SellerContext, subscription: Subscription, plan: Plan) -> Su
         external_reference=subscription.external_reference or plan.external_reference,
         currency_id=recurring.currency_id,
         transaction_amount=_amount(recurring, subscription),
-        debit_date=debit_date,
+        debit_date=debit_date.replace(hour=0, minute=0, second=0, microsecond=0),
         retry_attempt=0,
         status=InvoiceStatus.SCHEDULED,
         summarized=InvoiceSummary.PENDING,

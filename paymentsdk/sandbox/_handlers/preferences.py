@@ -7,9 +7,6 @@ from datetime import datetime
 from typing import cast
 from urllib.parse import urlsplit
 
-import msgspec
-
-from paymentsdk._codec.timestamps import timestamp
 from paymentsdk.resources import preferences
 from paymentsdk.resources.common import require
 from paymentsdk.resources.merchant_orders import MerchantOrderStatus
@@ -18,7 +15,7 @@ from paymentsdk.sandbox._handlers import merchant_orders
 from paymentsdk.sandbox._handlers._sales import METHODS, currency_of, find_sponsor, total
 from paymentsdk.sandbox._noun import Handler, MagicValue, Noun, ParsedRequest, SellerContext
 from paymentsdk.sandbox._records import PREFERENCES, MerchantOrderRecord, PreferenceRecord, preference_link
-from paymentsdk.sandbox._wire import Rejected, dates_as_sent, echo, wire_form
+from paymentsdk.sandbox._wire import Rejected, echo, wire_form
 
 #: The code for each member that has one of its own (spec: Errors, Preference creation).
 _CODES: Mapping[str, str] = {
@@ -29,8 +26,6 @@ _CODES: Mapping[str, str] = {
     },
     "date_of_expiration": "invalid_date",
 }
-#: Members that are a date or a moment: the response has what was sent.
-_DAYS = {"event_date", "date_created", "registration_date", "last_purchase", "departure_date_time", "arrival_date_time"}
 #: Moments and strings of a response that nobody has to set.
 _MOMENTS = ("expiration_date_from", "expiration_date_to", "date_of_expiration")
 _UNSET = ("auto_return", "notification_url", "statement_descriptor", "additional_info", "external_reference", *_MOMENTS)
@@ -67,10 +62,9 @@ def create(context: SellerContext, request: ParsedRequest[PreferenceRequest]) ->
         currency=currency_of(body.items, context.tenant.currency),
         external_reference=preference.external_reference,
     )
-    # The payer's date_created was sent; that of the preference is the sandbox's own.
-    sent = {**msgspec.json.decode(request.sent), "date_created": timestamp(context.now)}
-    response = cast("dict[str, object]", dates_as_sent(wire_form(preference), sent, _DAYS))
-    return dict.fromkeys(_UNSET, "") | response if context.policies.unset_strings == "empty" else response
+    if context.policies.unset_strings == "left_out":
+        return preference
+    return dict.fromkeys(_UNSET, "") | cast("dict[str, object]", wire_form(preference))
 
 
 def _check_rules(body: PreferenceRequest) -> None:
