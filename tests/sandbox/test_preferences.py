@@ -103,7 +103,7 @@ def preference(**members: object) -> PreferenceRequest:
 
 
 async def test_every_member_comes_back(plain, sandbox):
-    """Nothing that the response has a member for is lost; free-form data comes back as it was sent, and a moment in UTC."""
+    """Nothing that the response has a member for is lost; free-form data comes back as it was, and a moment in UTC."""
     made = (await plain("POST", "/checkout/preferences", EVERYTHING)).json
 
     shown = set(preferences.Preference.__struct_fields__)
