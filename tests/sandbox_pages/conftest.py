@@ -288,9 +288,8 @@ class Visitor:
     async def send_form(self, **changes: str) -> str:
         """Fill in the form of the page with *changes*, and send it."""
         action = html.unescape(re.search(r'<form method="post" action="([^"]*)"', self.page)[1])
-        token = html.unescape(re.search(r'name="form_token" value="([^"]*)"', self.page)[1])
         method = re.search(r'name="payment_method" value="([^"]*)" checked', self.page)[1]
-        form = {"form_token": token, "payment_method": method, "installments": "1", "outcome": "approved", **changes}
+        form = {"payment_method": method, "installments": "1", "outcome": "approved", **changes}
         return await self.post(action, form)
 
     async def _go(self, method: str, path: str, **options: object) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
-import os
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from io import BytesIO
@@ -40,8 +38,6 @@ _POLICY = "default-src 'none'; img-src 'self'; style-src 'self'; base-uri 'none'
 #: Of a page that is a form and runs nothing, and of one that runs its own scripts, which talk to the control API.
 FORM = {**_HEADERS, "Content-Security-Policy": f"{_POLICY}; form-action 'self'"}
 SCRIPT = {**FORM, "Content-Security-Policy": f"{_POLICY}; script-src 'self'; connect-src 'self'; form-action 'none'"}
-#: Makes the tokens that bind a form to its page. They end with the process, as the key does.
-_FORM_KEY = web.AppKey("form_key", bytes)
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _SNIPPETS = {"curl": snippets.curl, "python": snippets.python}
 _CONFLICT = 409
@@ -53,16 +49,8 @@ _TITLES: Mapping[int, str] = {403: "Not from there", 404: "Nothing here", _CONFL
 _View: TypeAlias = Callable[[Platform, str, str], CheckoutView]
 
 
-class PaymentForm(PayRequest):
-    """What a buyer sends."""
-
-    form_token: str = ""
-    """What binds the form to its page."""
-
-
 def add_routes(app: web.Application) -> None:
     """Add the pages to *app*, which has the control API."""
-    app[_FORM_KEY] = os.urandom(32)
     app.router.add_get("/", _to_dashboard)
     app.router.add_get(PREFIX.rstrip("/"), _to_dashboard)
     app.router.add_get(PREFIX, _page(_dashboard))
@@ -156,7 +144,7 @@ async def _show(view_of: _View, request: web.Request) -> web.StreamResponse:
     attempt = request.query.get("attempt", "")
     view = view_of(request.app[PLATFORM], _name(request), attempt)
     if view.outcome is None or (view.outcome.again and attempt == views.AGAIN):
-        return _html(views.checkout(view, action=request.path, token=form_token(request)))
+        return _html(views.checkout(view, action=request.path))
     return _html(views.outcome(view, view.outcome, here=request.path))
 
 
@@ -186,7 +174,7 @@ async def _show_plan(request: web.Request) -> web.StreamResponse:
         return _html(views.subscribed(plan, made))
     if plan.status != PlanStatus.ACTIVE:
         raise Rejected(409, "plan_not_active", f"The plan is {plan.status}.")
-    return _html(views.offer(plan, action=request.path, token=form_token(request)))
+    return _html(views.offer(plan, action=request.path))
 
 
 async def _subscribe(request: web.Request) -> web.StreamResponse:
@@ -213,13 +201,8 @@ def _name(request: web.Request) -> str:
     return name
 
 
-def form_token(request: web.Request) -> str:
-    """Return the token of the form on the page of *request*."""
-    return hmac.digest(request.app[_FORM_KEY], request.path.encode(errors="replace"), "sha256").hex()
-
-
-async def _form(request: web.Request) -> PaymentForm:
-    """Return what the buyer has sent, from the very page that it is sent to.
+async def _form(request: web.Request) -> PayRequest:
+    """Return what the buyer has sent.
 
     Raises:
         Rejected: It comes from elsewhere, is no form, too large, or has a value that the page does not offer.
@@ -229,12 +212,9 @@ async def _form(request: web.Request) -> PaymentForm:
         raise Rejected(415, "unsupported_media_type", "This is not the form of the page.")
     try:
         await read(request)  # In time; aiohttp keeps it.
-        form = msgspec.convert(dict(await request.post()), PaymentForm, strict=False)
+        return msgspec.convert(dict(await request.post()), PayRequest, strict=False)
     except (ValueError, LookupError):  # Half a character, an unknown charset, a value of its own.
         raise Rejected(400, "bad_request", "The form has a value that the page does not offer.") from None
-    if not hmac.compare_digest(form_token(request).encode(), form.form_token.encode(errors="replace")):
-        raise Rejected(403, "forbidden", "This form is not from this page, or the sandbox has restarted since.")
-    return form
 
 
 def _page(handler: Route) -> Route:

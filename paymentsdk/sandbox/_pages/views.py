@@ -106,7 +106,7 @@ def dashboard() -> Markup:
 # --- a checkout --------------------------------------------------------------------------------------------------
 
 
-def checkout(view: CheckoutView, *, action: str, token: str) -> Markup:
+def checkout(view: CheckoutView, *, action: str) -> Markup:
     """Return the page with the form: what is sold, the ways to pay, and how it is to come out."""
     end = view.until and view.until.astimezone(UTC)
     parts = ((str(one), "In one payment" if one == 1 else f"In {one} payments") for one in view.installments)
@@ -116,7 +116,6 @@ def checkout(view: CheckoutView, *, action: str, token: str) -> Markup:
         **_common(view),
         until=f"To be paid before {end:%H:%M:%S} UTC on {end:%Y-%m-%d}." if end else "",
         action=action,
-        token=token,
         methods=join(_method(view, kind, total) for kind, total in view.methods.items()),
         installments=_options(parts, str(view.installment)),
         pay="Pay" if differ else _breakable(f"Pay {money(view.currency, view.total)}"),
@@ -164,7 +163,7 @@ def _common(view: CheckoutView) -> Mapping[str, str]:
 # --- a plan ------------------------------------------------------------------------------------------------------
 
 
-def offer(plan: Plan, *, action: str, token: str) -> Markup:
+def offer(plan: Plan, *, action: str) -> Markup:
     """Return the page with the form: what a plan is for, and what it costs."""
     recurring = plan.auto_recurring or AutoRecurring()
     heading = plan.reason or "Subscription"
@@ -175,7 +174,6 @@ def offer(plan: Plan, *, action: str, token: str) -> Markup:
         total=_amount(recurring.currency_id, recurring.transaction_amount),
         often=", ".join(_often(recurring)),
         action=action,
-        token=token,
     )
     return _page(heading, content)
 
