@@ -44,8 +44,8 @@ _PART, _NEAR = 262_144, 65_536
 _BETWEEN_ROWS = rb"(?<=\})\s*,(?=\s*\{)"
 #: Commas that are looked at for one between two entries.
 _MOST_CUTS = 8
-#: What the decoder says of a day without a time.
-_NO_TIMESTAMP = "RFC3339"
+#: What the decoder says of a day without a time, and where.
+_NO_TIMESTAMP = re.compile(r"RFC3339.*\.([^.`\[]+)[^.`]*`\Z")
 #: Half a surrogate pair that stands alone, or else all up to the next one: escapes of whole characters, and plain text.
 _LONE_SURROGATE = (
     rb"((?:\\(?:[^u]|u(?![dD][89a-fA-F])|u[dD][89abAB]..\\u[dD][c-fC-F]..)[^\\]*+)++)|\\u[dD][89a-fA-F].."
@@ -124,13 +124,16 @@ class ResponseDecoder(Generic[R]):
 
         The contract has these as well. A page of them would take several times as long to repair.
         """
-        if _NO_TIMESTAMP not in str(error) or self._days is None:
+        found = _NO_TIMESTAMP.search(str(error))
+        if found is None or found[1] not in self._days:
             return None
-        dated, count = self._days.subn(rb'\1T00:00:00Z"', body)
+        names = "|".join(map(re.escape, self._days))
+        day = rf'("(?:{names})"\s*:\s*"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})"'
+        dated, count = re.subn(day.encode(), rb'\1T00:00:00Z"', body)
         return self._read(dated) if count else None
 
     @cached_property
-    def _days(self) -> re.Pattern[bytes] | None:
+    def _days(self) -> frozenset[str]:
         return days_without_time(self._type)
 
     def _repair(self, body: bytes, reports: Reports) -> object:

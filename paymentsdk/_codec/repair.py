@@ -14,7 +14,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from functools import cache, cached_property, lru_cache, partial, reduce
 from itertools import count, repeat
-from math import isfinite
+from math import inf, isfinite
 from operator import or_
 from types import GenericAlias
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -39,7 +39,6 @@ MOST_COMPILED = 64
 MOST_AT_ONCE = 32
 #: Longer values of an enum are not remembered.
 _LONGEST_KNOWN = 64
-_SIGNS = frozenset("+-")
 #: What a type may ask of its values besides.
 _RULES = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length")
 _DAY = len("2026-01-31")
@@ -223,13 +222,11 @@ struct_repair = cache(StructRepair)
 
 
 def read_untyped(raw: bytes | Raw) -> object:
-    """Read JSON of any shape, a number with more digits than Python reads as infinity: it is dropped as that is."""
+    """Read JSON of any shape, what holds a number with more digits than Python reads as infinity: it is dropped so."""
     try:
         return amounts.read_untyped(raw)
     except ValidationError:
-        if bytes(memoryview(raw)[:1]) not in b"-0123456789":  # A list or an object that holds one.
-            raise
-        return float(bytes(raw))
+        return inf
 
 
 def begins(raw: Raw, byte: bytes) -> bool:
@@ -363,10 +360,11 @@ def _list(info: inspect.ListType | inspect.VarTupleType, make: type[list[object]
             if (value := read_untyped(raw)) is not None:
                 _report_mismatch(place, value, report, "expected a list, got {}; dropped", "stands for an empty list")
             return None
-        if isinstance(item, StructRepair) and not may_have_null:
-            firsts = range(0, len(entries), MOST_AT_ONCE)
-            return make(row for i in firsts for row in item.read(entries[i : i + MOST_AT_ONCE], place, report, i))
         rows: list[object] = []
+        if isinstance(item, StructRepair) and not may_have_null:
+            for i in range(0, len(entries), MOST_AT_ONCE):
+                rows += item.read(entries[i : i + MOST_AT_ONCE], place, report, i)
+            return make(rows)
         for i, one in enumerate(entries):
             if begins(one, b"n") and may_have_null:
                 rows.append(None)
@@ -443,11 +441,15 @@ def _leaf(wanted: type, nearly: Mapping[type, Read], exact: Mapping[type, Read] 
     return read_value
 
 
+#: What stands for unset where it is empty.
+_EMPTY_OF = frozenset({str, list, dict})
+
+
 def _report_mismatch(
     place: Place, value: object, report: Report, reason: str, unset: str = "stands for unset; read as None"
 ) -> None:
     """Say what became of a value that nothing can be made of: nothing is lost with one that stands for unset."""
-    if not value and isinstance(value, str | list | dict):
+    if not value and type(value) in _EMPTY_OF:
         report(place, value, unset)
     else:
         report(place, value, reason, dropped=True)
@@ -467,7 +469,7 @@ def _enum(info: inspect.EnumType) -> Repair:
 
 def _moment(text: str) -> datetime | None:
     # What is malformed has no offset, as a rule: that costs no exception.
-    return read_timestamp(text) if text[-1] in "Zz" or not _SIGNS.isdisjoint(text[-6:-4]) else None
+    return read_timestamp(text) if text[-1] in "Zz" or text[-6:-5] in "+-" or text[-5:-4] in "+-" else None
 
 
 def _float(value: float | Decimal | str) -> float | None:

@@ -51,10 +51,7 @@ def read_loosely(text: str) -> datetime:
     Raises:
         ValueError: It is none.
     """
-    text = text.strip()
-    if not text[:1].isdigit():
-        raise ValueError(text)
-    return in_utc(datetime.fromisoformat(text))
+    return in_utc(datetime.fromisoformat(text.strip()))
 
 
 def read_epoch(number: int) -> datetime:

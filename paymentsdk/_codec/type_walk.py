@@ -6,7 +6,6 @@ it holds at any depth (`walk`). What has to be fast is written as source along a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import NamedTuple, TypeAlias, cast
@@ -95,14 +94,13 @@ def rows_of(kind: type) -> tuple[str, str, type[Struct]] | None:
     return found[0] if len(found) == 1 else None
 
 
-def days_without_time(kind: type) -> re.Pattern[bytes] | None:
-    """Compile what finds the days of a response that have no time; `None` if other data may have the same names."""
+def days_without_time(kind: type) -> frozenset[str]:
+    """Return the names of the days of a response; none if other data may have the same names."""
     found = list(walk(inspect.type_info(kind)))
     days = {one.name for one in found if one.marks.get("day")}
     strings = {one.name for one in found if isinstance(one.type, _STRINGS) and not one.marks.get("day")}
-    if not days or days & strings or not all(one.marks.get("day") or isinstance(one.type, _KNOWN) for one in found):
-        return None
-    return re.compile(rf'("(?:{"|".join(map(re.escape, days))})"\s*:\s*"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})"'.encode())
+    is_known = not days & strings and all(one.marks.get("day") or isinstance(one.type, _KNOWN) for one in found)
+    return frozenset(days if is_known else ())
 
 
 def can_hold_secrets(body: object) -> bool:

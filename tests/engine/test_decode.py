@@ -268,6 +268,16 @@ def test_a_number_of_a_monstrous_size_where_none_belongs(member: str, number: by
     assert len(str(anomaly.value)) < len("1E+5000")
 
 
+def test_a_number_of_a_monstrous_size_in_what_is_dropped() -> None:
+    """It costs the member that holds it, and nothing around that."""
+    response = b'{"id":"X1","description":[%b],"items":{"title":%b},"config":[1,%b]}' % ((b"1" * 5_000,) * 3)
+
+    order, anomalies = OPERATIONS["orders.get"].decode(response)
+
+    assert (None, [None], None) == (order.description, [item.title for item in order.items], order.config)
+    assert {"$.description", "$.items", "$.items[0].title", "$.config"} == {anomaly.path for anomaly in anomalies}
+
+
 @pytest.mark.parametrize("number", ["1e999", "-1e999", "1e400"])
 def test_a_coordinate_that_is_no_number(number: str) -> None:
     """A number that no float can hold is not read as infinity."""
@@ -342,7 +352,9 @@ def test_one_malformed_member_costs_nothing_else() -> None:
     assert ((), ["$.results[25].debit_date"]) == (nothing, [anomaly.path for anomaly in anomalies])
 
 
-@pytest.mark.control("paymentsdk._codec.decode.days_without_time", lambda kind: None, raises=pytest.fail.Exception)
+@pytest.mark.control(
+    "paymentsdk._codec.decode.days_without_time", lambda kind: frozenset(), raises=pytest.fail.Exception
+)
 def test_a_page_of_days_without_a_time_is_not_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has the contract's own form, and is read nearly as fast as one with moments; the days are the same ones."""
     rows = [{"id": i, "debit_date": "2026-02-01", "reason": 'the "debit_date":"2026-02-01"'} for i in range(3)]
