@@ -15,6 +15,10 @@ BEFORE = Path(__file__).with_name("public_names_0.1.txt")
 RENAMED = {
     "paymentsdk.resources.common.AnswerStruct": "paymentsdk.resources.common.ResponseStruct",
     "paymentsdk.resources.common.ByName": "every request and response takes its fields by name",
+    **{
+        f"paymentsdk.resources.oauth.{name}": "gone: see `Token.access_token` for what to split it into"
+        for name in ("AccessTokenKind", "AccessTokenParts", "parse_access_token")
+    },
     "paymentsdk.sandbox.Happening": "paymentsdk.sandbox.ClockEvent",
     "paymentsdk.sandbox.Refused": "paymentsdk.sandbox.Rejected",
     "paymentsdk.sandbox.SandboxClock": "paymentsdk.sandbox.Clock",

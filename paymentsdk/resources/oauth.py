@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import time
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from paymentsdk._auth.schemes import Credentials, credentials_of
 from paymentsdk._auth.token_store import TokenPair
@@ -15,18 +14,15 @@ from paymentsdk._operation.operation import Operation
 from paymentsdk._operation.rules import ErrorCode, RetryClass
 from paymentsdk._secrets import MaskedRepr, masked
 from paymentsdk.errors import RequestInvalid
-from paymentsdk.resources.common import Id, OpenEnum, RequestStruct, Resource, ResponseStruct, require, settling
+from paymentsdk.resources.common import Id, RequestStruct, Resource, ResponseStruct, require, settling
 
 __all__ = [
     "DEFAULT_LIFETIME",
     "GRANTED_BY",
     "TOKEN",
-    "AccessTokenKind",
-    "AccessTokenParts",
     "OAuth",
     "Token",
     "TokenRequest",
-    "parse_access_token",
 ]
 
 #: What the contract gives for ``expires_in``, in seconds: 180 days. The client never assumes it.
@@ -34,36 +30,6 @@ DEFAULT_LIFETIME = 15_552_000
 
 #: The field that holds what each type of grant is given for.
 GRANTED_BY = {"authorization_code": "code", "refresh_token": "refresh_token"}
-
-# A hash may be followed by marks between underscores; the separator itself is never part of it.
-_ACCESS_TOKEN = re.compile(
-    r"(?P<kind>APP_USR|TEST)-(?P<client_id>[0-9A-Za-z]+)"
-    r"-(?P<created>(?:0[1-9]|1[0-2])(?:0[1-9]|[12][0-9]|3[01])(?:[01][0-9]|2[0-3]))"
-    r"-(?P<hash>[0-9A-Za-z_]+)-(?P<user_id>[0-9A-Za-z]+)\Z"
-)
-
-
-class AccessTokenKind(OpenEnum):
-    """What an access token is for: an application that acts for a user, or only the sandbox."""
-
-    APP_USR = "APP_USR"
-    TEST = "TEST"
-
-
-class AccessTokenParts(MaskedRepr, Struct, frozen=True, kw_only=True):
-    """What an access token says about itself. ``repr`` hides the hash."""
-
-    kind: AccessTokenKind
-    """`APP_USR` (acts for a user) or `TEST` (works in the sandbox alone)."""
-    client_id: str
-    """The id of the application that it was made for."""
-    created: str
-    """Month, day and hour of its creation, as `MMddHH`; it has no year."""
-    hash: str
-    """The secret part; `repr` hides it."""
-    user_id: str
-    """The user id of the seller, as a string."""
-    __secrets__: ClassVar[frozenset[str]] = frozenset({"hash"})
 
 
 class TokenRequest(MaskedRepr, RequestStruct, forbid_unknown_fields=True):
@@ -107,7 +73,8 @@ class Token(MaskedRepr, ResponseStruct):
     """An access token and what goes with it. ``repr`` hides both tokens, and it cannot be pickled."""
 
     access_token: str
-    """`<type>-<client_id>-<creation_date>-<hash>-<user_id>`; see `parse_access_token`."""
+    """`<type>-<client_id>-<creation_date>-<hash>-<user_id>`, with `APP_USR` (acts for a user) or `TEST` (works in the
+    sandbox alone) as its type and the creation as `MMddHH`. No call depends on that."""
     token_type: str | None = None
     """Always `bearer`, in whatever case; `None` if not sent."""
     expires_in: int | None = None
@@ -275,22 +242,3 @@ class OAuth(Resource):
         if credentials is None:
             raise RequestInvalid("client_id", "must be given with client_secret, in the call or on the client")
         return credentials
-
-
-def parse_access_token(token: str) -> AccessTokenParts:
-    """Read what an access token says about itself. No call depends on that: a token of another structure works, too.
-
-    Raises:
-        ValueError: The token is not ``<type>-<client_id>-<MMddHH>-<hash>-<user_id>``. The error does not show it.
-    """
-    token = masked(token)
-    match = _ACCESS_TOKEN.match(token)
-    if match is None:
-        raise ValueError("the access token does not have the structure <type>-<client_id>-<MMddHH>-<hash>-<user_id>")
-    return AccessTokenParts(
-        kind=AccessTokenKind(match["kind"]),
-        client_id=match["client_id"],
-        created=match["created"],
-        hash=match["hash"],
-        user_id=match["user_id"],
-    )

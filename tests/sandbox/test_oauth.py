@@ -19,7 +19,7 @@ from paymentsdk import (
     RetryPolicy,
     TokenPair,
 )
-from paymentsdk.resources.oauth import GRANTED_BY, TOKEN, TokenRequest, parse_access_token
+from paymentsdk.resources.oauth import GRANTED_BY, TOKEN, TokenRequest
 from paymentsdk.sandbox import FaultRule
 from paymentsdk.sandbox._handlers.oauth import KINDS
 from paymentsdk.sandbox._records import TENANTS
@@ -45,7 +45,7 @@ def test_another_type_of_grant_is_told_which_there_are(grant_type):
 async def test_a_code_gives_a_token(client, sandbox):
     """Every member of the contract, and an access token that says who it is for."""
     token = await client.oauth.exchange_code(sandbox.authorization_code)
-    parts = parse_access_token(token.access_token)
+    kind, client_id, created, _, user_id = token.access_token.split("-")
 
     assert ("bearer", 15_552_000, "offline_access read write", False) == (
         token.token_type,
@@ -54,8 +54,8 @@ async def test_a_code_gives_a_token(client, sandbox):
         token.live_mode,
     )
     assert (sandbox.tenant.user_id, sandbox.tenant.public_key) == (token.user_id, token.public_key)
-    assert ("TEST", sandbox.client_id, str(sandbox.tenant.user_id)) == (parts.kind, parts.client_id, parts.user_id)
-    assert f"{sandbox.clock.now():%m%d%H}" == parts.created
+    assert ("TEST", sandbox.client_id, str(sandbox.tenant.user_id)) == (kind, client_id, user_id)
+    assert f"{sandbox.clock.now():%m%d%H}" == created
     assert token.refresh_token
     async with client.with_options(access_token=token.access_token) as other:
         assert await other.plans.get(sandbox.plan_id)
@@ -63,7 +63,7 @@ async def test_a_code_gives_a_token(client, sandbox):
 
 async def test_the_first_sellers_token_has_the_same_structure(sandbox):
     """`TEST-<client_id>-<MMddHH>-<hash>-<user_id>`."""
-    assert sandbox.client_id == parse_access_token(sandbox.access_token).client_id
+    assert ["TEST", sandbox.client_id] == sandbox.access_token.split("-")[:2]
 
 
 async def test_a_code_is_good_once(client, sandbox):
@@ -235,7 +235,7 @@ async def test_sellers_can_share_an_application(client, sandbox):
         renewed = await client.oauth.refresh(token.refresh_token)
 
         assert seller.user_id == token.user_id == renewed.user_id
-        assert sandbox.client_id == parse_access_token(renewed.access_token).client_id
+        assert sandbox.client_id == renewed.access_token.split("-")[1]
     with pytest.raises(BadRequest, match="invalid_grant"):
         await client.oauth.exchange_code("of-nobody")
 
