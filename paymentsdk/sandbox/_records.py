@@ -373,7 +373,12 @@ PREFERENCES = Table("preferences", PreferenceRecord, key=lambda r: r.preference.
 PLANS = Table(
     "plans", Plan, key=lambda plan: plan.id, columns={"status": lambda plan: plan.status}, rebase_links=_rebased_plan
 )
-SUBSCRIPTIONS = Table("subscriptions", Subscription, key=lambda s: s.id, columns={"plan_id": lambda s: s.plan_id})
+SUBSCRIPTIONS = Table(
+    "subscriptions",
+    Subscription,
+    key=lambda s: s.id,
+    columns={"plan_id": lambda s: s.plan_id, "status": lambda s: s.status},
+)
 INVOICES = Table(
     "invoices",
     InvoiceRecord,

@@ -11,7 +11,7 @@ from paymentsdk import BadRequest, NotFound
 from paymentsdk.resources.plans import AutoRecurring, FreeTrial
 from paymentsdk.sandbox import FreeTrialRequest, PlanRequest, Platform, RecurringRequest, Rejected
 from paymentsdk.sandbox._handlers.invoices import debited_at
-from paymentsdk.sandbox._records import PLANS
+from paymentsdk.sandbox._records import PLANS, SUBSCRIPTIONS
 
 
 async def make_plan(plain, reason: str = "Weekly", **recurring: object) -> dict:
@@ -587,6 +587,15 @@ async def test_a_subscription_that_ended_is_not_counted(client, sandbox):
 
     assert (2, 1) == (before, (await client.plans.search().first()).subscribed)
     assert "authorized" == kept.status
+
+
+async def test_a_search_of_plans_reads_no_subscription(client, sandbox, monkeypatch):
+    """They are counted: a page takes as long with ten thousand of them."""
+    sandbox.buyer.subscribe()
+    await client.plans.search().first()  # The first invoice is collected now, for which it is read.
+    monkeypatch.setattr(SUBSCRIPTIONS, "decode", lambda stored: pytest.fail("a subscription was read"))
+
+    assert 1 == (await client.plans.search().first()).subscribed
 
 
 @pytest.mark.parametrize("name", ["id", "payment_id", "payer_id"])
