@@ -19,21 +19,19 @@ known or cannot be printed, 130 for an interruption, and 141 where nobody reads 
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stderr, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Never
 
 from paymentsdk._version import __version__
-from paymentsdk.cli._journal import add_journal
 from paymentsdk.cli._output import flush, say
-from paymentsdk.cli._parsing import DONE, FAILED, INTERRUPTED, MISUSED, UNREAD, Commands, Parser, add_parser, count
-from paymentsdk.cli._reconcile import add_reconcile
-from paymentsdk.cli._sandbox import add_sandbox
-from paymentsdk.errors import PaymentsError, install_extra
+from paymentsdk.cli._parsing import DONE, FAILED, INTERRUPTED, MISUSED, UNREAD, add_parser
+from paymentsdk.errors import PaymentsError
 
 if TYPE_CHECKING:
     from paymentsdk._operation.operation import Operation
@@ -84,7 +82,7 @@ def main(
     return code
 
 
-def _run(parser: argparse.ArgumentParser, words: Sequence[str]) -> int:
+def _run(parser: ArgumentParser, words: Sequence[str]) -> int:
     """Do what is asked for; a command that makes no sense ends with 2, and says how it is used."""
     if "_ARGCOMPLETE" in os.environ:
         with suppress(ImportError):
@@ -92,12 +90,12 @@ def _run(parser: argparse.ArgumentParser, words: Sequence[str]) -> int:
 
             argcomplete.autocomplete(parser)
     options, unknown = parser.parse_known_args(words)
-    command: argparse.ArgumentParser = options.parser
+    command: ArgumentParser = options.parser
     if unknown:  # Found by argparse itself, it would be a complaint of the whole program.
         command.error(f"unrecognized argument{'s' if len(unknown) > 1 else ''}: {' '.join(unknown)}")
     try:
         code: int = options.run(options)
-    except argparse.ArgumentTypeError as error:
+    except ArgumentTypeError as error:
         command.error(str(error))
     return code
 
@@ -106,30 +104,38 @@ def _parser(
     words: Sequence[str],
     operations: Iterable[Operation[Never, object]] | None,
     connect: Callable[[str | None], PaymentsClient] | None,
-) -> argparse.ArgumentParser:
-    """Return the parser for *words*: what the operations need to know is found out only for those who ask for one."""
+) -> ArgumentParser:
+    """Return the parser for *words*: what a command takes is found out only for whoever names it."""
     own = operations is not None
-    parser = Parser(
+    parser = ArgumentParser(
         prog=None if own else "paymentsdk",
         description="Ask the platform." if own else "A payments platform: its client and its sandbox.",
         epilog=None if own else _START,
     )
     parser.set_defaults(run=_begin, parser=parser, version=False)
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     if not own:
         parser.add_argument("--version", action="store_true", help="print the version")
-        for add in _OWN.values():
-            add(commands)
-    _add_completion(commands)
-    if own or words[:1] not in [[name] for name in _OWN]:
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    if "COMP_LINE" in os.environ:  # A shell asks what they could be completed to.
+        words = os.environ["COMP_LINE"].split()[1:]
+    named = next((word for word in words if not word.startswith("-")), None)
+    names = ["completion"] if own else [*_COMMANDS]
+    for name in names:
+        command = add_parser(commands, name, _COMMANDS[name])
+        if name == named:
+            try:
+                import_module(f"{__name__}._{name}").add_arguments(command)
+            except ImportError as error:  # The sandbox needs a later aiohttp than the client.
+                command.error(str(error))
+    if named not in names:
         from paymentsdk.cli._platform import add_operations
         from paymentsdk.resources import OPERATIONS
 
-        add_operations(commands, OPERATIONS.values() if operations is None else operations, connect)
+        add_operations(commands, OPERATIONS.values() if operations is None else operations, connect, named)
     return parser
 
 
-def _begin(options: argparse.Namespace) -> int:
+def _begin(options: Namespace) -> int:
     """Show the version, or the help to whoever names no command."""
     if not options.version:
         options.parser.exit(MISUSED, options.parser.format_help())
@@ -138,40 +144,11 @@ def _begin(options: argparse.Namespace) -> int:
     return 0
 
 
-def _add_completion(commands: Commands) -> None:
-    summary = "print a completion script for a shell"
-    how = 'bash and zsh: eval "$(paymentsdk completion bash)"; fish: paymentsdk completion fish | source'
-    completion = add_parser(commands, "completion", summary, _run_completion, epilog=how)
-    completion.add_argument("shell", choices=("bash", "zsh", "fish"), metavar="SHELL", help="bash, zsh or fish")
-
-
-def _run_completion(options: argparse.Namespace) -> int:
-    try:
-        from argcomplete.shell_integration import shellcode
-    except ImportError:
-        raise argparse.ArgumentTypeError(f"to complete words, {install_extra('cli')}") from None
-    print(shellcode([options.parser.prog.split()[0]], shell=options.shell))
-    return 0
-
-
-def _add_demo(commands: Commands) -> None:
-    summary = "run an end-to-end demo between a client and a sandbox, with injected faults, and compare their ledgers"
-    demo = add_parser(commands, "demo", summary, _run_demo)
-    demo.add_argument("--orders", type=count, default=300, metavar="N", help="orders to create (default: 300)")
-    demo.add_argument("--concurrency", type=count, default=32, metavar="N", help="calls in flight (default: 32)")
-    demo.add_argument("--json", action="store_true", help="print the result as one line of JSON")
-
-
-def _run_demo(options: argparse.Namespace) -> int:
-    from paymentsdk.cli._demo import demonstrate
-
-    return demonstrate(number=options.orders, concurrency=options.concurrency, as_json=options.json)
-
-
-#: The commands besides those of the operations.
-_OWN: Mapping[str, Callable[[Commands], None]] = {
-    "demo": _add_demo,
-    "sandbox": add_sandbox,
-    "journal": add_journal,
-    "reconcile": add_reconcile,
+#: The commands besides those of the operations, and what each does; it is added by the module that is named like it.
+_COMMANDS: Mapping[str, str] = {
+    "demo": "run an end-to-end demo with injected faults, and compare both ledgers",
+    "sandbox": "run the platform on localhost, or talk to a sandbox that runs",
+    "journal": "list the records of named writes, finish what is open, or close it",
+    "reconcile": "compare a book of orders with the platform, and list what differs",
+    "completion": "print a completion script for a shell",
 }

@@ -5,17 +5,25 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from argparse import SUPPRESS, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Iterable, Mapping
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable
 from typing import TypeVar, get_args
 from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
 
+from paymentsdk._engine.settings import check_base_url
 from paymentsdk.cli._output import Output, counted, print_output, say
-from paymentsdk.cli._parsing import Choices, Commands, Parser, add_parser, count, pair, pairs
+from paymentsdk.cli._parsing import Commands, add_parser, count, pair, pairs
 from paymentsdk.errors import RequestInvalid
+from paymentsdk.resources.merchant_orders import MerchantOrder
+from paymentsdk.resources.orders import Order
+from paymentsdk.sandbox import FaultRule, Policy, describe_policies
+from paymentsdk.sandbox._buyer import PaymentMethod
+from paymentsdk.sandbox._faults import COMMON, EFFECTS, FaultState
+from paymentsdk.transports.aiohttp import AiohttpTransport
+from paymentsdk.transports.base import Request, SendFailed
 
 T = TypeVar("T")
 
@@ -28,6 +36,8 @@ _TO_CONNECT = 10.0
 _TO_ANSWER = 600.0
 _OK = 200
 _PREFERENCE = re.compile(r"[0-9]+-[0-9a-f-]{36}\Z")
+#: The details of a fault, with their defaults.
+_DETAILS = {field.name: field.default for field in msgspec.structs.fields(FaultRule)}
 
 
 class NoSandboxError(OSError):
@@ -56,8 +66,6 @@ class Running(Struct, frozen=True):
             NoSandboxError: Nobody is there.
             OSError: It has not responded, or it rejected.
         """
-        from paymentsdk.transports.base import SendFailed
-
         content = b"" if body is None else msgspec.json.encode(body)
         try:
             status, told = asyncio.run(_sent(method, f"{self.url}/_sandbox/{path}", content))
@@ -77,9 +85,6 @@ class Running(Struct, frozen=True):
 
 
 async def _sent(method: str, url: str, content: bytes) -> tuple[int, bytes]:
-    from paymentsdk.transports.aiohttp import AiohttpTransport
-    from paymentsdk.transports.base import Request, SendFailed
-
     transport, headers = AiohttpTransport(), {"Content-Type": "application/json"}
     try:
         async with asyncio.timeout(_TO_ANSWER):
@@ -99,8 +104,7 @@ def add_control(commands: Commands) -> None:
     pay = _add(commands, "pay", _pay, "have the buyer pay an order or a preference")
     what = "the id of an order or a preference, its code, its checkout address, or a point of sale"
     pay.add_argument("what", type=_order_name, metavar="ORDER", help=what)
-    how = "pay with one of %(choices)s (default: %(default)s)"
-    methods = Choices(_payment_methods)
+    how, methods = "pay with one of %(choices)s (default: %(default)s)", get_args(PaymentMethod)
     pay.add_argument("--method", metavar="METHOD", choices=methods, default="account_money", help=how)
     pay.add_argument("--reject", action="store_true", help="have the payment rejected")
 
@@ -108,12 +112,11 @@ def add_control(commands: Commands) -> None:
     policies.add_argument("changes", nargs="*", type=pair, metavar="NAME=VALUE", help="decide a point")
 
     faults = _add(commands, "faults", _list_faults, "list, add and clear what goes wrong")
-    faults.explain = _explain_effects
     actions = faults.add_subparsers(title="commands", metavar="[COMMAND]")
     _add(actions, "list", _list_faults, "list the faults in force, as `faults` does by itself")
     added = _add(actions, "add", _add_fault, "put a fault in force")
-    added.explain = _explain_effects
-    added.add_argument("effect", metavar="EFFECT", choices=Choices(_effects), help="what happens")
+    added.epilog = faults.epilog = _describe_effects()
+    added.add_argument("effect", metavar="EFFECT", choices=EFFECTS, help="what happens")
     details = "where, how often and how, such as operation=orders.* times=2"
     added.add_argument("details", nargs="*", default=[], type=pair, metavar="NAME=VALUE", help=details)
     cleared = _add(actions, "clear", _clear_faults, "take one fault out of force, or all")
@@ -121,10 +124,12 @@ def add_control(commands: Commands) -> None:
 
     advance = _add(commands, "advance", _advance, "move the clock, and say what happened meanwhile")
     duration = "an ISO 8601 duration of weeks to seconds, such as PT20M or P30D"
-    advance.add_argument("duration", type=_duration, metavar="DURATION", help=duration)
+    advance.add_argument("duration", metavar="DURATION", help=duration)
 
 
-def _add(commands: Commands, name: str, command: Callable[[Running, Namespace], Output], summary: str) -> Parser:
+def _add(
+    commands: Commands, name: str, command: Callable[[Running, Namespace], Output], summary: str
+) -> ArgumentParser:
     parser = add_parser(commands, name, summary, _run)
     # Without defaults: a command within a command would set what was said before it back to them.
     where = f"the sandbox (default: {_VARIABLE}, or port {DEFAULT_PORT} here)"
@@ -158,8 +163,6 @@ def _default_address() -> str:
 
 
 def _address(text: str) -> str:
-    from paymentsdk._engine.settings import check_base_url
-
     try:
         return check_base_url(text, allow_http=True)
     except RequestInvalid:
@@ -179,16 +182,7 @@ def _order_name(text: str) -> str:
     return name
 
 
-def _payment_methods() -> Iterable[str]:
-    from paymentsdk.sandbox._buyer import PaymentMethod
-
-    return get_args(PaymentMethod)
-
-
 def _pay(running: Running, options: Namespace) -> Output:
-    from paymentsdk.resources.merchant_orders import MerchantOrder
-    from paymentsdk.resources.orders import Order
-
     name, path = options.what, f"{quote(options.what, safe='')}/pay"
     body = {"payment_method": options.method, "outcome": "rejected" if options.reject else "approved"}
     sale: Order | MerchantOrder
@@ -211,28 +205,17 @@ def _pay(running: Running, options: Namespace) -> Output:
 # --- policies ----------------------------------------------------------------------------------------------------
 
 
-class _Policy(Struct):
-    """A point that the contract leaves open, and how it is decided."""
-
-    name: str
-    value: object
-    allowed: list[object]
-    description: str
-
-
 def _policies(running: Running, options: Namespace) -> Output:
     if changes := pairs(options.changes):
         running.ask(dict[str, object], "PATCH", "policies", changes)
     try:
-        listed = [one for one in running.ask(list[_Policy], "GET", "policies") if not changes or one.name in changes]
+        listed = [one for one in running.ask(list[Policy], "GET", "policies") if not changes or one.name in changes]
     except NoSandboxError:
         if running.named:
             raise
-        from paymentsdk.sandbox import describe_policies
-
         # Before one is started is when people ask.
         say(f"no sandbox runs on {running.url}; these are the defaults")
-        listed = msgspec.convert(describe_policies(), list[_Policy], from_attributes=True)
+        listed = list(describe_policies())
     lines = []
     for one in listed:
         others = ", ".join(str(value) for value in one.allowed if value != one.value)
@@ -243,74 +226,43 @@ def _policies(running: Running, options: Namespace) -> Output:
 # --- faults ------------------------------------------------------------------------------------------------------
 
 
-class _Fault(Struct):
-    """A fault in force."""
-
-    id: int
-    seen: int
-    hits: int
-    rule: dict[str, object]
-
-    def __str__(self) -> str:
-        usual = {**_usual_details(), "effect": self.rule["effect"], "operation": None}
-        details = (f" {name}={value}" for name, value in self.rule.items() if usual.get(name) != value)
-        seen = counted(self.seen, "request")
-        return f"{self.id}: {self.rule['effect']}{''.join(details)}  (hit {self.hits} of {seen})"
-
-
-def _usual_details() -> Mapping[str, object]:
-    from paymentsdk.sandbox import FaultRule
-
-    return {field.name: field.default for field in msgspec.structs.fields(FaultRule)}
-
-
-def _effects() -> Iterable[str]:
-    from paymentsdk.sandbox._faults import EFFECTS
-
-    return EFFECTS
-
-
-def _explain_effects(parser: Parser) -> None:
-    """End the help with every effect; the effects come with the whole server."""
-    from paymentsdk.sandbox._faults import COMMON, EFFECTS
-
-    usual, width = _usual_details(), max(map(len, EFFECTS))
+def _describe_effects() -> str:
+    width = max(map(len, EFFECTS))
     lines = ["effects, and the details that only they take, with their defaults:"]
     for name, effect in EFFECTS.items():
-        details = ", ".join(one if usual[one] is None else f"{one}={usual[one]:g}" for one in effect.members)
+        details = ", ".join(one if _DETAILS[one] is None else f"{one}={_DETAILS[one]:g}" for one in effect.members)
         lines.append(f"  {name:<{width}}  {effect.words}{details and f' ({details})'}")
     lines += ["", "details of every effect:", *(f"  {name:<{width}}  {words}" for name, words in COMMON.items())]
-    parser.epilog = "\n".join(lines)
-    parser.formatter_class = RawDescriptionHelpFormatter
+    return "\n".join(lines)
+
+
+def _told(fault: FaultState) -> str:
+    usual = {**_DETAILS, "effect": fault.rule.effect, "operation": None}
+    rule = msgspec.structs.asdict(fault.rule)
+    details = "".join(f" {name}={value}" for name, value in rule.items() if usual[name] != value)
+    return f"{fault.id}: {fault.rule.effect}{details}  (hit {fault.hits} of {counted(fault.seen, 'request')})"
 
 
 def _list_faults(running: Running, _: Namespace) -> Output:
-    listed = running.ask(list[_Fault], "GET", "faults")
-    return Output(listed, list(map(str, listed)) or ["no faults"])
+    listed = running.ask(list[FaultState], "GET", "faults")
+    return Output(listed, list(map(_told, listed)) or ["no faults"])
 
 
 def _add_fault(running: Running, options: Namespace) -> Output:
-    from paymentsdk.sandbox import FaultRule
-    from paymentsdk.sandbox._policies import describe_mismatch
-
-    details = pairs(options.details)
-    # What makes no sense is found here, before anybody is asked.
-    if problem := describe_mismatch(FaultRule, details, one="detail", many="details", leave_out=("effect",)):
-        raise ArgumentTypeError(problem)
     try:
-        # From text, so that `times=3` is a number.
-        rule = msgspec.convert({"effect": options.effect, **details}, FaultRule, strict=False)
-    except ValueError as error:  # Each detail would do by itself.
+        # What makes no sense is found here, before anybody is asked; from text, so that `times=3` is a number.
+        rule = msgspec.convert(pairs([("effect", options.effect), *options.details]), FaultRule, strict=False)
+    except ValueError as error:
         raise ArgumentTypeError(str(error)) from None
-    added = running.ask(_Fault, "POST", "faults", rule)
-    return Output(added, [str(added)])
+    added = running.ask(FaultState, "POST", "faults", rule)
+    return Output(added, [_told(added)])
 
 
 def _clear_faults(running: Running, options: Namespace) -> Output:
     if options.number is None:
-        return Output(running.ask(list[_Fault], "DELETE", "faults"), ["no faults"])
-    gone = running.ask(_Fault, "DELETE", f"faults/{options.number}")
-    return Output(gone, [f"gone: {gone}"])
+        return Output(running.ask(list[FaultState], "DELETE", "faults"), ["no faults"])
+    gone = running.ask(FaultState, "DELETE", f"faults/{options.number}")
+    return Output(gone, [f"gone: {_told(gone)}"])
 
 
 # --- advance -----------------------------------------------------------------------------------------------------
@@ -322,17 +274,6 @@ class _Clock(Struct):
     now: str
     frozen: bool
     happened: list[dict[str, object]]
-
-
-def _duration(text: str) -> str:
-    """Read an ISO 8601 duration, in letters of any case."""
-    from paymentsdk.resources.common import parse_duration
-
-    try:
-        parse_duration(text.upper())
-    except ValueError:
-        raise ArgumentTypeError(f"{text!r} is not a duration; write one such as PT20M or P30D") from None
-    return text.upper()
 
 
 def _advance(running: Running, options: Namespace) -> Output:

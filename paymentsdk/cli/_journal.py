@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from paymentsdk._postgres import is_dsn
 from paymentsdk.cli._output import Output, Row, columns, counted, fields, print_output, say
-from paymentsdk.cli._parsing import Commands, Parser, add_parser, count, file
+from paymentsdk.cli._parsing import Commands, add_parser, count, file
 from paymentsdk.errors import RequestInvalid
 
 if TYPE_CHECKING:
@@ -37,29 +37,33 @@ examples:
   paymentsdk journal show table-7/1
   paymentsdk journal recover
 """
+_RECOVER = """\
+The seller is that of PAYMENTSDK_BASE_URL and PAYMENTSDK_ACCESS_TOKEN.
+The exit code is 0 if no record is open any more, and 1 if one is.
+"""
 #: Does what the options ask for with the journal.
 _Command = Callable[["Journal", argparse.Namespace], Awaitable[Output]]
 
 
-def add_journal(commands: Commands) -> None:
-    """Add ``journal`` and its commands."""
-    summary = "list the records of named writes, finish what is open, or close it"
-    journal = add_parser(commands, "journal", summary, epilog=_EXAMPLES)
+def add_arguments(journal: argparse.ArgumentParser) -> None:
+    """Add the commands of `journal`."""
+    journal.epilog = _EXAMPLES
     within = journal.add_subparsers(title="commands", metavar="COMMAND", required=True)
     listed = _add(within, "list", _list, "list the records that are open")
     listed.add_argument("--all", action="store_true", help="also those that are closed")
     listed.add_argument("--limit", type=count, default=1000, metavar="N", help="at most N records (default: 1000)")
     shown = _add(within, "show", _show, "show all that is known of a record")
     shown.add_argument("what", metavar="NAME|KEY", help="what the caller named it by, or its idempotency key")
-    about = "finish the open records of the seller in the environment (PAYMENTSDK_BASE_URL and so on)"
-    codes = "The exit code is 0 if no record is open any more, and 1 if one is."
-    _add(within, "recover", _recover, about, epilog=codes)
+    about = "finish the open records of the seller in the environment"
+    _add(within, "recover", _recover, about, epilog=_RECOVER)
     abandoned = _add(within, "abandon", _abandon, "close an open record whose outcome nobody can tell")
     abandoned.add_argument("key", metavar="KEY", help="its idempotency key, which `show` prints")
     abandoned.add_argument("--yes", action="store_true", help="do not ask")
 
 
-def _add(commands: Commands, name: str, command: _Command, summary: str, epilog: str | None = None) -> Parser:
+def _add(
+    commands: Commands, name: str, command: _Command, summary: str, epilog: str | None = None
+) -> argparse.ArgumentParser:
     parser = add_parser(commands, name, summary, _run, epilog=epilog)
     where = f"the file or the postgresql:// address of the journal (default: {VARIABLE}, or {_DEFAULT_FILE})"
     parser.add_argument("--file", type=file, metavar="FILE", help=where)

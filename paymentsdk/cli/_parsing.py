@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError, HelpFormatter, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Iterable, Iterator
+from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
 from paymentsdk._resume_point import ResumePoint
@@ -16,19 +16,7 @@ DONE, FAILED, MISUSED, IN_DOUBT, INTERRUPTED, UNREAD = 0, 1, 2, 3, 130, 141
 #: What `count` takes.
 _MOST = 1_000_000_000
 #: Where commands are added; argparse has no public name for it.
-Commands: TypeAlias = "_SubParsersAction[Parser]"
-
-
-class Parser(ArgumentParser):
-    """The parser of a command, and of those within it."""
-
-    explain: Callable[[Parser], None] | None = None
-    """Adds to the help what takes too long to find out for a command that is only done."""
-
-    def format_help(self) -> str:
-        if self.explain is not None:
-            self.explain(self)
-        return super().format_help()
+Commands: TypeAlias = "_SubParsersAction[ArgumentParser]"
 
 
 def add_parser(
@@ -37,9 +25,8 @@ def add_parser(
     summary: str,
     run: Callable[[Namespace], int] | None = None,
     *,
-    description: str | None = None,
     epilog: str | None = None,
-) -> Parser:
+) -> ArgumentParser:
     """Add a command, and return its parser.
 
     Args:
@@ -47,32 +34,17 @@ def add_parser(
         name: What it is called.
         summary: What it does, in words.
         run: Does what the options ask for, and returns the exit code; without it, there are commands within this one.
-        description: The same in a sentence, if it is another one.
-        epilog: What its help ends with; with line breaks, it is printed as it is.
+        epilog: What its help ends with, printed as it is.
     """
     parser = commands.add_parser(
         name,
         help=summary.replace("%", "%%"),
-        description=description or f"{summary[:1].upper()}{summary[1:]}.",
+        description=f"{summary[:1].upper()}{summary[1:]}.",
         epilog=epilog,
-        formatter_class=RawDescriptionHelpFormatter if epilog and "\n" in epilog else HelpFormatter,
+        formatter_class=RawDescriptionHelpFormatter,
     )
     parser.set_defaults(run=run, parser=parser)
     return parser
-
-
-class Choices(Iterable[str]):
-    """Values to choose from, looked up only when somebody wants to see or to check them.
-
-    Args:
-        find: Returns them.
-    """
-
-    def __init__(self, find: Callable[[], Iterable[str]]) -> None:
-        self._find = find
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._find())
 
 
 def pair(text: str) -> tuple[str, str]:

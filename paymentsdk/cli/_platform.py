@@ -11,7 +11,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never, cast, get_type_hints
 
@@ -31,7 +30,6 @@ from paymentsdk.cli._parsing import (
     IN_DOUBT,
     MISUSED,
     Commands,
-    Parser,
     add_parser,
     count,
     file,
@@ -41,7 +39,7 @@ from paymentsdk.cli._profiles import connect_by_profile
 from paymentsdk.errors import OutcomeUnknown, PaymentsError, RequestInvalid
 
 if TYPE_CHECKING:
-    from argparse import Action, Namespace
+    from argparse import Namespace
 
     from paymentsdk._codec.anomaly import Anomaly
     from paymentsdk._engine.response import Result
@@ -57,17 +55,19 @@ _LATER = ("body", "idempotency_key", "output", "resume_point")
 _FORMS: Mapping[object, str] = {datetime: "a timestamp such as 2026-01-31T09:30:00Z", bool: "true or false"}
 #: What an error may not be taken for by who repeats a command that was in doubt.
 _OF_THIS_COMMAND = "; this says nothing of an earlier command with the same key"
-_EXIT_CODES = (
-    "exit codes: 0 done; 1 rejected, or the platform could not be reached: this run has done nothing; 2 the command is "
-    "invalid, and nothing was sent; 3 the outcome of a write is unknown: repeat it with the same --idempotency-key; "
-    "130 interrupted"
-)
+_EXIT_CODES = """\
+exit codes: 0 done; 1 rejected, or the platform could not be reached: this run
+has done nothing; 2 the command is invalid, and nothing was sent; 3 the outcome
+of a write is unknown: repeat it with the same --idempotency-key; 130
+interrupted
+"""
 
 
 def add_operations(
     commands: Commands,
     operations: Iterable[Operation[Never, object]],
     connect: Callable[[str | None], PaymentsClient] | None,
+    named: str | None,
 ) -> None:
     """Add a command for each noun of *operations*, with one for each operation that reads or takes a key.
 
@@ -75,6 +75,7 @@ def add_operations(
         commands: Where to.
         operations: What they do.
         connect: Makes the client, of the profile that is named; by default from a file, or the environment.
+        named: The noun that the command line names; what its operations take is found out, and not of the others.
     """
     nouns: dict[str, list[AnyOperation]] = {}
     for operation in cast("Iterable[AnyOperation]", operations):
@@ -83,10 +84,11 @@ def add_operations(
     for noun, own in nouns.items():
         summary = f"the platform's {noun.replace('_', ' ')}: {', '.join(one.name.partition('.')[2] for one in own)}"
         parser = add_parser(commands, _option(noun), summary)
-        parser.set_defaults(connect=connect or connect_by_profile)
-        within = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-        for operation in own:
-            _add(within, operation)
+        if named == _option(noun):
+            parser.set_defaults(connect=connect or connect_by_profile)
+            within = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+            for operation in own:
+                _add(within, operation)
 
 
 def _add(commands: Commands, operation: AnyOperation) -> None:
@@ -101,11 +103,8 @@ def _add(commands: Commands, operation: AnyOperation) -> None:
     if operation.keyed:
         about = "your key for this write, such as an order number: repeated with it, the write is done once"
         parser.add_argument("--idempotency-key", required=True, metavar="KEY", help=about)
-    filters = {
-        name: parser.add_argument(f"--{_option(name)}", dest=f"filter {name}", metavar="VALUE", help="a filter")
-        for name in _filters(operation)
-    }
-    parser.explain = partial(_explain, operation, filters)
+    for name, about in _filter_helps(operation).items():
+        parser.add_argument(f"--{_option(name)}", dest=f"filter {name}", metavar="VALUE", help=about)
     if operation.page is not None:
         parser.usage = "%(prog)s [FILTERS] [OPTIONS]"
         parser.add_argument("--limit", type=count, metavar="N", help="at most N rows (default: all)")
@@ -144,17 +143,19 @@ def _filters(operation: AnyOperation) -> Mapping[str, object]:
     return {name: hint for name, hint in hints.items() if name not in _POSITION}
 
 
-def _explain(operation: AnyOperation, filters: Mapping[str, Action], _: Parser) -> None:
-    """Say of each filter what the text below it in the source says, and how a value is written."""
+def _filter_helps(operation: AnyOperation) -> Mapping[str, str]:
+    """Return what the text below each filter in the source says, and how a value is written."""
     hints = _filters(operation)
     told: dict[str, str] = {}
     for members in texts(written_in(operation.query)).values() if operation.query else ():
         if members.keys() <= hints.keys():  # All filters, or some: they are declared after Structs with such names.
             told |= members
+    helps = {}
     for name, hint in hints.items():
         about = told.get(name, "a filter").removesuffix(".")
         meaning = "; ".join(filter(None, (about[:1].lower() + about[1:], _FORMS.get(hint))))
-        filters[name].help = meaning.replace("%", "%%")
+        helps[name] = meaning.replace("%", "%%")
+    return helps
 
 
 def _run(options: Namespace) -> int:

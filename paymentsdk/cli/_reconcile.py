@@ -21,7 +21,7 @@ import msgspec
 from paymentsdk import errors
 from paymentsdk.cli._journal import VARIABLE, journal_at
 from paymentsdk.cli._output import Output, counted, flush, print_output, progress, say
-from paymentsdk.cli._parsing import Commands, add_parser, count, file, pair, pairs
+from paymentsdk.cli._parsing import count, file, pair, pairs
 from paymentsdk.errors import RequestInvalid
 
 if TYPE_CHECKING:
@@ -60,10 +60,11 @@ _QUIET = 5.0
 _YEARS = range(1970, 9999)
 
 
-def add_reconcile(commands: Commands) -> None:
-    """Add ``reconcile``."""
-    summary = "compare a book of orders with the platform, and list what differs"
-    add = add_parser(commands, "reconcile", summary, _run, epilog=_EPILOG).add_argument
+def add_arguments(reconcile: argparse.ArgumentParser) -> None:
+    """Add what `reconcile` takes."""
+    reconcile.epilog = _EPILOG
+    reconcile.set_defaults(run=_run)
+    add = reconcile.add_argument
     book = "your record of the orders: a .parquet, .csv, .db or .sqlite file, or journal:FILE"
     add("book", type=file, metavar="BOOK", help=book)
     add("--out", type=file, required=True, metavar="DIR", help="directory of the run; given again, it resumes")

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import errno
 import signal
-import socket
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from paymentsdk.cli._control import DEFAULT_HOST, DEFAULT_PORT, add_control
-from paymentsdk.cli._parsing import Commands, add_parser, file, pair, pairs
-
-if TYPE_CHECKING:
-    from paymentsdk.sandbox import Clock, Sandbox, SandboxInfo
+from paymentsdk.cli._parsing import file, pair, pairs
+from paymentsdk.sandbox import Clock, Sandbox, SandboxInfo
 
 _LARGEST_PORT = 65_535
 _EXAMPLES = """\
@@ -28,11 +25,9 @@ examples:
 """
 
 
-def add_sandbox(commands: Commands) -> None:
-    """Add ``sandbox``, and the commands for one that runs."""
-    summary = "the platform on localhost"
-    about = f"Run {summary}, or talk to a sandbox that runs."
-    sandbox = add_parser(commands, "sandbox", summary, _run, description=about, epilog=_EXAMPLES)
+def add_arguments(sandbox: ArgumentParser) -> None:
+    """Add what `sandbox` takes, and the commands for one that runs."""
+    sandbox.epilog = _EXAMPLES
     sandbox.usage = "%(prog)s [OPTIONS] [COMMAND ...]"
     add = sandbox.add_argument
     db = "keep everything in FILE, except faults and the list of requests; in memory by default"
@@ -52,56 +47,40 @@ def add_sandbox(commands: Commands) -> None:
         add("--public-url", metavar="URL", help=links),
         add("--live-tokens", action="store_true", help="take APP_USR tokens as if they were TEST tokens"),
     ]
-    sandbox.set_defaults(settings=settings)
+    sandbox.set_defaults(run=_run, settings=settings)
     title = "commands for a running sandbox"
     add_control(sandbox.add_subparsers(title=title, metavar="COMMAND", prog=sandbox.prog))
 
 
 def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > _LARGEST_PORT:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to {_LARGEST_PORT}")
+        raise ArgumentTypeError(f"{text!r} is not a port from 0 to {_LARGEST_PORT}")
     return int(text)
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(options: Namespace) -> int:
     """Run the sandbox that *options* ask for until SIGINT or SIGTERM; say once where it is, and return the exit code.
 
     Raises:
-        argparse.ArgumentTypeError: A policy is unknown, or the host can be reached by other machines and nobody said
+        ArgumentTypeError: A policy is unknown, or the host can be reached by other machines and nobody said
             ``--public``.
         OSError: The host, the port or the file cannot be used.
     """
-    from paymentsdk.sandbox import Sandbox
-
     settings: dict[str, Any] = {one.dest: getattr(options, one.dest) for one in options.settings}
     as_json, policies = settings.pop("as_json"), pairs(settings.pop("policies"))
     try:
         sandbox = Sandbox(**settings, policies=policies)
     except ValueError as error:
         words = str(error).replace("`public`", "--public").replace("public_url", "--public-url")
-        raise argparse.ArgumentTypeError(words) from None
+        raise ArgumentTypeError(words) from None
     try:
         asyncio.run(_listen(sandbox, as_json=as_json))
-    except BrokenPipeError:  # Of stdout: it says nothing of where to listen.
-        raise
     except OSError as error:
-        raise OSError(_why_not(error, options.host, options.port)) from None
+        if error.errno != errno.EADDRINUSE:
+            raise
+        words = f"port {options.port} is in use; choose another with --port, or 0 for any that is free"
+        raise OSError(words) from None
     return 0
-
-
-def _why_not(error: OSError, host: str, port: int) -> str:
-    """Say in a sentence why a sandbox cannot listen there."""
-    if isinstance(error, socket.gaierror):
-        return f"the host name {host} does not resolve; --host takes an address of this machine"
-    match error.errno:
-        case errno.EADDRINUSE:
-            return f"port {port} is in use; choose another with --port, or 0 for any that is free"
-        case errno.EADDRNOTAVAIL | None:  # Since Python 3.13 asyncio says it in an error without a number.
-            return f"{host} is not an address of this machine"
-        case errno.EACCES:
-            return f"this user may not listen on port {port}; choose another with --port"
-        case _:
-            return str(error)
 
 
 async def _listen(sandbox: Sandbox, *, as_json: bool) -> None:

@@ -61,7 +61,6 @@ def test_the_package_can_be_run(arguments: list[str]):
         ["sandbox", "faults", "add", "hang", "effect=reset"],
         ["sandbox", "faults", "list", "1"],
         ["sandbox", "advance"],
-        ["sandbox", "advance", "20m"],
         ["sandbox", "policies", "cancel_from"],
     ],
 )
@@ -183,13 +182,29 @@ def test_help_is_cheap():
     assert "'urllib.request'" not in modules
 
 
+@pytest.mark.parametrize("command", ["demo", "sandbox"])
+def test_what_is_not_installed_is_said(monkeypatch, capsys, command: str):
+    """The sandbox needs a later aiohttp than the client: a command that has none says so, and shows no traceback."""
+
+    def missing(name: str) -> None:
+        raise ImportError("the sandbox needs aiohttp 3.14.4 or later, and 3.13.5 is installed")
+
+    monkeypatch.setattr("paymentsdk.cli.import_module", missing)
+    with pytest.raises(SystemExit) as ended:
+        main([command])
+
+    assert 2 == ended.value.code
+    [*_, said] = capsys.readouterr().err.splitlines()
+    assert f"paymentsdk {command}: error: the sandbox needs aiohttp 3.14.4 or later, and 3.13.5 is installed" == said
+
+
 def test_an_interruption_is_130(monkeypatch, capsys):
     """Ctrl-C ends a command with 130, without a traceback."""
 
-    def interrupted(**_: object) -> int:
+    def interrupted(_: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("paymentsdk.cli._demo.demonstrate", interrupted)
+    monkeypatch.setattr("paymentsdk.cli._demo._run", interrupted)
 
     assert 130 == main(["demo"])
     assert "" == capsys.readouterr().err

@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 import time
+from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from decimal import Decimal
@@ -16,6 +17,7 @@ from typing import TypeVar, cast
 from paymentsdk import OPERATIONS, PaymentsClient, RetryClass, RetryPolicy
 from paymentsdk.cli._demo.books import Entry, Report, Step, compare, lines
 from paymentsdk.cli._output import Output, counted, print_output, say
+from paymentsdk.cli._parsing import count as count_of
 from paymentsdk.errors import PaymentsError
 from paymentsdk.events import AttemptEnded, Event
 from paymentsdk.journal import RecordState, SQLiteJournal
@@ -49,6 +51,18 @@ AT_ONCE = 4
 #: Seconds that have passed for the journal after the till was killed: its leases have ended.
 LATER = 120.0
 _NOTHING, _CENT = Decimal(0), Decimal("0.01")
+
+
+def add_arguments(demo: ArgumentParser) -> None:
+    """Add what `demo` takes."""
+    demo.add_argument("--orders", type=count_of, default=300, metavar="N", help="orders to create (default: 300)")
+    demo.add_argument("--concurrency", type=count_of, default=32, metavar="N", help="calls in flight (default: 32)")
+    demo.add_argument("--json", action="store_true", help="print the result as one line of JSON")
+    demo.set_defaults(run=_run)
+
+
+def _run(options: Namespace) -> int:
+    return demonstrate(number=options.orders, concurrency=options.concurrency, as_json=options.json)
 
 
 def demonstrate(*, number: int, concurrency: int, as_json: bool) -> int:
