@@ -8,7 +8,7 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paymentsdk.cli._demo.books import Entry, compare
+from paymentsdk.cli._demo import Comparison, Entry, compare
 
 ENTRIES = st.lists(
     st.builds(
@@ -27,26 +27,21 @@ def test_equal_books_agree():
         [PAYMENT, Entry("refund", "REF1", Decimal(-5))], [Entry("refund", "REF1", Decimal("-5.00")), PAYMENT]
     )
 
-    assert result.clean
-    assert 2 == result.agreed
+    assert Comparison(2, [], []) == result
 
 
 def test_a_row_that_was_recorded_twice_is_double():
     """What the platform did once more than the client knows of is double."""
     result = compare([PAYMENT], [PAYMENT, PAYMENT])
 
-    assert not result.clean
-    assert (PAYMENT,) == result.double
-    assert () == result.lost
+    assert Comparison(1, [PAYMENT], []) == result
 
 
 def test_a_row_that_was_not_recorded_is_lost():
     """What the client believes and the platform did not do is lost."""
     result = compare([PAYMENT, PAYMENT], [PAYMENT])
 
-    assert not result.clean
-    assert () == result.double
-    assert (PAYMENT,) == result.lost
+    assert Comparison(1, [], [PAYMENT]) == result
 
 
 def test_another_amount_is_both():
@@ -55,7 +50,7 @@ def test_another_amount_is_both():
 
     result = compare([PAYMENT], [less])
 
-    assert ((less,), (PAYMENT,)) == (result.double, result.lost)
+    assert Comparison(0, [less], [PAYMENT]) == result
 
 
 @given(ENTRIES, ENTRIES)
