@@ -102,7 +102,7 @@ async def _work(number: int) -> dict[str, Comparison]:
             ) as client,
         ):
             faults = [sandbox.faults.add(rule) for rule in FAULTS]
-            seller = Seller(client, sandbox.external_pos_id)
+            seller = Seller(client, sandbox.tenant.external_pos_id)
             await _trade(sandbox, seller, number)
             await _survive_kill(sandbox, seller, file, max(4, number // 10))
             found = await _step("merchant orders found", seller.search())
@@ -285,7 +285,7 @@ async def sell_and_die(sandbox: Sandbox, journal: Path, sales: int) -> list[byte
     """Start a till, kill it in the middle of *sales*, and return the ids of those that it has made known."""
     access = {"PAYMENTSDK_BASE_URL": sandbox.base_url, "PAYMENTSDK_ACCESS_TOKEN": sandbox.access_token}
     till = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", _PROGRAM, str(journal), sandbox.external_pos_id, str(sales)),
+        *(sys.executable, "-c", _PROGRAM, str(journal), sandbox.tenant.external_pos_id, str(sales)),
         env={**os.environ, **access},
         stdout=asyncio.subprocess.PIPE,
     )

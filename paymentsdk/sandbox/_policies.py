@@ -4,7 +4,7 @@ Each has a default, the values that it may have, and below it what it decides. A
 ``Sandbox(policies={"cancel_from": "any"})``; a tenant may have its own.
 """
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import msgspec
 from msgspec import Meta, Struct, inspect
 
-from paymentsdk._codec.type_walk import alternatives
 from paymentsdk._texts import texts
 from paymentsdk.resources.common import parse_duration
 
@@ -123,9 +122,7 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         try:
             return msgspec.convert({**msgspec.structs.asdict(self), **changes}, Policies, strict=False)
         except msgspec.ValidationError as error:
-            raise ValueError(
-                describe_mismatch(Policies, changes, one="policy", many="policies") or str(error)
-            ) from None
+            raise ValueError(_describe_mismatch(changes) or str(error)) from None
 
     @property
     def longest_expiration(self) -> timedelta:
@@ -172,23 +169,12 @@ def _allowed(hint: object) -> tuple[Any, ...]:
     return get_args(hint) if get_origin(hint) is Literal else ()
 
 
-def describe_mismatch(
-    form: type[Struct], values: Mapping[str, object], *, one: str, many: str, leave_out: Container[str] = ()
-) -> str | None:
-    """Return what is wrong with the first of *values* that *form* does not take; ``None`` if each would do by itself.
-
-    Args:
-        form: The Struct that the values are for.
-        values: Values by the names of members; numbers may come as text.
-        one: What a member is called (``policy``).
-        many: What several are called (``policies``).
-        leave_out: Members that are given in another way.
-    """
-    hints = get_type_hints(form, include_extras=True)
-    names = [field.name for field in msgspec.structs.fields(form) if field.name not in leave_out]
-    for name, value in values.items():
-        if name not in names:
-            return f"there is no {one} {_shown(name)}; the {many} are {', '.join(names)}"
+def _describe_mismatch(changes: Mapping[str, object]) -> str | None:
+    """Return what is wrong with the first of *changes* that is none; ``None`` if each would do by itself."""
+    hints = get_type_hints(Policies, include_extras=True)
+    for name, value in changes.items():
+        if name not in hints:
+            return f"there is no policy {_shown(name)}; the policies are {', '.join(hints)}"
         try:
             msgspec.convert(value, hints[name], strict=False)
         except msgspec.ValidationError:
@@ -197,14 +183,11 @@ def describe_mismatch(
 
 
 def _wanted(hint: object) -> str:
-    """Return in words which values *hint* takes; none that are left out, which nobody can give."""
-    kind = next(one.type for one in alternatives(inspect.type_info(hint)) if not isinstance(one.type, inspect.NoneType))
-    if not isinstance(kind, inspect.IntType | inspect.FloatType):
-        return " or ".join(map(str, _allowed(hint))) or "a string"
-    number = "a whole number" if isinstance(kind, inspect.IntType) else "a number"
-    if kind.ge is None:
-        return number
-    return f"{number} of at least {kind.ge:,}" if kind.le is None else f"{number} from {kind.ge:,} to {kind.le:,}"
+    """Return in words which values *hint* takes."""
+    kind = inspect.type_info(hint)
+    if isinstance(kind, inspect.IntType):
+        return f"a whole number from {kind.ge:,} to {kind.le:,}"
+    return " or ".join(map(str, _allowed(hint))) or "a string"
 
 
 def _shown(value: object) -> str:
