@@ -132,16 +132,21 @@ class Recovery(HiddenRepr, Struct, eq=False):
         return RecoverySummary(resolved=dict(self.resolved), left=left, problems=tuple(self.problems))
 
     async def _find_sellers(self, rows: Iterable[Record]) -> None:
-        """Learn the user ids of the accounts that *rows* belong to."""
-        for name in sorted({row.account for row in rows if states.is_readable(row)}, key=str):
+        """Learn the user ids of the accounts that *rows* belong to, several at once: a token may be long in coming."""
+        turns = asyncio.Semaphore(BATCH)
+
+        async def find(name: str | None) -> None:
             try:
-                sender = self.sender_of(name)
-                seller = await sender.seller()
-                if (late := await sender.learn_time(self.journaling.platform_clock)) is not None:
-                    raise late
+                async with turns:
+                    sender = self.sender_of(name)
+                    seller = await sender.seller()
+                    if (late := await sender.learn_time(self.journaling.platform_clock)) is not None:
+                        raise late
                 self.senders[seller] = self.own[name, seller] = sender
             except PaymentsError as error:
                 self._add_problem(f"{name or 'the client'}: {describe(error)}")
+
+        await asyncio.gather(*(find(name) for name in {row.account for row in rows if states.is_readable(row)}))
 
     def _can_send(self, record: Record) -> bool:
         """Whether this client can make the request of *record*: what it cannot is left to another, and not held."""

@@ -24,6 +24,7 @@ from paymentsdk import (
     PaymentsClient,
     ReauthorizationRequired,
     RecordConflict,
+    RefreshFailed,
     Request,
     RequestInvalid,
     Response,
@@ -47,7 +48,7 @@ async def start(tmp_path: Path, clock: FakeClock, platform: Platform) -> AsyncIt
     """Start a process: a client over the one journal. A second one stands for the process after a restart."""
     clients: list[PaymentsClient] = []
 
-    def start(token: str = TOKEN, **settings: object) -> PaymentsClient:
+    def start(token: str | None = TOKEN, **settings: object) -> PaymentsClient:
         settings = {"clock": clock, "transport": MemoryTransport(platform), **settings}
         journal = SQLiteJournal(tmp_path / "payments.db", now=clock.now)
         client = PaymentsClient(token, base_url=URL, journal=journal, **settings)
@@ -515,6 +516,48 @@ async def test_a_clock_that_went_back_shows_in_the_record_of_another_seller(
 
     assert (sent, {}) == (len(platform.posts), dict(summary.resolved))
     assert "a clock went back" in "".join(summary.problems)
+
+
+class SignsInLate:
+    """The token of a seller, which does not come before somebody has said so, and then cannot be had."""
+
+    def __init__(self, asked: list[object], told: asyncio.Event) -> None:
+        self._asked, self._told = asked, told
+
+    def token(self, now: float) -> str | None:
+        """There is none."""
+        return None
+
+    async def renew(self, rejected: str | None, exchange: object, now: float) -> str | None:
+        """Wait."""
+        self._asked.append(self)
+        await self._told.wait()
+        raise RefreshFailed("the token endpoint is away")
+
+
+@pytest.mark.control("paymentsdk._recovery.BATCH", 1, raises=TimeoutError)
+async def test_sellers_who_wait_for_a_token_wait_at_once(
+    start, platform: Platform, clock: FakeClock, until, patience: float
+) -> None:
+    """However many there are, the others are recovered as soon as one of them has waited as long as it may."""
+    sellers = {f"shop-{number}": f"{TOKEN}{number}" for number in range(6)}
+    platform.lose = True
+    client = start(None, accounts=sellers, retry=ONCE)
+    for name in sellers:
+        with pytest.raises(OutcomeUnknown):
+            await client.account(name).orders.create(order(), once=name)
+    platform.lose, asked, told = False, [], asyncio.Event()
+    late = {name: SignsInLate(asked, told) for name in sellers}
+
+    recovery = asyncio.ensure_future(start(None, accounts=late | {"shop-5": sellers["shop-5"]}).recover())
+    try:
+        async with asyncio.timeout(patience):
+            await until(lambda: len(asked) == 5)
+    finally:
+        told.set()
+        summary = await recovery
+
+    assert ({RecordState.DONE: 1}, 5) == (dict(summary.resolved), len(summary.problems))
 
 
 async def test_what_another_process_took_over_is_left(start, platform: Platform, clock: FakeClock) -> None:
