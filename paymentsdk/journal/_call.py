@@ -123,14 +123,14 @@ class Journaling:
         self.journal: Journal = journal
         self.platform_clock: PlatformClock = PlatformClock(clock)
         self._clock = clock
-        self._process = f"{os.getpid()}-{clock.key()[:16]}"
+        self._name = clock.key()[:16]
         self._count = itertools.count(1)
         #: By the key of a record, what those wait for who want to work on it: a call, and then the write it has left.
         self._running: dict[str, asyncio.Future[object]] = {}
 
     def owner(self) -> str:
-        """Return a new owner of records: this process, and a number that no other call has."""
-        return f"{self._process}/{next(self._count)}"
+        """Return a new owner of records: this process, even if it was forked since, and a number of no other call."""
+        return f"{os.getpid()}-{self._name}/{next(self._count)}"
 
     async def acquire(self, key: str) -> asyncio.Future[object]:
         """Wait for the calls of this process that work on the record *key*: they know best what becomes of it.

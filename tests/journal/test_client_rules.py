@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import subprocess
+import sys
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
@@ -39,6 +41,7 @@ from paymentsdk.journal import Action, Record, RecordResolved, RecordState, Reso
 from paymentsdk.journal._states import digest
 from paymentsdk.resources.wallet_payments import WalletChargeRequest, WalletPayerRequest, WalletPaymentRequest
 from paymentsdk.testing import FakeClock, MemoryTransport
+from tests.conftest import PATIENCE
 from tests.journal.platform import ONCE, TOKEN, URL, Platform, order
 
 KEY = derive_key(URL, "77", "orders.create", "table-7/1")
@@ -661,6 +664,49 @@ def test_nothing_waits_for_a_write_of_a_loop_that_is_closed(journal, clock: Fake
         runner.run(client.aclose())
 
     assert ["ORD0"] * 2 == ids
+
+
+#: Two processes that are forked with one client: each says as whom it begins a record, in a journal of its own kind.
+FORKED = """
+import asyncio, os
+from paymentsdk import JournalUnavailable, PaymentsClient
+from paymentsdk.testing import FakeClock, MemoryTransport
+from tests.journal.platform import TOKEN, URL, Platform, order
+
+class Remote:
+    async def get(self, key):
+        return None
+
+    async def begin(self, record, *, lease):
+        print(record.owner, flush=True)
+        raise JournalUnavailable("it is elsewhere")
+
+    renew = resolve = claim = records = begin
+
+    async def aclose(self):
+        pass
+
+async def main():
+    async with client:
+        try:
+            await client.orders.create(order(), once="table-7/1")
+        except JournalUnavailable:
+            pass
+
+client = PaymentsClient(TOKEN, base_url=URL, journal=Remote(), transport=MemoryTransport(Platform(FakeClock())))
+for _ in range(2):
+    if not os.fork():
+        asyncio.run(main())
+        os._exit(0)
+    os.wait()
+"""
+
+
+def test_processes_that_were_forked_are_two_owners() -> None:
+    """One client may have been made before: a record that one of them holds is not that of the other."""
+    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, check=True, timeout=PATIENCE)
+
+    assert 2 == len(set(done.stdout.split())), done.stderr
 
 
 @pytest.mark.parametrize("error", [OSError("no"), asyncio.CancelledError()], ids=["raises", "cancelled"])
