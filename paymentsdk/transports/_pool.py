@@ -99,8 +99,7 @@ class Pool(ABC, Generic[C]):
         else:
             if self.closed:
                 raise closed_while_waiting()
-            # To aiohttp, 0 is no bound.
-            return None if within is None else max(0.001, within - (self.loop.time() - since))
+            return None if within is None else within - (self.loop.time() - since)
         finally:
             queue.pop(place, None)
             if not queue and self._waiting.get(host) is queue:

@@ -59,8 +59,9 @@ _WARNED_OF = 2**20
 @lru_cache(maxsize=16)
 def _connecting_within(seconds: float | None) -> aiohttp.ClientTimeout:
     """Return a timeout that starts no timer unless a connection has to be opened: the caller keeps the rest."""
-    # Without the threshold aiohttp would round it up to a whole second.
-    return aiohttp.ClientTimeout(total=None, connect=seconds, ceil_threshold=inf)
+    # To aiohttp, 0 is no bound; without the threshold it would round it up to a whole second.
+    connect = None if seconds is None else max(0.001, seconds)
+    return aiohttp.ClientTimeout(total=None, connect=connect, ceil_threshold=inf)
 
 
 class AiohttpTransport(PooledTransport[SessionPool]):

@@ -124,10 +124,11 @@ async def no_such_host(link: Link) -> None:
 
 @served(echo)
 async def connecting_takes_too_long(link: Link) -> None:
-    """A connection that is not made within ``connect_timeout`` is a failure with nothing sent."""
+    """A connection that is not made within ``connect_timeout``, be that 0, is a failure with nothing sent."""
     with unanswered_port() as port:
-        request = Request("GET", f"http://127.0.0.1:{port}/", timeout=10.0, connect_timeout=_SHORT)
-        await link.fail(request, sent=False)
+        for within in (_SHORT, 0.0):
+            request = Request("GET", f"http://127.0.0.1:{port}/", timeout=10.0, connect_timeout=within)
+            await link.fail(request, sent=False)
 
 
 @contextlib.asynccontextmanager
