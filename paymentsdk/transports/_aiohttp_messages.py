@@ -46,8 +46,9 @@ def checked_url(request: Request) -> URL:
     text = "".join((request.method, request.url, *headers, *headers.values()))
     # The second says the same as `isprintable`, in two thirds of its time.
     is_printable = text.isascii() and not text.encode().translate(None, _PRINTABLE)
-    # yarl would leave a tab out, and it is another path then.
-    if not is_printable and (_UNSENDABLE.search(text) or "\t" in request.url):
+    # In the first line a space ends what it stands in. yarl would leave a tab out, and it is another path then.
+    has_space = " " in request.url or " " in request.method
+    if has_space or (not is_printable and (_UNSENDABLE.search(text) or "\t" in request.url)):
         flaw = "the method, the URL or a header has a character in it that cannot be sent"
     else:
         try:

@@ -120,6 +120,8 @@ async def test_what_is_out_of_the_ordinary_arrives(name: str, transport: Aiohttp
         lambda url: Request("GET", url + "\x7fcanary"),
         lambda url: Request("GET", url + "\ncanary"),
         lambda url: Request("GET", url + "\tcanary"),
+        lambda url: Request("GET", url + " canary"),
+        lambda url: Request("GET /canary", url),
     ],
 )
 async def test_what_is_no_http_is_not_sent(request_: Callable[[str], Request], transport: AiohttpTransport) -> None:
