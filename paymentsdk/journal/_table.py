@@ -44,12 +44,14 @@ _LIST = (
 )
 #: What is in every address: where it is not, the row is damaged, and may be of any path.
 _IN_EVERY_ROW = b"://"
-#: Rows that are read at once: what else the process wants of the journal comes in between.
+#: Rows that are read or wiped at once: what else the process wants of the journal comes in between.
 _PAGE = 500
 _UPDATE = "UPDATE paymentsdk_record SET {} WHERE id = ${}"
+#: Of what has changed since it was found, nothing is wiped that may have to be sent.
 _PURGE = (
     "UPDATE paymentsdk_record SET headers = NULL, body = NULL, response = NULL WHERE state >= 4 AND begun < $1 "
-    "AND (headers IS NOT NULL OR body IS NOT NULL OR response IS NOT NULL) RETURNING state"
+    "AND id IN (SELECT id FROM paymentsdk_record WHERE id > $2 AND state >= 4 AND begun < $3 "
+    "AND (headers IS NOT NULL OR body IS NOT NULL OR response IS NOT NULL) ORDER BY id LIMIT $4) RETURNING id"
 )
 #: Open states come first, so that an index finds them by ``state < 4``.
 CODES = {state: code for code, state in enumerate(RecordState)}
@@ -214,11 +216,11 @@ class Transaction(Struct, eq=False):
                 rows += map(tuple, await self.database.fetch(_LIST.format(half, codes), *values))
         return [number for number, _ in sorted(rows, key=itemgetter(1))[:limit]]
 
-    async def purge(self, before: float) -> int:
-        """See `Journal.purge`."""
-        count = len(await self.database.fetch(_PURGE, before))
-        self.wiped = self.wiped or count > 0
-        return count
+    async def purge(self, before: float, after: int) -> list[int]:
+        """Do a page of `Journal.purge`; return the numbers of the rows, all of which come *after* another one."""
+        ids = [row["id"] for row in await self.database.fetch(_PURGE, before, after, before, _PAGE)]
+        self.wiped = self.wiped or bool(ids)
+        return ids
 
     async def _replace(self, rows: Sequence[Record]) -> None:
         written: dict[str, list[Values]] = defaultdict(list)
@@ -364,8 +366,11 @@ class TableJournal(ABC):
         return [row for row in found if row.state in wanted]
 
     async def purge(self, before: float) -> int:
-        """See `Journal.purge`."""
-        return await self._transact(lambda rows: rows.purge(before))
+        """See `Journal.purge`: page by page, too."""
+        count, last = 0, -1
+        while ids := await self._transact(partial(Transaction.purge, before=before, after=last)):
+            count, last = count + len(ids), max(ids)
+        return count
 
     def _hold(self, row: Record) -> None:
         if len(self._held) >= _MOST_HELD:

@@ -1,14 +1,17 @@
-"""A journal that is long: to read it costs no call its lease, and to look one record up reads no other."""
+"""A journal that is long: to read or to purge it keeps no call from renewing its lease."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
-from paymentsdk.journal import Journal, PostgresJournal, Record, RecordState, SQLiteJournal
+from paymentsdk.journal import Journal, PostgresJournal, Record, RecordState, Resolution, SQLiteJournal
+
+T = TypeVar("T")
 
 
 @pytest.fixture(params=["SQLite", "PostgreSQL"])
@@ -22,16 +25,41 @@ async def journal(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
     await journal.aclose()
 
 
-@pytest.mark.control("paymentsdk.journal._table._PAGE", 1_000_000)
-async def test_a_lease_is_renewed_while_a_long_list_is_read(journal: Journal, record: Callable[..., Record]) -> None:
-    """The list is read in pages: whoever holds a record does not lose it meanwhile."""
-    rows = [record(f"n-{number}", begun=float(number)) for number in range(5_000)]
-    await asyncio.gather(*(journal.begin(row, lease=60) for row in rows))
+REFUSED = Resolution(state=RecordState.REFUSED, reason="no")
 
-    listed = asyncio.ensure_future(journal.records([RecordState.PENDING], limit=6_000))
+
+async def meanwhile(journal: Journal, record: Callable[..., Record], work: Awaitable[T]) -> T:
+    """Return what a long *work* comes to, in which a lease is renewed several times."""
+    await journal.begin(record("held"), lease=60)
+    long = asyncio.ensure_future(work)
     await asyncio.sleep(0)
     for _ in range(6):
-        await journal.renew(rows[0].key, owner="p/1", lease=60)
+        await journal.renew(record("held").key, owner="p/1", lease=60)
+    assert not long.done(), "the renewals have waited for it"
+    return await long
 
-    assert not listed.done(), "the renewals have waited for the list"
-    assert [row.name for row in rows] == [row.name for row in await listed]
+
+@pytest.mark.control("paymentsdk.journal._table._PAGE", 1_000_000)
+async def test_a_lease_is_renewed_while_a_long_list_is_read(journal: Journal, record: Callable[..., Record]) -> None:
+    """It is read in pages, the oldest first all the same."""
+    rows = [record(f"n-{number}", begun=float(number), owner="q/1") for number in range(5_000)]
+    await asyncio.gather(*(journal.begin(row, lease=60) for row in rows))
+
+    listed = await meanwhile(journal, record, journal.records([RecordState.PENDING], limit=6_000))
+
+    assert [row.name for row in rows] == [row.name for row in listed if row.owner == "q/1"]
+
+
+@pytest.mark.control("paymentsdk.journal._table._PAGE", 1_000_000)
+async def test_a_lease_is_renewed_while_many_records_are_purged(
+    journal: Journal, record: Callable[..., Record]
+) -> None:
+    """Each page is an own transaction; what is younger stays whole."""
+    rows = [record(f"n-{number}", begun=float(number), owner="q/1") for number in range(5_000)]
+    await asyncio.gather(*(journal.begin(row, lease=60) for row in rows))
+    await asyncio.gather(*(journal.resolve(row.key, REFUSED, owner="q/1") for row in rows))
+
+    assert 4_500 == await meanwhile(journal, record, journal.purge(4_500.0))
+
+    left = await journal.records([RecordState.REFUSED], limit=6_000)
+    assert [True] * 4_500 + [False] * 500 == [row.body is None for row in left]
