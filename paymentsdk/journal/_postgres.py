@@ -148,13 +148,15 @@ class PostgresJournal(TableJournal):
         return self._settles.do((values, row, otherwise))
 
     def _transact(self, work: Work[T], *, reads: bool = False) -> Awaitable[T]:
-        del reads  # It locks what it changes alone.
         self._check()
-        return self._works.do(partial(self._transacted, work))
+        return self._works.do(partial(self._run if reads else self._transacted, work))
 
     async def _transacted(self, work: Work[T], connection: Connection) -> T:
         async with connection.transaction():
-            return await work(Transaction(connection, self._codec, partial(self._store_time, connection)))
+            return await self._run(work, connection)
+
+    async def _run(self, work: Work[T], connection: Connection) -> T:
+        return await work(Transaction(connection, self._codec, partial(self._store_time, connection)))
 
     async def _store_time(self, connection: Connection) -> float:
         return cast("float", await connection.fetchval(_NOW, self._time()))

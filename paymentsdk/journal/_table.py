@@ -169,10 +169,10 @@ def id_of(key: str) -> int:
 
 
 class Transaction(Struct, eq=False):
-    """Reads and writes rows that nobody else changes meanwhile."""
+    """Reads and writes rows, which nobody else changes meanwhile if it has locked them."""
 
     database: Database
-    """It is in a transaction."""
+    """It is in a transaction, unless it only reads."""
     codec: Codec
     now: Callable[[], Awaitable[float]]
     """Returns the store time."""
@@ -278,7 +278,7 @@ class TableJournal(ABC):
 
     @abstractmethod
     def _transact(self, work: Work[T], *, reads: bool = False) -> Awaitable[T]:
-        """Do *work*, which *reads* or also writes, as one step that is durable in the end.
+        """Do *work* as one step that is durable in the end; what only *reads* may see others write between its reads.
 
         If nobody can tell whether it was committed, it is done once more: *work* has to find out what it has done.
         """
