@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import lru_cache, partial
 from hashlib import sha256
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -208,13 +208,13 @@ class Transaction(Struct, eq=False):
 
     async def ids(self, among: Collection[RecordState], limit: int, path: bytes, containing: bytes) -> list[int]:
         """Return the numbers of the rows that `Journal.records` returns."""
-        rows: list[tuple[int, float]] = []
+        begun: dict[int, float] = {}
         for half, wanted in (("< 4", states.OPEN.intersection(among)), (">= 4", states.CLOSED.intersection(among))):
             if wanted:  # In halves: what is done may be millions of rows, and what is open has an index.
                 codes = ", ".join(str(CODES[state]) for state in wanted)
                 values = (path, _IN_EVERY_ROW, containing, limit)
-                rows += map(tuple, await self.database.fetch(_LIST.format(half, codes), *values))
-        return [number for number, _ in sorted(rows, key=itemgetter(1))[:limit]]
+                begun |= dict(map(tuple, await self.database.fetch(_LIST.format(half, codes), *values)))
+        return sorted(begun, key=begun.__getitem__)[:limit]
 
     async def purge(self, before: float, after: int) -> list[int]:
         """Do a page of `Journal.purge`; return the numbers of the rows, all of which come *after* another one."""

@@ -621,3 +621,24 @@ async def test_a_server_of_these_tests_does_not_outlive_them(until) -> None:
     await until(lambda: not Path(data).parent.exists())
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", int(port)))
+
+
+async def test_what_changes_while_it_is_listed_is_listed_once(
+    dsn: str, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is open is found first; what is done since then is found with what is closed, too."""
+    async with AsyncExitStack() as stack:
+        ours, theirs = [await stack.enter_async_context(aclosing(PostgresJournal(dsn))) for _ in range(2)]
+        await ours.begin(record("a"), lease=60)
+        fetch = asyncpg.Connection.fetch
+
+        async def and_then(self: asyncpg.Connection, query: str, *args: object) -> object:
+            found = await fetch(self, query, *args)
+            if "state < 4" in query:
+                await theirs.resolve(record("a").key, DONE, owner="p/1")
+            return found
+
+        monkeypatch.setattr(asyncpg.Connection, "fetch", and_then)
+        rows = await ours.records(tuple(RecordState))
+
+    assert [("a", RecordState.DONE)] == [(row.name, row.state) for row in rows]
