@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 from paymentsdk._postgres import is_dsn
 from paymentsdk.cli._output import Output, Row, columns, counted, fields, print_output, say
 from paymentsdk.cli._parsing import Commands, add_parser, count, file
-from paymentsdk.errors import RequestInvalid
+from paymentsdk.errors import JournalUnavailable, RequestInvalid
 
 if TYPE_CHECKING:
     from paymentsdk.journal import Journal, PostgresJournal, Record, RecoverySummary, SQLiteJournal
@@ -78,8 +78,12 @@ def _run(options: argparse.Namespace) -> int:
     where = options.file or os.environ.get(VARIABLE) or _DEFAULT_FILE
 
     async def done(command: Callable[[Journal, argparse.Namespace], Awaitable[T]]) -> T:
-        async with aclosing(journal_at(where, "--file")) as journal:
-            return await command(journal, options)
+        try:
+            async with aclosing(journal_at(where, "--file")) as journal:
+                return await command(journal, options)
+        except JournalUnavailable as error:
+            # What it says itself is for a call, which has sent nothing: a recovery may have sent other records.
+            raise OSError(f"the journal is not available: {error.reason}") from None
 
     # On no event loop: there, the first Ctrl-C would not end the wait for an answer.
     if command is _abandon and not options.yes and not _agreed(row := asyncio.run(done(_abandonable))):

@@ -374,3 +374,15 @@ def test_a_record_that_cannot_be_read_is_named(run) -> None:
     assert "its row cannot be read" in shown
     assert 0 == code
     assert key not in run("list")[1]
+
+
+@pytest.mark.parametrize("command", ["list", "recover"])
+def test_a_journal_that_fails_says_so_and_no_more(run, sandbox: Sandbox, directory: Path, command: str) -> None:
+    """It does not say that nothing was sent, as to a call: a recovery may have finished other records before."""
+    (directory / "payments.db").write_bytes(b"no database" * 100)
+
+    code, printed, said = run(command)
+
+    assert (1, "") == (code, printed)
+    assert said.endswith("payments.db: file is not a database\n")
+    assert "sent" not in said
