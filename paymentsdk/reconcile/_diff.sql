@@ -26,6 +26,10 @@ CREATE MACRO judged(ours, theirs) AS CASE
     ELSE 'status'
 END;
 
+-- NULL, where a sum is more than a column can hold.
+CREATE MACRO added(whole, rest) AS TRY_CAST(whole + floor(rest)::BIGINT AS DECIMAL(38, 18)) + (rest - floor(rest));
+CREATE MACRO sum_of(amount) AS added(sum(floor(amount)::BIGINT), sum(amount - floor(amount)));
+
 CREATE MACRO in_question(created) AS
     created IS NULL OR (created >= getvariable('begin') AND created < getvariable('end'));
 CREATE MACRO in_reach(created) AS in_question(created) OR created >= getvariable('oldest');
@@ -224,8 +228,8 @@ INSERT INTO found
             FROM matched ANTI JOIN several USING (n)
             UNION ALL
             SELECT
-                n, string_agg(id, ' ' ORDER BY paid DESC, id), first(currency ORDER BY paid DESC, id), sum(total), sum(paid),
-                sum(refunded), first(state ORDER BY paid DESC, id), min(created), max(read_at), count_if(got_paid),
+                n, string_agg(id, ' ' ORDER BY paid DESC, id), first(currency ORDER BY paid DESC, id), sum_of(total),
+                sum_of(paid), sum_of(refunded), first(state ORDER BY paid DESC, id), min(created), max(read_at), count_if(got_paid),
                 bool_or(got_paid AND in_question(created))
             FROM matched SEMI JOIN several USING (n) GROUP BY n
         )

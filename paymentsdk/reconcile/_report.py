@@ -125,7 +125,7 @@ class Difference(Struct, frozen=True, kw_only=True):
     book_paid: Decimal | None
     """What was paid of it, as the book says."""
     paid: Decimal | None
-    """What was paid, in sum over all orders of a double."""
+    """What was paid, in sum over all orders of a double. A sum with more than 20 digits before the point is `None`."""
     book_refunded: Decimal | None
     """What was given back of it, as the book says."""
     refunded: Decimal | None
