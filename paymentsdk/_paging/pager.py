@@ -48,7 +48,8 @@ class WalkOptions(TypedDict, total=False):
     start: int | None
     """The offset of the first row, 0 to 2**53, such as the `resume_point` of an earlier walk."""
     prefetch: int
-    """Pages in flight or waiting, 1 to 64. With 1, the default, a page is fetched when the one before is used up."""
+    """Pages in flight or waiting, 1 to 64. With 1, the default, and always with *overlap*, a page is fetched when the
+    one before is used up: while pages wait, more rows could slide than are read again."""
     overlap: int
     """Rows to read again at every page, and before *start*; fewer than the rows of a page, and 0 by default. It
     finds rows that slide over a page's edge when as many vanish as appear; without it, a walk notices only a total
@@ -148,7 +149,8 @@ class Pager(Generic[T]):
                 return caller.call(operation, query={**filters, "offset": offset, **size})
 
             certificate = Certificate(until) if certify else None
-            return Pages(fetch, operation.name, shape, begin, prefetch=prefetch, certificate=certificate)
+            pages = 1 if overlap else prefetch
+            return Pages(fetch, operation.name, shape, begin, prefetch=pages, certificate=certificate)
 
         self._text = f"<Pager of {operation.name} from row {start}>"
         self._walk: Callable[[], Pages[T]] = walk

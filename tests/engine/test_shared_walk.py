@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from paymentsdk import ClientClosed, Response
 from tests.engine.walks import over
@@ -163,12 +164,15 @@ async def test_a_reader_that_goes_away(tables) -> None:
         table = tables(24)
 
         async def slow(request, table=table) -> Response:
-            # The page before it reaches the total: it is still under way then.
-            for _ in range(100 if "offset=21" in request.url else 0):
+            # The page before it is larger, and reaches the total: it is still under way then.
+            for _ in range(100 if "offset=20" in request.url else 0):
                 await asyncio.sleep(0)
-            return await table(request)
+            is_larger = "offset=10" in request.url
+            return await table(
+                replace(request, url=request.url.replace("limit=10", "limit=14")) if is_larger else request
+            )
 
-        walk = table.search(over(slow), page_size=10, prefetch=4, overlap=3).pages()
+        walk = table.search(over(slow), page_size=10, prefetch=4).pages()
         seen = []
         while not (reader := await next_page(walk, patience)).exception():
             seen += [row.id for row in reader.result().items]
