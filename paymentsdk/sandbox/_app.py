@@ -33,7 +33,7 @@ from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox import _control
 from paymentsdk.sandbox._control import ALLOWED_HOSTS, PLATFORM, PREFIX, STOPPING, DisconnectedError, Route, read
 from paymentsdk.sandbox._faults import FaultRule, Hit
-from paymentsdk.sandbox._feed import LONGEST_SHOWN, RequestLine, redact_body, redact_parameters, secrets_of
+from paymentsdk.sandbox._feed import LONGEST_ANSWER, RequestLine, redact_body, redact_query, secrets_of
 from paymentsdk.sandbox._handlers import OWN, noun_of
 from paymentsdk.sandbox._openapi import document
 from paymentsdk.sandbox._pages import routes
@@ -223,14 +223,14 @@ class Endpoints:
             at=self._platform.clock.now(),
             operation=None,
             method=request.method,
-            path=redact_parameters(request.rel_url.raw_path_qs, self._secrets),
+            path=redact_query(request.rel_url.raw_path_qs, self._secrets),
             status=None if response is None else response.status,
             tenant=None,
             request_id=self._id_of(request),
         )
         if received := request.get(_RECEIVED):
             # Nobody sees more than the beginning, and to search a long page takes longer than to send it.
-            shown: bytes = getattr(response, "body", b"")[: 2 * LONGEST_SHOWN]
+            shown: bytes = getattr(response, "body", b"")[: 2 * LONGEST_ANSWER]
             line = replace(
                 line,
                 operation=received.operation.name,

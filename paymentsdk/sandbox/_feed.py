@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from msgspec import Struct
 from msgspec.structs import replace
 
-from paymentsdk._operation.operation import MIB, Operation
+from paymentsdk._operation.operation import Operation
 from paymentsdk._secrets import MASK
 from paymentsdk.sandbox._records import Tenant
 from paymentsdk.sandbox._wire import read_json, structs_in, write_json
@@ -23,9 +23,8 @@ from paymentsdk.sandbox._wire import read_json, structs_in, write_json
 #: Requests that are kept, and events that a watcher may be behind before it has to look at everything anew.
 KEPT_REQUESTS = 200
 MOST_BEHIND = 1_000
-#: Characters of a body that are shown; and of all bodies longer than that, how many are kept to be sent again.
-LONGEST_SHOWN = 4_096
-MOST_KEPT = 8 * MIB
+#: Characters that are kept of the body of a request, which can be copied to be sent again, and of that of a response.
+LONGEST_BODY, LONGEST_ANSWER = 16_384, 4_096
 
 
 class RequestLine(Struct, frozen=True, kw_only=True):
@@ -50,9 +49,9 @@ class RequestLine(Struct, frozen=True, kw_only=True):
     content_type: str = ""
     """What the request says that its body is, without parameters; empty if it does not say."""
     body: str = ""
-    """The body, credentials masked; of one above 4,096 characters the beginning, and an ellipsis."""
+    """The body, credentials masked; of one above 16,384 characters the beginning, and an ellipsis."""
     answer: str = ""
-    """The body of the response, in the same way."""
+    """The body of the response, in the same way, up to 4,096 characters."""
     replayed: bool = False
     """Whether the response was saved before, with its idempotency key."""
     faults: tuple[str, ...] = ()
@@ -84,24 +83,14 @@ class Feed:
 
     def __init__(self) -> None:
         self.requests: deque[RequestLine] = deque(maxlen=KEPT_REQUESTS)
-        self._long_bodies: dict[str, str] = {}
         self._watchers: dict[Queue, asyncio.AbstractEventLoop] = {}
 
     def log(self, line: RequestLine) -> None:
         """Keep *line*, and hand it to every watcher; *line* has its bodies whole."""
-        shown = replace(line, body=_beginning(line.body), answer=_beginning(line.answer))
-        if len(self.requests) == KEPT_REQUESTS:
-            self._long_bodies.pop(self.requests[0].request_id, None)
-        self.requests.append(shown)
-        if len(line.body) > LONGEST_SHOWN:
-            self._long_bodies[line.request_id] = line.body
-        while sum(map(len, self._long_bodies.values())) > MOST_KEPT:
-            del self._long_bodies[next(iter(self._long_bodies))]
-        self.publish(Event(kind="requests", tenant=line.tenant, document=shown))
-
-    def body_of(self, line: RequestLine) -> str | None:
-        """Return the whole body of a line that is kept; `None` if newer long ones have taken its room."""
-        return line.body if len(line.body) <= LONGEST_SHOWN else self._long_bodies.get(line.request_id)
+        body, answer = _beginning(line.body, LONGEST_BODY), _beginning(line.answer, LONGEST_ANSWER)
+        line = replace(line, body=body, answer=answer)
+        self.requests.append(line)
+        self.publish(Event(kind="requests", tenant=line.tenant, document=line))
 
     def publish(self, event: Event | None) -> None:
         """Hand *event* to every watcher; `None` says that there will be no more."""
@@ -120,8 +109,8 @@ class Feed:
             del self._watchers[queue]
 
 
-def _beginning(text: str) -> str:
-    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
+def _beginning(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def _put(queue: Queue, event: Event | None) -> None:
@@ -135,22 +124,12 @@ def _put(queue: Queue, event: Event | None) -> None:
 
 #: A credential only in a request for a token: elsewhere a ``code`` is that of a rejection.
 _OF_GRANT = frozenset({"code"})
-#: A credential only under this very name, or as a part of one (``payer[token]``). Other parameters are known by how
-#: their names end, and one that ends like this may say of what kind a token is (``type_token``).
-_WHOLE = frozenset({"token"})
-
-#: A parameter. A match begins where a name can, and gives back nothing that it took (``++``): otherwise a body of one
-#: long word would be read anew from each of its letters.
-_PARAMETER = re.compile(r"(?<![^&?=\s\"])([^&?=\s\"]++)=(\"[^&\"]*+\"?|[^&\s\"]*+)")
-
-#: What a form looks like. With quotes or braces it may as well be JSON behind a byte order mark, which begins no JSON.
-_FORM = re.compile(r"""\s*+(?!\[)(?:[^\s=&{"'\0]++=[^\s&{"'\0]*+&?)++\s*+""")
-#: How JSON begins that holds texts, where what looks like a parameter is none.
-_OPENING = ("{", "[", '"')
 
 
 def redact_body(body: bytes, secrets: frozenset[str], *, grant: bool) -> str:
     """Return *body* as text with a mask for every credential; just as it came, unless it may hold one.
+
+    If it may, and is no JSON, all of it is masked: where its credentials begin and end, nobody knows.
 
     Args:
         body: What was sent, JSON or not.
@@ -161,33 +140,29 @@ def redact_body(body: bytes, secrets: frozenset[str], *, grant: bool) -> str:
         secrets -= _OF_GRANT
     text = body.decode(errors="replace")
     # In text of two bytes or more for each letter, as its beginning tells, no name is found.
-    if grant or b"\0" in body[:8] or _telling(secrets).search(body):
-        with suppress(ValueError, ArithmeticError, RecursionError):
-            if isinstance(value := read_json(body), dict | list):
-                return write_json(_without(secrets, value)).decode()
-        if text and not _FORM.fullmatch(text):
-            return MASK  # Where its secrets begin and end, nobody knows.
-    elif text.lstrip().startswith(_OPENING):
+    if not (grant or "\0" in text[:8] or _naming(secrets).search(text)):
         return text
-    # The contract wants JSON; a client that sends a form, as OAuth has it elsewhere, sends its secrets all the same.
-    return redact_parameters(text, secrets)
+    with suppress(ValueError, ArithmeticError, RecursionError):
+        if isinstance(value := read_json(body), dict | list):
+            return write_json(_without(secrets, value)).decode()
+    return text and MASK
 
 
-def redact_parameters(text: str, secrets: frozenset[str]) -> str:
-    """Return *text*, such as an address, with a mask for the value of each parameter that is one of *secrets*."""
-    return _PARAMETER.sub(lambda found: f"{found[1]}={MASK}" if _is_secret(secrets, found[1]) else found[0], text)
+def redact_query(path: str, secrets: frozenset[str]) -> str:
+    """Return *path* with a mask for the value of each parameter behind it that is one of *secrets*."""
+    address, mark, query = path.partition("?")
+    return address + mark + "&".join(_masked(part, secrets) for part in query.split("&"))
 
 
-def _is_secret(secrets: frozenset[str], name: str) -> bool:
-    """Whether a parameter of this *name*, such as `client_secret` or `payer[token]`, is or holds one of *secrets*."""
-    return _naming(secrets).search(unquote(name)) is not None
+def _masked(parameter: str, secrets: frozenset[str]) -> str:
+    name, _, value = parameter.partition("=")
+    return f"{name}={MASK}" if value and _naming(secrets).search(unquote(name)) else parameter
 
 
 @cache
 def _naming(names: frozenset[str]) -> re.Pattern[str]:
-    """Return what finds one of *names* in the name of a parameter, or in a part of it, in any case."""
-    endings, whole = "|".join(names - _WHOLE), "|".join(_WHOLE)
-    return re.compile(rf"(?:{endings}|(?<![^\[\].])(?:{whole}))(?![^\[\].])", re.IGNORECASE)
+    """Return what finds a word that ends with one of *names*, in any case, or may: a letter of it can be an escape."""
+    return re.compile(rf"(?:{'|'.join(names)})(?![a-z0-9_])|\\u00[4567]", re.IGNORECASE)
 
 
 def secrets_of(operations: Iterable[Operation[object, object]]) -> frozenset[str]:
@@ -205,15 +180,6 @@ def _declared_in(kind: type) -> frozenset[str]:
         for field in struct.fields
         if field.name in getattr(struct.cls, "__secrets__", ())
     )
-
-
-@cache
-def _telling(names: frozenset[str]) -> re.Pattern[bytes]:
-    """Return what finds one of *names* in quotes, in any case, or a letter as an escape, which may be a part of one.
-
-    Single quotes count as well: a program that forgot to make JSON of a dict sends them.
-    """
-    return re.compile(rf"""["'](?:{"|".join(names)})["']|\\u00[4567]""".encode(), re.IGNORECASE)
 
 
 def _without(secrets: Container[str], value: object) -> object:

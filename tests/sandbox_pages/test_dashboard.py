@@ -217,7 +217,7 @@ async def test_a_slash_too_many_is_shown_as_one_too_many(visitor) -> None:
     assert '"path":"//v1/orders?limit=1"' in await visitor.get("/_sandbox/requests")
 
 
-@pytest.mark.control("paymentsdk.sandbox._app.redact_parameters", lambda text, secrets: text)
+@pytest.mark.control("paymentsdk.sandbox._app.redact_query", lambda path, secrets: path)
 async def test_a_wrong_address_keeps_its_secrets(visitor) -> None:
     """It is among the requests, as one that no operation has, and without the credentials in it."""
     await visitor.get("/v2/orders?access_token=TEST-1", Accept="*/*")

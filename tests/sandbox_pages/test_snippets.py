@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from paymentsdk.resources import OPERATIONS
-from paymentsdk.sandbox._feed import LONGEST_SHOWN, RequestLine
+from paymentsdk.sandbox._feed import RequestLine
 from paymentsdk.sandbox._pages.snippets import curl, python
 
 BASE_URL = "http://127.0.0.1:8787"
@@ -192,39 +192,36 @@ def test_what_the_client_rejects_presses_no_key_either() -> None:
     assert program.replace("\n", "").isprintable()
 
 
-#: The items of an order that is far longer than what is shown of it.
-MANY = [{"title": f"Item {n} " + "x" * 90, "unit_price": "1.00", "quantity": 1, "unit_measure": "u"} for n in range(50)]
+def items(count: int) -> list[dict[str, object]]:
+    """Return items of an order, of some 150 characters each."""
+    text = "x" * 90
+    return [{"title": f"{n} {text}", "unit_price": "1.00", "quantity": 1, "unit_measure": "u"} for n in range(count)]
 
 
 async def test_a_long_body_is_copied_whole(shop, sandbox, visitor) -> None:
-    """Its beginning is shown; the command and the program send all of it."""
-    await shop.order(items=MANY)
-    [shown] = sandbox.platform.feed.requests
-    sent = sandbox.platform.feed.body_of(shown)
-    path = f"/_sandbox/requests/{shown.request_id}"
+    """The command and the program send all of it."""
+    await shop.order(items=items(80))
+    [line] = sandbox.feed.requests
+    path = f"/_sandbox/requests/{line.request_id}"
 
     _, data = shlex.split((await visitor.get(f"{path}/curl")).replace("\\\n", ""))[-2:]
     program = await visitor.get(f"{path}/python")
     await output_of(sys.executable, "-c", program, token=sandbox.access_token)
-    again = sandbox.platform.feed.body_of(sandbox.platform.feed.requests[-1])
+    again = sandbox.feed.requests[-1].body
 
-    assert LONGEST_SHOWN < len(sent)
-    assert shown.body == f"{sent[:LONGEST_SHOWN]}…"
-    assert MANY == msgspec.json.decode(sent)["items"]
-    assert sent == data
-    assert msgspec.json.decode(sent) == msgspec.json.decode(again)
+    assert items(80) == msgspec.json.decode(data)["items"]
+    assert line.body == data
+    assert msgspec.json.decode(data) == msgspec.json.decode(again)
 
 
-async def test_a_body_that_is_not_kept_is_no_rejection(shop, sandbox, visitor, monkeypatch) -> None:
-    """Where newer bodies have taken its room, both say so, in lines that do nothing in a shell or in Python."""
-    monkeypatch.setattr("paymentsdk.sandbox._feed.MOST_KEPT", 0)
-    await shop.order(items=MANY)
-    [line] = sandbox.platform.feed.requests
+async def test_a_body_that_is_not_kept_whole_is_no_rejection(shop, sandbox, visitor) -> None:
+    """Of a very long one both say so, in lines that do nothing in a shell or in Python."""
+    await shop.order(items=items(160))
+    [line] = sandbox.feed.requests
 
     for language in ("curl", "python"):
         text = await visitor.get(f"/_sandbox/requests/{line.request_id}/{language}")
-        assert text.startswith("# The body was long, and newer ones have taken its room")
-        assert 1 == text.count("\n")
+        assert "# The body has more than 16,384 characters: its end is not kept.\n" == text
 
 
 def test_no_credential_is_in_them() -> None:

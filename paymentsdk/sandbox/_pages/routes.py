@@ -9,13 +9,13 @@ from typing import TypeAlias
 
 import msgspec
 from aiohttp import web
-from msgspec.structs import replace
 
 from paymentsdk.errors import install_extra
 from paymentsdk.resources.plans import Plan, PlanStatus
 from paymentsdk.sandbox._buyer import Buyer
 from paymentsdk.sandbox._commands import PayRequest, pay
 from paymentsdk.sandbox._control import ALLOWED_HOSTS, PLATFORM, PREFIX, Route, check_origin, guarded, read
+from paymentsdk.sandbox._feed import LONGEST_BODY
 from paymentsdk.sandbox._pages import snippets, views
 from paymentsdk.sandbox._pages.checkout_view import CheckoutView, from_order, from_preference
 from paymentsdk.sandbox._pages.views import PAGES, Markup
@@ -118,11 +118,10 @@ async def _snippet(request: web.Request) -> web.StreamResponse:
     line = next((line for line in platform.feed.requests if line.request_id == asked), None)
     if line is None:
         raise Rejected(404, "not_found", "the request is not among the last ones any more")
-    body = platform.feed.body_of(line)
-    if body is None:
-        text = "# The body was long, and newer ones have taken its room: it is not kept any more.\n"
+    if len(line.body) > LONGEST_BODY:
+        text = f"# The body has more than {LONGEST_BODY:,} characters: its end is not kept.\n"
     else:
-        text = _SNIPPETS[request.match_info["language"]](replace(line, body=body), platform.base_url)
+        text = _SNIPPETS[request.match_info["language"]](line, platform.base_url)
     return web.Response(text=text, headers=FORM)
 
 
