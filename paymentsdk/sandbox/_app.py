@@ -1,6 +1,6 @@
 """The web application: the way of a request to an operation, from the socket and back, read from the top down.
 
-`make_app` routes it to `Endpoints`: read -> authenticate -> match the faults -> turn of the idempotency key -> faults
+`make_app` routes it to `Endpoints`: read -> authenticate -> match the faults -> claim the idempotency key -> faults
 before the commit -> check the key, replay, or handle and save (`execute`) -> faults after it -> send. The steps that
 need no network are in `_pipeline.py`.
 """
@@ -125,10 +125,10 @@ class Endpoints:
         await self._read(request, received)
         tenant = authenticate(platform, received, live_tokens=self._live_tokens)
         received.hit = platform.faults.match(received.operation.name, tenant.user_id)
-        async with self._in_flight.turn(received, tenant, platform.policies_of(tenant)) as waited:
+        with self._in_flight.claim(received, tenant, platform.policies_of(tenant)):
             await self._inject_faults(request, received)
             await platform.catch_up()
-            if waited or received.hit.rules:  # Meanwhile the token may have ended.
+            if received.hit.rules:  # Meanwhile the token may have ended.
                 tenant = authenticate(platform, received, live_tokens=self._live_tokens)
             return execute(platform, received, tenant)
 

@@ -10,11 +10,10 @@ be normalized and sent again with its key.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from http import HTTPStatus
@@ -153,31 +152,27 @@ class InFlight:
     """The keys of the requests that are in progress, for the twins that arrive meanwhile."""
 
     def __init__(self) -> None:
-        self._claims: dict[tuple[int, str], asyncio.Event] = {}
+        self._claims: set[tuple[int, str]] = set()
 
-    @asynccontextmanager
-    async def turn(self, received: ReceivedRequest, tenant: Tenant, policies: Policies) -> AsyncIterator[bool]:
-        """Keep the key in flight, once no other request does, and say whether one has.
+    @contextmanager
+    def claim(self, received: ReceivedRequest, tenant: Tenant, policies: Policies) -> Iterator[None]:
+        """Keep the key of a request in flight.
 
         Raises:
-            Rejected: One does, and the policy ``concurrent_twin`` says to reject the second.
+            Rejected: Another request has it in flight.
         """
         if not (received.operation.keyed and received.key):
-            yield False
+            yield
             return
         claim = tenant.user_id, received.key
-        waited = False
-        while (done := self._claims.get(claim)) is not None:
-            if policies.concurrent_twin != "wait":
-                status = 409 if policies.concurrent_twin == "conflict" else 423
-                raise Rejected(status, "resource_locked", "another request with this key is in progress")
-            waited = await done.wait()
-        done = self._claims[claim] = asyncio.Event()
+        if claim in self._claims:
+            status = 409 if policies.concurrent_twin == "conflict" else 423
+            raise Rejected(status, "resource_locked", "another request with this key is in progress")
+        self._claims.add(claim)
         try:
-            yield waited
+            yield
         finally:
-            del self._claims[claim]
-            done.set()
+            self._claims.remove(claim)
 
 
 def _checked_key(operation: AnyOperation, key: str | None, policies: Policies) -> str | None:

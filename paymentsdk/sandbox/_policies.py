@@ -45,9 +45,8 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_key_length: Annotated[int, Meta(ge=1, le=4096)] = 128
     """Most characters of an X-Idempotency-Key. The contract gives no limit, and some platforms take 128; the client
     sends 64 at most, which are safe everywhere."""
-    concurrent_twin: Literal["conflict", "locked", "wait"] = "conflict"
-    """Response to a request whose key is in flight: 409, 423 `resource_locked`, or, once it is there, the response to
-    the first request."""
+    concurrent_twin: Literal["conflict", "locked"] = "conflict"
+    """Status of the response to a request whose key is in flight: 409 or 423; the code is `resource_locked`."""
     error_shape: Literal["per_api", "cause", "errors", "flat"] = "per_api"
     """Shape of error bodies: each API its own, or one for all."""
     page_size: Count = 30

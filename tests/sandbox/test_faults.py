@@ -151,28 +151,22 @@ async def test_a_delay_is_before_or_after_the_commit(plain, sandbox, data, until
 
 @pytest.fixture
 def late(plain, sandbox, until, end_delays):
-    """Cancels an order by a request that waits, for a delay or for its twin, while something else happens."""
+    """Cancels an order by a request that waits, for a delay, while something else happens."""
 
-    async def late(order_id: str, meanwhile: Callable[[], object], *, twin: bool):
-        sandbox.platform.change_policies({"concurrent_twin": "wait"})
+    async def late(order_id: str, meanwhile: Callable[[], object]):
         rule = FaultRule(effect="delay_before_commit", operation="orders.cancel", seconds=3600, times=1)
         delay = sandbox.faults.add(rule)
-        if twin:  # The first does nothing in the end, so that its twin has to.
-            sandbox.faults.add(FaultRule(effect="fail_before_commit", operation="orders.cancel", times=1))
-        calls = []
-        for _ in range(1 + twin):
-            calls.append(asyncio.create_task(plain("POST", f"/v1/orders/{order_id}/cancel", key="k")))
-            await until(lambda: delay.seen == len(calls))
+        call = asyncio.create_task(plain("POST", f"/v1/orders/{order_id}/cancel", key="k"))
+        await until(lambda: delay.hits)
         meanwhile()
         end_delays(sandbox)
-        return (await asyncio.gather(*calls))[-1]
+        return await call
 
     return late
 
 
 @pytest.mark.control("paymentsdk.sandbox._platform.Platform._run_some", lambda *_: False)
-@pytest.mark.parametrize("twin", [False, True])
-async def test_an_order_that_expires_while_a_request_waits_has_expired(client, sandbox, order, late, twin):
+async def test_an_order_that_expires_while_a_request_waits_has_expired(client, sandbox, order, late):
     """What is asked for is done as things stand then, and not as they stood when the request came."""
     made = await client.orders.create(order())
 
@@ -180,19 +174,18 @@ async def test_an_order_that_expires_while_a_request_waits_has_expired(client, s
         # As time goes by itself: nobody asks the clock to run what is due.
         sandbox.clock.state = ClockState(frozen_at=sandbox.clock.now() + timedelta(minutes=15))
 
-    response = await late(made.id, expire, twin=twin)
+    response = await late(made.id, expire)
 
     assert 409 == response.status
     assert "cannot_cancel_order" == response.code
     assert ["order_created", "order_expired"] == [one.kind for one in sandbox.ledger()]
 
 
-@pytest.mark.parametrize("twin", [False, True])
-async def test_a_token_that_ends_while_a_request_waits_has_ended(client, sandbox, order, late, twin):
+async def test_a_token_that_ends_while_a_request_waits_has_ended(client, sandbox, order, late):
     """It lets nobody cancel."""
     made = await client.orders.create(order())
 
-    response = await late(made.id, lambda: sandbox.platform.revoke(sandbox.access_token), twin=twin)
+    response = await late(made.id, lambda: sandbox.revoke(sandbox.access_token))
 
     assert 401 == response.status
     assert ["order_created"] == [one.kind for one in sandbox.ledger()]
