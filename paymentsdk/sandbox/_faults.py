@@ -12,11 +12,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, TypeAlias
-from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec import Meta, Struct
-from msgspec.structs import astuple, fields
+from msgspec.structs import fields
 
 from paymentsdk.sandbox._clock import SeededRandom
 
@@ -144,7 +143,10 @@ class FaultRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 @dataclass(eq=False)
 class AddedFault(AbstractContextManager["AddedFault"]):
-    """A rule in force, until it is removed: the context manager that `Faults.add` returns."""
+    """A rule in force, until it is removed: the context manager that `Faults.add` returns.
+
+    After a restore, `Faults.list` has the one that counts on.
+    """
 
     id: int
     """Its number."""
@@ -217,7 +219,6 @@ class Faults:
         self._changed = changed
         self._lock = threading.Lock()
         self._rules: dict[int, AddedFault] = {}
-        self._known: WeakValueDictionary[int, AddedFault] = WeakValueDictionary()
         self._made = 0
 
     def add(self, rule: FaultRule) -> AddedFault:
@@ -232,7 +233,7 @@ class Faults:
         msgspec.convert(msgspec.structs.asdict(rule), FaultRule)
         with self._lock:
             self._made += 1
-            added = self._rules[self._made] = self._known[self._made] = AddedFault(self._made, rule, self._remove)
+            added = self._rules[self._made] = AddedFault(self._made, rule, self._remove)
         self._changed()
         return added
 
@@ -255,15 +256,8 @@ class Faults:
     def restore(self, standing: Iterable[FaultState]) -> None:
         """Put those rules in force again, and no others."""
         with self._lock:
-            self._rules = {}
-            for number, rule, seen, hits in map(astuple, standing):
-                # Whoever added it finds its counters in what they were given; of another start it is another's.
-                added = self._known.get(number)
-                if added is None or added.rule != rule:
-                    added = AddedFault(number, rule, self._remove)
-                added.seen, added.hits = seen, hits
-                self._rules[number] = self._known[number] = added
-                self._made = max(self._made, number)
+            self._rules = {one.id: AddedFault(one.id, one.rule, self._remove, one.seen, one.hits) for one in standing}
+            self._made = max([self._made, *self._rules])
 
     def match(self, operation: str, tenant: int | None) -> Hit:
         """Count a request of *operation* with every rule, and return those that hit it."""
@@ -274,7 +268,9 @@ class Faults:
 
     def _remove(self, added: AddedFault) -> None:
         with self._lock:
-            in_force = self._rules.get(added.id) is added
+            standing = self._rules.get(added.id)
+            # After a restore it is another object; of an earlier start it is another rule.
+            in_force = standing is not None and standing.rule == added.rule
             if in_force:
                 del self._rules[added.id]
         if in_force:
