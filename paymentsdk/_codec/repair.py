@@ -41,6 +41,9 @@ MOST_AT_ONCE = 32
 _LONGEST_KNOWN = 64
 #: What a type may ask of its values besides.
 _RULES = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length")
+#: Texts that must not be empty: what is, stands for unset.
+_LISTS = (inspect.ListType, inspect.VarTupleType)
+_NOT_EMPTY = inspect.StrType(min_length=1)
 _DAY = len("2026-01-31")
 _INTEGER = re.compile(r"[-+]?[0-9]{1,30}\Z")
 #: Stands for each member that is missing: it is read as null where it need not be there.
@@ -149,7 +152,6 @@ class StructRepair:
                 repair = repair_for(info.type)
             except TypeError:  # Only an operation of somebody else's has such a member.
                 repair = _as_it_is(field.type)
-            repair = _ruled(field.type, repair) if _has_rules(info.type) else repair
             repair = _masked(repair) if info.name in secrets else repair
             members[info.encode_name] = repair if info.default is None else _member(info, repair)
         return members
@@ -279,34 +281,6 @@ def _masked(inner: Repair) -> Repair:
     return read_masked
 
 
-def _has_rules(info: inspect.Type) -> bool:
-    """Whether a value of *info*, or an entry of a list of it, has bounds or a pattern besides its type."""
-    kinds = [found.type for found in alternatives(info)]
-    rules = (getattr(kind, name, None) for kind in kinds for name in _RULES)
-    return any(rule is not None for rule in rules) or any(
-        _has_rules(kind.item_type) for kind in kinds if isinstance(kind, inspect.ListType | inspect.VarTupleType)
-    )
-
-
-def _ruled(kind: object, repair: Repair) -> Repair:
-    """Report a value that is of its type but breaks a rule, and keep it: what is out of bounds is what was sent."""
-    exact = msgspec.json.Decoder(cast("type[object]", kind)).decode
-
-    def read_ruled(raw: Raw, place: Place, report: Report) -> object:
-        deferred: list[Callable[[], None]] = []
-        value = repair(raw, place, partial(_defer, deferred, report))
-        if value is not None and not deferred:
-            try:
-                exact(raw)
-            except ValidationError as error:
-                report(place, read_untyped(raw), f"{error}; kept as it is")
-        for report_now in deferred:
-            report_now()
-        return value
-
-    return read_ruled
-
-
 def repair_for(info: inspect.Type) -> Repair:
     """Compile the repair for a type.
 
@@ -314,7 +288,7 @@ def repair_for(info: inspect.Type) -> Repair:
         TypeError: There is no way to repair it.
     """
     found = [one for one in alternatives(info) if not isinstance(one.type, inspect.NoneType)]
-    if not found or not all(one.marks.get("day") or type(one.type) in _REPAIRS for one in found):
+    if not found or not all(one.marks.get("day") or _is_known(one.type) for one in found):
         raise TypeError(f"nobody knows how to repair {info}")
     structs = [one.type for one in found if isinstance(one.type, inspect.StructType)]
     # Nothing but its tag says which of several a value is. No response of ours has them: as it is, or not at all.
@@ -323,6 +297,12 @@ def repair_for(info: inspect.Type) -> Repair:
     repairs = [_day(one.type) if one.marks.get("day") else _REPAIRS[type(one.type)](one.type) for one in others]
     repairs += [_as_it_is(reduce(or_, (kind.cls for kind in tagged)))] if tagged else []
     return _union(repairs) if len(repairs) > 1 else repairs[0]
+
+
+def _is_known(kind: inspect.Type) -> bool:
+    """Whether values of *kind* can be repaired. Those that have to keep a rule besides are read as they are."""
+    has_rules = kind != _NOT_EMPTY and any(getattr(kind, name, None) is not None for name in _RULES)
+    return type(kind) in _REPAIRS and (not has_rules or isinstance(kind, _LISTS))
 
 
 def _union(repairs: list[Repair]) -> Repair:
@@ -349,6 +329,7 @@ def _defer(deferred: list[Callable[[], None]], report: Report, *given: object, d
 
 def _list(info: inspect.ListType | inspect.VarTupleType, make: type[list[object] | tuple[object, ...]]) -> Repair:
     item, may_have_null = repair_for(info.item_type), allows_null(info.item_type)
+    least, most = info.min_length or 0, inf if info.max_length is None else info.max_length
 
     def read_list(raw: Raw, place: Place, report: Report) -> object:
         if begins(raw, b"["):
@@ -360,6 +341,8 @@ def _list(info: inspect.ListType | inspect.VarTupleType, make: type[list[object]
             if (value := read_untyped(raw)) is not None:
                 _report_mismatch(place, value, report, "expected a list, got {}; dropped", "stands for an empty list")
             return None
+        if not least <= len(entries) <= most:  # Its rows are what was sent.
+            report(place, read_untyped(raw), f"has {len(entries)} entries; kept as it is")
         rows: list[object] = []
         if isinstance(item, StructRepair) and not may_have_null:
             for i in range(0, len(entries), MOST_AT_ONCE):

@@ -206,34 +206,33 @@ class Bounded(ResponseStruct):
 
 
 @pytest.mark.parametrize(
-    ("sent", "rule"),
+    ("sent", "kept"),
     [
-        ({"count": 0}, "Expected `int` >= 1"),
-        ({"count": 11}, "Expected `int` <= 10"),
-        ({"share": -1.5}, "Expected `float` > 0.0"),
-        ({"name": "b"}, "Expected `str` matching regex"),
-        ({"name": "aaaa"}, "Expected `str` of length <= 3"),
-        ({"words": ["a", "b"]}, "Expected `array` of length <= 1"),
-        ({"counts": [5, 6]}, "Expected `int` that's a multiple of 5"),
+        ({"count": 0}, None),
+        ({"count": 11}, None),
+        ({"count": "5"}, None),
+        ({"share": -1.5}, None),
+        ({"name": "b"}, None),
+        ({"name": "aaaa"}, None),
+        ({"words": ["a", "b"]}, ["a", "b"]),
+        ({"counts": [5, 6]}, None),
     ],
 )
-def test_what_breaks_a_rule_of_its_member_is_kept_and_reported(sent: dict[str, object], rule: str) -> None:
-    """It is of its type, and it is what was sent: who is strict, or looks, learns that the contract is broken."""
+def test_what_breaks_a_rule_of_its_member_is_reported(sent: dict[str, object], kept: object) -> None:
+    """Who is strict, or looks, learns that the contract is broken; a value is dropped, and of a list no entry is."""
     [name] = sent
 
     found, [anomaly] = declared(result=Bounded).decode(body(**sent))
 
-    assert sent[name] == (list(found.counts) if name == "counts" else getattr(found, name))
-    assert (f"$.{name}", sent[name], False) == (anomaly.path, anomaly.value, anomaly.dropped)
-    assert anomaly.reason.startswith(rule)
-    assert anomaly.reason.endswith("kept as it is")
+    assert kept == getattr(found, name)
+    assert (f"$.{name}", sent[name], kept is None) == (anomaly.path, anomaly.value, anomaly.dropped)
 
 
 def test_what_keeps_its_rules_is_not_reported() -> None:
-    """Beside what is repaired, and where it is repaired itself, it is reported once at most."""
+    """Beside what is repaired, or stands for unset, it is what it is."""
     kept = {"count": 5, "share": 0.5, "name": "aa", "words": ["a"], "counts": [5, 10]}
     found, anomalies = declared(result=Bounded).decode(body(**kept | {"id": 1}))
     assert (Bounded(**kept | {"id": "1", "counts": (5, 10)}), ["$.id"]) == (found, [one.path for one in anomalies])
 
-    found, anomalies = declared(result=Bounded).decode(body(count="0", name=None, words=None))
-    assert (Bounded(id="X1", count=0), ["$.count"]) == (found, [one.path for one in anomalies])
+    found, anomalies = declared(result=Bounded).decode(body(count=5, share="", name=None, words=None))
+    assert (Bounded(id="X1", count=5), ["$.share"]) == (found, [one.path for one in anomalies])
