@@ -24,7 +24,7 @@ from msgspec import NODEFAULT, UNSET, Raw, Struct, ValidationError, inspect, str
 
 from paymentsdk._codec import amounts
 from paymentsdk._codec.anomaly import DecodingError, Place, kind_of
-from paymentsdk._codec.timestamps import read_day, read_epoch, read_loosely, read_timestamp
+from paymentsdk._codec.timestamps import read_day, read_loosely, read_timestamp
 from paymentsdk._codec.type_walk import Check, allows_null, alternatives, compile_function
 from paymentsdk._secrets import MASK
 from paymentsdk.errors import describe
@@ -41,8 +41,8 @@ MOST_AT_ONCE = 32
 _LONGEST_KNOWN = 64
 #: What a type may ask of its values besides.
 _RULES = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length")
-#: Texts that must not be empty: what is, stands for unset.
 _LISTS = (inspect.ListType, inspect.VarTupleType)
+#: Texts that must not be empty: what is, stands for unset.
 _NOT_EMPTY = inspect.StrType(min_length=1)
 _DAY = len("2026-01-31")
 _INTEGER = re.compile(r"[-+]?[0-9]{1,30}\Z")
@@ -389,7 +389,7 @@ def _as_it_is(kind: object) -> Repair:
 
 #: Reads a value; it returns `None` or raises if it cannot.
 Read: TypeAlias = Callable[[Any], object]
-_UNREADABLE = (ValueError, KeyError, ArithmeticError, OSError)  # OSError: beyond all calendars.
+_UNREADABLE = (ValueError, KeyError, ArithmeticError)
 
 
 def _leaf(wanted: type, nearly: Mapping[type, Read], exact: Mapping[type, Read] | None = None) -> Repair:
@@ -491,7 +491,7 @@ def _free_form(info: inspect.DictType) -> Repair:
 
 
 _NEARLY_STRINGS: dict[type, Read] = {int: str, Decimal: str, bool: lambda value: str(value).lower()}
-_NEARLY_MOMENTS: dict[type, Read] = {str: read_loosely, int: read_epoch}
+_NEARLY_MOMENTS: dict[type, Read] = {str: read_loosely}
 _NEARLY_BOOLEANS: dict[type, Read] = {
     str: {"true": True, "false": False}.__getitem__,
     int: {0: False, 1: True}.__getitem__,

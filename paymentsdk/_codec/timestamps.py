@@ -54,15 +54,6 @@ def read_loosely(text: str) -> datetime:
     return in_utc(datetime.fromisoformat(text.strip()))
 
 
-def read_epoch(number: int) -> datetime:
-    """Read seconds or milliseconds since 1970.
-
-    Raises:
-        ArithmeticError: It is out of range; or ValueError, or OSError.
-    """
-    return datetime.fromtimestamp(number / 1000 if abs(number) > 10**11 else number, UTC)
-
-
 def timestamp(value: object) -> str:
     """Return a moment as the wire has it: milliseconds and an offset (`2026-01-31T09:30:00.000-03:00`).
 
