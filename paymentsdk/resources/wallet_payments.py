@@ -16,6 +16,7 @@ from paymentsdk._operation.identity import Echo
 from paymentsdk._operation.operation import Operation
 from paymentsdk._operation.rules import ErrorCode, RetryClass
 from paymentsdk._secrets import MaskedRepr
+from paymentsdk.money import EXACTLY, total
 from paymentsdk.resources.common import (
     INTERNAL_ERROR,
     KEY_IN_FLIGHT,
@@ -237,12 +238,12 @@ def _is_charged(charge: WalletChargeRequest, amount: Decimal) -> bool | None:
     asked, discount = charge.transaction_amount, charge.discount
     if asked is None or amount == asked:
         return None if asked is None else True
-    return discount is not None and (discount.amount is None or amount == asked - discount.amount)
+    return discount is not None and (discount.amount is None or amount == EXACTLY.subtract(asked, discount.amount))
 
 
 def _is_charged_in_parts(charge: WalletChargeRequest, amounts: list[Decimal | None]) -> bool | None:
     """Compare the sum of the payments; where one has no amount, that may be what is missing."""
-    known = sum((one for one in amounts if one is not None), Decimal(0))
+    known = total((1, one) for one in amounts if one is not None)
     agrees = _is_charged(charge, known)
     return None if None in amounts and not agrees and known < (charge.transaction_amount or 0) else agrees
 

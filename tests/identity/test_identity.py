@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Context, Inexact, localcontext
+
 import pytest
 from msgspec import structs
 
@@ -104,6 +106,27 @@ async def test_a_real_response_is_accepted_as_identified(client_over, name, body
 
     assert not isinstance(result, OutcomeUnknown), result
     assert not [anomaly for anomaly in result.anomalies if "unidentified" in anomaly.reason]
+
+
+@pytest.mark.parametrize(("name", "body"), REAL)
+async def test_amounts_are_compared_exactly_in_any_decimal_context(client_over, name, body):
+    """A program that rounds its own numbers to one digit is told of its payments as any other is."""
+    with localcontext(Context(prec=1, traps=[Inexact])):
+        result = await outcome(client_over, name, body)
+
+    assert not isinstance(result, OutcomeUnknown), result
+    assert not [anomaly for anomaly in result.anomalies if anomaly.path == "$" or "raised" in anomaly.reason]
+
+
+async def test_a_discount_is_taken_off_exactly_in_any_decimal_context(client_over):
+    """The platform may repeat the amount with it or without."""
+    charge = {"transaction_amount": 24.9, "discount": {"amount": 0.45, "code": "TEN"}}
+    transport = MemoryTransport([says({"id": 1, "wallet_payment": {"transaction_amount": 24.45}})])
+
+    with localcontext(Context(prec=1, traps=[Inexact])):
+        result = await write("wallet_payments.create", wallet_payment=charge)(client_over(transport, retry=ONCE))
+
+    assert (1, ()) == (result.value.id, result.anomalies)
 
 
 @pytest.mark.parametrize("ids", [["", ""], ["sku-1", ""], [None, ""]], ids=["none", "one", "half"])
