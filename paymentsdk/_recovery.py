@@ -39,7 +39,7 @@ from paymentsdk.journal._states import (
     Timing,
     timing,
 )
-from paymentsdk.money import ZERO
+from paymentsdk.money import ZERO, total
 from paymentsdk.resources import merchant_orders, orders
 
 if TYPE_CHECKING:
@@ -414,7 +414,8 @@ def _is_refunded_whole(seen: orders.Order) -> bool:
         return False
     paid, back = payment.amount if payment.paid_amount is None else payment.paid_amount, payment.refunded_amount
     if back is None:
-        back = sum((one.amount or ZERO for one in seen.refunds if one.status == orders.RefundStatus.PROCESSED), ZERO)
+        done = (one for one in seen.refunds if one.status == orders.RefundStatus.PROCESSED)
+        back = total((1, one.amount or ZERO) for one in done)
     return paid is not None and back >= paid
 
 

@@ -55,7 +55,7 @@ def exact(value: object) -> Decimal:
     return Decimal((sign, (*digits, 0), -2)) if exponent == -1 else Decimal(value)
 
 
-def total(lines: Iterable[tuple[int, Decimal]]) -> Decimal:
+def total(lines: Iterable[tuple[int | Decimal, Decimal]]) -> Decimal:
     """Return the sum of quantity times price over *lines*, without rounding."""
     result = ZERO
     for quantity, price in lines:

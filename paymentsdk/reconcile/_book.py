@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias, TypedDict
 import msgspec
 from msgspec import Struct
 
+from paymentsdk import money
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.journal import Journal, Record, RecordState, tombstone
 from paymentsdk.journal._states import NO_LIMIT, OPEN
@@ -388,7 +389,7 @@ def _row(record: Record, changes: Mapping[str, Sequence[Record]]) -> BookRow:
     )
     if record.operation == preferences.CREATE.name:
         items = asked.items or answer.items or ()
-        row["total"] = sum((one.quantity * one.unit_price for one in items), Decimal(0)) or None
+        row["total"] = money.total((one.quantity, one.unit_price) for one in items) or None
         row["currency"] = next((one.currency_id for one in items if one.currency_id), None)
     elif answer.id is not None:
         row["order_id"] = answer.id
@@ -398,7 +399,7 @@ def _row(record: Record, changes: Mapping[str, Sequence[Record]]) -> BookRow:
 
 def _changed(records: Sequence[Record]) -> BookRow:
     """Return what was refunded and canceled since."""
-    refunded = Decimal(0)
+    parts: list[tuple[int | Decimal, Decimal]] = []
     for record in records:
         if record.operation == orders.CANCEL.name:
             return BookRow(status="canceled")
@@ -407,8 +408,8 @@ def _changed(records: Sequence[Record]) -> BookRow:
             continue
         if not isinstance(asked, tuple):
             return BookRow(status="refunded")
-        refunded += sum((one.amount or Decimal(0) for one in asked), Decimal(0))
-    return BookRow(refunded=refunded)
+        parts += ((1, one.amount or money.ZERO) for one in asked)
+    return BookRow(refunded=money.total(parts))
 
 
 def _answer(record: Record) -> _Made:

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from paymentsdk import money
 from paymentsdk.errors import BadRequest, NotFound, NotWhole, RequestInvalid
 from paymentsdk.reconcile._book import STATES
 from paymentsdk.reconcile._certificate import EPOCH, Rules, Window, moment_of
@@ -285,7 +286,7 @@ def _of_order(order: Order, at: datetime) -> LookedUp:
         currency=order.currency,
         total=order.total_amount,
         paid=(payment.paid_amount if payment is not None else None) or Decimal(0),
-        refunded=sum(amounts, Decimal(0)) if refunded is None else refunded,
+        refunded=money.total((1, amount) for amount in amounts) if refunded is None else refunded,
         status=order.status,
         created=order.created_date,
         read_at=at,

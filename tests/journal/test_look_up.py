@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import nullcontext, suppress
 from datetime import timedelta
-from decimal import Decimal
+from decimal import Context, Decimal, localcontext
 from pathlib import Path
 from typing import Any
 
@@ -344,6 +344,16 @@ async def test_more_records_than_are_read_prove_nothing(seller: Seller, monkeypa
     await seller.refund(lunch, "in doubt", LOST)
 
     assert state is (await seller.a_day_later())["in doubt"].state
+
+
+async def test_what_went_back_is_added_exactly_in_any_decimal_context(
+    seller: Seller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sum that the program's context would round up is not yet the whole."""
+    part = '{"id":"%s","amount":"%s","status":"processed"}'
+    refunds = f"{part % (1, '5.24')},{part % (2, '5.25')}"
+    with localcontext(Context(prec=3)):
+        await test_what_went_back_is_counted(seller, monkeypatch, '"paid_amount":"10.50"', refunds, RecordState.UNKNOWN)
 
 
 async def test_a_read_that_fails_says_nothing(seller: Seller) -> None:

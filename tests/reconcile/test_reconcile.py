@@ -11,7 +11,7 @@ import re
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal, localcontext
 from email.utils import format_datetime
 from itertools import pairwise
 from pathlib import Path
@@ -822,6 +822,27 @@ async def test_open_records_explain_differences(tmp_path: Path) -> None:
     assert ["table-7/1"] == [one.name for one in report.open_records]
     assert 1 == world.writes
     assert {"extra", "unknown"} == {one.outcome.value for one in known.differences()}
+
+
+async def test_the_refunds_of_a_journal_are_added_exactly_in_any_decimal_context(tmp_path: Path) -> None:
+    """A program that rounds its own numbers is not told of a difference."""
+    journal = SQLiteJournal(tmp_path / "journal.db")
+    async with (
+        Sandbox(frozen=True) as sandbox,
+        PaymentsClient(sandbox.access_token, base_url=sandbox.base_url, journal=journal) as client,
+    ):
+        order = await client.orders.create(order_request("table-7"), once="table-7/1")
+        sandbox.buyer.pay(order)
+        for amount in ("1.11", "2.22"):
+            await client.orders.refund(
+                order.id, payment_id=order.payment.id, amount=Decimal(amount), once=f"table-7/{amount}"
+            )
+        created = sandbox.clock.now() - timedelta(hours=1), sandbox.clock.now() + timedelta(hours=1)
+        sandbox.clock.advance("PT1H")
+        with localcontext(Context(prec=2)):
+            report = await reconcile(Book.journal(journal), client, created=created, out=tmp_path / "out")
+
+    assert {Outcome.MATCH: 1} == report.counts
 
 
 async def test_a_journal_is_a_book_of_what_was_not_purged(tmp_path: Path) -> None:
