@@ -291,7 +291,7 @@ async def sell_and_die(sandbox: Sandbox, journal: Path, sales: int) -> list[byte
     )
     said = cast("asyncio.StreamReader", till.stdout)
     try:
-        return [await said.readline() for _ in range(sales // 2)]
+        return [line for _ in range(sales // 2) if (line := await said.readline())]
     finally:
         till.kill()
         # Reads on: what it has said since was not heard by anybody.
@@ -301,7 +301,8 @@ async def sell_and_die(sandbox: Sandbox, journal: Path, sales: int) -> list[byte
 async def sell() -> None:
     """Sell as the arguments say (the journal, the point of sale, the number of sales), and print a line for each."""
     journal, external_pos_id, sales = sys.argv[1:]
-    async with PaymentsClient.from_env(journal=SQLiteJournal(journal)) as client:
+    token, base_url = os.environ["PAYMENTSDK_ACCESS_TOKEN"], os.environ["PAYMENTSDK_BASE_URL"]
+    async with PaymentsClient(token, base_url=base_url, journal=SQLiteJournal(journal)) as client:
         sell_once, numbers = Seller(client, external_pos_id).sell_once, range(FIRST, FIRST + int(sales))
         async for sold in client.map(sell_once, numbers, concurrency=AT_ONCE):
             print(sold.value.id, flush=True)

@@ -62,6 +62,24 @@ def test_a_till_that_is_killed_loses_nothing(capsys):
     assert "sold again by name: 4 in" in err
 
 
+def test_the_settings_of_a_shop_are_not_those_of_a_till_that_is_killed(capsys, monkeypatch):
+    """The till is the demo's own, whatever the environment says for other programs."""
+    monkeypatch.setenv("PAYMENTSDK_TRANSPORT", "of another program")
+
+    code, _, err = demo(capsys)
+
+    assert (0, True) == (code, "sold by a till that is killed: 2 in" in err)
+
+
+def test_a_till_that_is_killed_before_it_sells_has_sold_nothing(capsys, monkeypatch):
+    """What it has not said is not counted."""
+    monkeypatch.setattr(_demo, "_PROGRAM", "")
+
+    code, _, err = demo(capsys)
+
+    assert (0, True) == (code, "sold by a till that is killed: 0 in" in err)
+
+
 def test_a_till_that_is_killed_and_forgets_is_found(capsys, monkeypatch):
     """Negative control: where the next till does not name its sales, what the dead one sold is there twice."""
     monkeypatch.setattr(_demo.Seller, "sell_once", _demo.Seller.create_order)
