@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, TextIO
 
@@ -67,6 +68,14 @@ def _shown(line: str, stream: TextIO | None) -> str:
 def in_terminal(stream: TextIO | None) -> bool:
     """Whether somebody reads *stream* in a terminal; a program may have no such stream at all."""
     return stream is not None and stream.isatty()
+
+
+def is_stdout(path: str) -> bool:
+    """Whether *path* is where stdout goes, such as `/dev/stdout`: a new file in its place would lose what is there."""
+    try:
+        return sys.stdout is not None and os.path.samestat(Path(path).stat(), os.fstat(sys.stdout.fileno()))
+    except (OSError, ValueError):  # There is no such file yet, or stdout is none.
+        return False
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:

@@ -23,7 +23,7 @@ from paymentsdk._operation.identity import undeclared
 from paymentsdk._public import written_in
 from paymentsdk._resume_point import ResumePoint
 from paymentsdk._texts import texts
-from paymentsdk.cli._output import Rows, discard, flush, in_terminal, leaves, progress, say
+from paymentsdk.cli._output import Rows, discard, flush, in_terminal, is_stdout, leaves, progress, say
 from paymentsdk.cli._parsing import (
     DONE,
     FAILED,
@@ -237,7 +237,7 @@ def _show(result: Result[object], printed: Rows | None, options: Namespace) -> i
     try:
         if printed is not None:
             printed.add_only(result.value)
-        elif options.output is not None:
+        elif options.output is not None and not is_stdout(options.output):
             with whole(Path(options.output)) as unfinished:
                 unfinished.write_bytes(result.raw)
         elif sys.stdout is not None:

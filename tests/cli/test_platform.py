@@ -837,6 +837,27 @@ def test_a_file_is_written_whole_or_not_at_all(capsys, monkeypatch, tmp_path, be
     assert [] == [one for one in tmp_path.iterdir() if one.name != file.name]
 
 
+@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="this system has no names of open files")
+@pytest.mark.control("paymentsdk.cli._platform.is_stdout", lambda path: False)
+@pytest.mark.parametrize("output", ["/dev/fd/{}", "all.pdf"])
+def test_a_file_that_stdout_goes_to_is_not_replaced(monkeypatch, tmp_path, output: str):
+    """As in `>> all.pdf`: what is there stays, and what comes after it is not lost with a file that has no name."""
+    monkeypatch.chdir(tmp_path)
+    Path("all.pdf").write_bytes(b"one, ")
+    transport = MemoryTransport([Response(200, {"content-type": "application/pdf"}, b"two, ")])
+
+    def connect(_: str | None) -> PaymentsClient:
+        return FooClient(auth=HmacAuth("key", "secret"), base_url="https://foo.test", transport=transport)
+
+    with Path("all.pdf").open("a", encoding="utf-8") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        arguments = ["vouchers", "print", "v-1", "--output", output.format(stdout.fileno())]
+        code = main(arguments, operations=FooClient.own_operations, connect=connect)
+        stdout.write("three")
+
+    assert (0, b"one, two, three") == (code, Path("all.pdf").read_bytes())
+
+
 @pytest.mark.parametrize("break_folder", ["before", "after"])
 def test_a_file_that_cannot_be_replaced(capsys, monkeypatch, tmp_path, break_folder: str):
     """Where its folder takes no new file, it is left as it is, though it could be written to, and the error says why.
