@@ -116,7 +116,7 @@ def _parser(
     if not own:
         parser.add_argument("--version", action="store_true", help="print the version")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    if "COMP_LINE" in os.environ:  # A shell asks what they could be completed to.
+    if {"_ARGCOMPLETE", "COMP_LINE"} <= os.environ.keys():  # A shell asks what its words could be completed to.
         words = os.environ["COMP_LINE"].split()[1:]
     named = next((word for word in words if not word.startswith("-")), None)
     names = ["completion"] if own else [*_COMMANDS]

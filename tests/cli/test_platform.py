@@ -702,6 +702,9 @@ def test_words_are_completed(tmp_path):
     assert {"orders "} == completed("paymentsdk ord", tmp_path)
     assert {"create", "get", "cancel", "refund"} <= completed("paymentsdk orders ", tmp_path)
     assert {"--status", "--site-id"} <= completed("paymentsdk merchant-orders search --s", tmp_path)
+    assert {"pay", "policies", "faults", "advance"} <= completed("paymentsdk sandbox ", tmp_path)
+    assert {"debit_card "} == completed("paymentsdk sandbox pay --method deb", tmp_path)
+    assert {"rate_limit "} == completed("paymentsdk sandbox faults add rate", tmp_path)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
