@@ -48,6 +48,8 @@ FIRST = 50_000
 AT_ONCE = 4
 #: Seconds that have passed for the journal after the till was killed: its leases have ended.
 LATER = 120.0
+#: Of so many things at a time, a part of the day says that they are done.
+TOLD = 1_000
 #: Differences of a kind that are printed.
 SHOWN = 5
 _NOTHING, _CENT = Decimal(0), Decimal("0.01")
@@ -210,8 +212,13 @@ class Seller:
         self._external_pos_id = external_pos_id
 
     async def each(self, do: Callable[[T], Awaitable[R]], things: Iterable[T]) -> list[R]:
-        """Do something to all things, and return the results in their order."""
-        return [outcome.value async for outcome in self._client.map(do, things, concurrency=CONCURRENCY)]
+        """Do something to all things, say from time to time how far that is, and return the results in their order."""
+        results = []
+        async for outcome in self._client.map(do, things, concurrency=CONCURRENCY):
+            results.append(outcome.value)
+            if len(results) % TOLD == 0:
+                say(f"  {len(results):,} are done")
+        return results
 
     async def create_order(self, number: int, *, once: str | None = None) -> orders.Order:
         """Create the order *number*."""

@@ -97,6 +97,15 @@ def test_one_order_is_one(capsys):
     assert capsys.readouterr().err.startswith("1 order, up to 32 calls at a time, against a sandbox")
 
 
+def test_a_long_step_says_how_far_it_is(capsys, monkeypatch):
+    """With thousands of orders, nobody has to wonder whether it goes on."""
+    monkeypatch.setattr(_demo, "TOLD", 10)
+
+    err = demo(capsys)[2]
+
+    assert "  10 are done\n  20 are done\norders created: 20 in" in err
+
+
 def test_every_fault_fires(capsys):
     """A claim about faults means something only if each kind of them fired, even in a small run."""
     err = demo(capsys)[2]
