@@ -48,9 +48,9 @@ def connect_by_profile(name: str | None) -> PaymentsClient:
         raise RequestInvalid(str(file), f"has no profile {name!r}; it has {', '.join(found) or 'none'}")
     try:
         profile = msgspec.convert(found[name], _Profile)
-    except msgspec.ValidationError as error:
+        return PaymentsClient(profile.access_token, base_url=profile.base_url, allow_http=profile.allow_http)
+    except (msgspec.ValidationError, RequestInvalid) as error:
         raise RequestInvalid(f"{file}: {name}", str(error)) from None
-    return PaymentsClient(profile.access_token, base_url=profile.base_url, allow_http=profile.allow_http)
 
 
 def _profiles(file: Path) -> dict[str, object]:

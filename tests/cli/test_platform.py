@@ -591,6 +591,14 @@ def test_a_profile_that_others_can_read_is_rejected(run, sandbox, mode: int):
         ("[shop\naccess_token = 'canary-secret'", "is not TOML"),
         ("shop = 'canary-secret'", "Expected `object`, got `str`"),
         ('[shop]\nbase_url = "http://127.0.0.1:1"\n', "missing required field `access_token`"),
+        (
+            '[shop]\nbase_url = "shop.test"\naccess_token = "canary-secret"\n',
+            "toml: shop: base_url: must be an http or ",
+        ),
+        (
+            '[shop]\nbase_url = "http://127.0.0.1:1"\naccess_token = "canary secret"\n',
+            "toml: shop: access_token: must be ",
+        ),
         ('[other]\nbase_url = "http://127.0.0.1:1"\naccess_token = "t"\n', "has no profile 'shop'; it has other"),
         ("# no table", "has no profile 'shop'; it has none"),
         ("canary = '\udcff'", "profiles.toml: is not TOML: 'utf-8' codec can't decode"),
