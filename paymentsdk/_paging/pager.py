@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, cast
 from msgspec import UNSET, Struct
 
 from paymentsdk._codec.anomaly import Anomaly
+from paymentsdk._codec.timestamps import in_utc
 from paymentsdk._futures import retrieve_exception
 from paymentsdk._operation.operation import Operation, PageShape
 from paymentsdk._paging.cursor import LARGEST_OFFSET, Certificate, Cursor, PageSummary, check_filters
@@ -437,7 +438,7 @@ def _latest(rows: tuple[object, ...], until: str | None) -> datetime | None:
     Return `None` if one of them has no such date: the year 1 is the platform's word for none.
     """
     dates = [getattr(row, (until or "").removesuffix("_to"), None) for row in rows]
-    known = [one for one in dates if isinstance(one, datetime) and one.tzinfo and one.year > 1]
+    known = [in_utc(one) for one in dates if isinstance(one, datetime) and one.year > 1]
     return max(known, default=None) if len(known) == len(dates) else None
 
 

@@ -214,9 +214,10 @@ def test_rows_of_ones_own_must_say_when_they_were_made(row: type) -> None:
         Pager(client, search, certify=True, **WINDOW)
 
 
-async def test_rows_of_ones_own_that_are_too_young_certify_nothing() -> None:
-    """Their date counts as that of any others."""
-    rows = Rows(([1, 2], 4), ([4, 5], 4), dates={5: LATER.isoformat()})
+@pytest.mark.parametrize("later", [LATER, LATER.replace(tzinfo=None)], ids=["with an offset", "without"])
+async def test_rows_of_ones_own_that_are_too_young_certify_nothing(later: datetime) -> None:
+    """Their date counts as that of any others; one without an offset is in UTC."""
+    rows = Rows(([1, 2], 4), ([4, 5], 4), dates={5: later.isoformat()})
     client = PaymentsClient("t", base_url="https://x", transport=MemoryTransport(rows), clock=FakeClock())
     search = OPERATIONS["merchant_orders.search"].returning(Some[Dated])
 
