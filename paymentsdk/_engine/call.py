@@ -312,13 +312,14 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         if settings.observers and (added := events.added_headers(self)):
             merge(headers, added)
         left = self.deadline.when - self.sending
+        within = left if self.send_within == inf else min(left, self.send_within)  # Nearly always the first.
         return Request(  # By position: to look names up takes msgspec as long as all checks of a call.
             operation.method,
             self.url,
             headers,
             self.content,
             left,
-            connect_timeout(settings.timeout, min(left, self.send_within)),
+            connect_timeout(settings.timeout, within),
             operation.wants_fresh_connection or self.fresh,
             operation.max_response,
             operation.name,
