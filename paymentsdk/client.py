@@ -226,7 +226,7 @@ class PaymentsClient(Engine):
             transport = AiohttpTransport(session=session)
         clock = SystemClock() if clock is None else clock
         flow = FlowControl() if flow is None else flow
-        super().__init__(ClientState(transport, clock, flow, _journaling(journal, clock)), settings)
+        super().__init__(ClientState(transport, clock, flow, _journaling_with(journal, clock)), settings)
         self._origin: Self | None = None
 
     @classmethod
@@ -589,7 +589,7 @@ def _limits(max_order_expiration: timedelta | None) -> Limits:
     return Limits(order_expiration=max_order_expiration)
 
 
-def _journaling(journal: Journal | None, clock: Clock) -> Journaling | None:
+def _journaling_with(journal: Journal | None, clock: Clock) -> Journaling | None:
     if journal is None:
         return None
     check_methods("journal", journal, "begin", "get", "renew", "resolve", "claim", "records", "aclose")
