@@ -96,7 +96,7 @@ EXPECTED: dict[str, tuple[bytes, object]] = {
     **{f"a response and {name}": (data, (200, b"{}")) for name, data in MORE.items()},
 }
 
-_LENIENT = {one.case.removesuffix("_is_no_response"): one.reason for one in AIOHTTP_DEVIATIONS}
+_LENIENT = {name.removesuffix("_is_no_response"): reason for name, reason in AIOHTTP_DEVIATIONS.items()}
 _SHORT = "a_chunk_that_is_one_byte_short"
 #: Where a transport comes to something else, and why. `None` for the transport that differs nowhere.
 REASONS: dict[str, dict[str, tuple[object, str]]] = {

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from ssl import SSLContext
 from typing import Protocol, TypeAlias, TypedDict, Unpack
 
@@ -33,31 +33,24 @@ class MakeTransport(Protocol):
 Rule: TypeAlias = Callable[[MakeTransport], Awaitable[None]]
 
 
-class Deviation(Struct, frozen=True):
-    """A rule that a transport does not keep, with the reason."""
-
-    case: str
-    """The name of the case."""
-    reason: str
-    """Why it cannot be kept, and what follows from that: for the users of the transport."""
-
-
 class Case(NamedRule, frozen=True):
     """One rule of a transport."""
 
-    async def run(self, make: MakeTransport, deviations: Iterable[Deviation] = ()) -> None:
+    async def run(self, make: MakeTransport, deviations: Mapping[str, str] = {}) -> None:
         """Check the rule on transports that *make* makes.
 
-        A rule that *deviations* name is checked as well: it has to be broken, or else the deviation is out of date.
+        Args:
+            make: Makes a transport.
+            deviations: The names of the rules that these do not keep, each with its reason. They are checked as well:
+                such a rule has to be broken, or else the deviation is out of date.
 
         Raises:
             AssertionError: They break it, and the text says how; or they keep it, and a deviation says otherwise.
             ValueError: A deviation names no rule of the suite.
         """
-        declared, known = tuple(deviations), {one.name for one in CASES}
-        if unknown := [one.case for one in declared if one.case not in known]:
+        if unknown := deviations.keys() - {one.name for one in CASES}:
             raise ValueError(f"a deviation names no rule of the suite: {', '.join(unknown)}")
-        reasons = [one.reason for one in declared if one.case == self.name]
+        reason = deviations.get(self.name)
         before = asyncio.all_tasks()
         try:
             await check_rule(self.rule, self.check(make))
@@ -65,10 +58,10 @@ class Case(NamedRule, frozen=True):
             left = asyncio.all_tasks() - before
             expect(not left, f"tasks were left behind: {left}")
         except AssertionError:
-            if not reasons:
+            if reason is None:
                 raise
         else:
-            expect(not reasons, f"the rule is kept: the deviation is out of date ({', '.join(reasons)})")
+            expect(reason is None, f"the rule is kept: the deviation is out of date ({reason})")
 
 
 #: Every rule, in the order in which they are written.
