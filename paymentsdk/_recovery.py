@@ -121,7 +121,7 @@ class Recovery(HiddenRepr, Struct, eq=False):
             await self._carry_out(keys[start : start + BATCH])
             if progress is not None:
                 progress(self._summary())
-        still_open = await self._open()
+        still_open = await self._open() if keys else known
         self._notify_open(still_open)
         summary = self._summary(tuple(row for row in still_open if row.key not in self.finished))
         if progress is not None:

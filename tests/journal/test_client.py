@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import pickle
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import nullcontext
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -34,7 +34,7 @@ from paymentsdk import (
 )
 from paymentsdk._recovery import BATCH
 from paymentsdk.events import Event
-from paymentsdk.journal import RecordState, SQLiteJournal, derive_key
+from paymentsdk.journal import Record, RecordState, SQLiteJournal, derive_key
 from paymentsdk.resources.customers import CustomerRequest
 from paymentsdk.resources.orders import Order
 from paymentsdk.sandbox import FaultRule, Sandbox
@@ -637,3 +637,22 @@ async def test_a_failed_recovery_leaves_what_was_deferred(start, platform: Platf
     assert {RecordState.DEFERRED: 1} == dict((await client.recover()).resolved)
     assert {RecordState.DONE: 1} == dict((await client.recover()).resolved)
     assert 1 == len(platform.made)
+
+
+async def test_what_recovery_cannot_send_is_read_once(start, platform: Platform, monkeypatch) -> None:
+    """Where thousands wait for a person, each turn reads them, and not once more to find that nothing has changed."""
+    client, reads = start(retry=ONCE), 0
+    platform.lose = True
+    with pytest.raises(OutcomeUnknown):
+        await client.customers.create(CustomerRequest(email="ann@example.com"), once="ann")
+    records = client.journal.records
+
+    async def counted(among: Collection[RecordState], **which: object) -> list[Record]:
+        nonlocal reads
+        reads += 1
+        return await records(among, **which)
+
+    monkeypatch.setattr(client.journal, "records", counted)
+    summary = await client.recover()
+
+    assert (["ann"], 1) == ([row.name for row in summary.left], reads)
