@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from abc import ABC, abstractmethod
+from asyncio import sleep
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import lru_cache, partial
@@ -46,6 +47,9 @@ _LIST = (
 _IN_EVERY_ROW = b"://"
 #: Rows that are read or wiped at once: what else the process wants of the journal comes in between.
 _PAGE = 500
+#: Seconds between two pages that are wiped. Whoever waits to write to a file of SQLite looks that often whether it is
+#: free: without a gap as long as that, another process would wait until it gives up.
+_PAUSE = 0.1
 _UPDATE = "UPDATE paymentsdk_record SET {} WHERE id = ${}"
 #: Of what has changed since it was found, nothing is wiped that may have to be sent.
 _PURGE = (
@@ -370,6 +374,7 @@ class TableJournal(ABC):
         count, last = 0, -1
         while ids := await self._transact(partial(Transaction.purge, before=before, after=last)):
             count, last = count + len(ids), max(ids)
+            await sleep(_PAUSE)
         return count
 
     def _hold(self, row: Record) -> None:

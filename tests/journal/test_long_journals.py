@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
@@ -50,11 +52,16 @@ async def test_a_lease_is_renewed_while_a_long_list_is_read(journal: Journal, re
     assert [row.name for row in rows] == [row.name for row in listed if row.owner == "q/1"]
 
 
+async def no_pause(seconds: float) -> None:
+    """Go on at once."""
+
+
 @pytest.mark.control("paymentsdk.journal._table._PAGE", 1_000_000)
 async def test_a_lease_is_renewed_while_many_records_are_purged(
-    journal: Journal, record: Callable[..., Record]
+    journal: Journal, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each page is an own transaction; what is younger stays whole."""
+    """Each page is a transaction of its own, also without a pause behind it; what is younger stays whole."""
+    monkeypatch.setattr("paymentsdk.journal._table.sleep", no_pause)
     rows = [record(f"n-{number}", begun=float(number), owner="q/1") for number in range(5_000)]
     await asyncio.gather(*(journal.begin(row, lease=60) for row in rows))
     await asyncio.gather(*(journal.resolve(row.key, REFUSED, owner="q/1") for row in rows))
@@ -63,3 +70,25 @@ async def test_a_lease_is_renewed_while_many_records_are_purged(
 
     left = await journal.records([RecordState.REFUSED], limit=6_000)
     assert [True] * 4_500 + [False] * 500 == [row.body is None for row in left]
+
+
+async def test_who_purges_a_file_lets_others_write(
+    tmp_path: Path, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two pages nobody holds it, for longer than another process that waits looks away."""
+    journal = SQLiteJournal(tmp_path / "journal.db")
+    rows = [record(f"n-{number}") for number in range(1_200)]
+    await asyncio.gather(*(journal.begin(row, lease=60) for row in rows))
+    await asyncio.gather(*(journal.resolve(row.key, REFUSED, owner="p/1") for row in rows))
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        with closing(sqlite3.connect(tmp_path / "journal.db")) as other:
+            other.execute("BEGIN IMMEDIATE")
+        pauses.append(seconds)
+
+    monkeypatch.setattr("paymentsdk.journal._table.sleep", sleep)
+    assert len(rows) == await journal.purge(1_000.0)
+    await journal.aclose()
+
+    assert [0.1] * 3 == pauses
