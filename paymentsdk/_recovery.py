@@ -335,8 +335,8 @@ class Sender(HiddenRepr, Struct, frozen=True):
         try:
             with unreported():
                 return await ways[record.operation](record) if record.operation in ways else None
-        except (PaymentsError, msgspec.DecodeError):
-            return None  # A record that this version cannot read may be what it would see.
+        except (PaymentsError, ValueError):
+            return None  # What this version cannot read, a body or a response, may be what it would see.
 
     async def _cancel(self, record: Record) -> Resolution | None:
         seen = await self.orders.get(_order_id(record))

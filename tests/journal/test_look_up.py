@@ -13,7 +13,7 @@ import pytest
 from msgspec import structs
 
 from paymentsdk import OutcomeUnknown, PaymentsClient, RequestInvalid, RetryPolicy
-from paymentsdk.journal import Record, RecordState, Resolution, SQLiteJournal
+from paymentsdk.journal import Record, RecordState, Resolution, SQLiteJournal, StoredResponse
 from paymentsdk.resources.orders import GET, REFUND, Order, RefundRequest
 from paymentsdk.sandbox import FaultRule, Sandbox
 from tests.journal.test_client import order
@@ -140,6 +140,14 @@ async def _with_the_refund_of_another(seller: Seller, lunch: Order) -> None:
     await seller.journal.resolve("odd", done, owner="p/1")
 
 
+async def _with_a_response_of_another_version(seller: Seller, lunch: Order) -> None:
+    for _ in range(2):  # The second waits until it is kept as done.
+        await seller.refund(lunch, "first")
+    (first,) = [row for row in await seller.journal.records([RecordState.DONE]) if row.name == "first"]
+    unreadable = StoredResponse(201, {}, b"of another form")
+    await seller.journal.begin(structs.replace(first, key="odd", name="odd", response=unreadable), lease=60.0)
+
+
 async def _whole(seller: Seller, lunch: Order) -> None:
     seller.sandbox.faults.add(FaultRule(effect=FAILED, operation="orders.refund", times=1))
     with pytest.raises(OutcomeUnknown):
@@ -160,6 +168,7 @@ async def _whole_by_an_empty_object(seller: Seller, lunch: Order) -> None:
         (_outside, LOST, RecordState.UNKNOWN),
         (_purged, LOST, RecordState.UNKNOWN),
         (_with_the_refund_of_another, LOST, RecordState.UNKNOWN),
+        (_with_a_response_of_another_version, LOST, RecordState.UNKNOWN),
         (_whole, LOST, RecordState.UNKNOWN),
         (_whole_by_an_empty_object, LOST, RecordState.UNKNOWN),
     ],
