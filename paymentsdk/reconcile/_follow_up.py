@@ -51,6 +51,8 @@ class Changes:
     as_of: int | None = None
     """Until when, in milliseconds since 1970; `None` if no such moment is known."""
     _rows: list[Rows] = field(default_factory=list)
+    _pending: int = 0
+    """How many these are."""
 
     def __post_init__(self) -> None:
         self._directory = self.walk.checkpoint.directory / "changes"
@@ -119,13 +121,15 @@ class Changes:
     async def _add(self, window: Window, rows: Rows) -> None:
         if reason := drop_unstorable(rows):
             self.not_whole.append(not_whole(rows.account, window, len(rows), len(rows), reason))
-        self._rows.append(rows)
-        if sum(map(len, self._rows)) >= MOST_PENDING:
+        if rows:
+            self._rows.append(rows)
+            self._pending += len(rows)
+        if self._pending >= MOST_PENDING:
             await self._flush()
 
     async def _flush(self) -> None:
-        rows, self._rows = self._rows, []
-        if any(rows):
+        rows, self._rows, self._pending = self._rows, [], 0
+        if rows:
             path = self._directory / f"{len(self.files):06}.parquet"
             self.files.append(path)
             await asyncio.to_thread(write, rows, path)

@@ -142,6 +142,8 @@ class Walk:
     """Called after each commit."""
     executor: Executor | None
     """Who walks the windows; this event loop without one."""
+    _reported: tuple[Phase | None, float] = (None, 0.0)
+    """The phase that was reported last, and when."""
 
     def __post_init__(self) -> None:
         budgets = {name: asyncio.Semaphore(self.in_flight) for name in self.accounts}
@@ -166,6 +168,7 @@ class Walk:
             await walker.run(todo)
         else:
             await self._spread(self.executor, rules, todo)
+        self.report_progress(share=1.0)
         sums = self.checkpoint.sums()
         doubtful = [
             not_whole(one.account, Window(one.begin, one.end), one.seen, one.total, one.reason or "")
@@ -217,14 +220,16 @@ class Walk:
         await work_off(jobs, executor.run, take, executor.slots)
 
     def report_progress(self, phase: Phase = "walk", share: float | None = None) -> None:
-        """Report the progress; without a *share*, that of the walk."""
-        if self.progress is not None:
-            sums = self.checkpoint.sums()
-            if share is None:
-                share = sums.width / ((self.created.end - self.created.begin) * len(self.accounts))
-            self.progress(
-                Progress(phase=phase, share=share, windows=sums.windows, rows=sums.rows, calls=self.search.calls)
-            )
+        """Report the progress, four times a second and at the end of a phase; without a *share*, that of the walk."""
+        known, at = self._reported
+        now = asyncio.get_running_loop().time()
+        if self.progress is None or (phase == known and share != 1 and now - at < COMMIT_EVERY):
+            return
+        self._reported = phase, now
+        sums = self.checkpoint.sums()
+        if share is None:
+            share = sums.width / ((self.created.end - self.created.begin) * len(self.accounts))
+        self.progress(Progress(phase=phase, share=share, windows=sums.windows, rows=sums.rows, calls=self.search.calls))
 
 
 async def asked_of(client: "PaymentsClient", accounts: Sequence[str]) -> tuple[str, str | None]:
@@ -291,6 +296,8 @@ class Walker:
 
     _pending: list[tuple[DoneWindow, Rows]] = field(default_factory=list)
     """Windows that are done and not yet committed, with their rows."""
+    _pending_rows: int = 0
+    """How many these are."""
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     _committed_at: float = 0.0
 
@@ -330,7 +337,8 @@ class Walker:
         at = min(map(seen.read_at.__getitem__, verdict.places), default=verdict.at)
         about = (len(rows), undated, len(verdict.places), verdict.total, verdict.reason)
         self._pending.append((DoneWindow(rows.account, window.begin, window.end, is_final, at, *about), rows))
-        is_full = sum(len(one) for _, one in self._pending) >= MOST_PENDING
+        self._pending_rows += len(rows)
+        is_full = self._pending_rows >= MOST_PENDING
         is_due = asyncio.get_running_loop().time() - self._committed_at >= COMMIT_EVERY
         if is_full or (is_due and not self._turn.locked()):
             await self._commit()
@@ -338,7 +346,7 @@ class Walker:
     async def _commit(self) -> None:
         """Save what is pending."""
         async with self._turn:
-            pending, self._pending = self._pending, []
+            pending, self._pending, self._pending_rows = self._pending, [], 0
             if pending:
                 await in_thread(self._save, pending)
                 self._committed_at = asyncio.get_running_loop().time()

@@ -724,6 +724,22 @@ async def test_progress_names_the_phase(tmp_path: Path) -> None:
     assert {1.0} == {one.share for one, after in pairwise([*steps, None]) if not after or after.phase != one.phase}
 
 
+async def test_progress_is_not_reported_for_each_account(tmp_path: Path) -> None:
+    """Up to four times a second, however many sellers there are: each report counts all that is done."""
+    steps: list[Progress] = []
+
+    await reconciled(
+        World(0, sellers=300),
+        tmp_path,
+        Book.rows([]),
+        accounts=map("shop-{}".format, range(300)),
+        progress=steps.append,
+    )
+
+    assert len(steps) < 200
+    assert {"walk", "changes", "comparison"} == {one.phase for one in steps if one.share == 1}
+
+
 # --- what comes out ---------------------------------------------------------------------------------------------------
 
 
