@@ -142,8 +142,8 @@ class Walk:
     """Called after each commit."""
     executor: Executor | None
     """Who walks the windows; this event loop without one."""
-    _reported: tuple[Phase | None, float] = (None, 0.0)
-    """The phase that was reported last, and when."""
+    _reported: tuple[Phase | None, float, float] = (None, 0.0, 0.0)
+    """The phase that was reported last, its share, and when."""
 
     def __post_init__(self) -> None:
         budgets = {name: asyncio.Semaphore(self.in_flight) for name in self.accounts}
@@ -221,14 +221,15 @@ class Walk:
 
     def report_progress(self, phase: Phase = "walk", share: float | None = None) -> None:
         """Report the progress, four times a second and at the end of a phase; without a *share*, that of the walk."""
-        known, at = self._reported
+        known, reached, at = self._reported
         now = asyncio.get_running_loop().time()
-        if self.progress is None or (phase == known and share != 1 and now - at < COMMIT_EVERY):
+        is_told = phase == known and (reached == 1 if share == 1 else now - at < COMMIT_EVERY)
+        if self.progress is None or is_told:
             return
-        self._reported = phase, now
         sums = self.checkpoint.sums()
         if share is None:
             share = sums.width / ((self.created.end - self.created.begin) * len(self.accounts))
+        self._reported = phase, share, now
         self.progress(Progress(phase=phase, share=share, windows=sums.windows, rows=sums.rows, calls=self.search.calls))
 
 
