@@ -17,7 +17,7 @@ from paymentsdk.sandbox._handlers import invoices, merchant_orders, orders, pref
 from paymentsdk.sandbox._handlers._sales import check_way
 from paymentsdk.sandbox._noun import SellerContext
 from paymentsdk.sandbox._platform import Platform
-from paymentsdk.sandbox._records import MerchantOrderRecord, PreferenceRecord, Subscription, Table
+from paymentsdk.sandbox._records import MerchantOrderRecord, Subscription, Table
 from paymentsdk.sandbox._wire import Rejected
 
 D = TypeVar("D", bound=Struct)
@@ -113,11 +113,11 @@ class Buyer:
         """Try to pay an order, and be rejected: the order stays ``created``, and does not show the attempt."""
         return self.pay(order, outcome="rejected")
 
-    def open_checkout(self, preference: str | Preference) -> tuple[PreferenceRecord, MerchantOrderRecord]:
+    def open_checkout(self, preference: str | Preference) -> tuple[Preference, MerchantOrderRecord]:
         """Open the checkout of a preference (itself, its id or its ``init_point``): a merchant order is ``opened``."""
         with self._platform.store.transaction():
-            context, record = self._found(_records.PREFERENCES, _checkout_name(preference))
-            return record, preferences.open_checkout(context, record)
+            context, found = self._found(_records.PREFERENCES, _checkout_name(preference))
+            return found, preferences.open_checkout(context, found)
 
     def pay_preference(
         self,
@@ -145,11 +145,11 @@ class Buyer:
         """
         _check_outcome(outcome)
         with self._platform.store.transaction():
-            context, record = self._found(_records.PREFERENCES, _checkout_name(preference))
-            opened = preferences.open_checkout(context, record)
-            kinds, most = preferences.offered(record.preference), preferences.most_installments(record.preference)
+            context, found = self._found(_records.PREFERENCES, _checkout_name(preference))
+            opened = preferences.open_checkout(context, found)
+            kinds, most = preferences.offered(found), preferences.most_installments(found)
             check_way(payment_method, installments, kinds=kinds, most=most)
-            reviewed = "rejected" if record.preference.binary_mode else "in_process"
+            reviewed = "rejected" if found.binary_mode else "in_process"
             status = reviewed if outcome == "in_review" else outcome
             return merchant_orders.pay_preference(context, opened, status, payer_id=self.payer_id)
 

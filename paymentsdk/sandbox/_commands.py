@@ -154,7 +154,7 @@ def pay_preference(platform: Platform, preference_id: str, body: PayRequest) -> 
 def preferences(platform: Platform) -> object:
     """List the 20 newest preferences, each with what it asks for and has come to."""
     newest = platform.store.find(_records.PREFERENCES, None, descending=True, limit=20)
-    return [_shown_preference(platform, record.preference) for record in newest]
+    return [_shown_preference(platform, one) for one in newest]
 
 
 def _shown_preference(platform: Platform, preference: Preference) -> Mapping[str, object]:

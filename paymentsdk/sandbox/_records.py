@@ -230,12 +230,6 @@ class OrderRecord(Struct, frozen=True, kw_only=True):
     refund_key: str | None = None
 
 
-class PreferenceRecord(Struct, frozen=True, kw_only=True):
-    """A preference, in the form that databases keep it in."""
-
-    preference: Preference
-
-
 class MerchantOrderRecord(Struct, frozen=True, kw_only=True):
     """A merchant order, and what it came from: the id of an order or of a preference."""
 
@@ -346,9 +340,9 @@ def _rebased_order(record: OrderRecord, base_url: str) -> OrderRecord:
     return replace(record, order=replace(record.order, type_response=link))
 
 
-def _rebased_preference(record: PreferenceRecord, base_url: str) -> PreferenceRecord:
-    link = preference_link(base_url, record.preference.id)
-    return replace(record, preference=replace(record.preference, init_point=link, sandbox_init_point=link))
+def _rebased_preference(preference: Preference, base_url: str) -> Preference:
+    link = preference_link(base_url, preference.id)
+    return replace(preference, init_point=link, sandbox_init_point=link)
 
 
 def _rebased_plan(plan: Plan, base_url: str) -> Plan:
@@ -369,7 +363,7 @@ ORDERS = Table(
     },
     rebase_links=_rebased_order,
 )
-PREFERENCES = Table("preferences", PreferenceRecord, key=lambda r: r.preference.id, rebase_links=_rebased_preference)
+PREFERENCES = Table("preferences", Preference, key=lambda p: p.id, rebase_links=_rebased_preference)
 PLANS = Table(
     "plans", Plan, key=lambda plan: plan.id, columns={"status": lambda plan: plan.status}, rebase_links=_rebased_plan
 )

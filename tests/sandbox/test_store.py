@@ -567,7 +567,7 @@ async def test_links_follow_the_address_of_a_restart(tmp_path, connect, order):
     async with Sandbox(db=path) as sandbox, connect(sandbox) as client, connect(sandbox, other) as others:
         here = sandbox.base_url
         orders = [await client.orders.get(one.id) for one in (coded, plain)]
-        preference = sandbox.buyer.open_checkout(made.id)[0].preference
+        preference = sandbox.buyer.open_checkout(made.id)[0]
         plans = [await client.plans.get(plan.id), await others.plans.get(other.plan_id)]
 
     assert [replace(coded, type_response=TypeResponse(qr_data=f"{here}/qr/{coded.id}")), plain] == orders

@@ -14,7 +14,7 @@ from paymentsdk.resources.preferences import Preference, PreferenceRequest
 from paymentsdk.sandbox._handlers import merchant_orders
 from paymentsdk.sandbox._handlers._sales import METHODS, currency_of, find_sponsor, total
 from paymentsdk.sandbox._noun import Handler, MagicValue, Noun, ParsedRequest, SellerContext
-from paymentsdk.sandbox._records import PREFERENCES, MerchantOrderRecord, PreferenceRecord, preference_link
+from paymentsdk.sandbox._records import PREFERENCES, MerchantOrderRecord, preference_link
 from paymentsdk.sandbox._wire import Rejected, echo, wire_form
 
 #: The code for each member that has one of its own (spec: Errors, Preference creation).
@@ -54,7 +54,7 @@ def create(context: SellerContext, request: ParsedRequest[PreferenceRequest]) ->
         marketplace=body.marketplace or context.tenant.marketplace or "NONE",
         date_created=context.now,
     )
-    context.put(PREFERENCES, PreferenceRecord(preference=preference))
+    context.put(PREFERENCES, preference)
     context.record(
         "preference_created",
         id=preference_id,
@@ -87,13 +87,12 @@ def _is_url(text: str | None) -> bool:
         return False
 
 
-def open_checkout(context: SellerContext, record: PreferenceRecord) -> MerchantOrderRecord:
+def open_checkout(context: SellerContext, preference: Preference) -> MerchantOrderRecord:
     """Return what a preference has come to, as its checkout page shows it.
 
     Raises:
         Rejected: It was not paid and is outside the dates of its validity.
     """
-    preference = record.preference
     begin, end = preference.expiration_date_from, preference.expiration_date_to
     opened = merchant_orders.of_source(context, preference.id)
     # One that was paid in time shows what it has come to, and a payment in review is decided when it is.

@@ -18,7 +18,7 @@ from paymentsdk.sandbox._handlers._sales import METHODS, Valued, currency_of, fu
 from paymentsdk.sandbox._handlers.merchant_orders import amount_due, in_review, last_payment
 from paymentsdk.sandbox._handlers.orders import discounted_total, payment_of, refundable, withdrawn
 from paymentsdk.sandbox._handlers.preferences import default_installments, most_installments, offered
-from paymentsdk.sandbox._records import MerchantOrderRecord, PreferenceRecord
+from paymentsdk.sandbox._records import MerchantOrderRecord
 
 #: The colour of a state; its word says the same.
 Tone: TypeAlias = Literal["good", "wait", "bad", "still"]
@@ -152,10 +152,10 @@ def _order_outcome(order: Order, attempt: str) -> ViewState | None:
     return _ORDER_OUTCOMES[OrderStatus(order.status or OrderStatus.EXPIRED)]
 
 
-def from_preference(record: PreferenceRecord, opened: MerchantOrderRecord, attempt: str = "") -> CheckoutView:
+def from_preference(preference: Preference, opened: MerchantOrderRecord, attempt: str = "") -> CheckoutView:
     """Return what the buyer of a preference is shown, after the *attempt* that they come from."""
-    preference, order = record.preference, opened.merchant_order
-    items, payer = order.items or (), preference.payer or Payer()
+    order, payer = opened.merchant_order, preference.payer or Payer()
+    items = order.items or ()
     currency, due = currency_of(items, ""), amount_due(order)
     names = [_name_of(item) for item in items]
     lines = [

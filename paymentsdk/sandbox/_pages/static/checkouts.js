@@ -18,7 +18,7 @@ export async function load() {
 
 /** A preference was made, or what one came to has changed: load them anew, once for all that happens at a time. */
 export function changed(record) {
-  if (due || !(record.preference || listed.has(record.source))) return;
+  if (due || !(record.init_point || listed.has(record.source))) return;
   due = true;
   setTimeout(() => { due = false; load(); }, 50);
 }
