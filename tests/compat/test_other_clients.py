@@ -48,7 +48,7 @@ class Foreign:
             "type": "qr",
             "total_amount": "50.00",
             "external_reference": f"basket-{self._keys}",
-            "config": {"qr": {"external_pos_id": self._sandbox.external_pos_id, "mode": "dynamic"}},
+            "config": {"qr": {"external_pos_id": self._sandbox.tenant.external_pos_id, "mode": "dynamic"}},
             "transactions": {"payments": [{"amount": "50.00"}]},
             **members,
         }
