@@ -37,11 +37,9 @@ Step: TypeAlias = Callable[[object], object]
 
 #: What brings a member of a Struct into its form: its name here, its place, and the step.
 MemberStep: TypeAlias = tuple[str, str, Step]
-#: What is never written as an object, so that it holds none of the members of a Struct.
-_NO_OBJECTS = (str, int, float, Enum, list, tuple)
 
 #: Why the type of a body is rejected: amounts would go out that nobody has looked at.
-_MISPLACED = "amounts and moments must be in Structs or lists, and in one type of a union only, or in its Structs"
+_MISPLACED = "amounts and moments must be in Structs or lists, and in no union but with null"
 
 
 class BodyEncoder(Generic[B]):
@@ -160,25 +158,14 @@ def _plain_text(value: object) -> str:
 def _step(info: inspect.Type) -> Step | None:
     """Compile the wire form of a type, or `None` where msgspec's own form is right."""
     found = [one for one in alternatives(info) if not isinstance(one.type, inspect.NoneType)]
-    structs = [one.type for one in found if isinstance(one.type, inspect.StructType)]
-    others = [one for one in found if one.type not in structs]
-    steps = [step for one in others if (step := _step_of(one.type, one.marks)) is not None]
-    members = {get_origin(kind.cls) or kind.cls: [*_member_steps(kind)] for kind in structs}
-    if any(members.values()):
-        steps.append(_struct_step(members, has_others=bool(others)))
-    if len(steps) > 1:
+    steps = [step for one in found if (step := _step_of(one.type, one.marks)) is not None]
+    if steps and len(found) > 1:
         raise RequestInvalid("$", _MISPLACED)
     return steps[0] if steps else None
 
 
-def _member_steps(info: inspect.StructType) -> Iterator[MemberStep]:
-    for field in info.fields:
-        if (step := _step(field.type)) is not None:
-            yield field.name, f".{field.encode_name}", step
-
-
 def _step_of(info: inspect.Type, marks: Marks) -> Step | None:
-    """Compile the wire form of a type that is no union, no Struct and not null."""
+    """Compile the wire form of a type that is no union and not null."""
     match info:
         case _ if marks.get("day"):
             return _day
@@ -189,6 +176,10 @@ def _step_of(info: inspect.Type, marks: Marks) -> Step | None:
         case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
             step = _step(item)
             return None if step is None else _list_step(step)
+        case inspect.StructType(cls=cls, fields=members):
+            found = ((one.name, f".{one.encode_name}", _step(one.type)) for one in members)
+            steps = [(name, place, step) for name, place, step in found if step is not None]
+            return _struct_step(get_origin(cls) or cls, steps) if steps else None
         case _ if any(_step(part) is not None for _, part in parts(info)):
             raise RequestInvalid("$", _MISPLACED)
         case _:
@@ -238,18 +229,10 @@ def _list_step(step: Step) -> Step:
     return walk
 
 
-def _struct_step(members: Mapping[type, Sequence[MemberStep]], *, has_others: bool) -> Step:
-    """Compile the wire form of Structs, by their classes; beside them, there may be values of *others*."""
-    names = " or ".join(cls.__name__ for cls in members)
-
+def _struct_step(cls: type, steps: Sequence[MemberStep]) -> Step:
     def walk(value: object) -> object:
-        steps = members.get(type(value))
-        if steps is None:  # It may be of a subclass.
-            steps = next((found for cls, found in members.items() if isinstance(value, cls)), None)
-            if steps is None and has_others and isinstance(value, _NO_OBJECTS):
-                return value
-            if steps is None:
-                raise RequestInvalid("", f"expected {names}, got {type(value).__name__}")
+        if not isinstance(value, cls):
+            raise RequestInvalid("", f"expected {cls.__name__}, got {type(value).__name__}")
         on_wire: Struct | None = None
         for name, place, step in steps:
             member = getattr(value, name)

@@ -321,12 +321,6 @@ def test_a_type_that_would_hide_amounts_is_rejected(kind: object) -> None:
         declared(body=Holder[kind]).encoder.encode(Holder())
 
 
-def test_a_union_has_amounts_in_one_type_only() -> None:
-    """Beside a list of parts, a part alone would not be looked at."""
-    with pytest.raises(RequestInvalid, match="in one type of a union only"):
-        declared(body=Holder[list[Line] | Line]).encoder.encode(Holder())
-
-
 @pytest.mark.parametrize("kind", [dict[str, str], tuple[str, int], tuple[()], set[str], Weight])
 def test_other_types_are_no_concern(kind: object) -> None:
     """A body may have any type that holds no amounts."""
