@@ -17,7 +17,7 @@ from operator import is_
 from typing import NoReturn, TypeAlias, TypeVar, cast, dataclass_transform
 
 import msgspec
-from msgspec import Struct, ValidationError, field, inspect
+from msgspec import UNSET, Struct, ValidationError, field, inspect
 from msgspec.structs import fields
 
 from paymentsdk._codec.encode import request_invalid
@@ -313,14 +313,14 @@ Shape: TypeAlias = Callable[[Rejected, str], Mapping[str, object]]
 def wire_form(value: object) -> object:
     """Return *value* as plain data: moments in UTC with milliseconds, days without a time if they have none.
 
-    A member that is ``None`` is left out, unless its Struct has no default for it: then it is sent as null.
+    A member that is ``None`` is left out, unless its Struct has no default for it, or `UNSET`: then it is sent as null.
     """
     match value:
         case Struct():
             return {
                 name: member if form is None else form(member)
                 for attribute, name, always, form in _members(type(value))
-                if (member := getattr(value, attribute)) is not None or always
+                if (member := getattr(value, attribute)) is not UNSET and (member is not None or always)
             }
         case dict():
             return {name: wire_form(member) for name, member in value.items()}
@@ -349,7 +349,11 @@ _OTHERWISE = (
 @cache
 def _members(form: type[Struct]) -> tuple[tuple[str, str, bool, Callable[[object], object] | None], ...]:
     """Return how each member is sent: its name, that on the wire, whether also as null, and its form if it has one."""
-    return tuple((one.name, one.encode_name, one.required, _form_of(one.type)) for one in fields(form))
+    members = [
+        (one.name, one.encode_name, one.required or one.default is UNSET, _form_of(one.type)) for one in fields(form)
+    ]
+    tag, tag_field = form.__struct_config__.tag, form.__struct_config__.tag_field
+    return (*members, ("__class__", tag_field, True, lambda _: tag)) if tag_field else tuple(members)
 
 
 def _form_of(kind: object) -> Callable[[object], object] | None:
