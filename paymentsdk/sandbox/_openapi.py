@@ -118,7 +118,7 @@ def _schemas(policies: Policies, operations: Mapping[str, AnyOperation]) -> Sche
         space = _space(operation)
         types = [kind for kind in (operation.body, operation.result) if kind is not None and kind is not bytes]
         _, components = msgspec.json.schema_components(types, ref_template=f"#/components/schemas/{space}{{name}}")
-        structs = {info.cls.__name__: info for info in structs_in(types)}
+        structs = {info.cls.__name__: info for info in structs_in(types) if not info.array_like}
         for name, schema in components.items():
             schemas[space + name] = _finished(schema, decimal_strings=operation.decimal_strings)
             if name in structs:

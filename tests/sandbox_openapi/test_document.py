@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from jsonschema import Draft202012Validator, SchemaError
 from jsonschema.validators import validator_for
-from msgspec import inspect
+from msgspec import Struct, inspect
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
@@ -191,6 +191,29 @@ def test_what_has_no_content_has_no_schema():
         found[status] = described["paths"][disable.path]["delete"]["responses"][str(status)]
 
     assert {200: True, 204: False} == {status: "content" in success for status, success in found.items()}
+
+
+class Pair(Struct, array_like=True):
+    """Two numbers as a list."""
+
+    first: int
+    second: int | None = None
+
+
+class Pairs(Struct):
+    """What an operation of one's own responds with."""
+
+    pairs: list[Pair]
+
+
+def test_a_struct_that_is_a_list_is_described_as_one():
+    """It has no members by name; the rest of the document is as it was."""
+    search = replace(OPERATIONS["plans.get"], name="pairs.get", path="/pairs/{id}", result=Pairs, echoes=())
+
+    described = json.loads(msgspec.json.encode(document(BASE_URL, Policies(), {**OPERATIONS, search.name: search})))
+
+    assert not list(OpenAPIV31SpecValidator(described).iter_errors())
+    assert "array" == described["components"]["schemas"]["pairs.Pair"]["type"]
 
 
 @pytest.mark.parametrize(("noun", "rows"), [("plans", "results"), ("merchant_orders", "elements")])
