@@ -24,7 +24,7 @@ from paymentsdk.resources import orders
 NOTHING = "no token"
 STORM = 1_000
 _ID = next(payloads.order_ids())
-_ANSWER = payloads.order(_ID)
+_RESPONSE = payloads.order(_ID)
 _ANONYMOUS = dataclasses.replace(orders.GET, authenticated=False)
 
 
@@ -34,7 +34,7 @@ def _pair(**changes: float) -> TokenPair:
 
 def _client(auth: RefreshingToken | None = None) -> PaymentsClient:
     token = payloads.TOKEN if auth is None else None
-    return PaymentsClient(token, base_url=BASE_URL, auth=auth, transport=AtOnce(200, _ANSWER))
+    return PaymentsClient(token, base_url=BASE_URL, auth=auth, transport=AtOnce(200, _RESPONSE))
 
 
 def _get(client: PaymentsClient) -> Call:
@@ -102,7 +102,7 @@ class Platform:
             await asyncio.sleep(0.001)
             return Response(200, {}, msgspec.json.encode(self._new))
         if request.headers["Authorization"] == "Bearer NEW":
-            return Response(200, {}, _ANSWER)
+            return Response(200, {}, _RESPONSE)
         return Response(401, {}, b'{"message":"invalid token","error":"unauthorized","status":401}')
 
     async def aclose(self) -> None:

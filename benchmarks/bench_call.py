@@ -64,7 +64,7 @@ def run(
                     variants = list(_variants(calls, runner, concurrency, conditions, options))
                     rows += harness.interleave(variants, options, {"server_us": server.cpu_seconds})
     notes += [one.NOTES for one in racing if one.NOTES]
-    notes.append("bytes per answer: " + ", ".join(f"{name} {size:,}" for name, size in payloads.sizes().items()))
+    notes.append("bytes per response: " + ", ".join(f"{name} {size:,}" for name, size in payloads.sizes().items()))
     return harness.result(
         "bench_call", rows, options, baseline={"contestant": BASELINE}, notes=notes, server=server.kind
     )

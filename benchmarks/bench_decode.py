@@ -156,7 +156,7 @@ def run(options: Options) -> Result:
             "them besides: the differences are what that look and exactness cost"
         ),
         "bytes held: growth of a fresh process's resident memory over the kept pages, per row",
-        "bytes per answer: " + ", ".join(f"{shape} {len(found.make(0)):,}" for shape, found in SHAPES.items()),
+        "bytes per response: " + ", ".join(f"{shape} {len(found.make(0)):,}" for shape, found in SHAPES.items()),
     ]
     return harness.result(
         "bench_decode", rows, options, baseline={"contestant": BASELINE}, notes=list(dict.fromkeys(notes))

@@ -61,10 +61,10 @@ def _decoder(operation: Operation[Any, Any], *, checks: bool) -> Callable[[bytes
 
 
 def calls(send: Send, base_url: str, headers: Mapping[str, str], checks: Collection[str] = ()) -> Calls:
-    """Return both calls through *send*, with the SDK's *checks* of the ``body`` and of the ``answer``."""
+    """Return both calls through *send*, with the SDK's *checks* of the ``body`` and of the ``response``."""
     ids, url = payloads.order_ids(), f"{base_url}/v1/orders"
     encode = _encoder(checks="body" in checks)
-    read, created = (_decoder(operation, checks="answer" in checks) for operation in (orders.GET, orders.CREATE))
+    read, created = (_decoder(operation, checks="response" in checks) for operation in (orders.GET, orders.CREATE))
     writing = {**headers, "Content-Type": "application/json"}
 
     async def get() -> object:
@@ -126,8 +126,8 @@ LAYERS: Mapping[str, Callable[[Target], AbstractAsyncContextManager[Calls]]] = {
         target, session=True
     ),
     "AiohttpTransport on its own session (idle connections watched, requests in turn)": over_transport,
-    "the check of the response (amounts, identity)": lambda target: over_transport(target, "answer"),
-    BODY: lambda target: over_transport(target, "answer", "body"),
+    "the check of the response (amounts, identity)": lambda target: over_transport(target, "response"),
+    BODY: lambda target: over_transport(target, "response", "body"),
     "the engine (deadline, retries, budget, token, report)": sdk.connect,
 }
 

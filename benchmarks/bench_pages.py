@@ -1,6 +1,6 @@
 """What a walk over a search costs: with pages fetched ahead against the bound that latency sets, and in memory.
 
-200 pages of 100 merchant orders, each answered after 20 and after 100 ms. *Of the ideal* is the time of the walk over
+200 pages of 100 merchant orders, each of which takes 20 or 100 ms. *Of the ideal* is the time of the walk over
 pages / prefetch x latency, the time of a client that takes no time itself. The second result walks a million small
 rows at no latency, and says how much memory the process has on the way.
 """

@@ -1,4 +1,4 @@
-"""What the servers answer and the clients send: full, realistic, and of the sizes that real traffic has.
+"""What the servers respond and the clients send: full, realistic, and of the sizes that real traffic has.
 
 Each shape fills every member that the contract names for its resource. The peers' responses are what their own services
 send for a call of comparable size (a payment intent, a chat completion); :func:`sizes` says how large each is.

@@ -1,6 +1,6 @@
 """The other end: one process that responds from memory, on a core of its own, and is never the bottleneck.
 
-nginx with one worker where it is installed (Debian: ``nginx-light``), else :mod:`benchmarks.answers`, a small asyncio
+nginx with one worker where it is installed (Debian: ``nginx-light``), else :mod:`benchmarks.responses`, a small asyncio
 server. Both listen on 127.0.0.1 only, on sockets that are opened here and handed over, so that a client can connect
 from the first moment on.
 """
@@ -60,7 +60,7 @@ class Server(Struct, frozen=True):
             return 0.0
 
 
-class Answer(Struct, frozen=True):
+class FixedResponse(Struct, frozen=True):
     """One fixed response. A *path* that ends in a slash takes any id behind it, and the response holds that id."""
 
     method: str
@@ -69,15 +69,17 @@ class Answer(Struct, frozen=True):
     body: bytes
 
 
-def fixed_answers() -> list[Answer]:
-    """Return what every call of the benches is answered with."""
+def fixed_responses() -> list[FixedResponse]:
+    """Return the responses to every call of the benches."""
     return [
-        Answer("GET", "/v1/orders/", 200, payloads.order()),
-        Answer("POST", "/v1/orders", 201, payloads.created_order()),
-        Answer("GET", "/v1/payment_intents/", 200, payloads.payment_intent()),
-        Answer("POST", "/v1/payment_intents", 200, payloads.payment_intent("pi_3MtwBwLkdIwHu7ix28a3tqPa")),
-        Answer("GET", "/v1/chat/completions/", 200, payloads.chat_completion()),
-        Answer("POST", "/v1/chat/completions", 200, payloads.chat_completion("chatcmpl-B9MHDbslfkBeAs8l4bebGdFOJ6PeG")),
+        FixedResponse("GET", "/v1/orders/", 200, payloads.order()),
+        FixedResponse("POST", "/v1/orders", 201, payloads.created_order()),
+        FixedResponse("GET", "/v1/payment_intents/", 200, payloads.payment_intent()),
+        FixedResponse("POST", "/v1/payment_intents", 200, payloads.payment_intent("pi_3MtwBwLkdIwHu7ix28a3tqPa")),
+        FixedResponse("GET", "/v1/chat/completions/", 200, payloads.chat_completion()),
+        FixedResponse(
+            "POST", "/v1/chat/completions", 200, payloads.chat_completion("chatcmpl-B9MHDbslfkBeAs8l4bebGdFOJ6PeG")
+        ),
     ]
 
 
@@ -199,7 +201,7 @@ http {
 
 def _nginx(folder: Path, listeners: Sequence[socket.socket]) -> tuple[list[str], dict[str, str]]:
     plain, tls = (listener.getsockname()[1] for listener in listeners)
-    locations = "\n".join(map(_location, fixed_answers()))
+    locations = "\n".join(map(_location, fixed_responses()))
     config = folder / "nginx.conf"
     config.write_text(_NGINX_CONFIG.substitute(folder=folder, plain=plain, tls=tls, locations=locations))
     # The way nginx hands its sockets to a new binary: it takes them instead of opening its own.
@@ -207,7 +209,7 @@ def _nginx(folder: Path, listeners: Sequence[socket.socket]) -> tuple[list[str],
     return [str(_NGINX), "-e", str(folder / "error.log"), "-p", str(folder), "-c", str(config)], {"NGINX": inherited}
 
 
-def _location(response: Answer) -> str:
+def _location(response: FixedResponse) -> str:
     body = response.body.decode().replace("\\", "\\\\").replace("'", "\\'").replace(payloads.ASKED, "${id}")
     if response.path.endswith("/"):
         return f"location ~ ^{response.path}(?<id>[A-Za-z0-9_-]+)$ {{ return {response.status} '{body}'; }}"
@@ -215,5 +217,5 @@ def _location(response: Answer) -> str:
 
 
 def _asyncio(listeners: Sequence[socket.socket], folder: Path | None = None) -> tuple[list[str], dict[str, str]]:
-    command = [sys.executable, "-m", "benchmarks.answers", "--sockets", *(str(one.fileno()) for one in listeners)]
+    command = [sys.executable, "-m", "benchmarks.responses", "--sockets", *(str(one.fileno()) for one in listeners)]
     return command + (["--certificate", str(folder / "server.pem")] if folder else []), {}

@@ -1,4 +1,4 @@
-"""A small asyncio server for the benches: fixed answers where nginx is missing, and pages that take their time.
+"""A small asyncio server for the benches: fixed responses where nginx is missing, and pages that take their time.
 
 Started by :mod:`benchmarks.server` with sockets that listen already; it reads just enough of HTTP/1.1 for the clients
 measured here (a body has a ``Content-Length``).
@@ -17,7 +17,7 @@ from http import HTTPStatus
 from typing import cast
 
 from benchmarks import payloads
-from benchmarks.server import Answer, fixed_answers
+from benchmarks.server import FixedResponse, fixed_responses
 
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _OFFSET = re.compile(r"[?&]offset=(\d+)")
@@ -38,10 +38,10 @@ def whole(status: int, body: bytes) -> bytes:
 
 
 def fixed() -> Respond:
-    """Answer every call of the benches from memory."""
+    """Respond to every call of the benches from memory."""
     exact: dict[tuple[str, str], bytes] = {}
-    with_id: dict[tuple[str, str], Answer] = {}
-    for response in fixed_answers():
+    with_id: dict[tuple[str, str], FixedResponse] = {}
+    for response in fixed_responses():
         if response.path.endswith("/"):
             with_id[response.method, response.path] = response
         else:
@@ -60,7 +60,7 @@ def fixed() -> Respond:
 
 
 def paged(rows: str, total: int) -> Respond:
-    """Answer a search of *total* merchant orders, page by page; each row has an id of its own."""
+    """Respond to a search of *total* merchant orders, page by page; each row has an id of its own."""
     sample = payloads.merchant_orders(1).decode() if rows == "full" else ""
     row = json.dumps(json.loads(sample)["elements"][0], separators=(",", ":")) if sample else _SMALL_ROW
     before, after = row.split(str(_FIRST_ID), 1)
@@ -82,7 +82,7 @@ def _number(pattern: re.Pattern[str], target: str, default: int) -> int:
     return int(match[1]) if match else default
 
 
-class Answering(asyncio.Protocol):
+class Connection(asyncio.Protocol):
     """One connection."""
 
     def __init__(self, respond: Respond, latency: float) -> None:
@@ -96,7 +96,7 @@ class Answering(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """Answer every request that has come whole."""
+        """Respond to every request that has come whole."""
         self._received += data
         while (end := self._received.find(b"\r\n\r\n")) >= 0:
             head = self._received[:end]
@@ -107,17 +107,17 @@ class Answering(asyncio.Protocol):
             self._received = self._received[size:]
             method, target, _ = head.partition(b"\r\n")[0].decode().split(" ")
             if self._latency:
-                asyncio.get_running_loop().call_later(self._latency, self._answer, method, target)
+                asyncio.get_running_loop().call_later(self._latency, self._write_response, method, target)
             else:
-                self._answer(method, target)
+                self._write_response(method, target)
 
-    def _answer(self, method: str, target: str) -> None:
+    def _write_response(self, method: str, target: str) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(self._respond(method, target))
 
 
 async def serve(sockets: list[socket.socket], respond: Respond, latency: float, certificate: str) -> None:
-    """Answer on *sockets*, the last of them with TLS if there is a *certificate*, until the process is ended."""
+    """Respond on *sockets*, the last of them with TLS if there is a *certificate*, until the process is ended."""
     context = None
     if certificate:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -125,13 +125,13 @@ async def serve(sockets: list[socket.socket], respond: Respond, latency: float, 
     loop = asyncio.get_running_loop()
     for listener in sockets:
         secure = context if listener is sockets[-1] else None
-        await loop.create_server(lambda: Answering(respond, latency), sock=listener, ssl=secure)
+        await loop.create_server(lambda: Connection(respond, latency), sock=listener, ssl=secure)
     await loop.create_future()
 
 
 def main() -> None:
     """Run the server."""
-    line = argparse.ArgumentParser(description="Answers for the benches.")
+    line = argparse.ArgumentParser(description="Responses for the benches.")
     line.add_argument("--sockets", type=int, nargs="+", required=True)
     line.add_argument("--certificate", default="")
     line.add_argument("--latency", type=float, default=0.0)
