@@ -33,7 +33,7 @@ _VARIABLE = "PAYMENTSDK_BASE_URL"
 #: Seconds to be let in: everything is on this machine.
 _TO_CONNECT = 10.0
 #: Seconds to wait for what was asked for: ten years of invoices take their time.
-_TO_ANSWER = 600.0
+_TO_RESPOND = 600.0
 _OK = 200
 _PREFERENCE = re.compile(r"[0-9]+-[0-9a-f-]{36}\Z")
 #: The details of a fault, with their defaults.
@@ -87,10 +87,10 @@ class Running(Struct, frozen=True):
 async def _sent(method: str, url: str, content: bytes) -> tuple[int, bytes]:
     transport, headers = AiohttpTransport(), {"Content-Type": "application/json"}
     try:
-        async with asyncio.timeout(_TO_ANSWER):
+        async with asyncio.timeout(_TO_RESPOND):
             response = await transport.send(Request(method, url, headers, content, connect_timeout=_TO_CONNECT))
     except TimeoutError:
-        raise SendFailed(f"within {_TO_ANSWER:.0f} s") from None
+        raise SendFailed(f"within {_TO_RESPOND:.0f} s") from None
     finally:
         await transport.aclose()
     return response.status, response.body

@@ -397,8 +397,8 @@ def test_a_policy_is_decided_once(capsys):
 
 def test_a_busy_sandbox_is_there(capsys, monkeypatch):
     """Who is let in waits for minutes; after that nobody says that there is no sandbox, or what became of it."""
-    assert _control._TO_ANSWER > 10 * _control._TO_CONNECT
-    monkeypatch.setattr(_control, "_TO_ANSWER", 0.2)
+    assert _control._TO_RESPOND > 10 * _control._TO_CONNECT
+    monkeypatch.setattr(_control, "_TO_RESPOND", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as busy:
         url = f"http://127.0.0.1:{busy.getsockname()[1]}"
         line = complain(capsys, "advance", "P3650D", "--url", url)
