@@ -9,6 +9,7 @@ import time
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -300,7 +301,8 @@ async def sell_and_die(sandbox: Sandbox, journal: Path, sales: int) -> list[byte
     try:
         return [line for _ in range(sales // 2) if (line := await said.readline())]
     finally:
-        till.kill()
+        with suppress(ProcessLookupError):  # It has died by itself.
+            till.kill()
         # Reads on: what it has said since was not heard by anybody.
         await till.communicate()
 
