@@ -32,7 +32,7 @@ from paymentsdk._engine.limiter import NO_PERMIT
 from paymentsdk._engine.response import Result, check_response
 from paymentsdk._engine.retry import Retries, key_lasts, should_refresh_token
 from paymentsdk._headers import Headers, merge
-from paymentsdk._operation.rules import KEY_LIFETIME, Failure, RetryClass, classify_status
+from paymentsdk._operation.rules import KEY_LIFETIME, SINGLE_USE, Failure, classify_status
 from paymentsdk._secrets import HiddenRepr
 from paymentsdk.errors import ClientClosed, OutcomeUnknown, PaymentsError, RequestInvalid, describe
 from paymentsdk.events import Throttled
@@ -54,8 +54,6 @@ R = TypeVar("R")
 _OK, _REDIRECTION = 200, 300
 #: What a failure with a response means for its seller; any other was served.
 _SERVICE: Mapping[Failure, Service] = {Failure.RATE_LIMITED: "limited", Failure.SERVER: "failed"}
-#: A grant can be used once: the token that was made of it is taken even from a response that breaks the contract.
-_SINGLE_USE = frozenset({RetryClass.TOKEN_CODE, RetryClass.TOKEN_REFRESH})
 
 
 class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
@@ -113,12 +111,11 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
             try:
                 result = await self._attempt()
             except AttemptFailed as first:
-                result = await self._retry(self._note(first))
-            else:
-                if state.budgets.remaining:  # Nearly always all of them are full, and none is kept.
-                    state.budgets.deposit(self.seller_key, self.operation.retry)
+                return await self._retry(self._note(first))
+            if state.budgets.remaining:  # Nearly always all of them are full, and none is kept.
+                state.budgets.deposit(self.seller_key, self.operation.retry)
         except AttemptFailed as last:
-            outcome = self._outcome(last)
+            outcome = self._outcome(last.with_traceback(None))
         except asyncio.CancelledError as cancelled:
             if not self.deadline.uncancel():
                 state.deadlines.remove(self.deadline)
@@ -134,7 +131,10 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         finally:
             state.deadlines.remove(self.deadline)
         # Outside the handlers, so that no traceback drags the failed attempts along, with their frames and responses.
-        raise outcome
+        try:
+            raise outcome
+        finally:
+            del outcome  # It would hold itself, by its traceback and this frame, and all of the call with it.
 
     # --- for each attempt ----------------------------------------------------------------------------------------
 
@@ -332,7 +332,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
     async def _accept(self, response: Response) -> Result[R]:
         """Turn a 2xx into a result, if it is one that can be trusted."""
         state, operation, body = self.state, self.operation, response.body
-        strict = self.settings.strict and operation.retry not in _SINGLE_USE
+        strict = self.settings.strict and operation.retry not in SINGLE_USE
         try:
             if len(body) < LARGE or operation.writes:
                 value, anomalies = operation.decoder.decode(body)

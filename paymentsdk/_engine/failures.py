@@ -169,6 +169,7 @@ def no_response(error: BaseException, ran_out: str | None) -> AttemptFailed | No
     expired = ran_out is not None
     match error:
         case SendFailed():
+            error.__traceback__ = None  # By the frames of the transport it may hold itself, and the connection.
             kind = Failure.NO_TRUSTED_RESPONSE if error.sent else Failure.NOT_SENT
             # The transport may have made our cancellation a failure of its own.
             return AttemptFailed(kind, error.reason, permanent=error.permanent, timed_out=expired)

@@ -281,7 +281,11 @@ class OnceCall(Generic[B, R]):
         error.attempts = self._call.attempts
         if isinstance(error, OutcomeUnknown):
             error.in_doubt, error.once = operation.in_doubt, row.name
-        raise error.with_traceback(None)
+        self._error = None
+        try:
+            raise error.with_traceback(None)
+        finally:
+            del error  # As in `Call.run`.
 
     def _kept_error(self, outcome: RecordOutcome) -> PaymentsError | None:
         row, reason = outcome.record, outcome.reason or outcome.record.reason

@@ -184,14 +184,17 @@ class Retries(Struct, eq=False):
 
         retry, stop = retry_if_exception(self._should_retry), self._stop_or_pay
         retrying = AsyncRetrying(retry=retry, wait=self._delay, stop=stop, sleep=sleep, reraise=True)
-        result: R = await retrying(go_on)
+        try:
+            result: R = await retrying(go_on)
+        finally:
+            retrying.iter_state.reset()  # It holds itself by what is in there, and what came of the call by this.
         self.budgets.deposit(self.seller, self.rule, self.paid or 1)
         return result
 
     def _should_retry(self, error: BaseException) -> bool:
         if not isinstance(error, AttemptFailed):
             return False  # A defect comes out as it is.
-        self.failure = error
+        self.failure = error.with_traceback(None)
         return should_retry(self.rule, error, self.history, self.policy)
 
     def _delay(self, state: "RetryCallState") -> float:

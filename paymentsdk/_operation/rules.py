@@ -50,6 +50,10 @@ class RetryClass(Enum):
     TOKEN_REFRESH = "refresh token"  # noqa: S105 - as above
 
 
+#: A grant can be used once: the token that was made of it is taken even from a response that breaks the contract.
+SINGLE_USE = frozenset({RetryClass.TOKEN_CODE, RetryClass.TOKEN_REFRESH})
+
+
 class Failure(Enum):
     """How an attempt can fail: what an `ErrorCode` may say that a response means."""
 

@@ -180,6 +180,38 @@ async def test_a_cancelled_call_leaves_nothing_behind(make_client) -> None:
         gc.enable()
 
 
+class Weighed(Response, frozen=True, weakref=True):
+    """A response of which a test can see whether it is still there."""
+
+
+@pytest.mark.parametrize("status", [None, 200, 400, 404, 429, 503])
+async def test_a_failed_call_leaves_nothing_behind(make_client, status: int | None) -> None:
+    """Nor does one that a retry has saved: bodies of failures are not to pile up until a collector comes to them."""
+    attempts = []
+
+    async def fail(request: object) -> Response:
+        made = SendFailed("connection reset", sent=True)
+        if status is not None:
+            made = Weighed(status, {}, b"<html>" + b"." * 10_000)
+        attempts.append(ref(made))
+        if isinstance(made, SendFailed):
+            raise made
+        return made if status != 429 or len(attempts) < 3 else Response(200, {}, b'{"id":"ORD1"}')
+
+    transport = MemoryTransport(fail)
+    client = make_client(transport=transport)
+    gc.disable()
+    try:
+        try:
+            await client.orders.cancel("ORD1")
+        except PaymentsError as error:
+            attempts.append(ref(error))
+        transport.discarded.clear()  # The transport of a test keeps them.
+        assert [] == [one for one in attempts if one() is not None]
+    finally:
+        gc.enable()
+
+
 async def at_once(cancelled: asyncio.CancelledError, note: str | None) -> None:
     """Take the words of a transport."""
 

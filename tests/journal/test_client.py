@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
 import pickle
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import nullcontext
 from datetime import datetime, timedelta
 from pathlib import Path
+from weakref import ref
 
 import pytest
 
@@ -480,6 +482,28 @@ async def test_records_that_nobody_can_settle_do_not_hide_others(start, platform
     platform.lose = False
 
     assert {RecordState.UNKNOWN: 20, RecordState.DONE: 1} == dict((await client.recover()).resolved)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["itself", "from the journal"])
+async def test_a_call_that_fails_leaves_nothing_behind(start, platform: Platform, again: bool) -> None:
+    """Neither its error nor the body of its request waits for the garbage collector."""
+    platform.fail = lambda request: Response(400, {}, b'{"errors":[{"code":"property_value","message":"no"}]}')
+    client, errors = start(retry=ONCE), []
+
+    async def call() -> None:
+        try:
+            await client.orders.create(order(), once="table-7/1")
+        except APIError as error:
+            errors.append(ref(error))
+
+    if again:
+        await call()
+    gc.disable()
+    try:
+        await call()
+        assert errors[-1]() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.control("paymentsdk._recovery.Recovery._knows_time", lambda self, known: True)
