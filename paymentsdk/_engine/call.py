@@ -134,7 +134,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         try:
             raise outcome
         finally:
-            del outcome  # It would hold itself, by its traceback and this frame, and all of the call with it.
+            del outcome, self.deadline  # By its traceback, the error would hold itself, and the task that it ends.
 
     # --- for each attempt ----------------------------------------------------------------------------------------
 

@@ -131,10 +131,8 @@ async def _call(function: Callable[[T], Awaitable[R]], item: T) -> R:
 
 def _outcome(item: T, call: asyncio.Task[R]) -> MapOutcome[T, R]:
     """Return what came of the *call* for *item*; what is no `PaymentsError` is raised."""
-    try:
-        return MapOutcome(item, _value=call.result())
-    except PaymentsError as error:
-        return MapOutcome(item, error)
+    error = call.exception()  # Raised and caught, it would hold this frame, and so the call, and itself.
+    return MapOutcome(item, error) if isinstance(error, PaymentsError) else MapOutcome(item, _value=call.result())
 
 
 publish("paymentsdk", globals())

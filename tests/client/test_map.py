@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
+from weakref import ref
 
 import pytest
 
@@ -122,6 +124,21 @@ async def test_a_failed_call_is_an_outcome() -> None:
     assert repr(outcomes[1]).startswith("MapOutcome('2', error=NotFound(404")
     with pytest.raises(NotFound):
         _ = outcomes[1].value
+
+
+async def test_a_failed_call_leaves_nothing_behind() -> None:
+    """Of a million items those that fail are gone with their outcomes, also where nothing collects garbage."""
+    platform = MemoryTransport(lambda request: Response(404))
+    errors = []
+    gc.disable()
+    try:
+        async with PaymentsClient("APP_USR-1", base_url="https://platform.test", transport=platform) as client:
+            async for outcome in client.map(client.orders.get, ["ORD1", "ORD2"]):
+                errors.append(ref(outcome.error))
+            del outcome
+        assert [None, None] == [error() for error in errors]
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("ordered", [True, False])
