@@ -104,7 +104,7 @@ class History(Struct, eq=False):
         """
         if not isinstance(first_sent_at, datetime) or first_sent_at.utcoffset() is None:
             raise RequestInvalid("first_sent_at", "must be a datetime with its offset, such as datetime.now(UTC)")
-        timestamp = first_sent_at.timestamp()
+        timestamp = max(0.0, first_sent_at.timestamp())  # Before 1970 is some placeholder; year 0 is no datetime.
         if timestamp > clock.now() + 3600:
             raise RequestInvalid("first_sent_at", "must not lie in the future")
         self.first_sent = clock.monotonic() - max(0.0, clock.now() - timestamp), timestamp

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from math import inf
 
 import pytest
@@ -100,6 +100,16 @@ async def test_the_23_hours_count_from_the_first_time(age: timedelta, requests: 
     error, transport = await cancel(SendFailed("reset", sent=True), since=NOW - age)
 
     assert (OutcomeUnknown, requests) == (type(error), len(transport.requests))
+
+
+@pytest.mark.parametrize("hours", [-14, 14])
+async def test_a_moment_at_the_edge_of_the_calendar_is_long_ago(hours: int) -> None:
+    """Such a placeholder for "nobody knows" sends nothing, and the error says what is known."""
+    error, transport = await cancel(
+        FAILURES["404"], since=datetime.min.replace(tzinfo=timezone(timedelta(hours=hours)))
+    )
+
+    assert (OutcomeUnknown, "k-1", []) == (type(error), error.idempotency_key, transport.requests)
 
 
 async def test_they_count_on_though_the_clock_of_the_machine_is_set_back() -> None:
