@@ -36,6 +36,7 @@ from paymentsdk._engine.response import Result
 from paymentsdk._operation.error_response import parse_error_response, read_scrubbed
 from paymentsdk._operation.rules import KEY_LIFETIME
 from paymentsdk._secrets import MASK, secrets_in
+from paymentsdk._validate import check_bool
 from paymentsdk.errors import APIError, Deferred, NotSent, OutcomeUnknown, PaymentsError, RequestInvalid
 from paymentsdk.journal import _states as states
 from paymentsdk.journal._call import (
@@ -84,6 +85,7 @@ async def call_once(
     operation, journaling = call.operation, call.state.journaling
     # Its attempts have deadlines of their own: what is awaited before them must not be cancelled in between.
     call.state.deadlines.remove(call.deadline)
+    check_bool("defer", defer)
     if once is None:
         raise RequestInvalid("once", "must name the record that not_after and defer are about")
     if not operation.writes:

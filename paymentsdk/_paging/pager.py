@@ -21,7 +21,7 @@ from paymentsdk._operation.operation import Operation, PageShape
 from paymentsdk._paging.cursor import LARGEST_OFFSET, Certificate, Cursor, PageSummary, check_filters
 from paymentsdk._public import publish
 from paymentsdk._resume_point import ResumePoint
-from paymentsdk._validate import check_within
+from paymentsdk._validate import check_bool, check_within
 from paymentsdk.errors import ClientClosed, Incomplete, PaginationStalled, PaymentsError, RequestInvalid
 
 if TYPE_CHECKING:
@@ -131,6 +131,7 @@ class Pager(Generic[T]):
         check_within("start", start, 0, LARGEST_OFFSET)
         check_within("prefetch", prefetch, 1, MOST_PREFETCH)
         check_within("overlap", overlap, 0, (page_size or MOST_ROWS) - 1)
+        check_bool("certify", certify)
         size = {} if page_size is None else {"limit": page_size}
         # A bad filter is rejected here, not at the first row.
         operation.query_encoder.encode({**filters, "offset": start, **size})

@@ -49,6 +49,7 @@ class Position(TypedDict, total=False):
         ("overlap", None),
         ("prefetch", None),
         ("overlap", 30),
+        ("certify", "no"),
     ],
 )
 async def test_options_that_make_no_sense(client, option: str, value: object) -> None:

@@ -419,6 +419,7 @@ async def test_a_call_of_another_living_process_is_in_progress(start, platform: 
         ({"once": 7}, "once"),
         ({"not_after": timedelta(1)}, "once"),
         ({"defer": True}, "once"),
+        ({"once": "x", "defer": "no"}, "defer"),
         ({"once": "a", "not_after": timedelta(0)}, "not_after"),
         ({"once": "a", "not_after": datetime(2030, 1, 1)}, "not_after"),  # noqa: DTZ001 - without an offset on purpose
     ],
