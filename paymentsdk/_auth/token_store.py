@@ -6,11 +6,9 @@ import logging
 import os
 import re
 import sys
-import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from glob import escape
 from inspect import isasyncgenfunction, iscoroutinefunction
 from typing import TYPE_CHECKING, BinaryIO, ClassVar, Protocol, runtime_checkable
 
@@ -47,8 +45,6 @@ _LOCK_FILES: set[int] = set()
 _ROOM, _MARK = 16_384, 4_096
 #: What the system says of a disk that is full, for everybody or for this user.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-#: Seconds after which a file that was not renamed yet is one of a process that has died as it wrote.
-_LONGEST_WRITE = 3600.0
 #: An access token with all of its parts, the last of which is the user id (4.1): others may end with any number.
 _WHOLE_TOKEN = re.compile(r"(?:APP_USR|TEST)-[^-]+-[0-9]{6}-[^-]+-([0-9]{1,20})\Z")
 
@@ -189,12 +185,12 @@ class FileTokenStore:
     """Keeps a pair in a JSON file that only its owner can read.
 
     The file, or the one that a link leads to, is replaced as a whole and forced to the disk, so that a crash leaves
-    either the old pair or the new one. The crash may also leave a half-written temporary file, which a save removes
-    once it is an hour old. Processes that share the file refresh one after the other, and take over a pair that another
-    one has saved. They lock an empty file beside it, named like it with ``.lock`` appended. During a refresh there is
-    another one with ``.refreshing`` appended, without credentials: if a crash loses the new pair, the next process
-    finds that file, and warns in the log by when the seller must authorize again. It takes 16 KiB, which are room for
-    the new pair: no refresh begins on a disk that is too full for it, or in a folder that cannot be written.
+    either the old pair or the new one, and perhaps a half-written temporary file for its owner alone. Processes that
+    share the file refresh one after the other, and take over a pair that another one has saved. They lock an empty file
+    beside it, named like it with ``.lock`` appended. During a refresh there is another one with ``.refreshing``
+    appended, without credentials: if a crash loses the new pair, the next process finds that file, and warns in the log
+    by when the seller must authorize again. It takes 16 KiB, which are room for the new pair: no refresh begins on a
+    disk that is too full for it, or in a folder that cannot be written.
 
     Into a container, mount the folder, not just the file. A file that is mounted alone cannot be replaced, so it is
     written over: a crash may leave it half written, and it keeps its mode. Nor do others see the container's lock.
@@ -298,15 +294,6 @@ class FileTokenStore:
                 self._mark.unlink()
 
 
-def _clear(path: "Path", until: float) -> None:
-    """Remove what processes that died as they wrote have left beside *path*: there are tokens in it."""
-    for file in path.parent.glob(f".{escape(path.name)}.????????"):  # As mkstemp calls them.
-        # One that cannot be removed does not keep the others.
-        with suppress(OSError):
-            if file.stat().st_mtime < until:
-                file.unlink()
-
-
 def fingerprint(pair: TokenPair) -> str:
     from hashlib import sha256  # only a refresh needs it
 
@@ -337,8 +324,6 @@ def _write_file(path: "Path", content: bytes) -> None:
             unfinished.unlink()
         raise
     _force_names(path.parent)
-    with suppress(OSError):
-        _clear(path, time.time() - _LONGEST_WRITE)
 
 
 def _force(file: BinaryIO, content: bytes) -> None:

@@ -32,58 +32,16 @@ async def test_a_file_keeps_a_pair(path, issuer) -> None:
     assert [path] == list(path.parent.iterdir())
 
 
-@pytest.mark.control("paymentsdk._auth.token_store._clear", lambda path, until: None)
-async def test_what_a_process_left_that_died_is_removed(path, issuer) -> None:
-    """Tokens that were being written when a process died do not stay in the folder; those being written now do."""
-    dead, living, other = (
-        path.with_name(name) for name in (".tokens.json.abcd1234", ".tokens.json.efgh5678", ".tokens.json.backup")
-    )
-    alike = path.with_name("orders-of-january.csv")  # A name of the same length, and nobody's token.
-    for file in (dead, living, other, alike):
-        file.write_bytes(b"{")
-    for file in (dead, other, alike):
+async def test_a_save_leaves_other_files_alone(path, issuer) -> None:
+    """Whatever they are called, and however old they are: a copy that was put aside has a name of somebody's own."""
+    others = [path.with_name(name) for name in (".tokens.json.20260131", ".tokens.json.abcd1234", "tokens.json.old")]
+    for file in others:
+        file.write_bytes(b"{}")
         os.utime(file, (0, 0))
 
     await FileTokenStore(path).save(issuer.pair(1))
 
-    assert {path, living, other, alike} == set(path.parent.iterdir())
-
-
-async def test_what_a_save_of_its_own_left_is_removed(path, issuer, monkeypatch) -> None:
-    """A file that a save leaves half written has a name by which a later one knows it."""
-    store = FileTokenStore(path)
-    with monkeypatch.context() as died:
-        died.setattr(os, "fsync", lambda descriptor: os.fstat(-1))
-        died.setattr(os, "unlink", lambda name: None)
-        with pytest.raises(OSError, match="descriptor"):
-            await store.save(issuer.pair(1))
-    [left] = path.parent.iterdir()
-    os.utime(left, (0, 0))
-
-    await store.save(issuer.pair(2))
-
-    assert [path] == list(path.parent.iterdir())
-
-
-async def test_what_cannot_be_removed_does_not_keep_the_others(path, issuer, monkeypatch) -> None:
-    """All that can be removed is, whatever stands in the folder before it."""
-    dead = [path.with_name(f".tokens.json.abcd123{i}") for i in range(3)]
-    for file in dead:
-        file.write_bytes(b"{")
-        os.utime(file, (0, 0))
-    unlink, asked = os.unlink, []
-
-    def first_fails(name: str) -> None:
-        asked.append(name)
-        if len(asked) == 1:
-            raise PermissionError
-        unlink(name)
-
-    monkeypatch.setattr(os, "unlink", first_fails)
-    await FileTokenStore(path).save(issuer.pair(1))
-
-    assert 3 == len(asked)
-    assert 1 == sum(file.exists() for file in dead)
+    assert {path, *others} == set(path.parent.iterdir())
 
 
 @pytest.mark.control("paymentsdk._auth.token_store._LONGEST_SAVE", -1.0, raises=RefreshFailed)
