@@ -16,7 +16,6 @@ import msgspec
 
 from paymentsdk._auth.token_store import (
     LONGEST_LOCK,
-    ConnectedTokenStore,
     TokenPair,
     check_pair,
     file_lock,
@@ -170,16 +169,15 @@ class SQLiteTokenStore(_DatabaseTokenStore):
             yield
 
 
-class PostgresTokenStore(_DatabaseTokenStore, ConnectedTokenStore):
+class PostgresTokenStore(_DatabaseTokenStore):
     """Keeps the pair of one seller in PostgreSQL, for any number of machines; it needs the extra ``postgres``.
 
     It makes its table, ``paymentsdk_token``, in the first schema of the search path. Processes that share it renew the
     pair of a seller one after the other, by an advisory lock, and take over a pair that another one has saved. A
     process that dies lets go of the lock, unless a child lives that it forked during the refresh. A refresh that a
     crash has ended is found by the next process, as with `FileTokenStore`. All stores of an event loop for one server
-    share a connection, which is made anew after it was lost, and closed with a client that uses them, when nobody has
-    used it for ten seconds, or when the loop ends. Beside it a refresh takes one for as long as it lasts, up to eight
-    at once.
+    share a connection, which is made anew after it was lost, and closed when nobody has used it for ten seconds, or
+    when the loop ends. Beside it a refresh takes one for as long as it lasts, up to eight at once.
 
     Args:
         dsn: ``postgresql://user:password@host:port/database``. It is never shown.
@@ -202,10 +200,6 @@ class PostgresTokenStore(_DatabaseTokenStore, ConnectedTokenStore):
         super().__init__(name, seal, unseal)
         #: Has the lock: while it is held, a mark goes there, and fails with it.
         self._locked: Connection | None = None
-
-    async def aclose(self) -> None:
-        """Close the connection now, as a client does that is closed; whichever store needs it again makes it anew."""
-        await _shared(self._server).lane.aclose()
 
     async def _run(self, statement: str, *values: object) -> Sequence[Row]:
         if statement is _BEGIN and self._locked is not None:

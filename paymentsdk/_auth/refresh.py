@@ -37,7 +37,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from paymentsdk._auth.token_store import (
-    ConnectedTokenStore,
     LockingTokenStore,
     MarkingTokenStore,
     MemoryTokenStore,
@@ -282,7 +281,7 @@ class RefreshingToken:
 
         A refresh goes on after a call has given up waiting for it. Before a client is closed, it settles its own
         tokens. A refresh that has no pair to save, since it still waits for another process, is not waited for: that
-        may hang. A pair that the store failed to save is given to it once more. Then the store's connection is closed.
+        may hang. A pair that the store failed to save is given to it once more.
         """
         if self._loop is not asyncio.get_running_loop():
             return
@@ -298,8 +297,6 @@ class RefreshingToken:
             if isinstance(self._state, PendingSave):
                 logger.warning("a new token pair was not saved yet when the client was closed")
             raise
-        if isinstance(self._store, ConnectedTokenStore):
-            await self._store.aclose()
 
     def give_up(self) -> None:
         """End a refresh that `drain` has waited for in vain; who waits for it learns that the client is closed."""

@@ -6,7 +6,6 @@ import logging
 import os
 import re
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from inspect import isasyncgenfunction, iscoroutinefunction
@@ -137,19 +136,6 @@ class MarkingTokenStore(TokenStore, Protocol):
     async def unfinished_refresh(self, pair: TokenPair) -> float | None:
         """Return when the refresh of *pair* began that was neither saved nor ended, or ``None``."""
         ...
-
-
-class ConnectedTokenStore(ABC):
-    """A store that holds a connection, and makes it anew for whoever uses it after it was closed.
-
-    By name and not by its method: after `aclose` of a store of one's own it may be good for nothing.
-    """
-
-    __slots__ = ()
-
-    @abstractmethod
-    async def aclose(self) -> None:
-        """Close the connection for now."""
 
 
 class _Mark(Struct, frozen=True):

@@ -18,7 +18,6 @@ import asyncpg
 import pytest
 
 from paymentsdk import (
-    PaymentsClient,
     PostgresTokenStore,
     RefreshFailed,
     RequestInvalid,
@@ -29,7 +28,6 @@ from paymentsdk import (
 from paymentsdk._auth import database_stores
 from paymentsdk._postgres import Postgres
 from paymentsdk.errors import describe
-from tests.auth.platform import Platform
 from tests.auth.refreshes import NOW, pair, store_at
 from tests.conftest import PATIENCE
 from tests.postgres import Server, Wire, free_port, wire_to
@@ -293,7 +291,6 @@ async def test_no_reason_shows_what_is_kept(dsn: str) -> None:
         await store.save(TokenPair(access_token=SECRET))
 
     assert SECRET not in f"{failed.value} {describe(failed.value)}"
-    await store.aclose()
 
 
 async def test_who_has_lost_the_lock_spends_no_token(postgres: Server, dsn: str) -> None:
@@ -496,27 +493,6 @@ async def test_an_idle_connection_is_closed(counted: Counted, monkeypatch: pytes
     assert pair(1) == await counted.store().load()
 
 
-async def forgets(store: object) -> None:
-    """Leave the connection of *store* open."""
-
-
-@pytest.mark.control("paymentsdk.PostgresTokenStore.aclose", forgets, raises=TimeoutError)
-async def test_a_client_closes_the_connection_of_its_tokens(
-    counted: Counted, platform: Platform, make_client: Callable[..., PaymentsClient], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Closed, a client leaves nothing open; who uses the store after it connects anew."""
-    monkeypatch.setattr(database_stores, "IDLE", 3600.0)
-    store = counted.store()
-    client = make_client(platform.pair(expires_at=0.0), store=store)
-    await client.orders.get("ORD1")
-    await counted.are(1)
-
-    await client.aclose()
-
-    await counted.are(0)
-    assert "APP_USR-access-2" == (await store.load()).access_token
-
-
 async def test_a_connection_ends_with_its_loop(counted: Counted) -> None:
     """Each event loop has a connection of its own, which does not outlive it."""
     await asyncio.to_thread(asyncio.run, counted.store().save(pair(1)))
@@ -539,7 +515,8 @@ async def test_event_loops_of_other_threads_may_end_at_any_time(monkeypatch: pyt
     monkeypatch.setattr(database_stores, "_SHARED", {(0, EndedElsewhere(), number): None for number in range(2)})
     store = PostgresTokenStore("postgresql://127.0.0.1:9/nobody", "shop-1")
 
-    await store.aclose()
+    with pytest.raises(ConnectionError):
+        await store.load()
 
     assert 1 == len(database_stores._SHARED)
 
