@@ -54,8 +54,7 @@ class Case(NamedRule, frozen=True):
         try:
             await check_rule(self.rule, self.check(processes))
         finally:
-            for journal in processes.journals:
-                await journal.aclose()
+            await check_rule("A journal ends its work, and closes.", processes.close())
 
 
 class Processes:
@@ -77,6 +76,11 @@ class Processes:
         journal = self._make(lambda: self.time)
         self.journals.append(journal)
         return journal
+
+    async def close(self) -> None:
+        """Close the journals of all processes."""
+        for journal in self.journals:
+            await journal.aclose()
 
     async def begin(self, record: Record, expected: Action = Action.SEND, *, lease: float = _LEASE) -> Record:
         """Begin a record in the next process, which comes to the *expected* action, and return its row."""

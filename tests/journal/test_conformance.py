@@ -407,6 +407,12 @@ async def counts_what_is_old(self, before: float) -> int:
 
 
 @breaking("aclose")
+async def never_closes(self) -> None:
+    """Waits for what never comes."""
+    await asyncio.Event().wait()
+
+
+@breaking("aclose")
 async def stays_open(self) -> None:
     """Goes on after its end."""
 
@@ -463,6 +469,7 @@ async def raises_what_its_database_raises(self, key: str) -> Record | None:
         ("retention_leaves_a_tombstone", counts_what_is_old),
         ("an_unknown_key_is_an_error", makes_rows),
         ("a_closed_journal_says_so", stays_open),
+        ("a_closed_journal_says_so", never_closes),
         ("a_closed_journal_says_so", raises_what_its_database_raises),
     ],
 )
