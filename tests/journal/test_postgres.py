@@ -642,3 +642,31 @@ async def test_what_changes_while_it_is_listed_is_listed_once(
         rows = await ours.records(tuple(RecordState))
 
     assert [("a", RecordState.DONE)] == [(row.name, row.state) for row in rows]
+
+
+#: Takes what was old when it was found, whatever it is now.
+PURGES_ALL_IT_FOUND = _table._PURGE.replace("WHERE state >= 4 AND begun < $1 AND", "WHERE begun < $1 + 1e9 AND")
+
+
+@pytest.mark.control("paymentsdk.journal._table._PURGE", PURGES_ALL_IT_FOUND)
+async def test_what_begins_once_more_as_it_is_purged_keeps_its_bytes(dsn: str, record: Callable[..., Record]) -> None:
+    """It is to be sent: without them nobody could do that again, nor recovery."""
+    async with AsyncExitStack() as stack:
+        journal = await stack.enter_async_context(aclosing(PostgresJournal(dsn)))
+        await journal.begin(record("a"), lease=60)
+        await journal.resolve(record("a").key, Resolution(state=RecordState.NOT_SENT), owner="p/1")
+        caller = await asyncpg.connect(dsn)
+        stack.push_async_callback(caller.close)
+        looker = await asyncpg.connect(dsn)
+        stack.push_async_callback(looker.close)
+        begins = caller.transaction()
+        await begins.start()
+        await caller.execute("UPDATE paymentsdk_record SET state = 0, owner = 'q/1', begun = 1000")
+        purging = asyncio.ensure_future(journal.purge(500.0))
+        async with asyncio.timeout(PATIENCE):
+            while not await looker.fetchval("SELECT count(*) > 0 FROM pg_locks WHERE NOT granted"):
+                pass  # The purge does not wait for the row yet.
+        await begins.commit()
+
+        assert 0 == await purging
+        assert record("a").body == (await journal.get(record("a").key)).body
