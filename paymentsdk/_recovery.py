@@ -52,7 +52,7 @@ logger = logging.getLogger("paymentsdk")
 BATCH = 16
 #: Seconds between two tries at a record that may be sent, at most, and at one that can only be looked up.
 _LONGEST, _LONGEST_AFTER = 60.0, 3600.0
-#: Others than these could not be told apart from a record that is looked up: as many as were purged, perhaps.
+#: Records that a look-up reads at most. Where there are more, as there may be after a purge, it does not say anything.
 _MOST = 10_000
 #: Records in another state have had no effect.
 _EFFECTIVE = tuple(set(RecordState) - {RecordState.REFUSED, RecordState.NOT_SENT, RecordState.EXPIRED})

@@ -7,7 +7,7 @@ import itertools
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from contextlib import AsyncExitStack, aclosing, suppress
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from paymentsdk.journal import (
     _postgres,
     _table,
 )
+from paymentsdk.journal._states import OPEN
 from tests.conftest import PATIENCE
 from tests.postgres import Server, Wire, free_port, running, wire_to
 
@@ -623,10 +624,13 @@ async def test_a_server_of_these_tests_does_not_outlive_them(until) -> None:
         socket.create_connection(("127.0.0.1", int(port)))
 
 
-async def test_what_changes_while_it_is_listed_is_listed_once(
-    dsn: str, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("among", "listed"), [(OPEN, []), (tuple(RecordState), [("a", RecordState.DONE)])], ids=["open", "all"]
+)
+async def test_what_changes_while_it_is_listed_is_listed_as_it_is(
+    dsn: str, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch, among: Collection[str], listed: object
 ) -> None:
-    """What is open is found first; what is done since then is found with what is closed, too."""
+    """What is open is found first; what is done since then is found with what is closed, too, and listed once."""
     async with AsyncExitStack() as stack:
         ours, theirs = [await stack.enter_async_context(aclosing(PostgresJournal(dsn))) for _ in range(2)]
         await ours.begin(record("a"), lease=60)
@@ -639,9 +643,9 @@ async def test_what_changes_while_it_is_listed_is_listed_once(
             return found
 
         monkeypatch.setattr(asyncpg.Connection, "fetch", and_then)
-        rows = await ours.records(tuple(RecordState))
+        rows = await ours.records(among)
 
-    assert [("a", RecordState.DONE)] == [(row.name, row.state) for row in rows]
+    assert listed == [(row.name, row.state) for row in rows]
 
 
 #: Takes what was old when it was found, whatever it is now.

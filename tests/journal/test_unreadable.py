@@ -17,7 +17,7 @@ from paymentsdk.journal import Action, Journal, PostgresJournal, Record, RecordS
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.journal import test_look_up
 from tests.journal.platform import ONCE, TOKEN, URL, Platform, order
-from tests.journal.test_look_up import LOST, Seller, refund_of
+from tests.journal.test_look_up import FAILED, LOST, Seller, refund_of
 
 seller = test_look_up.seller
 
@@ -184,6 +184,19 @@ async def test_what_cannot_be_read_may_be_what_is_seen(seller: Seller, tmp_path:
     await seller.client.recover()
     rows = {row.name: row for row in await seller.journal.records([RecordState.DONE])}
     assert refund_of(rows["damaged"]) != refund_of(rows["in doubt"])
+
+
+@pytest.mark.control("paymentsdk.journal._table._IN_EVERY_ROW", b"")
+async def test_a_look_up_finds_also_what_cannot_be_read(seller: Seller, tmp_path: Path) -> None:
+    """Nothing says of which order it is: the refund that shows may be its own, and that in doubt may have failed."""
+    lunch = await seller.paid()
+    for _ in range(2):  # The second waits until it is kept as done.
+        await seller.refund(lunch, "damaged")
+    await seller.refund(lunch, "in doubt", FAILED)
+    [damaged] = [row for row in await seller.journal.records([RecordState.DONE]) if row.name == "damaged"]
+    damage(tmp_path / "payments.db", damaged.key, fixed=b"")
+
+    assert RecordState.UNKNOWN is (await seller.a_day_later())["in doubt"].state
 
 
 async def test_a_file_that_is_damaged_as_a_whole_says_so(tmp_path: Path, record: Callable[..., Record]) -> None:
