@@ -31,6 +31,8 @@ _SETTINGS = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "enable_seqscan": "off",
+    # Where there is no index, that makes a plan look so dear that the server would compile it, for half a second.
+    "jit": "off",
     # Seconds until the server lets go of the locks of a machine that is gone, if it dies without a word.
     "tcp_keepalives_idle": "10",
     "tcp_keepalives_interval": "5",

@@ -648,6 +648,28 @@ async def test_what_changes_while_it_is_listed_is_listed_as_it_is(
     assert listed == [(row.name, row.state) for row in rows]
 
 
+@pytest.mark.control("paymentsdk._postgres._SETTINGS", {"enable_seqscan": "off"})
+async def test_no_statement_is_compiled_first(
+    dsn: str, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list of what is done took the server half a second of that, however short the journal was."""
+    fetch, plans = asyncpg.Connection.fetch, list[str]()
+
+    async def explained(self: asyncpg.Connection, query: str, *args: object) -> object:
+        if query.startswith("SELECT"):
+            plans.extend(row[0] for row in await fetch(self, f"EXPLAIN {query}", *args))
+        return await fetch(self, query, *args)
+
+    async with aclosing(PostgresJournal(dsn)) as journal:
+        await journal.begin(record("a"), lease=60)
+        await journal.resolve(record("a").key, DONE, owner="p/1")
+        monkeypatch.setattr(asyncpg.Connection, "fetch", explained)
+        assert 1 == len(await journal.records(tuple(RecordState)))
+
+    assert plans
+    assert not [line for line in plans if "JIT" in line]
+
+
 #: Takes what was old when it was found, whatever it is now.
 PURGES_ALL_IT_FOUND = _table._PURGE.replace("WHERE state >= 4 AND begun < $1 AND", "WHERE begun < $1 + 1e9 AND")
 
