@@ -21,13 +21,14 @@ page that has all of them proves anything. No total of 1,000 or more does: some 
 
 # Without `from __future__ import annotations`: since Python 3.14, the names in the text of an inherited annotation are
 # looked up where the heir stands, and those of `Position` stand in the module of the resource.
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Self, TypedDict
 
 from msgspec import Meta, Struct, inspect, structs
 from msgspec.structs import replace
 
+from paymentsdk._codec.timestamps import in_utc
 from paymentsdk._codec.type_walk import alternatives
 from paymentsdk._headers import http_date
 from paymentsdk._operation.identity import struct_at
@@ -70,8 +71,6 @@ class PageSummary(Struct, frozen=True, kw_only=True):
     """Whether one of the rows was on no page before."""
     nameless: tuple[object, ...] = ()
     """Its rows, if none has an id."""
-    latest: datetime | None = None
-    """When the last of its rows was made, if that matters; `None` if one of them does not say when."""
 
     @property
     def received(self) -> int:
@@ -221,13 +220,17 @@ class Certificate:
     """What the pages of one walk prove.
 
     Args:
-        until: When the window of creation ends; ``None`` if the search has none.
+        created_until: The filter that ends a window of creation; ``None`` if the search has none.
+        filters: What is searched for.
     """
 
-    __slots__ = ("_ids", "_settled", "_total", "_until", "rejection")
+    __slots__ = ("_date", "_ids", "_settled", "_total", "_until", "rejection")
 
-    def __init__(self, until: object) -> None:
+    def __init__(self, created_until: str | None, filters: Mapping[str, object]) -> None:
+        until = filters.get(created_until or "")
         self._until = until if isinstance(until, datetime) else None
+        #: The member of a row that says when it was made.
+        self._date = (created_until or "").removesuffix("_to")
         self._ids: set[str] = set()
         self._total: int | None = None
         #: No row that was made before joins any more; ``None`` if the first page proves all.
@@ -240,8 +243,8 @@ class Certificate:
         """How many distinct rows were seen."""
         return len(self._ids)
 
-    def add(self, offset: int, page: PageSummary, headers: Mapping[str, str]) -> None:
-        """Take *page*, which begins at *offset*, into account."""
+    def add(self, offset: int, page: PageSummary, rows: Sequence[object], headers: Mapping[str, str]) -> None:
+        """Take *page*, which begins at *offset* and has *rows*, into account."""
         is_first = self._total is None
         texts = [str(one) for one in page.ids if isinstance(one, int | str) and one != ""]
         self._ids.update(texts)
@@ -254,13 +257,21 @@ class Certificate:
             self.rejection = None if is_atomic else self._limits(page.total, headers)
         elif page.total > (self._total or 0):
             self.rejection = "the total has risen"
-        if self._settled is not None and page.ids:
-            if page.latest is None:
-                self.rejection = "a row has no date, so it may be younger than its window, and others can join"
-            elif page.latest > self._settled:
-                self.rejection = "a row is younger than its window, so others can join"
+        if self._settled is not None:
+            self.rejection = self._misdated(rows, self._settled) or self.rejection
         if len(texts) < page.received:
             self.rejection = "a row has no id"
+
+    def _misdated(self, rows: Sequence[object], settled: datetime) -> str | None:
+        """Return why others can join, if one of *rows* may be younger than the window."""
+        for row in rows:
+            date = getattr(row, self._date, None)
+            # The year 1 is the platform's word for no date.
+            if not isinstance(date, datetime) or date.year == 1:
+                return "a row has no date, so it may be younger than its window, and others can join"
+            if in_utc(date) > settled:
+                return "a row is younger than its window, so others can join"
+        return None
 
     def check(self) -> None:
         """Take the page before for the last."""

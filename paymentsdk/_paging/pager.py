@@ -9,13 +9,11 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import aclosing, suppress
 from copy import copy
-from datetime import datetime
 from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, cast
 
 from msgspec import UNSET, Struct
 
 from paymentsdk._codec.anomaly import Anomaly
-from paymentsdk._codec.timestamps import in_utc
 from paymentsdk._futures import retrieve_exception
 from paymentsdk._operation.operation import Operation, PageShape
 from paymentsdk._paging.cursor import LARGEST_OFFSET, Certificate, Cursor, PageSummary, check_filters
@@ -135,11 +133,10 @@ class Pager(Generic[T]):
         size = {} if page_size is None else {"limit": page_size}
         # A bad filter is rejected here, not at the first row.
         operation.query_encoder.encode({**filters, "offset": start, **size})
-        shape, until = operation.page, None
+        shape = operation.page
         if certify:
             check_filters(shape, filters, operation.result)
             check_within("start", start, 0, 0)
-            until = filters.get(shape.created_until or "")
 
         begin = Cursor.begin(start if isinstance(start, ResumePoint) else ResumePoint(start), overlap)
 
@@ -150,7 +147,7 @@ class Pager(Generic[T]):
             def fetch(offset: int) -> Coroutine[object, object, "Result[object]"]:
                 return caller.call(operation, query={**filters, "offset": offset, **size})
 
-            certificate = Certificate(until) if certify else None
+            certificate = Certificate(shape.created_until, filters) if certify else None
             pages = 1 if overlap else prefetch
             return Pages(fetch, operation.name, shape, begin, prefetch=pages, certificate=certificate)
 
@@ -356,9 +353,8 @@ class Pages(AsyncIterator[Page[T]]):
             proposed=proposed,
             has_new_rows=bool(fresh),
             nameless=() if any(ids) else rows,
-            latest=None if self._certificate is None else _latest(rows, self._shape.created_until),
         )
-        following = self._advance(cursor, summary, result.headers)
+        following = self._advance(cursor, summary, rows, result.headers)
         missing = summary.missing(cursor.offset, cursor.total)
         if self._certificate is None and following is None and missing is not None:
             raise Incomplete(self._returned, missing, ResumePoint(cursor.offset, missing))
@@ -374,8 +370,10 @@ class Pages(AsyncIterator[Page[T]]):
         point = None if following is None else following.resume_point
         return Page(items=news, total=total, offset=cursor.offset, resume_point=point, anomalies=anomalies)
 
-    def _advance(self, cursor: Cursor, page: PageSummary, headers: Mapping[str, str]) -> Cursor | None:
-        """Return where the walk stands after *page*.
+    def _advance(
+        self, cursor: Cursor, page: PageSummary, rows: tuple[T, ...], headers: Mapping[str, str]
+    ) -> Cursor | None:
+        """Return where the walk stands after *page*, which has *rows*.
 
         Raises:
             Incomplete: It has to be certified, and cannot be.
@@ -383,7 +381,7 @@ class Pages(AsyncIterator[Page[T]]):
         certificate = self._certificate
         if certificate is None:
             return cursor.advance(page, looks_ahead=bool(self._ahead))
-        certificate.add(cursor.offset, page, headers)
+        certificate.add(cursor.offset, page, rows, headers)
         try:
             following = cursor.advance(page, looks_ahead=bool(self._ahead))
         except PaginationStalled as error:
@@ -431,16 +429,6 @@ def _dropped(anomalies: tuple[Anomaly, ...], place: str) -> tuple[str, ...]:
     """
     paths = (anomaly.path for anomaly in anomalies if anomaly.dropped)
     return tuple(path for path in paths if path.endswith("]") and path.rpartition("[")[0] == place)
-
-
-def _latest(rows: tuple[object, ...], until: str | None) -> datetime | None:
-    """Return when the last of *rows* was made, by the member that the filter *until* is about.
-
-    Return `None` if one of them has no such date: the year 1 is the platform's word for none.
-    """
-    dates = [getattr(row, (until or "").removesuffix("_to"), None) for row in rows]
-    known = [in_utc(one) for one in dates if isinstance(one, datetime) and one.year > 1]
-    return max(known, default=None) if len(known) == len(dates) else None
 
 
 def _closed(operation: str) -> ClientClosed:
