@@ -244,9 +244,9 @@ class Connection(asyncio.BufferedProtocol):
         body = memoryview(request.body)
         for start in range(0, len(body), PIECE):
             self.transport.write(body[start : start + PIECE])
-            if self._drained is not None:
-                await self._drained
-            if self.transport.is_closing():
+            # That the connection has broken is told in the next turn of the event loop.
+            await (self._drained or asyncio.sleep(0))
+            if self._waiting is None:
                 return
 
     def pause_writing(self) -> None:

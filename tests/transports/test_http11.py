@@ -12,6 +12,7 @@ import sys
 import tracemalloc
 
 import pytest
+import trustme
 
 from paymentsdk import ClientClosed, Http11Transport, Request, RequestInvalid, SendFailed
 from paymentsdk.testing._fault_server import FaultServer, Peer, always, http
@@ -80,21 +81,30 @@ async def test_a_response_may_come_before_the_body_has_left() -> None:
         assert not transport._pool.connections
 
 
-def reset_at_the_first_byte(listening: socket.socket, times: int) -> None:
+def reset_at_the_first_byte(listening: socket.socket, tls: ssl.SSLContext | None, times: int) -> None:
     """Break a connection as soon as something has arrived on it, whatever the event loop does meanwhile."""
     for _ in range(times):
         end, _ = listening.accept()
+        end = end if tls is None else tls.wrap_socket(end, server_side=True)
         end.recv(1)
         end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         end.close()
 
 
-async def test_a_large_body_is_not_written_to_a_broken_connection(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
+async def test_a_large_body_is_not_written_to_a_broken_connection(
+    secure: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     """Once its connection has broken, the pieces that are left are not written: asyncio would log nearly each."""
+    ca, tls = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ca.issue_cert("127.0.0.1").configure_cert(tls)
+    trusting = ssl.create_default_context(cadata=ca.cert_pem.bytes().decode())
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        breaking = asyncio.get_running_loop().run_in_executor(None, reset_at_the_first_byte, listening, 5)
-        request = Request("POST", f"http://127.0.0.1:{listening.getsockname()[1]}/", {}, bytes(32 * 2**20))
-        async with opened() as transport:
+        given = reset_at_the_first_byte, listening, tls if secure else None, 5
+        breaking = asyncio.get_running_loop().run_in_executor(None, *given)
+        url = f"{'https' if secure else 'http'}://127.0.0.1:{listening.getsockname()[1]}/"
+        request = Request("POST", url, {}, bytes(32 * 2**20))
+        async with opened(ssl=trusting) as transport:
             for _ in range(5):
                 assert isinstance(await outcome(transport, request), SendFailed)
         await breaking
