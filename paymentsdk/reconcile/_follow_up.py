@@ -229,6 +229,8 @@ class LookUps:
             page = await search.page(rows, external_reference=one.reference)
             if page is not None and page.is_atomic(self.walk.rules):
                 return await self._judge(one, rows, moment_of(page.now))
+            if page is not None and (page.total or 0) >= self.walk.rules.max_window:
+                break  # No page of so many is believed.
         return [_doubtful(one, moment_of(search.begun or 0 if page is None else page.now))]
 
     async def _judge(self, one: Absent, rows: Rows, at: datetime) -> list[LookedUp]:

@@ -326,6 +326,25 @@ async def test_a_search_that_finds_more_than_it_was_asked_for(tmp_path: Path) ->
     assert all(one.read_at for one in report.differences(Outcome.MISSING))
 
 
+async def test_a_look_up_of_more_orders_than_are_believed_is_made_once(tmp_path: Path) -> None:
+    """A reference that a whole month has: no page shows all of its orders, however often it is asked for."""
+    world, calls = World(0), []
+    for i in range(120):
+        world._show("shop-0", "kiosk", BEGIN - DAY - i, Decimal(5))
+    world.plant_absent("shop-0", "kiosk", BEGIN + 9)
+    world.freeze()
+
+    async def platform(request: Request) -> Response:
+        calls.append(request.url)
+        return await world(request)
+
+    async with client_of(world, transport=MemoryTransport(platform)) as client:
+        report = await reconcile(Book.rows(world.book), client, created=CREATED, out=tmp_path, max_window=100)
+
+    assert {("shop-0", "kiosk"): Outcome.NOT_WHOLE} == found(report)
+    assert 1 == sum("external_reference" in url for url in calls)
+
+
 async def test_a_look_up_with_an_unreadable_amount_claims_nothing(tmp_path: Path) -> None:
     """Neither in the search nor in the order itself: it would count as nothing."""
     world = World(0)
