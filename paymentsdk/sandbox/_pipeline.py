@@ -192,13 +192,13 @@ def _checked_key(operation: AnyOperation, key: str | None, policies: Policies) -
 
 
 def _fingerprint(received: ReceivedRequest) -> str:
-    """Return what makes two requests the same: operation, path and body, whatever the spaces and the order in it."""
-    request = [received.operation.name, sorted(received.path.items())]
+    """Return what makes two requests the same: operation, path and body; of JSON, whatever the spaces and the order."""
+    request, body = [received.operation.name, sorted(received.path.items())], received.body
     try:
-        text = _WRITE([*request, read_json(received.body.strip() or b"{}")])
+        text = _WRITE([*request, body if received.operation.body is bytes else read_json(body.strip() or b"{}")])
     except (ValueError, ArithmeticError, RecursionError):
         # No saved response has this one: it will be rejected.
-        text = _WRITE([*request, "no JSON", received.body])
+        text = _WRITE([*request, "no JSON", body])
     return hashlib.sha256(text).hexdigest()
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from paymentsdk import IdempotencyConflict
+from paymentsdk import OPERATIONS, IdempotencyConflict
 from paymentsdk.sandbox import FaultRule
 
 REPLAYED = "X-Idempotency-Replayed"
@@ -85,6 +86,22 @@ async def test_another_operation_or_another_order_is_a_conflict(plain, client, s
 
     assert [409] * 3 == [response.status for response in others]
     assert "created" == (await client.orders.get(two.id)).status
+
+
+@pytest.mark.parametrize("other", [b'{ "a": 1}', b"\xff\x00", b"{}", b""])
+async def test_bytes_are_the_same_to_the_last_one(start, plain_to, other):
+    """What takes no JSON takes a picture, or a text with one blank more, for what it is: another request."""
+    wallet = OPERATIONS["wallet_payments.create"]
+    upload = replace(wallet, name="uploads.create", path="/uploads", body=bytes, echoes=(), errors=())
+    sandbox = await start(handlers={upload: lambda context, request: {"id": len(request.body)}})
+    plain = plain_to(sandbox)
+
+    first = await plain("POST", "/uploads", b'{"a": 1}', key="k")
+    again = await plain("POST", "/uploads", b'{"a": 1}', key="k")
+    conflict = await plain("POST", "/uploads", other, key="k")
+
+    assert (201, first.raw) == (again.status, again.raw)
+    assert (409, "idempotency_key_already_used") == (conflict.status, conflict.code)
 
 
 async def test_a_key_in_flight_holds_at_every_path(plain, sandbox, data, until, end_delays):
