@@ -234,11 +234,11 @@ def execute(platform: Platform, received: ReceivedRequest, tenant: Tenant) -> Re
         fingerprint = _fingerprint(received) if key else ""
         earlier = replay(context, key, fingerprint) if key else None
         # After the key: what went with it once is another request, whatever it says.
-        done = earlier or SavedResponse(fingerprint, operation.status, _handle(platform, received, context))
+        done = earlier or SavedResponse(fingerprint, _handle(platform, received, context))
         if key and not earlier:
             platform.store.save_response(tenant.user_id, key, done, at=now, forgotten=now - REMEMBERED)
     headers = {REPLAYED: "true"} if earlier else {}
-    return Reply(status=done.status, body=done.body, headers=headers, content_type=media_type(operation))
+    return Reply(status=operation.status, body=done.body, headers=headers, content_type=media_type(operation))
 
 
 def _handle(platform: Platform, received: ReceivedRequest, context: SellerContext) -> bytes:

@@ -32,7 +32,7 @@ CREATE TABLE ledger (seq INTEGER PRIMARY KEY AUTOINCREMENT, tenant INTEGER, entr
 CREATE INDEX ledger_tenant ON ledger (tenant);
 CREATE TRIGGER ledger_is_kept BEFORE UPDATE ON ledger BEGIN SELECT RAISE(ABORT, 'append only'); END;
 CREATE TRIGGER ledger_is_whole BEFORE DELETE ON ledger BEGIN SELECT RAISE(ABORT, 'append only'); END;
-CREATE TABLE saved_responses (tenant INTEGER, key TEXT, at INTEGER, fingerprint TEXT, status INTEGER, body BLOB,
+CREATE TABLE saved_responses (tenant INTEGER, key TEXT, at INTEGER, fingerprint TEXT, body BLOB,
     PRIMARY KEY (tenant, key));
 CREATE INDEX saved_responses_at ON saved_responses (tenant, at);
 CREATE TABLE due (seq INTEGER PRIMARY KEY, at INTEGER, tenant INTEGER, kind TEXT, id TEXT);
@@ -53,7 +53,6 @@ class SavedResponse(NamedTuple):
 
     fingerprint: str
     """What was asked: operation, path and body."""
-    status: int
     body: bytes
 
 
@@ -320,7 +319,7 @@ class Store:
     def saved_response(self, tenant: int, key: str, *, after: datetime = EPOCH) -> SavedResponse | None:
         """Return the response that the idempotency key *key* has had *after* a moment."""
         # After the plus SQLite looks at no index: it is to go by the key.
-        found = "SELECT fingerprint, status, body FROM saved_responses WHERE tenant = ? AND key = ? AND +at > ?"
+        found = "SELECT fingerprint, body FROM saved_responses WHERE tenant = ? AND key = ? AND +at > ?"
         rows = self._rows(found, (tenant, key, as_column(after)))
         return SavedResponse._make(rows[0]) if rows else None
 
@@ -333,7 +332,7 @@ class Store:
         oldest = "SELECT rowid FROM saved_responses WHERE tenant = ? AND at <= ? ORDER BY at LIMIT 2"
         self._rows(f"DELETE FROM saved_responses WHERE rowid IN ({oldest})", (tenant, as_column(forgotten)))
         values = (tenant, key, as_column(at), *saved)
-        self._rows("INSERT OR REPLACE INTO saved_responses VALUES (?, ?, ?, ?, ?, ?)", values)
+        self._rows("INSERT OR REPLACE INTO saved_responses VALUES (?, ?, ?, ?, ?)", values)
 
     def schedule(self, due: Due) -> None:
         """Have something happen at a moment."""

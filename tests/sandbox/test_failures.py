@@ -345,7 +345,7 @@ async def test_a_file_has_the_name_that_was_said(tmp_path, monkeypatch, name):
         sandbox.snapshot()
     monkeypatch.chdir(tmp_path)
     async with Sandbox(db=name) as again:
-        assert sandbox.access_token == again.access_token
+        assert sandbox.tenant == again.tenant
 
     assert {name, f"{name}.snapshot.snapshot"} == {path.name for path in tmp_path.iterdir()}
 

@@ -336,7 +336,7 @@ def test_the_last_page_is_as_near_as_the_first():
 
 def test_a_key_is_found_without_a_look_at_the_others(store):
     """However many keys a seller has used in a day."""
-    saved, begin, steps = SavedResponse("print", 201, b"{}"), NOW - timedelta(days=1), []
+    saved, begin, steps = SavedResponse("print", b"{}"), NOW - timedelta(days=1), []
     with store.transaction():
         for number in range(1_000):
             store.save_response(1, str(number), saved, at=NOW, forgotten=begin)
