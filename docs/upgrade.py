@@ -22,6 +22,7 @@ RENAMED = {
     "paymentsdk.sandbox.Happening": "paymentsdk.sandbox.ClockEvent",
     "paymentsdk.sandbox.Refused": "paymentsdk.sandbox.Rejected",
     "paymentsdk.sandbox.SandboxClock": "paymentsdk.sandbox.Clock",
+    "paymentsdk.sandbox.SandboxThread": "`Sandbox.in_thread()`",
     "paymentsdk.sandbox.book.Call": "paymentsdk.sandbox.ParsedRequest",
     "paymentsdk.transports.pyreqwest.PyreqwestTransport": "paymentsdk.Http11Transport",
 }

@@ -20,7 +20,7 @@ from paymentsdk.sandbox._noun import ParsedRequest, Rows, SellerContext, page_of
 from paymentsdk.sandbox._platform import Platform, SandboxInfo
 from paymentsdk.sandbox._policies import Policies, Policy, describe_policies
 from paymentsdk.sandbox._records import Documents, Entry, EntryKind, Subscription, Tenant
-from paymentsdk.sandbox._server import Sandbox, SandboxThread
+from paymentsdk.sandbox._server import Sandbox
 from paymentsdk.sandbox._tenants import TenantRequest
 from paymentsdk.sandbox._wire import Rejected
 
@@ -45,7 +45,6 @@ __all__ = [
     "Rows",
     "Sandbox",
     "SandboxInfo",
-    "SandboxThread",
     "SellerContext",
     "Subscription",
     "Tenant",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from ipaddress import ip_address
 from typing import Self
@@ -173,9 +173,24 @@ class Sandbox(Platform):
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    def in_thread(self) -> SandboxThread:
-        """Return a context manager that runs this sandbox in a thread, for programs without an event loop."""
-        return SandboxThread(self)
+    @contextmanager
+    def in_thread(self) -> Iterator[Self]:
+        """Run in a thread, for programs without an event loop: ``with Sandbox().in_thread() as sandbox: ...``."""
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=loop.run_forever, name="paymentsdk-sandbox", daemon=True)
+        thread.start()
+        try:
+            asyncio.run_coroutine_threadsafe(self.start(), loop).result()
+            yield self
+        finally:
+            # In a child that was forked meanwhile the thread is its parent's, and nobody would respond.
+            if thread.is_alive():
+                try:
+                    asyncio.run_coroutine_threadsafe(self.stop(), loop).result()
+                finally:
+                    loop.call_soon_threadsafe(loop.stop)
+                    thread.join()
+                    loop.close()
 
     @property
     def tenant(self) -> Tenant:
@@ -231,40 +246,6 @@ class Sandbox(Platform):
     def with_valid_grants(self, tenant: Tenant) -> Tenant:
         """Return *tenant* as they are now, with grants that can be used; once it has stopped, as they were."""
         return tenant if self._runner is None else super().with_valid_grants(tenant)
-
-
-class SandboxThread:
-    """A sandbox in a thread of its own: ``with Sandbox().in_thread() as sandbox: ...``.
-
-    Args:
-        sandbox: The sandbox, not started.
-    """
-
-    def __init__(self, sandbox: Sandbox) -> None:
-        self.sandbox = sandbox
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="paymentsdk-sandbox", daemon=True)
-
-    def __enter__(self) -> Sandbox:
-        self._thread.start()
-        try:
-            return asyncio.run_coroutine_threadsafe(self.sandbox.start(), self._loop).result()
-        except BaseException:
-            self._end()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        if not self._thread.is_alive():
-            return  # In a child that was forked meanwhile: the thread is its parent's, and here nobody would respond.
-        try:
-            asyncio.run_coroutine_threadsafe(self.sandbox.stop(), self._loop).result()
-        finally:
-            self._end()
-
-    def _end(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
 
 
 def _public_host(public_url: str) -> str:

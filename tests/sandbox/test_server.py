@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from paymentsdk.resources import OPERATIONS
-from paymentsdk.sandbox import Sandbox, SandboxThread, TenantRequest
+from paymentsdk.sandbox import Sandbox, TenantRequest
 from paymentsdk.sandbox._app import reset_connection
 from paymentsdk.sandbox._records import SUBSCRIPTIONS
 from paymentsdk.sandbox._tenants import TenantOptions
@@ -202,7 +202,7 @@ def test_a_thread_that_cannot_start_says_so():
     """The error of the server, in the caller's thread; and no thread is left."""
     with Sandbox().in_thread() as sandbox:
         port = int(sandbox.base_url.rpartition(":")[2])
-        with pytest.raises(OSError, match="in use"), SandboxThread(Sandbox(port=port)):
+        with pytest.raises(OSError, match="in use"), Sandbox(port=port).in_thread():
             pass
 
 
