@@ -141,16 +141,15 @@ class Endpoints:
         received.content_type = headers.get("Content-Type", "").partition(";")[0].strip()
         received.key = headers.get(operation.key_header)
         if self._find_token and operation.authenticated:
-            url = self._address_of(request) + request.raw_path
+            url = self._address_of(request) + request.rel_url.raw_path_qs
             token = self._find_token(Request(request.method, url, Headers(headers), received.body))
             if token is not None:
                 received.authorization = f"Bearer {token}"
 
     def _address_of(self, request: web.Request) -> str:
         """Return where the client has sent *request*, the host of which a signature may cover."""
-        public = URL(self._platform.store.links)
-        scheme = public.scheme if request.host == public.host_port_subcomponent else "http"
-        return f"{scheme}://{request.host}"
+        public, host = URL(self._platform.store.links), request.headers.get("Host", request.host)
+        return f"{public.scheme if host == public.host_port_subcomponent else 'http'}://{host}"
 
     async def _inject_faults(self, request: web.Request, received: ReceivedRequest) -> None:
         """Apply the faults that come before the commit."""

@@ -114,6 +114,21 @@ async def test_a_signature_is_checked_for_the_address_that_it_was_made_for(start
     assert [f"{address or sandbox.base_url}/preapproval_plan/search?q=a%20b"] == signed
 
 
+async def test_a_signature_is_checked_for_the_address_behind_a_proxy(start):
+    """Which asks for the whole address where others ask for its path."""
+    signed = []
+    sandbox = await start(authenticate=lambda request: signed.append(request.url))
+    address = f"{sandbox.base_url}/preapproval_plan/search?q=a%2fb"
+    host = sandbox.base_url.removeprefix("http://")
+
+    reader, writer = await asyncio.open_connection(*host.split(":"))
+    writer.write(f"GET {address} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+    await reader.read()
+    writer.close()
+
+    assert [address] == signed
+
+
 @pytest.mark.parametrize(
     "url",
     [
