@@ -66,7 +66,10 @@ def main(
         with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stderr(nowhere):
             return main(arguments, operations=operations, connect=connect)
     words = sys.argv[1:] if arguments is None else list(arguments)
-    parser, code = _parser(words, operations, connect), DONE
+    try:
+        parser, code = _parser(words, operations, connect), DONE
+    except KeyboardInterrupt:  # While a command is loaded.
+        return INTERRUPTED
     try:
         try:
             code = _run(parser, words)

@@ -198,13 +198,14 @@ def test_what_is_not_installed_is_said(monkeypatch, capsys, command: str):
     assert f"paymentsdk {command}: error: the sandbox needs aiohttp 3.14.4 or later, and 3.13.5 is installed" == said
 
 
-def test_an_interruption_is_130(monkeypatch, capsys):
-    """Ctrl-C ends a command with 130, without a traceback."""
+@pytest.mark.parametrize("where", ["import_module", "_demo._run"])
+def test_an_interruption_is_130(monkeypatch, capsys, where: str):
+    """Ctrl-C ends a command with 130, without a traceback: also while it is loaded."""
 
     def interrupted(_: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("paymentsdk.cli._demo._run", interrupted)
+    monkeypatch.setattr(f"paymentsdk.cli.{where}", interrupted)
 
     assert 130 == main(["demo"])
     assert "" == capsys.readouterr().err
