@@ -55,11 +55,14 @@ _LATER = ("body", "idempotency_key", "output", "resume_point")
 _FORMS: Mapping[object, str] = {datetime: "a timestamp such as 2026-01-31T09:30:00Z", bool: "true or false"}
 #: What an error may not be taken for by who repeats a command that was in doubt.
 _OF_THIS_COMMAND = "; this says nothing of an earlier command with the same key"
-_EXIT_CODES = """\
+_CODES_OF_A_READ = """\
+exit codes: 0 done; 1 rejected, or the platform could not be reached; 2 the
+command is invalid, and nothing was sent; 130 interrupted
+"""
+_CODES_OF_A_WRITE = """\
 exit codes: 0 done; 1 rejected, or the platform could not be reached: this run
 has done nothing; 2 the command is invalid, and nothing was sent; 3 the outcome
-of a write is unknown: repeat it with the same --idempotency-key; 130
-interrupted
+is unknown: repeat it with the same --idempotency-key; 130 interrupted
 """
 
 
@@ -92,9 +95,8 @@ def add_operations(
 
 
 def _add(commands: Commands, operation: AnyOperation) -> None:
-    parser = add_parser(
-        commands, _option(operation.name.partition(".")[2]), operation.summary, _run, epilog=_EXIT_CODES
-    )
+    codes = _CODES_OF_A_WRITE if operation.keyed else _CODES_OF_A_READ
+    parser = add_parser(commands, _option(operation.name.partition(".")[2]), operation.summary, _run, epilog=codes)
     for placeholder in operation.path_names:
         parser.add_argument(f"path {placeholder}", metavar=placeholder.upper())
     if operation.body is not None:
