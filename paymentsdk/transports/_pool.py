@@ -9,7 +9,7 @@ import socket
 import sys
 from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import AsyncGenerator, Callable, Hashable, Mapping
 from contextlib import suppress
 from itertools import count
 from math import inf
@@ -64,6 +64,8 @@ class Pool(ABC, Generic[C]):
         self._waiting: dict[Hashable, Queue] = {}
         self._numbers = count()
         self._emptied = asyncio.Event()
+        #: Closes the connections when the event loop ends: after that nobody can.
+        self._end: AsyncGenerator[None, None] | None = None
         Pool.known.add(self)
 
     def enter(self, host: Hashable) -> bool:
@@ -126,6 +128,20 @@ class Pool(ABC, Generic[C]):
         free = [queue for host, queue in self._waiting.items() if queue and self._taken_of[host] < full]
         return min(free, key=lambda queue: next(iter(queue.values()))[0], default=None)
 
+    async def close_with_loop(self, drain: float) -> None:
+        """Close all connections in that way when the event loop ends, if nobody has done it by then."""
+        self._end = self._until_the_end(drain)
+        await anext(self._end)  # Which does not wait.
+
+    async def _until_the_end(self, drain: float) -> AsyncGenerator[None, None]:
+        """Wait for the event loop to end, which closes the generators that it has begun."""
+        try:
+            yield
+        finally:
+            self._end = None
+            if not (self.closed or self.inherited):
+                await self.close(drain)
+
     async def close(self, drain: float) -> None:
         """Give requests *drain* seconds to end, and close all connections."""
         self.usable_on = None
@@ -141,6 +157,8 @@ class Pool(ABC, Generic[C]):
     async def abort(self) -> None:
         """Close all connections now; the requests on them fail, and who waits for one learns that nothing was sent."""
         self.closed, self.usable_on = True, None
+        if self._end is not None:
+            await self._end.aclose()
         with suppress(RuntimeError):  # Nobody waits on an event loop that is closed.
             self._emptied.set()  # Places can be lost from here on: whoever closes it once more waits for none.
             for place in [place for queue in self._waiting.values() for place in queue]:
@@ -187,16 +205,18 @@ class PooledTransport(Generic[P]):
         """Open a pool on the running event loop, or say why there can be none."""
         if self._closed:
             raise ClientClosed("the transport is closed")
-        former = self._pool
+        former, loop = self._pool, asyncio.get_running_loop()
         if former is not None:
             if former.inherited:
                 # Both would write on the same connections, and read the responses to each other.
                 raise of_another_process()
-            if not former.loop.is_closed():
+            if former.loop is not loop and not former.loop.is_closed():
                 raise ClientClosed("the connections belong to another event loop: use one client per loop")
         pool = self._pool = self._new_pool()
-        if former is not None:
-            await former.abort()
+        if former is None or former.loop is not loop:  # Else the loop ends, and what ends with it still makes requests.
+            await pool.close_with_loop(self._drain)
+            if former is not None:
+                await former.abort()
         return pool
 
 

@@ -11,12 +11,14 @@ import subprocess
 import sys
 import traceback
 import tracemalloc
+from collections.abc import AsyncGenerator
 
 import pytest
 import trustme
 
 from paymentsdk import Request
 from paymentsdk.errors import ClientClosed, RequestInvalid
+from paymentsdk.sandbox import Sandbox
 from paymentsdk.testing._fault_server import FaultServer, Peer, always, http, unanswered_port
 from paymentsdk.transports._pool import Pool
 from paymentsdk.transports.aiohttp import AiohttpTransport
@@ -50,6 +52,51 @@ def test_a_transport_belongs_to_its_loop(kind) -> None:
     first.close()
     assert 200 == asyncio.run(send())
     asyncio.run(transport.aclose())
+
+
+@both
+def test_connections_end_with_their_loop(kind) -> None:
+    """A runner may have a loop for each job: none leaves its connections to the garbage collector."""
+    transport, open_ = kind(), []
+
+    async def send(url: str) -> None:
+        await transport.send(Request("GET", f"{url}/openapi.json"))
+        open_.append(transport.open_connections)
+
+    with Sandbox().in_thread() as sandbox:
+        for _ in range(2):
+            asyncio.run(send(sandbox.base_url))
+            open_.append(transport.open_connections)
+    asyncio.run(transport.aclose())
+
+    assert [1, 0] * 2 == open_
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # Nobody closes what is opened at the very end.
+@both
+def test_what_ends_with_the_loop_still_makes_requests(kind) -> None:
+    """A generator that is left open may have an order to cancel: its requests find a connection."""
+    transport, statuses, left = kind(), [], []
+
+    async def open_order(url: str) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            for _ in range(3):
+                statuses.append((await transport.send(Request("GET", f"{url}/openapi.json"))).status)
+
+    async def begin(url: str) -> None:
+        for _ in range(2):
+            left.append(open_order(url))
+            await anext(left[-1])
+            await transport.send(Request("GET", f"{url}/openapi.json"))
+
+    with Sandbox().in_thread() as sandbox:
+        asyncio.run(begin(sandbox.base_url))
+    asyncio.run(transport.aclose())
+    gc.collect()
+
+    assert [200] * 6 == statuses
 
 
 @both
