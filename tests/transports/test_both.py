@@ -76,14 +76,13 @@ def test_connections_end_with_their_loop(kind) -> None:
 @both
 def test_what_ends_with_the_loop_still_makes_requests(kind) -> None:
     """A generator that is left open may have an order to cancel: its requests find a connection."""
-    transport, statuses, left = kind(), [], []
+    transport, responses, left = kind(), [], []
 
     async def open_order(url: str) -> AsyncGenerator[None, None]:
         try:
             yield
         finally:
-            for _ in range(3):
-                statuses.append((await transport.send(Request("GET", f"{url}/openapi.json"))).status)
+            responses.extend([await transport.send(Request("GET", f"{url}/openapi.json")) for _ in range(3)])
 
     async def begin(url: str) -> None:
         for _ in range(2):
@@ -96,7 +95,7 @@ def test_what_ends_with_the_loop_still_makes_requests(kind) -> None:
     asyncio.run(transport.aclose())
     gc.collect()
 
-    assert [200] * 6 == statuses
+    assert [200] * 6 == [response.status for response in responses]
 
 
 @both
