@@ -93,6 +93,7 @@ def test_what_ends_with_the_loop_still_makes_requests(kind) -> None:
     with Sandbox().in_thread() as sandbox:
         asyncio.run(begin(sandbox.base_url))
     asyncio.run(transport.aclose())
+    del transport, left
     gc.collect()
 
     assert [200] * 6 == [response.status for response in responses]
