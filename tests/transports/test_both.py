@@ -72,11 +72,9 @@ def test_connections_end_with_their_loop(kind) -> None:
     assert [1, 0] * 2 == open_
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning")  # Nobody closes what is opened at the very end.
-@both
-def test_what_ends_with_the_loop_still_makes_requests(kind) -> None:
-    """A generator that is left open may have an order to cancel: its requests find a connection."""
-    transport, responses, left = kind(), [], []
+def statuses_at_the_end(transport: AiohttpTransport | Http11Transport) -> list[int]:
+    """Return the responses to requests of generators that are left open."""
+    responses, left = [], []
 
     async def open_order(url: str) -> AsyncGenerator[None, None]:
         try:
@@ -93,10 +91,17 @@ def test_what_ends_with_the_loop_still_makes_requests(kind) -> None:
     with Sandbox().in_thread() as sandbox:
         asyncio.run(begin(sandbox.base_url))
     asyncio.run(transport.aclose())
-    del transport, left
+    return [response.status for response in responses]
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # Nobody closes what is opened at the very end.
+@both
+def test_what_ends_with_the_loop_still_makes_requests(kind) -> None:
+    """A generator that is left open may have an order to cancel: its requests find a connection."""
+    statuses = statuses_at_the_end(kind())
     gc.collect()
 
-    assert [200] * 6 == [response.status for response in responses]
+    assert [200] * 6 == statuses
 
 
 @both
