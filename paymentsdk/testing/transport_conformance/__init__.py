@@ -43,7 +43,7 @@ _SHARED = "a kept connection may be taken where a fresh one is asked for"
 
 
 #: The rules that `AiohttpTransport` does not keep, each with its reason: aiohttp's parser decides, and nothing public
-#: makes it stricter.
+#: makes it stricter. Without the C extension of aiohttp, another parser deviates from others.
 AIOHTTP_DEVIATIONS: Mapping[str, str] = {
     "a_bare_line_feed_is_no_response": _LINE_FEED,
     "a_bare_line_feed_within_the_head_is_no_response": _LINE_FEED,
