@@ -10,13 +10,12 @@ import argparse
 import asyncio
 import os
 import sys
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from paymentsdk._postgres import is_dsn
 from paymentsdk.cli._output import Output, Row, columns, counted, fields, print_output, say
@@ -25,8 +24,6 @@ from paymentsdk.errors import JournalUnavailable, RequestInvalid
 
 if TYPE_CHECKING:
     from paymentsdk.journal import Journal, PostgresJournal, Record, RecoverySummary, SQLiteJournal
-
-T = TypeVar("T")
 
 _DEFAULT_FILE = "payments.db"
 #: Names the journal, also with the password of a database: arguments are seen by everybody on the machine.
@@ -58,7 +55,6 @@ def add_arguments(journal: argparse.ArgumentParser) -> None:
     _add(within, "recover", _recover, about, epilog=_RECOVER)
     abandoned = _add(within, "abandon", _abandon, "close an open record whose outcome nobody can tell")
     abandoned.add_argument("key", metavar="KEY", help="its idempotency key, which `show` prints")
-    abandoned.add_argument("--yes", action="store_true", help="do not ask")
 
 
 def _add(
@@ -77,7 +73,7 @@ def _run(options: argparse.Namespace) -> int:
     command: _Command = options.command
     where = options.file or os.environ.get(VARIABLE) or _DEFAULT_FILE
 
-    async def done(command: Callable[[Journal, argparse.Namespace], Awaitable[T]]) -> T:
+    async def done() -> Output:
         try:
             async with aclosing(journal_at(where, "--file")) as journal:
                 return await command(journal, options)
@@ -85,10 +81,7 @@ def _run(options: argparse.Namespace) -> int:
             # What it says itself is for a call, which has sent nothing: a recovery may have sent other records.
             raise OSError(f"the journal is not available: {error.reason}") from None
 
-    # On no event loop: there, the first Ctrl-C would not end the wait for an answer.
-    if command is _abandon and not options.yes and not _agreed(row := asyncio.run(done(_abandonable))):
-        return print_output(Output(_shown(row), ["nothing was changed"], code=1), as_json=options.json)
-    return print_output(asyncio.run(done(command)), as_json=options.json)
+    return print_output(asyncio.run(done()), as_json=options.json)
 
 
 def journal_at(where: str, option: str) -> PostgresJournal | SQLiteJournal:
@@ -203,44 +196,16 @@ def _tell(summary: RecoverySummary) -> None:
 # --- abandon ------------------------------------------------------------------------------------------------------
 
 
-async def _abandonable(journal: Journal, options: argparse.Namespace) -> Record:
-    row = await journal.get(options.key)
-    if row is None:
-        raise ValueError(f"no record has the key {options.key!r}")
-    _check_open(row, at=time.time())
-    return row
-
-
 async def _abandon(journal: Journal, options: argparse.Namespace) -> Output:
     from paymentsdk.journal import RecordState, Resolution
 
-    row = await _abandonable(journal, options)
-    # It may have got an owner meanwhile: a journal asks once more, by its own clock, in the transaction that writes.
     resolution = Resolution(state=RecordState.ABANDONED, reason="abandoned by a person")
-    now = await journal.resolve(row.key, resolution, owner="")
-    if now.state is not RecordState.ABANDONED:
-        _check_open(now, at=0.0)
-    return Output(_shown(now), [f"{now.name} is abandoned: whoever names it once more gets OutcomeUnknown"])
-
-
-def _check_open(row: Record, *, at: float) -> None:
-    """Reject a record that is closed, or has an owner *at* that time."""
-    from paymentsdk.journal._states import OPEN
-
-    if row.state not in OPEN:
-        raise ValueError(f"{row.name} is {row.state.value}: there is nothing to abandon")
-    if row.lease_until > at:
+    try:
+        row = await journal.resolve(options.key, resolution, owner="")
+    except LookupError:
+        raise ValueError(f"no record has the key {options.key!r}") from None
+    if row.is_open:
         raise ValueError(f"{row.name} has a living owner, until {_moment(row.lease_until):%H:%M:%S} UTC at least")
-
-
-def _agreed(row: Record) -> bool:
-    """Ask whoever sits there.
-
-    Raises:
-        argparse.ArgumentTypeError: Nobody does.
-    """
-    say(f"{row.name} ({row.operation}) may have taken effect. Close it, with its outcome unknown? [y/N]", end=" ")
-    said = sys.stdin.readline() if sys.stdin else ""
-    if not said:
-        raise argparse.ArgumentTypeError("nobody is there to ask: say --yes")
-    return said.strip().lower() in {"y", "yes"}
+    if row.state is not RecordState.ABANDONED:
+        raise ValueError(f"{row.name} is {row.state.value}: there is nothing to abandon")
+    return Output(_shown(row), [f"{row.name} is abandoned: whoever names it once more gets OutcomeUnknown"])
