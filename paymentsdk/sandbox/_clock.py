@@ -27,8 +27,8 @@ class ClockEvent(Struct, frozen=True, kw_only=True):
     at: datetime
     """When, by the clock of the sandbox."""
     kind: str
-    """What: `order.expired`, `refund.processed`, `refund.failed`, `invoice.processed`, `invoice.recycling` or
-    `invoice.canceled`."""
+    """What: `order.expired`, `refund.processed`, `refund.failed`, `invoice.processed` or `invoice.recycling`; or what a
+    job of your own returns."""
     tenant: int
     """The seller."""
     id: str

@@ -82,8 +82,6 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whether an invoice search without any of its four identifiers is rejected."""
     invoice_retries: str = "P1D,P3D,P5D"
     """Waits between attempts to collect, from days to seconds; if empty, there is one attempt."""
-    invoice_after_last_retry: Literal["processed", "canceled"] = "processed"
-    """Status of an invoice that no attempt could collect."""
     customer_required: Literal["email", "five"] = "email"
     """Members a customer needs: email; or with it both names, phone and identification."""
     test_emails: Literal["any", "test_payer"] = "any"

@@ -38,7 +38,6 @@ POLICIES: dict[str, tuple[Any, ...]] = {
     "search_order": ("newest", "oldest"),
     "window_edge": ("inclusive", "exclusive"),
     "invoice_retries": ("P1D,P3D,P5D", "", "PT1H"),
-    "invoice_after_last_retry": ("processed", "canceled"),
     "refresh_tokens": ("rotate", "keep"),
 }
 
@@ -296,9 +295,7 @@ class Model:
             invoice.status = "recycling"
             self.schedule(self.now + waits[invoice.attempts - 1], "invoice.collect", str(invoice.id))
         else:
-            given_up = self.policies["invoice_after_last_retry"]
-            invoice.status = given_up if invoice.payment == "rejected" else "processed"
-            invoice.summarized = "done"
+            invoice.status, invoice.summarized = "processed", "done"
         subscription.rejections -= subscription.rejections > 0
         self.enter("invoice_payment", str(invoice.id), MONTHLY if invoice.payment == "approved" else ZERO)
         return f"invoice.{invoice.status}"

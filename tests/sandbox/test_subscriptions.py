@@ -197,17 +197,16 @@ async def test_an_attempt_that_is_made_again_makes_no_other_invoice(client, sand
     assert Decimal("99.90") == balance(sandbox)
 
 
-@pytest.mark.parametrize("status", ["processed", "canceled"])
-async def test_collection_is_given_up(start, connect, status):
-    """After the last wait: `processed` with a rejected payment (as the contract says), or `canceled`."""
-    sandbox = await start(frozen=True, policies={"invoice_after_last_retry": status, "invoice_retries": "P1D,P1D"})
+async def test_collection_is_given_up(start, connect):
+    """After the last wait: `processed` with a rejected payment, as the contract says."""
+    sandbox = await start(frozen=True, policies={"invoice_retries": "P1D,P1D"})
     async with connect(sandbox) as client:
         subscription = sandbox.buyer.subscribe(rejections=-1)
         happened = sandbox.clock.advance("P2D")
         [*_, first] = await client.invoices.search(preapproval_id=subscription.id).collect()
 
-    assert ["invoice.recycling", "invoice.recycling", f"invoice.{status}"] == [one.kind for one in happened]
-    assert (status, "done", 3, "rejected") == (
+    assert ["invoice.recycling", "invoice.recycling", "invoice.processed"] == [one.kind for one in happened]
+    assert ("processed", "done", 3, "rejected") == (
         first.status,
         first.summarized,
         first.retry_attempt,
@@ -337,8 +336,7 @@ async def test_an_invoice_that_was_left_open_by_hand_is_collected(client, sandbo
 
 async def test_an_invoice_that_was_given_up_can_be_paid_by_hand(start, connect):
     """It is processed then, and ending the subscription takes nothing back."""
-    policies = {"invoice_after_last_retry": "canceled", "invoice_retries": ""}
-    sandbox = await start(frozen=True, policies=policies)
+    sandbox = await start(frozen=True, policies={"invoice_retries": ""})
     async with connect(sandbox) as client:
         subscription = sandbox.buyer.subscribe(rejections=-1)
         sandbox.clock.advance("PT0S")
@@ -348,7 +346,8 @@ async def test_an_invoice_that_was_given_up_can_be_paid_by_hand(start, connect):
         sandbox.buyer.unsubscribe(subscription)
         [invoice] = await client.invoices.search(id=given_up.id).collect()
 
-    assert ("canceled", "processed", "approved") == (given_up.status, invoice.status, invoice.payment.status)
+    rejected, approved = given_up.payment.status, invoice.payment.status
+    assert ("processed", "rejected", "processed", "approved") == (given_up.status, rejected, invoice.status, approved)
     assert Decimal("99.90") == balance(sandbox)
 
 

@@ -107,13 +107,11 @@ def collect(context: SellerContext, invoice_id: str) -> str | None:
     subscription = context.require(SUBSCRIPTIONS, record.invoice.preapproval_id or "")
     attempts = (record.invoice.retry_attempt or 0) + 1
     waits = context.policies.retry_waits
-    if subscription.rejections == 0:
-        status, outcome = InvoiceStatus.PROCESSED, InvoicePaymentStatus.APPROVED
-    elif attempts <= len(waits):
-        status, outcome = InvoiceStatus.RECYCLING, InvoicePaymentStatus.REJECTED
+    outcome = InvoicePaymentStatus.REJECTED if subscription.rejections else InvoicePaymentStatus.APPROVED
+    status = InvoiceStatus.PROCESSED  # Also once all attempts have failed (spec: Invoice).
+    if subscription.rejections and attempts <= len(waits):
+        status = InvoiceStatus.RECYCLING
         context.schedule(context.now + waits[attempts - 1], "invoice.collect", invoice_id)
-    else:
-        status, outcome = InvoiceStatus(context.policies.invoice_after_last_retry), InvoicePaymentStatus.REJECTED
     if subscription.rejections > 0:
         subscription = context.put(SUBSCRIPTIONS, replace(subscription, rejections=subscription.rejections - 1))
     _keep(context, record, outcome, status=status, retry_attempt=attempts)
