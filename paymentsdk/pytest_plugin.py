@@ -42,8 +42,8 @@ class SandboxTenant:
         ``plan_id``, ..."""
         self.base_url: str = sandbox.base_url
         """Where the server listens."""
-        self.buyer: Buyer = Buyer(sandbox.platform, tenant=account.user_id)
-        """Scans and pays; uses this seller's points of sale and plan unless another seller is named."""
+        self.buyer: Buyer = Buyer(sandbox, tenant=account.user_id)
+        """Scans and pays, at this seller's points of sale, and subscribes to their plan unless another is named."""
 
     @property
     def access_token(self) -> str:

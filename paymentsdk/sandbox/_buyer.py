@@ -38,8 +38,8 @@ class Buyer:
     Args:
         platform: Where they buy.
         payer_id: Who they are.
-        tenant: Their seller, by default the first one: a method that names no other seller uses the points of sale and
-            the plan of this one.
+        tenant: The user id of the seller whose points of sale they scan, and to whose plan they subscribe unless they
+            name another; the first seller by default.
     """
 
     def __init__(self, platform: Platform, payer_id: int = DEFAULT_PAYER, *, tenant: int | None = None) -> None:
@@ -47,13 +47,12 @@ class Buyer:
         self.payer_id = payer_id
         self.tenant = tenant
 
-    def scan(self, code: str, *, tenant: int | None = None) -> Order:
+    def scan(self, code: str) -> Order:
         """Return the order behind a QR code.
 
         Args:
             code: The ``qr_data`` of an order, its id, or the ``external_pos_id`` of a point of sale, which stands for
-                the newest order there that waits to be paid.
-            tenant: The seller of the point of sale; the buyer's own by default.
+                the newest order of the buyer's seller there that waits to be paid.
 
         Raises:
             Rejected: There is no such order, or the point of sale has none.
@@ -63,7 +62,7 @@ class Buyer:
         record = self._platform.store.get(_records.ORDERS, name)
         if record is not None:
             return record.order
-        seller = self._platform.find_tenant(self.tenant if tenant is None else tenant)
+        seller = self._platform.find_tenant(self.tenant)
         if seller is not None and name in seller.external_pos_ids:
             waiting = self._platform.context(seller).find(
                 _records.ORDERS,

@@ -135,7 +135,7 @@ class ScanRequest(ControlStruct):
 @command("POST", "scan")
 def scan(platform: Platform, body: ScanRequest) -> object:
     """Return the order behind a code."""
-    return Buyer(platform).scan(body.code, tenant=body.tenant)
+    return Buyer(platform, tenant=body.tenant).scan(body.code)
 
 
 @command("POST", "preferences/{id}/open")
