@@ -77,6 +77,7 @@ class ResponseDecoder(Generic[R]):
                 reason = f"{found.type.cls.__name__} forbids unknown fields, and the platform may add some at any time"
                 raise RequestInvalid("result", reason)
         self._type = result
+        self._is_struct = isinstance(inspect.type_info(result), inspect.StructType)
         self._essential = essential
         self._empty = empty
         self._documented = documented
@@ -103,7 +104,9 @@ class ResponseDecoder(Generic[R]):
 
     async def decode_in_turns(self, body: bytes) -> tuple[R, tuple[Anomaly, ...]]:
         """Do what `decode` does with a large body; others go on between the slices of a page."""
-        if (len(body) < HUGE or self._type is bytes) and (value := self._read(body)) is not None:
+        if not self._is_struct:
+            return self.decode(body)
+        if len(body) < HUGE and (value := self._read(body)) is not None:
             return value, ()
         reports = Reports(self._essential)
         try:
@@ -137,8 +140,19 @@ class ResponseDecoder(Generic[R]):
         return days_without_time(self._type)
 
     def _repair(self, body: bytes, reports: Reports) -> object:
+        if not self._is_struct:
+            return self._repair_other(body, reports)
         reader, found = self._decode(body, reports)
         return reader.restore([found], ["$"], reports.add)[0]
+
+    def _repair_other(self, body: bytes, reports: Reports) -> object:
+        """Do what `_repair` does with a response of somebody else's that is no Struct, such as a list of them."""
+        from paymentsdk._codec.repair import repair_of  # only a malformed response needs it
+
+        value = repair_of(self._type, inspect.type_info(self._type))(Raw(body), "$", reports.add)
+        if value is None:
+            raise DecodingError(f"the body holds {kind_of(amounts.read_untyped(body))}, not {self._type}")
+        return value
 
     async def _repair_in_turns(self, body: bytes, reports: Reports) -> object:
         """Do what `_repair` does, the rows in slices of some milliseconds, between which other tasks have turns."""

@@ -148,10 +148,7 @@ class StructRepair:
         infos = cast("inspect.StructType", inspect.type_info(self._cls)).fields
         members = {}
         for info, field in zip(infos, structs.fields(self._cls), strict=True):
-            try:
-                repair = repair_for(info.type)
-            except TypeError:  # Only an operation of somebody else's has such a member.
-                repair = _as_it_is(field.type)
+            repair = repair_of(field.type, info.type)
             repair = _masked(repair) if info.name in secrets else repair
             members[info.encode_name] = repair if info.default is None else _member(info, repair)
         return members
@@ -279,6 +276,14 @@ def _masked(inner: Repair) -> Repair:
         return inner(raw, place, report_masked)
 
     return read_masked
+
+
+def repair_of(kind: object, info: inspect.Type) -> Repair:
+    """Compile the repair for *kind*, of which *info* tells; what no response of ours has is read as it is."""
+    try:
+        return repair_for(info)
+    except TypeError:
+        return _as_it_is(kind)
 
 
 def repair_for(info: inspect.Type) -> Repair:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -109,6 +110,47 @@ def test_a_response_may_be_generic() -> None:
     assert Holder(id="1", rows=[price, Priced()]) == repaired
     unusable, anomalies = decoder.decode(body(id="1", one={"amount": "NaN"}))
     assert (Holder(id="1", one=Priced()), ["$.one.amount"]) == (unusable, [anomaly.path for anomaly in anomalies])
+
+
+@pytest.mark.parametrize(
+    ("kind", "sent", "value", "reported"),
+    [
+        (list[Row], b'[{"id": 1, "count": "3"}, null, {"id": "2"}]', [Row(id="1", count=3), Row(id="2")],
+         ["$[0].id", "$[0].count", "$[1]"]),
+        (tuple[Priced, ...], b'[{"amount": "NaN"}, {"amount": 1.5}]', (Priced(), Priced(amount=Decimal("1.5"))),
+         ["$[0].amount"]),
+        (Row | None, b'{"id": 1}', Row(id="1"), ["$.id"]),
+        (int, b'"5"', 5, ["$"]),
+        (dict[str, Row], b'{"a": {"id": "1"}}', {"a": Row(id="1")}, []),
+        (object, b"[1.5]", [1.5], []),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("in_turns", [False, True])
+def test_a_response_may_be_no_struct(
+    kind: object, sent: bytes, value: object, reported: list[str], in_turns: bool
+) -> None:
+    """What is in it is repaired as anywhere else."""
+    decoder = declared(result=kind).decoder
+
+    found, anomalies = asyncio.run(decoder.decode_in_turns(sent)) if in_turns else decoder.decode(sent)
+
+    assert (value, reported) == (found, [one.path for one in anomalies])
+
+
+@pytest.mark.parametrize(
+    ("kind", "sent", "reason"),
+    [
+        (list[Row], b'"none"', "holds a string, not list"),
+        (dict[str, Row], b'{"a": {"id": 1}}', "holds an object, not dict"),
+        (int, b"null", "holds null, not"),
+        (list[Row], b'[{"id": 1}', "not JSON: .*truncated"),
+        (list[Row], b'[{"id": 1}]]', "not JSON: .*trailing"),
+    ],
+)
+def test_a_response_that_is_something_else_is_none(kind: object, sent: bytes, reason: str) -> None:
+    """Nothing is made up for it."""
+    with pytest.raises(ValueError, match=reason):
+        declared(result=kind).decode(sent)
 
 
 class Counted(ResponseStruct):
