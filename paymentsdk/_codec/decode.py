@@ -72,12 +72,13 @@ class ResponseDecoder(Generic[R]):
         documented: bool = False,
         essential: Callable[[Anomaly], bool] | None = None,
     ) -> None:
-        for found in walk(inspect.type_info(result)):
+        info = inspect.type_info(result)
+        for found in walk(info):
             if isinstance(found.type, inspect.StructType) and found.type.forbid_unknown_fields:
                 reason = f"{found.type.cls.__name__} forbids unknown fields, and the platform may add some at any time"
                 raise RequestInvalid("result", reason)
         self._type = result
-        self._is_struct = isinstance(inspect.type_info(result), inspect.StructType)
+        self._is_struct = isinstance(info, inspect.StructType)
         self._essential = essential
         self._empty = empty
         self._documented = documented
