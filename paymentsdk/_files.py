@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from secrets import token_hex
 from shutil import copymode
 
 _MAKING = threading.Lock()
@@ -35,9 +36,10 @@ def whole(path: Path) -> Iterator[Path]:
     if path.exists() and not target.is_file():
         yield path  # A pipe, a terminal or an open file without a name takes what comes.
         return
-    unfinished = target.with_name(f"{target.name}.unfinished")
+    # Its own name, so that of two who write the file at once none writes into what the other has not finished.
+    unfinished = target.with_name(f"{target.name}.{token_hex(4)}.unfinished")
     with _replaceable(path):
-        unfinished.touch()
+        unfinished.touch(exist_ok=False)
     try:
         if target.exists():
             copymode(target, unfinished)

@@ -249,6 +249,8 @@ def _drop_left(out: Path, diff: Diff) -> None:
     for path in out.glob(f"{_PREFIX}*"):
         if path != diff.directory:
             shutil.rmtree(path, ignore_errors=True)
+    for path in out.glob("*.unfinished"):
+        path.unlink(missing_ok=True)
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------

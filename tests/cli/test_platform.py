@@ -897,6 +897,30 @@ def test_a_file_that_cannot_be_replaced(capsys, monkeypatch, tmp_path, break_fol
     assert ([file], b"%PDF of yesterday") == ([*tmp_path.iterdir()], file.read_bytes())
 
 
+def test_two_commands_write_one_file(monkeypatch, tmp_path):
+    """Neither writes into what the other has not finished: the file is one of the two, whole, and neither fails."""
+    file, codes, sync = tmp_path / "gift.pdf", [], os.fsync
+
+    def write(content: bytes) -> None:
+        transport = MemoryTransport([Response(200, {"content-type": "application/pdf"}, content)])
+        client = FooClient(auth=HmacAuth("key", "secret"), base_url="https://foo.test", transport=transport)
+        arguments = ["vouchers", "print", "v-1", "--output", str(file)]
+        codes.append(main(arguments, operations=FooClient.own_operations, connect=lambda _: client))
+
+    def meanwhile(descriptor: int) -> None:
+        monkeypatch.setattr(os, "fsync", sync)
+        other = Thread(target=write, args=(b"%PDF of the other",))
+        other.start()
+        other.join()
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", meanwhile)
+    write(b"%PDF of the first")
+
+    assert ([0, 0], b"%PDF of the first") == (codes, file.read_bytes())
+    assert [file] == [*tmp_path.iterdir()]
+
+
 @pytest.mark.skipif(os.name == "nt", reason="modes of files and FIFOs are those of POSIX")
 def test_a_file_stays_what_it_is(monkeypatch, tmp_path):
     """A link leads where it led, what is private stays private, and a pipe is written to."""
