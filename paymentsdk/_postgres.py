@@ -205,6 +205,8 @@ class Lane(HiddenRepr, Struct, Generic[A, B], eq=False):
     """Closes the connection when it has been idle."""
     end: AsyncGenerator[None, None] | None = None
     """Closes it when the event loop ends, whoever had to close it."""
+    has_ended: bool = False
+    """Whether the loop ends: a connection that is made now is closed by nobody."""
 
     def do(self, item: A) -> asyncio.Future[B]:
         """Return what gets the result of *item*, which is done also if nobody waits for it any more."""
@@ -227,8 +229,8 @@ class Lane(HiddenRepr, Struct, Generic[A, B], eq=False):
             with suppress(Exception):  # It is closed all the same: at once, where the server does not say goodbye.
                 async with asyncio.timeout(self.server.timeout):
                     await connection.close()
-        end, self.end = self.end, None
-        if end is not None:
+        if self.end is not None and not self.has_ended:  # What the loop ends last cannot wait for it any more.
+            end, self.end = self.end, None
             await end.aclose()
 
     def _stir(self) -> None:
@@ -249,7 +251,7 @@ class Lane(HiddenRepr, Struct, Generic[A, B], eq=False):
             yield
         finally:
             if self.end is not None:
-                self.end = None
+                self.has_ended = True
                 await self.aclose()
 
     async def _work(self) -> None:

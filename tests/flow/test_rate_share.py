@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import subprocess
 import sys
+from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 
 import asyncpg
@@ -288,6 +290,36 @@ async def test_a_connection_ends_with_its_loop(dsn: str, monkeypatch: pytest.Mon
     async with asyncio.timeout(PATIENCE):
         while await sessions(dsn) - before:
             pass
+
+
+def slots_at_the_end(dsn: str) -> list[float | None]:
+    """Return the slots that a generator takes which is left open as its event loop ends."""
+    share, slots, left = RateShare(dsn, 1000.0), [], []
+
+    async def ending() -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            async with asyncio.timeout(PATIENCE / 10):
+                slots.extend([await share.reserve(NOW, 60.0) for _ in range(30)])
+
+    async def begin() -> None:
+        left.append(ending())
+        await anext(left[0])
+        await share.reserve(NOW, 60.0)
+
+    asyncio.run(begin())
+    return slots
+
+
+@pytest.mark.filterwarnings("error:asynchronous generator:ResourceWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # Nobody closes what is opened at the very end.
+async def test_what_ends_with_the_loop_gets_its_slots(dsn: str):
+    """It may have something to send; for a connection that is made then, nothing waits for the end once more."""
+    slots = await asyncio.to_thread(slots_at_the_end, dsn)
+    gc.collect()
+
+    assert [0.0] * 30 == pytest.approx(slots, abs=1.0)
 
 
 async def test_slots_are_taken_by_one_connection(dsn: str):
