@@ -172,8 +172,9 @@ class Retries(Struct, eq=False):
         """
         try:
             from tenacity import AsyncRetrying, retry_if_exception  # only after a failure
-        except (ImportError, OSError):
-            # Perhaps no file can be opened any more. In place of what came of the call, that would be all it says.
+        except (ImportError, AttributeError, OSError):
+            # Perhaps no file can be opened any more, or Ctrl-C has ended the first import in the middle, and half of it
+            # is there. In place of what came of the call, that would be all it says.
             raise self.failure from None
         pending = [self.failure]
 

@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 from decimal import Decimal
+from importlib import import_module
 from math import inf, nan
 
 import pytest
@@ -560,3 +561,24 @@ async def test_a_process_that_can_open_no_more_files(
 
     assert (outcome, 1) == (type(played.error), len(played.requests))
     assert played.error.idempotency_key
+
+
+async def test_an_import_that_ctrl_c_has_ended(play, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left of it fails in its own way whenever it is imported again: that is not what came of a call."""
+
+    class Pressed:
+        @staticmethod
+        def find_spec(name: str, *_: object) -> None:
+            if name == "tenacity.wait":
+                raise KeyboardInterrupt
+
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tenacity"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [Pressed, *sys.meta_path])
+    with pytest.raises(KeyboardInterrupt):
+        import_module("tenacity")
+    sys.meta_path.remove(Pressed)
+
+    played = await play("orders.create", RESET)
+
+    assert (OutcomeUnknown, 1) == (type(played.error), len(played.requests))
