@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from paymentsdk.journal._call import PlatformClock
 
 B = TypeVar("B")
+E = TypeVar("E", bound="Engine")
 R = TypeVar("R")
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -90,10 +91,6 @@ class Engine(ABC):
         twin = clone._twin()
         Engine.__init__(twin, self._state, clone._settings.with_own(engine._settings, self._settings))
         return twin
-
-    def _of_one_seller(self) -> Self:
-        """Return what makes the calls of one walk: all for the seller of the first."""
-        return self._twin(_bearer=self._bearer.of_one_seller())
 
     def _twin(self, **other: object) -> Self:
         """Return one with the same attributes but for *other*."""
@@ -339,6 +336,11 @@ class Engine(ABC):
         if key is None:
             return (None if derived else self._state.clock.key()), False
         return check_key(key), True
+
+
+def of_one_seller(engine: E) -> E:
+    """Return what makes the calls of one walk, as *engine* does: all for the seller of the first."""
+    return engine._twin(_bearer=engine._bearer.of_one_seller())  # noqa: SLF001 - no program has to ask for it
 
 
 def _add_result(result: Result[R]) -> Result[R]:

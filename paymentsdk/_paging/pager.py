@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, cast
 from msgspec import UNSET, Struct
 
 from paymentsdk._codec.anomaly import Anomaly
+from paymentsdk._engine.engine import Engine, of_one_seller
 from paymentsdk._futures import retrieve_exception
 from paymentsdk._operation.operation import Operation, PageShape
 from paymentsdk._paging.cursor import LARGEST_OFFSET, Certificate, Cursor, PageSummary, check_filters
@@ -23,7 +24,6 @@ from paymentsdk._validate import check_bool, check_within
 from paymentsdk.errors import ClientClosed, Incomplete, PaginationStalled, PaymentsError, RequestInvalid
 
 if TYPE_CHECKING:
-    from paymentsdk._engine.engine import Engine
     from paymentsdk._engine.response import Result
 
 T = TypeVar("T")
@@ -142,7 +142,7 @@ class Pager(Generic[T]):
 
         def walk() -> Pages[T]:
             # All pages are of one seller: a token of another, put into the store meanwhile, would mix their rows.
-            caller = engine._of_one_seller()  # noqa: SLF001 - no program has to ask for it
+            caller = of_one_seller(engine)
 
             def fetch(offset: int) -> Coroutine[object, object, "Result[object]"]:
                 return caller.call(operation, query={**filters, "offset": offset, **size})
