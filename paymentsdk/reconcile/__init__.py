@@ -26,6 +26,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from paymentsdk._engine.engine import of_one_seller
 from paymentsdk._public import publish
 from paymentsdk._validate import check_within
 from paymentsdk.errors import RequestInvalid
@@ -288,7 +289,7 @@ def _names(accounts: Iterable[str]) -> list[str]:
 
 
 def _clients(client: PaymentsClient, names: Iterable[str]) -> dict[str, PaymentsClient]:
-    return {name: client.account(name) if name else client for name in names}
+    return {name: of_one_seller(client.account(name) if name else client) for name in names}
 
 
 publish(__name__, globals())

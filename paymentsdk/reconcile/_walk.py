@@ -13,6 +13,7 @@ from uuid import uuid4
 from msgspec import Struct
 from msgspec.structs import replace
 
+from paymentsdk._engine.engine import of_one_seller
 from paymentsdk.errors import NotWhole
 from paymentsdk.reconcile._certificate import (
     EPOCH,
@@ -256,7 +257,7 @@ def question(created: Window, accounts: Sequence[str], rules: Rules, base_url: s
 
 async def do(job: Job, client: "PaymentsClient", in_flight: int, budget: asyncio.Semaphore) -> JobDone:
     """Walk the window of *job* on this event loop, up to *in_flight* windows at a time; *budget* bounds the calls."""
-    seller = client.account(job.account) if job.account else client
+    seller = of_one_seller(client.account(job.account) if job.account else client)
     search = Search({job.account: seller}, job.rules.max_window, {job.account: budget})
     windows: list[DoneWindow] = []
     files: list[tuple[str, bool]] = []

@@ -532,6 +532,32 @@ async def test_accounts_are_known_by_their_names(tmp_path: Path) -> None:
         assert () == report.not_whole
 
 
+class Overwritten:
+    """A source of tokens that gives those of another seller once it was asked so often."""
+
+    def __init__(self, calls: int) -> None:
+        self.calls = calls
+
+    def token(self, now: float) -> str | None:
+        """The next one."""
+        self.calls -= 1
+        return SELLER if self.calls >= 0 else "TEST-1-112412-y-222"
+
+    async def renew(self, rejected: str | None, exchange: object, now: float) -> str | None:
+        """There is no other."""
+
+
+@pytest.mark.control("paymentsdk._engine.credential._is_of_another_seller", lambda token, before: False)
+@pytest.mark.parametrize("accounts", [None, ["shop-1"]], ids=["client", "account"])
+async def test_a_walk_asks_for_all_windows_as_one_seller(tmp_path: Path, accounts: list[str] | None) -> None:
+    """Somebody has put another token into the store meanwhile: the rows of its seller are nobody's in this run."""
+    overwritten = Overwritten(calls=10)
+    client = selling(overwritten, accounts={"shop-1": overwritten})
+
+    with pytest.raises(RequestInvalid, match="access_token: is of another seller"):
+        await walk(client, created=WEEK, out=tmp_path, accounts=accounts, max_window=CAP)
+
+
 async def test_two_processes_cannot_share_a_directory(tmp_path: Path) -> None:
     """The second is rejected as long as the first works."""
     checkpoint = _checkpoint.Checkpoint(tmp_path, "mine")
