@@ -316,17 +316,12 @@ INSERT INTO found
 -- @differences
 CREATE VIEW differences AS
     SELECT
-        CASE
-            WHEN f.outcome NOT IN ('too_recent', 'extra') AND EXISTS (
-                SELECT 1 FROM open_writes AS w
-                WHERE w.account = b.account AND (w.reference = b.reference OR w.order_id = b.order_id)
-            ) THEN 'unknown'
-            WHEN f.outcome IN ('too_recent', 'extra') AND EXISTS (
-                SELECT 1 FROM open_writes AS w WHERE w.account = f.account AND w.reference = f.reference
-            ) THEN 'unknown'
-            ELSE f.outcome
-        END AS outcome,
-        coalesce(b.account, f.account) AS account, coalesce(b.reference, f.reference) AS reference, b.order_id,
+        if(
+            (f.account, f.reference) IN (SELECT (account, reference) FROM open_writes WHERE reference IS NOT NULL)
+                OR (f.account, b.order_id) IN (SELECT (account, order_id) FROM open_writes WHERE order_id IS NOT NULL),
+            'unknown', f.outcome
+        ) AS outcome,
+        f.account, f.reference, b.order_id,
         f.ids AS merchant_order_ids, b.currency AS book_currency, f.currency, b.total AS book_total, f.total,
         b.paid AS book_paid, f.paid, b.refunded AS book_refunded, f.refunded, b.state AS book_status, f.state AS status,
         b.created AS book_created, f.created, f.read_at, b.n

@@ -880,6 +880,22 @@ async def test_the_refunds_of_a_journal_are_added_exactly_in_any_decimal_context
     assert {Outcome.MATCH: 1} == report.counts
 
 
+async def test_an_open_cancel_explains_its_own_order_alone(tmp_path: Path) -> None:
+    """It names an order and no reference: an order without a reference is extra all the same."""
+    world = World(0)
+    world.plant_extra("shop-0", None, BEGIN + 9)
+    for reference in ("A-1", "A-2"):
+        world.plant_missing("shop-0", reference, BEGIN + 9)
+    world.freeze()
+    async with client_of(world, journal=SQLiteJournal(tmp_path / "journal.db")) as client:
+        with pytest.raises(OutcomeUnknown):
+            await client.account("shop-0").orders.cancel("ORD-none-A-1", once="A-1/cancel")
+        report = await reconcile(Book.rows(world.book), client, created=CREATED, out=tmp_path / "out")
+
+    outcomes = {None: Outcome.EXTRA, "A-1": Outcome.UNKNOWN, "A-2": Outcome.MISSING}
+    assert outcomes == {one.reference: one.outcome for one in report.differences()}
+
+
 async def test_a_journal_is_a_book_of_what_was_not_purged(tmp_path: Path) -> None:
     """Nothing tells what a purged order was about: it is an extra one, and the others are compared as ever."""
     journal = SQLiteJournal(tmp_path / "journal.db")
