@@ -17,16 +17,13 @@ from paymentsdk.sandbox._handlers import invoices, merchant_orders, orders, pref
 from paymentsdk.sandbox._handlers._sales import check_way
 from paymentsdk.sandbox._noun import SellerContext
 from paymentsdk.sandbox._platform import Platform
-from paymentsdk.sandbox._records import MerchantOrderRecord, Subscription, Table
+from paymentsdk.sandbox._records import DEFAULT_PAYER, MerchantOrderRecord, Subscription, Table
 from paymentsdk.sandbox._wire import Rejected
 
 D = TypeVar("D", bound=Struct)
 
 Outcome = Literal["approved", "rejected", "in_review"]
 PaymentMethod = Literal["account_money", "credit_card", "debit_card", "prepaid_card"]
-
-#: The buyer that everything is paid by, unless it names another.
-DEFAULT_PAYER = 100_000_001
 
 
 class Buyer:

@@ -15,13 +15,13 @@ from paymentsdk import money
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.resources.preferences import Installments, Preference
 from paymentsdk.sandbox import _policies, _records
-from paymentsdk.sandbox._buyer import DEFAULT_PAYER, Buyer, Outcome, PaymentMethod
+from paymentsdk.sandbox._buyer import Buyer, Outcome, PaymentMethod
 from paymentsdk.sandbox._faults import FaultRule
 from paymentsdk.sandbox._handlers import ways
 from paymentsdk.sandbox._handlers._sales import currency_of, shipping_cost, total
 from paymentsdk.sandbox._handlers.plans import PlanRequest
 from paymentsdk.sandbox._platform import Platform
-from paymentsdk.sandbox._records import Table
+from paymentsdk.sandbox._records import DEFAULT_PAYER, Table
 from paymentsdk.sandbox._tenants import ProvisionRequest, TenantRequest
 from paymentsdk.sandbox._tenants import provision as make_orders
 from paymentsdk.sandbox._wire import ControlStruct, Rejected

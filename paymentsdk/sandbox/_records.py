@@ -148,6 +148,8 @@ def as_column(value: object) -> object:
 CURRENCIES = {"AR": "ARS", "BR": "BRL", "CL": "CLP", "UY": "UYU"}
 #: The currency of a seller in any other country.
 OTHER_CURRENCY = "USD"
+#: The buyer that everything is paid by, unless another is named.
+DEFAULT_PAYER = 100_000_001
 
 
 class Tenant(MaskedRepr, Struct, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ from paymentsdk.sandbox._handlers import orders
 from paymentsdk.sandbox._handlers.plans import PlanRequest, RecurringRequest
 from paymentsdk.sandbox._noun import SCOPES, ParsedRequest, SellerContext, make_grant, usable
 from paymentsdk.sandbox._policies import Policies
-from paymentsdk.sandbox._records import CURRENCIES, ORDERS, OTHER_CURRENCY, TENANTS, Tenant
+from paymentsdk.sandbox._records import CURRENCIES, DEFAULT_PAYER, ORDERS, OTHER_CURRENCY, TENANTS, Tenant
 from paymentsdk.sandbox._wire import ControlStruct
 
 #: The plan that each seller begins with.
@@ -117,8 +117,6 @@ class ProvisionRequest(ControlStruct):
     """How many."""
     days: Annotated[int, Meta(ge=1, le=3650)] = 30
     """How many days ago the first was made and paid, the others evenly since; 30 by default. A search sees 90."""
-    payer_id: int = 100_000_001
-    """Who paid; 100000001 by default."""
     tenant: int | None = None
     """The user id of the seller; the first seller by default."""
 
@@ -141,14 +139,14 @@ def provision(context: SellerContext, request: ProvisionRequest) -> Iterator[Non
             for number in range(first, min(first + _PIECE, request.orders)):
                 ago = (days - days * number // request.orders) // _MILLISECOND * _MILLISECOND
                 past = {**vars(context), "publish": lambda *_: None, "now": context.now - ago}
-                _sell(_Past(**past), number, request.payer_id)
+                _sell(_Past(**past), number)
         yield
 
 
-def _sell(context: SellerContext, number: int, payer_id: int) -> None:
+def _sell(context: SellerContext, number: int) -> None:
     amount = Decimal(100 + number * 7919 % 99_900).scaleb(-2)
     payments = TransactionsRequest(payments=[PaymentRequest(amount=amount)])
     body = OrderRequest(external_reference=f"provisioned-{number + 1}", total_amount=amount, transactions=payments)
     made = orders.create(context, ParsedRequest(body=body, path={}, query={}))
     record = context.require(ORDERS, made.id)
-    orders.pay(context, record, method="account_money", installments=1, outcome="approved", payer_id=payer_id)
+    orders.pay(context, record, method="account_money", installments=1, outcome="approved", payer_id=DEFAULT_PAYER)
