@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import re
 import shlex
@@ -10,10 +11,12 @@ import shutil
 import sys
 from datetime import UTC, datetime
 
+import aiohttp
 import msgspec
 import pytest
 
 from paymentsdk.resources import OPERATIONS
+from paymentsdk.sandbox import Sandbox
 from paymentsdk.sandbox._feed import RequestLine
 from paymentsdk.sandbox._pages.snippets import curl, python
 
@@ -190,6 +193,22 @@ def test_what_the_client_rejects_presses_no_key_either() -> None:
     program = python(line(body='{"a\\u0003import os;os.abort()#":1}'), BASE_URL)
 
     assert program.replace("\n", "").isprintable()
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="needs curl, which this machine does not have")
+async def test_a_command_has_the_key_of_an_operation_of_ones_own() -> None:
+    """In the header that it declares, so that the sandbox does it again."""
+    mine = dataclasses.replace(OPERATIONS["wallet_payments.create"], name="my.create", path="/my", key_header="My-Key")
+    handlers = {mine: lambda context, request: {"id": context.key}}
+    body = msgspec.json.encode(mine.example).decode()
+    async with Sandbox(handlers=handlers) as sandbox:
+        sandbox.feed.log(line("POST", "/my", operation=mine.name, body=body))
+        async with aiohttp.ClientSession() as session:
+            command = await (await session.get(f"{sandbox.base_url}/_sandbox/requests/req-1/curl")).text()
+        await output_of("sh", "-c", f"{command} --silent", token=sandbox.access_token)
+        [_, again] = sandbox.feed.requests
+
+    assert (201, True) == (again.status, bool(again.key))
 
 
 def items(count: int) -> list[dict[str, object]]:

@@ -39,7 +39,6 @@ _POLICY = "default-src 'none'; img-src 'self'; style-src 'self'; base-uri 'none'
 FORM = {**_HEADERS, "Content-Security-Policy": f"{_POLICY}; form-action 'self'"}
 SCRIPT = {**FORM, "Content-Security-Policy": f"{_POLICY}; script-src 'self'; connect-src 'self'; form-action 'none'"}
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-_SNIPPETS = {"curl": snippets.curl, "python": snippets.python}
 _CONFLICT = 409
 _HOST_CHECKED = ("Host", "User-Agent", "Accept-Language")
 #: What a page is called that says no.
@@ -120,8 +119,10 @@ async def _snippet(request: web.Request) -> web.StreamResponse:
         raise Rejected(404, "not_found", "the request is not among the last ones any more")
     if len(line.body) > LONGEST_BODY:
         text = f"# The body has more than {LONGEST_BODY:,} characters: its end is not kept.\n"
+    elif request.match_info["language"] == "python":
+        text = snippets.python(line, platform.base_url)
     else:
-        text = _SNIPPETS[request.match_info["language"]](line, platform.base_url)
+        text = snippets.curl(line, platform.base_url, platform.operations)
     return web.Response(text=text, headers=FORM)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import date
 from decimal import Decimal
@@ -36,9 +36,9 @@ _POSITION = {"limit": "page_size", "offset": "start"}
 _Imports: TypeAlias = defaultdict[str, set[str]]
 
 
-def curl(line: RequestLine, base_url: str) -> str:
+def curl(line: RequestLine, base_url: str, operations: Mapping[str, AnyOperation] = OPERATIONS) -> str:
     """Return the request as a command for a shell. A keyed write gets a new key: it is done again."""
-    operation = OPERATIONS.get(line.operation or "")
+    operation = operations.get(line.operation or "")
     # With `-X HEAD` curl would wait for the body that no such response has; without `-g` it takes brackets and braces
     # in the address for a list, and sends a request for each of its entries. Dots in a path it would take for folders.
     method = "--head" if line.method == "HEAD" else f"-X {_word(line.method)}"
@@ -47,7 +47,7 @@ def curl(line: RequestLine, base_url: str) -> str:
     if operation is None or operation.authenticated:
         parts.append('-H "Authorization: Bearer $PAYMENTSDK_ACCESS_TOKEN"')
     if operation is not None and operation.keyed:
-        parts.append(f"-H 'X-Idempotency-Key: {token_hex(16)}'")
+        parts.append(f"-H '{operation.key_header}: {token_hex(16)}'")
     if line.body:
         # A body that says nothing of itself is taken for JSON; curl would say that it is a form.
         kind = line.content_type or "application/json"
