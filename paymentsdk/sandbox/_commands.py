@@ -12,7 +12,6 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from paymentsdk import money
-from paymentsdk.resources import OPERATIONS
 from paymentsdk.resources.preferences import Installments, Preference
 from paymentsdk.sandbox import _policies, _records
 from paymentsdk.sandbox._buyer import Buyer, Outcome, PaymentMethod
@@ -418,11 +417,11 @@ def requests(platform: Platform) -> object:
 
 @command("GET", "codes")
 def codes(platform: Platform) -> object:
-    """List every documented code, and the ways to be rejected with it."""
+    """List every documented code, with those of operations of your own, and the ways to be rejected with it."""
     return [
-        {"operation": operation.name, "status": error.status, "code": error.code, "ways": ways(operation, error)}
-        for operation in OPERATIONS.values()
-        for error in operation.errors
+        {"operation": name, "status": error.status, "code": error.code, "ways": ways(handler, error)}
+        for name, handler in platform.handlers.items()
+        for error in handler.operation.errors
     ]
 
 

@@ -87,7 +87,7 @@ async def test_other_values_are_not_magic(client, order, text):
 def test_every_code_has_a_way_to_be_produced():
     """The table that people read has a line for each code; without a way, this fails. A way names its member."""
     for operation, error in CODES:
-        assert ways(operation, error), (operation.name, error.code)
+        assert ways(HANDLERS[operation.name], error), (operation.name, error.code)
         handler = HANDLERS[operation.name]
         assert (handler.magic_value(error) is None) == (handler.magic is None)
 
@@ -126,6 +126,19 @@ async def test_the_control_api_shows_the_table(plain):
 
     assert len(CODES) == len(rows)
     assert all(row["ways"] for row in rows)
+
+
+async def test_the_table_has_the_codes_of_operations_of_ones_own(start, plain_to):
+    """With what leads to them: where the dashboard offers operations for a fault, it offers these, too."""
+    spent = ErrorCode(409, "voucher_spent", "nothing is left")
+    mine = replace(OPERATIONS["plans.get"], name="vouchers.get", path="/vouchers/{id}", errors=(spent,))
+    plain = plain_to(await start(handlers={mine: lambda context, request: {}}))
+
+    *rest, row = (await plain("GET", "/_sandbox/codes")).json
+
+    assert len(CODES) == len(rest)
+    assert ("vouchers.get", 409, "voucher_spent") == (row["operation"], row["status"], row["code"])
+    assert ['FaultRule(operation="vouchers.get", effect="refuse", status=409, code="voucher_spent")'] == row["ways"]
 
 
 async def test_the_shape_of_errors_is_a_policy(start, plain_to):

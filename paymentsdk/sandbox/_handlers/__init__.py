@@ -18,7 +18,7 @@ from paymentsdk.sandbox._handlers import (
     release_reports,
     wallet_payments,
 )
-from paymentsdk.sandbox._noun import Noun
+from paymentsdk.sandbox._noun import Handler, Noun
 from paymentsdk.sandbox._policies import Policies
 
 _FILES = (oauth, invoices, preferences, wallet_payments, plans, merchant_orders, customers, release_reports, orders)
@@ -35,9 +35,9 @@ def noun_of(operation: Operation[Any, Any]) -> Noun:
     return NOUNS.get(operation.name.partition(".")[0], OWN)
 
 
-def ways(operation: Operation[Any, Any], error: ErrorCode) -> tuple[str, ...]:
+def ways(handler: Handler[Any, Any], error: ErrorCode) -> tuple[str, ...]:
     """Return every way to be rejected with *error*: by itself, by a magic value, by a fault."""
-    handler = HANDLERS[operation.name]
+    operation = handler.operation
     magically = f"{handler.magic.member}: {handler.magic_value(error)}" if handler.magic else None
     rule = f'FaultRule(operation="{operation.name}", effect="refuse", status={error.status}, code="{error.code}")'
     return tuple(filter(None, (noun_of(operation).cause_of(error.code), magically, rule)))
