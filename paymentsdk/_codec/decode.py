@@ -31,8 +31,9 @@ R = TypeVar("R")
 #: Bytes from which on other tasks have turns while a response is decoded: less takes a few milliseconds, even if all of
 #: it is malformed.
 LARGE = 65_536
-#: Bytes from which on any response is decoded in slices.
-HUGE = 1_048_576
+#: Bytes from which on any response is decoded in slices, which takes twice the time of one piece; in one piece, these
+#: take 8 ms.
+HUGE = 2_097_152
 #: Bytes of rows that are decoded in one piece: a few hundred microseconds, and a few milliseconds if all are malformed.
 SLICE = 32_768
 #: Entries of which a piece has no more, however short they are: what is no row is still reported.
