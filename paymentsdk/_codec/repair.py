@@ -4,6 +4,9 @@ A Struct is decoded in C but for those of its members that are malformed. These 
 a value where its meaning is plain (`"3"` for a number, a number for a string, a timestamp without an offset), a Struct
 or a list in the same way again, and what is none of these is dropped. Each is reported as an `Anomaly`, and nothing
 else is touched. What is malformed in one Struct is so in most of its kind: how these are read is compiled once.
+
+An operation of somebody else's may respond with types that no operation of the platform has: values with bounds,
+Structs that a tag tells apart, or that stand as lists. Such a value is decoded as it is, or dropped and reported.
 """
 
 from __future__ import annotations
@@ -32,7 +35,6 @@ from paymentsdk.errors import describe
 #: How the decoder names the first member of a listed Struct that it does not take, or what is below it; or one that is
 #: missing.
 _PLACE = re.compile(r"(?:required field `([^`]+)` - at )?`\$\[[^]]+\](?:\.([^.`\[]+))?")
-_OTHER = "its tag is that of nothing that may stand here; dropped"
 #: Ways to read the Structs of one kind: one takes a millisecond to compile.
 MOST_COMPILED = 64
 #: Entries of a list that are decoded at once: where one is malformed, all of them are made one by one.
@@ -137,8 +139,8 @@ class StructRepair:
         if isinstance(place[-1], int) and (value is None or value in ("", [])):
             report(place, value, "is no entry; dropped", dropped=True)
         else:
-            is_other = isinstance(value, dict)  # By its tag.
-            _report_mismatch(place, value, report, _OTHER if is_other else "expected an object, got {}; dropped")
+            wrong = "its tag is that of nothing that may stand here" if isinstance(value, dict) else None
+            _report_mismatch(place, value, report, f"{wrong or 'expected an object, got {}'}; dropped")
         return []
 
     @cached_property
