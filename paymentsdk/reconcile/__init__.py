@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import closing, nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -120,6 +120,8 @@ async def reconcile(
     await asyncio.to_thread(directory.mkdir, parents=True, exist_ok=True)
     own = TemporaryDirectory(prefix=_PREFIX, dir=directory, ignore_cleanup_errors=True)
     with own as name, closing(await asyncio.to_thread(Diff, Path(name))) as diff:
+        # Before the book, which cannot have heard of what they come to, and once more after it.
+        open_before = await _open_records(client)
         columns = await book.load(diff.database, diff.directory)
         names = sorted({*diff.accounts(), *more}) or [""]
         if "" in names and len(names) > 1:
@@ -129,8 +131,8 @@ async def reconcile(
             _drop_left(directory, diff)
             async with executor or nullcontext():
                 run = Walk(window, _clients(client, names), rules, in_flight, checkpoint, progress, executor)
-                open_records = await client.journal.records(OPEN, limit=NO_LIMIT) if client.journal else ()
-                writes = [subject_of(record, seller) for record in open_records]
+                open_records = await _open_records(client)
+                writes = {subject_of(record, seller) for record in (*open_before, *open_records)}
                 return await _compared(run, diff, columns, open_records, writes)
 
 
@@ -197,7 +199,7 @@ async def walk(
 
 
 async def _compared(
-    run: Walk, diff: Diff, columns: tuple[str, ...], open_records: Sequence[Record], open_writes: Sequence[Subject]
+    run: Walk, diff: Diff, columns: tuple[str, ...], open_records: Sequence[Record], open_writes: Collection[Subject]
 ) -> Report:
     """Take every step of a reconciliation, and write what was found."""
     walked = await run.walk()
@@ -243,6 +245,10 @@ async def _compared(
         not_whole=(*walked.not_whole, *changes.not_whole),
         open_records=tuple(open_records),
     )
+
+
+async def _open_records(client: PaymentsClient) -> Sequence[Record]:
+    return () if client.journal is None else await client.journal.records(OPEN, limit=NO_LIMIT)
 
 
 def _drop_left(out: Path, diff: Diff) -> None:

@@ -9,14 +9,14 @@ import json
 import operator
 import re
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from datetime import datetime, timedelta
 from decimal import Context, Decimal, localcontext
 from email.utils import format_datetime
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Self
+from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
 
 import duckdb
@@ -24,11 +24,11 @@ import pyarrow as pa
 import pytest
 
 from paymentsdk import NoAnswer, OutcomeUnknown, PaymentsClient, Request, RequestInvalid, Response, RetryPolicy
-from paymentsdk.journal import SQLiteJournal
+from paymentsdk.journal import Record, RecordState, SQLiteJournal
 from paymentsdk.reconcile import Book, Outcome, Progress, Report, _checkpoint, _diff, _follow_up, _walk, reconcile
 from paymentsdk.reconcile._certificate import moment_of
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
-from paymentsdk.sandbox import Sandbox
+from paymentsdk.sandbox import FaultRule, Sandbox
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.reconcile.planted import BEGIN, CREATED, END, MINUTE, World
 from tests.reconcile.platform import DAY
@@ -894,6 +894,41 @@ async def test_an_open_cancel_explains_its_own_order_alone(tmp_path: Path) -> No
 
     outcomes = {None: Outcome.EXTRA, "A-1": Outcome.UNKNOWN, "A-2": Outcome.MISSING}
     assert outcomes == {one.reference: one.outcome for one in report.differences()}
+
+
+class BusyJournal(SQLiteJournal):
+    """A journal in which others close a record right after its done ones were read."""
+
+    meanwhile: Callable[[], Awaitable[object]] | None = None
+
+    async def records(self, among: Collection[RecordState], **which: Any) -> list[Record]:
+        """Have it done once."""
+        rows = await super().records(among, **which)
+        if RecordState.DONE in among and self.meanwhile is not None:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            await meanwhile()
+        return rows
+
+
+async def test_a_record_that_is_closed_while_the_book_is_read_explains_a_difference(tmp_path: Path) -> None:
+    """The book has not heard of the refund, and the journal has no open record any more: neither side is wrong."""
+    journal = BusyJournal(tmp_path / "journal.db")
+    async with (
+        Sandbox(frozen=True) as sandbox,
+        PaymentsClient(sandbox.access_token, base_url=sandbox.base_url, journal=journal) as client,
+    ):
+        order = await client.orders.create(order_request("table-7"), once="table-7/1")
+        sandbox.buyer.pay(order)
+        sandbox.faults.add(FaultRule(effect="lose_response_after_commit", operation="orders.refund", times=1))
+        with pytest.raises(OutcomeUnknown):
+            await client.with_options(retry=RetryPolicy(attempts=1)).orders.refund(order.id, once="table-7/refund")
+        journal.meanwhile = client.recover
+        begin = sandbox.clock.now() - timedelta(hours=1)
+        sandbox.clock.advance("PT20M")
+        created = begin, begin + timedelta(hours=1, minutes=1)
+        report = await reconcile(Book.journal(journal), client, created=created, out=tmp_path / "out")
+
+    assert ({("", "table-7"): Outcome.UNKNOWN}, ()) == (found(report), report.open_records)
 
 
 async def test_a_journal_is_a_book_of_what_was_not_purged(tmp_path: Path) -> None:
