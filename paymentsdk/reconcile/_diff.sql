@@ -280,7 +280,8 @@ INSERT INTO theirs_left BY NAME
         account, id, reference, currency, total, paid, refunded, state, created, read_at,
         hash(account, reference) AS h
     FROM looked_up ANTI JOIN walked_too USING (account, id)
-    WHERE id IS NOT NULL AND NOT by_id;
+    WHERE id IS NOT NULL AND NOT by_id
+    ORDER BY read_at DESC;
 CREATE TABLE ours_left AS FROM our_candidates SEMI JOIN absent USING (account, reference);
 
 -- @decide

@@ -345,6 +345,33 @@ async def test_a_look_up_of_more_orders_than_are_believed_is_made_once(tmp_path:
     assert 1 == sum("external_reference" in url for url in calls)
 
 
+@pytest.mark.parametrize("first", [5, 15])
+async def test_of_two_look_ups_that_show_an_order_the_later_counts(tmp_path: Path, first: int) -> None:
+    """It was paid in between: the one before says that it was not, or with another amount."""
+    world, searches = World(0), []
+    shown = world._show("shop-0", "A-1", BEGIN - DAY, Decimal(first))
+    for name in ("one", "other"):
+        world._book(
+            "shop-0", "A-1", BEGIN + 9, order_id=world._order("shop-0", name, "expired", Decimal(0)), total=None
+        )
+        world.book[-1]["paid"] = Decimal(10)
+    world.freeze()
+
+    async def platform(request: Request) -> Response:
+        response = await world(request)
+        if "external_reference" in request.url:
+            searches.append(request.url)
+            shown.paid = Decimal(10)
+            world.now += 5_000
+        return response
+
+    async with client_of(world, transport=MemoryTransport(platform)) as client:
+        report = await reconcile(Book.rows(world.book), client, created=CREATED, out=tmp_path, in_flight=1)
+
+    assert 2 == len(searches)
+    assert {Outcome.MATCH: 1, Outcome.MISSING: 1} == report.counts
+
+
 async def test_a_look_up_with_an_unreadable_amount_claims_nothing(tmp_path: Path) -> None:
     """Neither in the search nor in the order itself: it would count as nothing."""
     world = World(0)
