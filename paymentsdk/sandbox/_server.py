@@ -181,16 +181,17 @@ class Sandbox(Platform):
         thread.start()
         try:
             asyncio.run_coroutine_threadsafe(self.start(), loop).result()
-            yield self
-        finally:
-            # In a child that was forked meanwhile the thread is its parent's, and nobody would respond.
-            if thread.is_alive():
-                try:
+            try:
+                yield self
+            finally:
+                # In a child that was forked meanwhile the thread is its parent's, and nobody would respond.
+                if thread.is_alive():
                     asyncio.run_coroutine_threadsafe(self.stop(), loop).result()
-                finally:
-                    loop.call_soon_threadsafe(loop.stop)
-                    thread.join()
-                    loop.close()
+        finally:
+            if thread.is_alive():
+                loop.call_soon_threadsafe(loop.stop)
+                thread.join()
+                loop.close()
 
     @property
     def tenant(self) -> Tenant:

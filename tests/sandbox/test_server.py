@@ -221,6 +221,15 @@ def test_a_thread_that_cannot_start_says_so():
             pass
 
 
+def test_a_thread_too_many_leaves_the_first_alone():
+    """Who starts a sandbox once more is rejected, and does not stop it for whoever has started it."""
+    sandbox = Sandbox()
+    with sandbox.in_thread():
+        with pytest.raises(RuntimeError, match="started already"), sandbox.in_thread():
+            pass
+        assert send(sandbox, "GET", "/preapproval_plan/search")
+
+
 FORKING = """
 import os, signal
 from paymentsdk.sandbox import Sandbox
