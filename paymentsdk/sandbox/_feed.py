@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -124,6 +125,9 @@ def _put(queue: Queue, event: Event | None) -> None:
 #: A credential only in a request for a token: elsewhere a ``code`` is that of a rejection.
 _OF_GRANT = frozenset({"code"})
 
+#: The name of a parameter: also behind a second question mark, or where a program has forgotten the first.
+_NAME = re.compile(r"(?<![^?;])([^?;=/]++)=")
+
 
 def redact_body(body: bytes, secrets: frozenset[str], *, grant: bool) -> str:
     """Return *body* as text with a mask for every credential; just as it came, unless it may hold one.
@@ -149,13 +153,15 @@ def redact_body(body: bytes, secrets: frozenset[str], *, grant: bool) -> str:
 
 def redact_query(path: str, secrets: frozenset[str]) -> str:
     """Return *path* with a mask for the value of each parameter behind it that is one of *secrets*."""
-    address, mark, query = path.partition("?")
-    return address + mark + "&".join(_masked(part, secrets) for part in query.split("&"))
+    return "&".join(_masked(part, secrets) for part in path.split("&"))
 
 
-def _masked(parameter: str, secrets: frozenset[str]) -> str:
-    name, _, value = parameter.partition("=")
-    return f"{name}={MASK}" if value and _names(unquote(name), secrets) else parameter
+def _masked(part: str, secrets: frozenset[str]) -> str:
+    """Mask what follows the first name of *part* that is one of *secrets*, to its end."""
+    for found in _NAME.finditer(part):
+        if found.end() < len(part) and _names(unquote(found[1]), secrets):
+            return f"{part[: found.end()]}{MASK}"
+    return part
 
 
 def _names(text: str, secrets: frozenset[str]) -> bool:

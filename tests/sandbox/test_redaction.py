@@ -139,6 +139,18 @@ def test_a_credential_in_an_address_is_masked(name):
     assert "/v1/token=1" == redact_query("/v1/token=1", SECRETS)
 
 
+ADDRESSES = ["/v1?{}", "/v1&{}&a=5", "/v1;{}", "/v1?a=5?{}", "/v1?a=5;{}", "/v1?next=http://shop/?{}", "/v1?{}?a=5"]
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_a_credential_in_an_address_that_is_put_together_wrongly_is_masked(address):
+    """With the question mark forgotten, there twice, or another sign in its place: the token was sent all the same."""
+    shown = redact_query(address.format("access_token=SECRET"), SECRETS)
+
+    assert "SECRET" not in shown
+    assert "access_token=***" in shown
+
+
 BROKEN_TOKENS = [
     str({"payer": {"token": "SECRET"}, "code": "7"}),
     "{'token': b'SECRET'}",
