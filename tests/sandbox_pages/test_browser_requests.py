@@ -399,6 +399,7 @@ async def test_a_seller_of_an_earlier_sandbox_is_none_of_the_new_one(tab, sandbo
 
     async with Sandbox(port=int(sandbox.base_url.rpartition(":")[2])):
         await tab.until("document.querySelector('#link').textContent.trim() === 'Connected'")
+        await tab.until("document.querySelectorAll('.card').length === 0")
         await tab.click("[data-example]")
         await tab.until("document.querySelectorAll('.card').length === 1")
 
