@@ -391,7 +391,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
     def _classify_error(self, error: BaseException) -> AttemptFailed | None:
         """Find out what it means that no response came; ``None`` if *error* has nothing to do with the request."""
         ran_out = self.deadline.ran_out if self.deadline.uncancel() else None
-        failure = failures.no_response(error, ran_out)
+        failure = failures.no_response(error, ran_out, cancelled=self.deadline.task.cancelling() > 0)
         if failure is None:
             self._record(failures.interrupted(Failure.NO_TRUSTED_RESPONSE, error))
         return failure

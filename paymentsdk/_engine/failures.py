@@ -161,10 +161,11 @@ def _own(error: PaymentsError) -> PaymentsError:
     return own
 
 
-def no_response(error: BaseException, ran_out: str | None) -> AttemptFailed | None:
+def no_response(error: BaseException, ran_out: str | None, *, cancelled: bool) -> AttemptFailed | None:
     """Say what it means that `send` raised *error*; `None` if it has nothing to do with the request.
 
-    *ran_out* says which bound of time it was that ended the wait, if one did.
+    *ran_out* says which bound of time it was that ended the wait, if one did, and *cancelled* whether the task has ever
+    been cancelled.
     """
     expired = ran_out is not None
     match error:
@@ -175,6 +176,9 @@ def no_response(error: BaseException, ran_out: str | None) -> AttemptFailed | No
             return AttemptFailed(kind, error.reason, permanent=error.permanent, timed_out=expired)
         case asyncio.CancelledError() if ran_out is not None:
             return AttemptFailed(Failure.NO_TRUSTED_RESPONSE, ran_out, timed_out=True)
+        case asyncio.CancelledError() if not cancelled:
+            # Of a task of the transport's own. Raised here, it would end ours without a word about the money.
+            return AttemptFailed(Failure.NO_TRUSTED_RESPONSE, "the transport raised CancelledError for no cancellation")
         case ClientClosed():
             return AttemptFailed(Failure.NOT_SENT, str(error), cause=_own(error), permanent=True)
         case Exception():

@@ -140,13 +140,21 @@ async def test_what_came_of_a_write(answer, outcome, error, status, kind) -> Non
 async def test_a_read_without_a_response_and_a_cancelled_call_end_as_well() -> None:
     """Whatever ends a call, a `CallEnded` follows its `CallStarted`."""
     seen = Seen()
-    client = make(seen, MemoryTransport([SendFailed("reset"), asyncio.CancelledError()]))
-    once = client.with_options(retry=RetryPolicy(attempts=1))
+
+    async def cut_off(request: Request) -> Response:
+        if len(transport.requests) == 1:
+            raise SendFailed("reset")
+        call.cancel()
+        return await asyncio.Event().wait() and ORDER
+
+    transport = MemoryTransport(cut_off)
+    once = make(seen, transport).with_options(retry=RetryPolicy(attempts=1))
 
     with pytest.raises(NoAnswer):
         await once.orders.get("ORD1")
+    call = asyncio.create_task(once.orders.get("ORD1"))
     with pytest.raises(asyncio.CancelledError):
-        await once.orders.get("ORD1")
+        await call
 
     assert [CallOutcome.NO_ANSWER, CallOutcome.CANCELLED] == [event.outcome for event in seen.of(CallEnded)]
     assert 2 == len(seen.of(AttemptEnded))

@@ -10,6 +10,7 @@ import sys
 from decimal import Decimal
 from importlib import import_module
 from math import inf, nan
+from typing import cast
 
 import pytest
 from msgspec import Struct, structs
@@ -21,6 +22,7 @@ from paymentsdk import (
     NotSent,
     OutcomeUnknown,
     RateLimited,
+    Request,
     RequestInvalid,
     Response,
     RetryClass,
@@ -530,12 +532,39 @@ async def test_one_attempt_turns_retries_off(play) -> None:
 
 async def test_cancellation_is_not_a_failure(make_client, jobs) -> None:
     """Only a failed attempt is tried again: a call that is cancelled in its pause, or by its transport, is over."""
-    transport = MemoryTransport([Response(503), asyncio.CancelledError(), jobs["orders.get"].response])
+
+    async def cancel(request: Request) -> Response:
+        if len(transport.requests) == 1:
+            return Response(503)
+        cast("asyncio.Task[object]", asyncio.current_task()).cancel()
+        await asyncio.sleep(0)
+        return jobs["orders.get"].response
+
+    transport = MemoryTransport(cancel)
     client = make_client(transport=transport)
 
     with pytest.raises(asyncio.CancelledError):
-        await jobs["orders.get"].call(client)
+        await asyncio.create_task(jobs["orders.get"].call(client))
     assert 2 == len(transport.requests)
+
+
+@pytest.mark.parametrize("name", ["orders.get", "orders.create"])
+async def test_a_cancellation_that_nobody_asked_for_is_no_response(make_client, jobs, name: str) -> None:
+    """What ended a task of the transport's own does not end the caller's: the call goes on, with its one key."""
+    transport = MemoryTransport([asyncio.CancelledError(), jobs[name].response])
+
+    await jobs[name].call(make_client(transport=transport))
+
+    assert 2 == len(transport.requests)
+    assert 1 == len({request.headers.get("X-Idempotency-Key") for request in transport.requests})
+
+
+async def test_a_write_after_which_nobody_was_cancelled_is_unknown(make_client, jobs) -> None:
+    """A task that ends as cancelled, and was not, would say nothing of the money."""
+    client = make_client(transport=MemoryTransport([asyncio.CancelledError()]), retry=RetryPolicy(attempts=1))
+
+    with pytest.raises(OutcomeUnknown, match="CancelledError"):
+        await jobs["orders.create"].call(client)
 
 
 @pytest.mark.parametrize("trouble", [OSError(errno.EMFILE, "Too many open files"), ImportError("no module")])
