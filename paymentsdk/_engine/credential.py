@@ -45,10 +45,7 @@ def _is_of_another_seller(token: str, before: str) -> bool:
 
 
 class Bearer:
-    """Takes tokens from their source, and looks whether they can stand in a header: at each of them once.
-
-    That of *one_seller* takes no token of another seller than that of the first which names one.
-    """
+    """Takes tokens from their source, and looks whether they can stand in a header: at each of them once."""
 
     __slots__ = ("_auth", "_checked", "_first", "_one_seller")
 
@@ -59,19 +56,23 @@ class Bearer:
         #: Of one seller, the first token that names it.
         self._first: str | None = None
 
-    def of_one_seller(self) -> Bearer:
-        """Return one that takes tokens of one seller from the same source: whose is up to the first."""
-        return Bearer(self._auth, one_seller=True)
+    def of_one_seller(self, token: str | None = None) -> Bearer:
+        """Return what takes tokens of one seller from the same source: that of *token*, or of the first to name one."""
+        if self._one_seller:
+            return self
+        bearer = Bearer(self._auth, one_seller=True)
+        bearer._check(token)
+        return bearer
 
-    def token(self, now: float, before: str | None = None) -> str | None:
-        """Return the token to use at *now*, after the one *before*, or `None` if one has to be waited for.
+    def token(self, now: float) -> str | None:
+        """Return the token to use at *now*, or `None` if one has to be waited for.
 
         Raises:
             AttemptFailed: Its source has raised something, or it cannot be sent.
         """
         try:
             token = self._auth.token(now)
-            return token if token is self._checked and before is None else self._check(token, before)
+            return token if token is self._checked else self._check(token)
         except Exception as error:  # noqa: BLE001 - another's source of tokens must not hide that an attempt is in doubt
             failure = no_token(error)
         raise failure
@@ -82,19 +83,20 @@ class Bearer:
         Raises:
             RequestInvalid: It cannot be sent.
         """
-        return self._check(await self._auth.renew(before if was_rejected else None, exchange, now), before)
+        return self._check(await self._auth.renew(before if was_rejected else None, exchange, now))
 
-    def _check(self, token: str | None, before: str | None) -> str | None:
+    def _check(self, token: str | None) -> str | None:
         if token is None:
             return None
         if token is not self._checked:
             check_token(token)
-        if any(_is_of_another_seller(token, earlier) for earlier in (before, self._first) if earlier is not None):
-            # Somebody has put another pair into the store: the same key would be a second order, and the rows of the
-            # next page those of somebody else.
-            raise RequestInvalid("access_token", "is of another seller than the one before")
-        if self._one_seller and self._first is None and certain_user_id(token) is not None:
-            self._first = token
+        if self._one_seller:
+            if self._first is not None and _is_of_another_seller(token, self._first):
+                # Somebody has put another pair into the store: the same key would be a second order, and the rows of
+                # the next page those of somebody else.
+                raise RequestInvalid("access_token", "is of another seller than the one before")
+            if self._first is None and certain_user_id(token) is not None:
+                self._first = token
         self._checked = token
         return token
 
@@ -122,10 +124,16 @@ class Credential(HiddenRepr, Struct, eq=False):
         Raises:
             AttemptFailed: Its source has raised something, or it cannot be sent.
         """
-        if (token := self.bearer.token(now, self.token)) is None:
+        self._stay_with_seller()
+        if (token := self.bearer.token(now)) is None:
             return False
         self.token = token
         return True
+
+    def _stay_with_seller(self) -> None:
+        """Take no token of another seller than that of the one before: a call has one seller, as a walk has."""
+        if self.token is not None:
+            self.bearer = self.bearer.of_one_seller(self.token)
 
     @property
     def can_refresh(self) -> bool:
@@ -160,6 +168,7 @@ class Credential(HiddenRepr, Struct, eq=False):
             was_rejected: Whether the platform has rejected this one.
         """
         try:
+            self._stay_with_seller()
             before = masked(self.token)
             self.token = await self.bearer.refresh(before, self.exchange, now, was_rejected=was_rejected)
             _stop_if_cancelled(deadline)

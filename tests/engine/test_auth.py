@@ -123,6 +123,22 @@ async def test_a_refresh_that_brings_the_token_of_another_seller_is_none(play) -
     assert "another seller" in played.error.__notes__[0]
 
 
+@pytest.mark.control("paymentsdk._engine.credential._is_of_another_seller", lambda token, before: False)
+@pytest.mark.parametrize("due", [False, True], ids=["at hand", "waited for"])
+async def test_a_token_that_names_nobody_does_not_hide_the_seller_before_it(play, due: bool) -> None:
+    """From one seller by such a token to another: a third attempt as that one would be a second order."""
+
+    class Overwritten(Vault):
+        async def renew(self, rejected, exchange, now) -> str | None:
+            return OTHER
+
+    auth, lost = Overwritten(TOKEN, "token-of-ones-own", None if due else OTHER), SendFailed("reset")
+    played = await play("orders.create", lost, lost, CREATED, auth=auth, access_token=None)
+
+    assert (2, True) == (len(played.requests), played.is_unknown())
+    assert "another seller" in played.error.reason
+
+
 @pytest.mark.parametrize("token", ["APP_USR-9001-112305-fedcba9876543210-77", "token-of-ones-own-78"])
 async def test_a_retry_goes_out_with_a_newer_token_of_the_seller(play, token: str) -> None:
     """Also with one that does not tell whose it is."""
