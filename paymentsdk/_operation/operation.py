@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Generic, NamedTuple, TypeVar, cast, get_origin
 
 from msgspec import Struct
 
@@ -109,13 +110,23 @@ def _declares(kind: type | None, name: str) -> bool:
         return True
 
 
+def _is_class(kind: object) -> bool:
+    """Whether a value can be an instance of *kind*; of a union, an `Any` or a `TypedDict`, none is."""
+    cls = get_origin(kind) or kind
+    try:
+        isinstance(None, cls)  # type: ignore[arg-type]
+    except TypeError:
+        return False
+    return isinstance(cls, type) and cls not in (UnionType, Annotated)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False, match_args=False)
 class Operation(Generic[B, R]):
     """One operation: what goes out, what comes back, and what a failure means.
 
     Raises:
-        RequestInvalid: The method, the path, the retry class or a status is not valid, or a member or a placeholder
-            that an `Echo` or `page` names does not exist.
+        RequestInvalid: The method, the path, the retry class, the type of the body or a status is not valid, or a
+            member or a placeholder that an `Echo` or `page` names does not exist.
     """
 
     name: str
@@ -203,6 +214,9 @@ class Operation(Generic[B, R]):
         for status in (self.status, *self.other_statuses):
             if type(status) is not int or status not in _SUCCESS:
                 raise RequestInvalid(f"{self.name}.status", f"{status!r} is no status of a success, 200 to 299")
+        if self.body is not None and not _is_class(self.body):
+            reason = "must be a class, such as a Struct, or bytes; with body_required=False it can be left out"
+            raise RequestInvalid(f"{self.name}.body", reason)
         self._check_result()
         check_name(self.key_header, f"{self.name}.key_header")
         if self.key_header.lower() in RESERVED - {KEY_HEADER.lower()}:
@@ -278,8 +292,8 @@ class Operation(Generic[B, R]):
         """Checks and encodes the body; made at the first use, since most programs use few operations.
 
         Raises:
-            RequestInvalid: The body is of a recursive type, or has amounts or moments elsewhere than in Structs and
-                lists, where nothing checks them.
+            RequestInvalid: The body is of a recursive type, or of one that msgspec does not support, or has amounts or
+                moments elsewhere than in Structs and lists, where nothing checks them.
         """
         from paymentsdk._codec.body import BodyEncoder  # only programs that write need it
 
@@ -287,6 +301,8 @@ class Operation(Generic[B, R]):
             return None if self.body is None else BodyEncoder(self.body, decimal_strings=self.decimal_strings)
         except RecursionError:
             raise RequestInvalid(f"{self.name}.body", "is of a recursive type, which cannot be checked") from None
+        except TypeError as error:
+            raise RequestInvalid(f"{self.name}.body", f"is of a type that cannot be checked: {error}") from None
 
     @cached_property
     def query_encoder(self) -> QueryEncoder:
@@ -295,11 +311,18 @@ class Operation(Generic[B, R]):
 
     @cached_property
     def decoder(self) -> ResponseDecoder[R]:
-        """Decodes the response."""
+        """Decodes the response.
+
+        Raises:
+            RequestInvalid: Its type is one that msgspec does not support, or a Struct of it forbids unknown fields.
+        """
         essential = self.identity.unreadable if self.identity else None
-        return ResponseDecoder(
-            self.result, empty=self.may_be_empty, documented=self.status == _NO_CONTENT, essential=essential
-        )
+        try:
+            return ResponseDecoder(
+                self.result, empty=self.may_be_empty, documented=self.status == _NO_CONTENT, essential=essential
+            )
+        except TypeError as error:
+            raise RequestInvalid(f"{self.name}.result", f"is of a type that cannot be decoded: {error}") from None
 
     @cached_property
     def meanings(self) -> Mapping[str, str]:
