@@ -89,6 +89,18 @@ def check_proxy(proxy: str | None) -> None:
         raise RequestInvalid("proxy", "must be an http or https URL such as http://proxy.example.com:3128")
 
 
+def check_utf8(name: str, path: str) -> None:
+    """Reject a *path* whose bytes are no text: neither DuckDB nor Parquet takes it.
+
+    Raises:
+        RequestInvalid: It is not UTF-8.
+    """
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise RequestInvalid(name, f"{path} is not UTF-8, as a path has to be here") from None
+
+
 def is_http(url: str) -> bool:
     """Whether *url* is one of http or https."""
     from yarl import URL  # only who has a proxy needs it

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from paymentsdk._engine.engine import of_one_seller
 from paymentsdk._public import publish
-from paymentsdk._validate import check_within
+from paymentsdk._validate import check_utf8, check_within
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.journal import Record
 from paymentsdk.journal._states import NO_LIMIT, OPEN
@@ -116,7 +116,7 @@ async def reconcile(
     window, rules = _checked(created, lag, max_window, in_flight)
     if not isinstance(book, Book):
         raise RequestInvalid("book", "must be a Book, such as Book.csv(path)")
-    directory, more = Path(out), _names(accounts or ())
+    directory, more = _directory(out), _names(accounts or ())
     await asyncio.to_thread(directory.mkdir, parents=True, exist_ok=True)
     own = TemporaryDirectory(prefix=_PREFIX, dir=directory, ignore_cleanup_errors=True)
     with own as name, closing(await asyncio.to_thread(Diff, Path(name))) as diff:
@@ -185,8 +185,9 @@ async def walk(
     names = [""] if accounts is None else sorted({*_names(accounts)})
     if not names:
         raise RequestInvalid("accounts", "is empty")
+    directory = _directory(out)
     asked = question(window, names, rules, *await asked_of(client, names))
-    with closing(Checkpoint(Path(out), asked)) as checkpoint:
+    with closing(Checkpoint(directory, asked)) as checkpoint:
         async with executor or nullcontext():
             run = Walk(window, _clients(client, names), rules, in_flight, checkpoint, progress, executor)
             report = await run.walk()
@@ -285,6 +286,12 @@ def _checked(
         raise RequestInvalid("lag", "must be a timedelta, 0 to 1 day")
     check_within("max_window", max_window, 2, 100_000)
     return Window(begin, end), Rules(lag=lag // MILLISECOND, max_window=max_window)
+
+
+def _directory(out: str | os.PathLike[str]) -> Path:
+    # With those that it is in: files are written by their whole path.
+    check_utf8("out", str(Path(out).absolute()))
+    return Path(out)
 
 
 def _names(accounts: Iterable[str]) -> list[str]:

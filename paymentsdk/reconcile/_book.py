@@ -22,6 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from paymentsdk import money
+from paymentsdk._validate import check_utf8
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.journal import Journal, Record, RecordState, tombstone
 from paymentsdk.journal._states import NO_LIMIT, OPEN
@@ -256,6 +257,7 @@ def _selected(path: str | PathLike[str], query: str, names: Mapping[str, str]) -
 
 
 def _load(database: DuckDBPyConnection, source: _Source) -> tuple[str, ...]:
+    check_utf8("book", source.path)
     if Path(source.path).is_file():  # Not a pattern, whatever it is called: DuckDB would read other files.
         source = source._replace(path=glob.escape(source.path))
     found = {str(row[0]): str(row[1]) for row in _run(database, f"DESCRIBE FROM {source.function}", source)}

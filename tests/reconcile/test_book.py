@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -15,7 +16,7 @@ import pytest
 from pyarrow import parquet
 
 from paymentsdk import PaymentsClient, RequestInvalid
-from paymentsdk.reconcile import Book, BookRow, Outcome, Report, reconcile
+from paymentsdk.reconcile import Book, BookRow, Outcome, Report, reconcile, walk
 from paymentsdk.reconcile._diff import Diff
 from paymentsdk.testing import MemoryTransport
 from tests.reconcile.planted import CREATED, World
@@ -194,6 +195,18 @@ async def test_a_book_that_is_named_like_a_pattern(tmp_path: Path, kind: str, na
     with closing(Diff(tmp_path)) as diff:
         await (Book.csv if kind == "csv" else Book.parquet)(path).load(diff.database, tmp_path)
         assert [("own",)] == diff.database.execute("SELECT reference FROM book").fetchall()
+
+
+async def test_a_path_that_is_not_utf_8_is_rejected(tmp_path: Path) -> None:
+    """DuckDB and Parquet take no other, and nobody should learn that after a walk."""
+    path = tmp_path / os.fsdecode(b"b\xff.csv")
+    with pytest.raises(RequestInvalid, match=r"book: .*is not UTF-8"):
+        await nothing_sent(Book.csv(path), tmp_path)
+    with pytest.raises(RequestInvalid, match=r"out: .*is not UTF-8"):
+        await nothing_sent(Book.rows([]), path)
+    async with PaymentsClient("token", base_url="https://x", transport=MemoryTransport(lambda _: 1 / 0)) as client:
+        with pytest.raises(RequestInvalid, match=r"out: .*is not UTF-8"):
+            await walk(client, created=CREATED, out=path)
 
 
 async def test_a_file_that_cannot_be_a_book_is_rejected(tmp_path: Path) -> None:
