@@ -64,6 +64,8 @@ __all__ = [
 _YEARS = range(1970, 9999)
 #: Databases of comparisons: what has such a name is deleted by the next run.
 _PREFIX = "paymentsdk-comparison-"
+#: The file of the report, in the directory of the run.
+_DIFFERENCES = "differences.parquet"
 
 
 async def reconcile(
@@ -232,7 +234,7 @@ async def _compared(
     whole_from = run.checkpoint.sums().whole_from
     as_of = None if whole_from is not None and whole_from < oldest else changes.as_of
     directory = run.checkpoint.directory
-    counts = await asyncio.to_thread(diff.finish, directory / "differences.parquet")
+    counts = await asyncio.to_thread(diff.finish, directory / _DIFFERENCES)
     run.checkpoint.drop_look_ups()
     run.report_progress("comparison", 1.0)
     return Report(
@@ -257,7 +259,7 @@ def _drop_left(out: Path, diff: Diff) -> None:
     for path in out.glob(f"{_PREFIX}*"):
         if path != diff.directory:
             shutil.rmtree(path, ignore_errors=True)
-    for path in out.glob("*.unfinished"):
+    for path in out.glob(f"{_DIFFERENCES}.*.unfinished"):
         path.unlink(missing_ok=True)
 
 

@@ -717,17 +717,28 @@ async def test_a_directory_that_is_named_like_a_pattern(tmp_path: Path) -> None:
     assert [("run[1]",)] == report.table().select("reference").fetchall()
 
 
-@pytest.mark.parametrize("name", ["parts/mine.txt", "changes/mine.txt", "comparison-2026/mine.txt"])
+@pytest.mark.parametrize("name", ["parts/mine.txt", "changes/mine.txt", "comparison-2026/mine.txt", "my.unfinished"])
 async def test_files_of_others_are_not_deleted(tmp_path: Path, name: str) -> None:
     """A run deletes what it has left itself: a directory that has such names for something else is not taken."""
     path = tmp_path / name
-    path.parent.mkdir()
+    path.parent.mkdir(exist_ok=True)
     path.write_text("mine")
 
     with contextlib.suppress(RequestInvalid):
         await reconciled(World(9), tmp_path)
 
     assert path.read_text() == "mine"
+
+
+async def test_what_a_killed_run_has_left_is_deleted(tmp_path: Path) -> None:
+    """The database of its comparison, and a report that it has not finished."""
+    left = tmp_path / "differences.parquet.0a1b2c3d.unfinished"
+    left.write_text("half of it")
+    (tmp_path / "paymentsdk-comparison-abc").mkdir()
+
+    await reconciled(World(9), tmp_path)
+
+    assert ([], False) == (left_behind(tmp_path), left.exists())
 
 
 def test_a_comparison_ends_while_a_thread_is_at_work(tmp_path: Path) -> None:
