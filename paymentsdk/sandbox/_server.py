@@ -15,7 +15,7 @@ from aiohttp import web
 from aiohttp.http import HttpProcessingError
 from yarl import URL
 
-from paymentsdk._validate import is_http, is_loopback
+from paymentsdk._validate import check_methods, is_http, is_loopback
 from paymentsdk.sandbox._app import Authenticate, make_app
 from paymentsdk.sandbox._buyer import Buyer
 from paymentsdk.sandbox._control import STOPPING
@@ -87,7 +87,8 @@ class Sandbox(Platform):
     Raises:
         ValueError: The host is empty, or not this machine's own and ``public`` was not set; ``public_url`` is not an
             http or https address; the clock cannot stand at ``frozen_at``; a policy is unknown or has a value that it
-            may not have; two operations have one method and path.
+            may not have; two operations have one method and path; a handler, a job or ``authenticate`` is no function,
+            or is a coroutine function.
         OSError: The file or the port cannot be used.
     """
 
@@ -112,6 +113,7 @@ class Sandbox(Platform):
             raise ValueError("the host is '', which is not an address")
         if not public and not is_loopback(host):
             raise ValueError(f"{host} can be reached by other machines: set `public` to allow that")
+        check_methods("authenticate", authenticate, "__call__", sync="__call__")
         self._host, self._port = host, port
         names = frozenset({host} if public_url is None else {host, _public_host(public_url)})
         self._public_url = public_url and public_url.rstrip("/")

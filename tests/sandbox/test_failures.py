@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from contextlib import closing, nullcontext, suppress
+from functools import partial
 from typing import NoReturn
 
 import pytest
@@ -65,6 +66,27 @@ async def test_a_job_that_fails_rejects_no_request(start, plain_to, capsys, erro
 
     assert (500, "generic") == (response.status, response.code)
     assert "the job order.expire failed" in capsys.readouterr().err
+
+
+async def respond(*_: object) -> None:
+    """Would have to be awaited."""
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"handlers": {OPERATIONS["plans.search"]: respond}},
+        {"handlers": {OPERATIONS["plans.search"]: partial(respond, 1)}},
+        {"handlers": {OPERATIONS["plans.search"]: "plans"}},
+        {"jobs": {"till.close": respond}},
+        {"authenticate": respond},
+    ],
+    ids=repr,
+)
+def test_a_part_of_another_program_that_is_not_called_as_it_should_be_is_rejected(own):
+    """A coroutine function would do nothing, and fail each request: it is named where it is given."""
+    with pytest.raises(ValueError, match="must not be async|must have __call__"):
+        Sandbox(**own)
 
 
 async def create_many(client: PaymentsClient, order) -> None:
