@@ -85,7 +85,7 @@ async def respond(*_: object) -> None:
 )
 def test_a_part_of_another_program_that_is_not_called_as_it_should_be_is_rejected(own):
     """A coroutine function would do nothing, and fail each request: it is named where it is given."""
-    with pytest.raises(ValueError, match="must not be async|must have __call__"):
+    with pytest.raises(ValueError, match=r"must not be async|must have __call__"):
         Sandbox(**own)
 
 
