@@ -15,7 +15,7 @@ from aiohttp import web
 from aiohttp.http import HttpProcessingError
 from yarl import URL
 
-from paymentsdk._validate import check_methods, is_http, is_loopback
+from paymentsdk._validate import check_methods, check_within, is_http, is_loopback
 from paymentsdk.sandbox._app import Authenticate, make_app
 from paymentsdk.sandbox._buyer import Buyer
 from paymentsdk.sandbox._control import STOPPING
@@ -27,6 +27,7 @@ _GRACE = 0.5
 #: Seconds that a connection stays without a whole request: before the first, between two, and in the headers of one.
 #: Clients keep idle connections for less: none sends where it is just being closed.
 _IDLE = 60.0
+_LARGEST_PORT = 65_535
 #: What clients do wrong below HTTP: for programs that read this log, and not for the terminal.
 _log = logging.getLogger("paymentsdk.sandbox.http")
 _log.addHandler(logging.NullHandler())
@@ -85,10 +86,10 @@ class Sandbox(Platform):
             signature is wrong.
 
     Raises:
-        ValueError: The host is empty, or not this machine's own and ``public`` was not set; ``public_url`` is not an
-            http or https address; the clock cannot stand at ``frozen_at``; a policy is unknown or has a value that it
-            may not have; two operations have one method and path; a handler, a job or ``authenticate`` is no function,
-            or is a coroutine function.
+        ValueError: The host is empty, or not this machine's own and ``public`` was not set; the port is not 0 to
+            65,535; ``public_url`` is not an http or https address; the clock cannot stand at ``frozen_at``; a policy is
+            unknown or has a value that it may not have; two operations have one method and path; a handler, a job or
+            ``authenticate`` is no function, or is a coroutine function.
         OSError: The file or the port cannot be used.
     """
 
@@ -114,7 +115,7 @@ class Sandbox(Platform):
         if not public and not is_loopback(host):
             raise ValueError(f"{host} can be reached by other machines: set `public` to allow that")
         check_methods("authenticate", authenticate, "__call__", sync="__call__")
-        self._host, self._port = host, port
+        self._host, self._port = host, check_within("port", port, 0, _LARGEST_PORT)
         names = frozenset({host} if public_url is None else {host, _public_host(public_url)})
         self._public_url = public_url and public_url.rstrip("/")
         super().__init__(db=db, seed=seed, policies=policies, handlers=handlers, jobs=jobs)

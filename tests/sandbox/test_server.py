@@ -52,6 +52,13 @@ async def test_it_listens_on_this_machine_only(start):
     assert await start(host="0.0.0.0", public=True)
 
 
+@pytest.mark.parametrize("port", [-1, 65_536, "8787", None])
+def test_a_port_that_there_is_none_of_is_rejected(port):
+    """When it is given, and by its name; the start would raise an OverflowError."""
+    with pytest.raises(ValueError, match="port: must be a whole number, 0 to 65,535"):
+        Sandbox(port=port)
+
+
 @pytest.mark.parametrize(("host", "name"), [("0.0.0.0", "127.0.0.1"), ("127.0.0.2", "127.0.0.2")])
 async def test_its_address_is_one_to_go_to(start, host: str, name: str) -> None:
     """All addresses together are none that a link could lead to: the sandbox gives one of them."""
