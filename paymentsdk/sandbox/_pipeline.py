@@ -19,8 +19,9 @@ from datetime import timedelta
 from http import HTTPStatus
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, inspect
 
+from paymentsdk._codec.type_walk import allows_null
 from paymentsdk.resources.oauth import TokenRequest
 from paymentsdk.sandbox._faults import Hit
 from paymentsdk.sandbox._handlers import noun_of
@@ -260,6 +261,8 @@ def _handle(platform: Platform, received: ReceivedRequest, context: SellerContex
     result = handler.handle(context, request)
     if operation.status == HTTPStatus.NO_CONTENT:
         return b""
+    if result is None and not (operation.empty_response or allows_null(inspect.type_info(operation.result))):
+        raise TypeError(f"the handler of {operation.name} must return the body of the response, not None")
     if operation.result is not bytes:
         return encode(result, decimal_strings=operation.decimal_strings)
     if not isinstance(result, bytes):

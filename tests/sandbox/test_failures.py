@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from contextlib import closing, nullcontext, suppress
+from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
 import pytest
 
 from paymentsdk import OPERATIONS, OutcomeUnknown, PaymentsClient, RequestInvalid, RetryPolicy
+from paymentsdk.resources.orders import Order
 from paymentsdk.sandbox import FaultRule, Rejected, Sandbox, _control, _server
 
 
@@ -66,6 +68,31 @@ async def test_a_job_that_fails_rejects_no_request(start, plain_to, capsys, erro
 
     assert (500, "generic") == (response.status, response.code)
     assert "the job order.expire failed" in capsys.readouterr().err
+
+
+def without_a_result(operation, result: object, **more: object) -> dict[str, object]:
+    """Return the options of a sandbox in which *operation* returns a *result*, and its handler `None`."""
+    mine = replace(operation, name="tills.open", path="/tills", result=result, page=None, echoes=(), **more)
+    return {"handlers": {mine: lambda context, request: None}}
+
+
+async def test_a_handler_that_forgets_its_result_is_said(start, plain_to, capsys):
+    """It has done its work, and `null` would be saved under the key: nothing is done, and the author is told."""
+    plain = plain_to(await start(**without_a_result(OPERATIONS["wallet_payments.create"], Order)))
+    example = OPERATIONS["wallet_payments.create"].example
+
+    responses = [await plain("POST", "/tills", example, key="k") for _ in range(2)]
+
+    assert [500, 500] == [one.status for one in responses]
+    assert "the handler of tills.open must return the body of the response, not None" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("result", "more"), [(Order | None, {}), (object, {}), (dict, {"empty_response": True})])
+async def test_a_handler_may_have_nothing_to_return(start, plain_to, result, more):
+    """Negative control of the above: null is a value of the result, or the operation says that there may be none."""
+    plain = plain_to(await start(**without_a_result(OPERATIONS["plans.search"], result, **more)))
+
+    assert b"null" == (await plain("GET", "/tills")).raw
 
 
 async def respond(*_: object) -> None:
