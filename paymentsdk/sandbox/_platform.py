@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
@@ -50,6 +51,8 @@ _SHOWN = frozenset({"orders", "preferences", "plans", "subscriptions", "invoices
 _AT_ONCE = 100
 #: As many, while the event loop waits: some milliseconds.
 _SLICE = 20
+#: How often one thing can be due at one moment: a job that schedules itself anew at its own would go on for ever.
+_MOST_RUNS = 10_000
 
 
 class SandboxInfo(MaskedRepr, Struct, frozen=True, kw_only=True):
@@ -205,7 +208,8 @@ class Platform:
         with self.store.locked():
             until = until or self.clock.now()
             happened: list[ClockEvent] = []
-            while self._run_some(until, _AT_ONCE, happened):
+            runs: Counter[Due] = Counter()
+            while self._run_some(until, _AT_ONCE, happened, runs):
                 pass
             return happened
 
@@ -215,20 +219,28 @@ class Platform:
         A request that comes in a break waits until all is done: none sees a part of what was due.
         """
         happened: list[ClockEvent] = []
+        runs: Counter[Due] = Counter()
         async with self._catching_up:
             # By the clock as it then stands: after a restore in a break, what was due by the old time is not.
             while True:
-                if not self._run_some(self.clock.now(), _SLICE, happened):
+                if not self._run_some(self.clock.now(), _SLICE, happened, runs):
                     return happened
                 await asyncio.sleep(0)
 
-    def _run_some(self, until: datetime, most: int, happened: list[ClockEvent]) -> bool:
-        """Do the next things that are due, and add them to *happened*; say whether there may be more."""
+    def _run_some(self, until: datetime, most: int, happened: list[ClockEvent], runs: Counter[Due]) -> bool:
+        """Do the next things that are due, count their *runs*, and add what *happened*; say whether there may be more.
+
+        Raises:
+            RuntimeError: A job has failed, or schedules itself at its own moment, again and again.
+        """
         with self.store.transaction():
             for _ in range(most):
                 due = self.store.take_due(until)
                 if due is None:
                     return False
+                runs[due] += 1
+                if runs[due] > _MOST_RUNS:
+                    raise RuntimeError(f"the job {due.kind} of {due.id} has no end: it is due again at its own moment")
                 if kind := self._run(due):
                     happened.append(ClockEvent(at=due.at, kind=kind, tenant=due.tenant, id=due.id))
         return True

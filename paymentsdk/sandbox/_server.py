@@ -78,9 +78,9 @@ class Sandbox(Platform):
             takes its place.
         jobs: By name, what happens to a thing of yours when its moment has come, as `SellerContext.schedule` said: a
             function that takes a `SellerContext` of that moment and the id of the thing, and returns the kind of the
-            `ClockEvent`, or ``None`` if nothing happened. If it raises, every request fails until it does not. What a
-            file has of jobs that are not given does not happen. One with the name of a job of the platform takes its
-            place.
+            `ClockEvent`, or ``None`` if nothing happened. If it raises, or schedules itself at its own moment for ever,
+            every request fails until it does not. What a file has of jobs that are not given does not happen. One with
+            the name of a job of the platform takes its place.
         authenticate: For clients that sign their requests: a function that takes each request as it came, and returns
             the access token that its signature stands for, or ``None`` if it has none; it raises `Rejected` if the
             signature is wrong.

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from typing import NoReturn
 
@@ -13,7 +14,7 @@ import pytest
 
 from paymentsdk import OPERATIONS, OutcomeUnknown, PaymentsClient, RequestInvalid, RetryPolicy
 from paymentsdk.resources.orders import Order
-from paymentsdk.sandbox import FaultRule, Rejected, Sandbox, _control, _server
+from paymentsdk.sandbox import FaultRule, Rejected, Sandbox, SellerContext, _control, _server
 
 
 def fill_the_disk(sandbox: Sandbox) -> None:
@@ -68,6 +69,40 @@ async def test_a_job_that_fails_rejects_no_request(start, plain_to, capsys, erro
 
     assert (500, "generic") == (response.status, response.code)
     assert "the job order.expire failed" in capsys.readouterr().err
+
+
+@pytest.mark.control("paymentsdk.sandbox._platform._MOST_RUNS", 30_000)
+async def test_a_job_that_schedules_itself_at_its_own_moment_is_said(start, plain_to, capsys):
+    """It would go on for ever, and every request wait in silence."""
+    runs = []
+
+    def again(context: SellerContext, till: str) -> None:
+        runs.append(till)
+        if len(runs) < 25_000:
+            context.schedule(context.now, "till.close", till)
+
+    sandbox = await start(jobs={"till.close": again})
+    context = sandbox.context(sandbox.tenant)
+    context.schedule(context.now, "till.close", "7")
+
+    response = await plain_to(sandbox)("GET", "/preapproval_plan/search")
+
+    assert (500, 10_000) == (response.status, len(runs))
+    assert "the job till.close of 7 has no end" in capsys.readouterr().err
+
+
+async def test_a_job_may_schedule_itself_at_later_moments(start):
+    """Negative control of the above: as often as there are moments."""
+
+    def again(context: SellerContext, till: str) -> str:
+        context.schedule(context.now + timedelta(seconds=1), "till.close", till)
+        return "till_closed"
+
+    sandbox = await start(jobs={"till.close": again}, frozen=True)
+    context = sandbox.context(sandbox.tenant)
+    context.schedule(context.now + timedelta(seconds=1), "till.close", "7")
+
+    assert 11_000 == sum("till_closed" == one.kind for one in sandbox.clock.advance(timedelta(seconds=11_000)))
 
 
 def without_a_result(operation, result: object, **more: object) -> dict[str, object]:
