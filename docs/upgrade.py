@@ -46,6 +46,8 @@ or two; a type checker finds every one. What 0.2 adds is in the [changelog](../c
   `RequestInvalid`. `--limit N` of the command line is another thing: at most N rows in all.
 - **Structs take their fields by name only**: `Party(1)` is a `TypeError`. By position, an amount could become a
   reference.
+- **The policy `refund_answer` of the sandbox is `refund_response`.** In what its control API lists of a request,
+  `answer` is `response`.
 - **A status in a response is a union with `str`** for type checkers: a `match` over it needs a last case.
 
 ## Names

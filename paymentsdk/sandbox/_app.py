@@ -33,7 +33,7 @@ from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox import _control
 from paymentsdk.sandbox._control import ALLOWED_HOSTS, PLATFORM, PREFIX, STOPPING, DisconnectedError, Route, read
 from paymentsdk.sandbox._faults import FaultRule, Hit
-from paymentsdk.sandbox._feed import LONGEST_ANSWER, RequestLine, redact_body, redact_query, secrets_of
+from paymentsdk.sandbox._feed import LONGEST_RESPONSE, RequestLine, redact_body, redact_query, secrets_of
 from paymentsdk.sandbox._handlers import OWN, noun_of
 from paymentsdk.sandbox._openapi import document
 from paymentsdk.sandbox._pages import routes
@@ -229,7 +229,7 @@ class Endpoints:
         )
         if received := request.get(_RECEIVED):
             # Nobody sees more than the beginning, and to search a long page takes longer than to send it.
-            shown: bytes = getattr(response, "body", b"")[: 2 * LONGEST_ANSWER]
+            shown: bytes = getattr(response, "body", b"")[: 2 * LONGEST_RESPONSE]
             line = replace(
                 line,
                 operation=received.operation.name,
@@ -237,7 +237,7 @@ class Endpoints:
                 key=received.key,
                 content_type=received.content_type,
                 body=redact_body(received.body, self._secrets, grant=not received.operation.authenticated),
-                answer=redact_body(shown, self._secrets, grant=False),
+                response=redact_body(shown, self._secrets, grant=False),
                 replayed=response is not None and REPLAYED in response.headers,
                 faults=tuple(rule.effect for rule in received.hit.rules),
                 milliseconds=round((time.perf_counter() - received.began) * 1000, 3),

@@ -24,7 +24,7 @@ from paymentsdk.sandbox._wire import read_json, structs_in, write_json
 KEPT_REQUESTS = 200
 MOST_BEHIND = 1_000
 #: Characters that are kept of the body of a request, which can be copied to be sent again, and of that of a response.
-LONGEST_BODY, LONGEST_ANSWER = 16_384, 4_096
+LONGEST_BODY, LONGEST_RESPONSE = 16_384, 4_096
 
 
 class RequestLine(Struct, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ class RequestLine(Struct, frozen=True, kw_only=True):
     """What the request says that its body is, without parameters; empty if it does not say."""
     body: str = ""
     """The body, credentials masked; of one above 16,384 characters the beginning, and an ellipsis."""
-    answer: str = ""
+    response: str = ""
     """The body of the response, in the same way, up to 4,096 characters."""
     replayed: bool = False
     """Whether the response was saved before, with its idempotency key."""
@@ -87,8 +87,8 @@ class Feed:
 
     def log(self, line: RequestLine) -> None:
         """Keep *line*, and hand it to every watcher; *line* has its bodies whole."""
-        body, answer = _beginning(line.body, LONGEST_BODY), _beginning(line.answer, LONGEST_ANSWER)
-        line = replace(line, body=body, answer=answer)
+        body, response = _beginning(line.body, LONGEST_BODY), _beginning(line.response, LONGEST_RESPONSE)
+        line = replace(line, body=body, response=response)
         self.requests.append(line)
         self.publish(Event(kind="requests", tenant=line.tenant, document=line))
 

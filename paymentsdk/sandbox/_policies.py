@@ -35,7 +35,7 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Status of an order after a part of it was refunded."""
     partial_refund_detail: Literal["partially_refunded", "refunded", "accredited"] = "partially_refunded"
     """Status detail of an order after a part of it was refunded."""
-    refund_answer: Literal["partial", "full"] = "partial"
+    refund_response: Literal["partial", "full"] = "partial"
     """What a refund responds with: the fields that changed, or the whole order."""
     refund_seconds: Seconds = 0
     """Seconds a refund stays `processing`, the order unchanged; 0 settles it at once."""

@@ -26,7 +26,7 @@ POLICIES: dict[str, tuple[Any, ...]] = {
     "cancel_from": ("created", "any"),
     "partial_refund_status": ("refunded", "processed"),
     "partial_refund_detail": ("partially_refunded", "refunded", "accredited"),
-    "refund_answer": ("partial", "full"),
+    "refund_response": ("partial", "full"),
     "refund_seconds": (0, 60, 100_000),
     "refund_outcome": ("processed", "failed"),
     "error_shape": ("per_api", "cause", "errors", "flat"),

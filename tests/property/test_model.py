@@ -162,7 +162,7 @@ class Machine(Harness):
             model.refund_order(order, part[1] if part else order.left, made["id"], key)
             assert (order.refunds[-1].amount, order.refunds[-1].status) == (Decimal(made["amount"]), made["status"])
             assert (order.status, order.detail) == (response["status"], response["status_detail"])
-            if model.policies["refund_answer"] == "full":
+            if model.policies["refund_response"] == "full":
                 self.check_order(order, response)
 
         rejection = model.refund_refusal(order, part)

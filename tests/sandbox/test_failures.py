@@ -173,7 +173,7 @@ async def test_a_full_disk_is_said(tmp_path, order, capsys):
 
     assert "disk full" in str(unknown.value.last_error)
     assert "the sandbox failed at POST /v1/orders: disk full" in capsys.readouterr().err
-    assert [("orders.create", True)] == [(one.operation, "disk full" in one.answer) for one in failed]
+    assert [("orders.create", True)] == [(one.operation, "disk full" in one.response) for one in failed]
 
 
 async def test_a_failed_command_is_on_stderr_and_listed(plain, sandbox, monkeypatch, capsys):

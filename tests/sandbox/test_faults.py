@@ -441,11 +441,11 @@ async def test_the_feed_shows_what_was_sent(plain, sandbox, data, effect, detail
 
     assert status == line["status"]
     if response is not None:
-        assert (response.status, response.raw.decode(errors="replace")) == (line["status"], line["answer"])
+        assert (response.status, response.raw.decode(errors="replace")) == (line["status"], line["response"])
     if effect == "truncate":
-        assert not line["answer"].endswith("}")
+        assert not line["response"].endswith("}")
     if status is None:
-        assert "" == line["answer"]
+        assert "" == line["response"]
 
 
 @pytest.mark.parametrize(("status", "title"), [(502, "502 Bad Gateway"), (503, "503 Service Unavailable")])

@@ -177,8 +177,8 @@ async def test_nothing_is_canceled_amid_a_refund(start, connect, order):
 
 
 async def test_the_whole_order_can_be_the_response_to_a_refund(start, connect, order):
-    """Under `refund_answer=full` nothing is left out."""
-    sandbox = await start(policies={"refund_answer": "full"})
+    """Under `refund_response=full` nothing is left out."""
+    sandbox = await start(policies={"refund_response": "full"})
     async with connect(sandbox) as client:
         made = await client.orders.create(order())
         sandbox.buyer.pay(made)

@@ -14,7 +14,7 @@ from paymentsdk._secrets import MaskedRepr
 from paymentsdk.resources import OPERATIONS, oauth
 from paymentsdk.resources.common import RequestStruct
 from paymentsdk.sandbox._feed import (
-    LONGEST_ANSWER,
+    LONGEST_RESPONSE,
     LONGEST_BODY,
     Feed,
     RequestLine,
@@ -265,9 +265,9 @@ def test_the_beginning_of_a_long_body_is_kept():
     """More of a request, which can be copied, than of a response."""
     feed, now = Feed(), datetime(2026, 1, 31, tzinfo=UTC)
     line = RequestLine(at=now, operation=None, method="POST", path="/", status=200, tenant=1, request_id="req-1")
-    for size in (LONGEST_ANSWER, LONGEST_BODY, LONGEST_BODY + 1):
-        feed.log(msgspec.structs.replace(line, body="x" * size, answer="y" * size))
+    for size in (LONGEST_RESPONSE, LONGEST_BODY, LONGEST_BODY + 1):
+        feed.log(msgspec.structs.replace(line, body="x" * size, response="y" * size))
 
-    kept = [(len(one.body), len(one.answer)) for one in feed.requests]
+    kept = [(len(one.body), len(one.response)) for one in feed.requests]
     assert [(4_096, 4_096), (16_384, 4_097), (16_385, 4_097)] == kept
-    assert ("x…", "y…") == (feed.requests[2].body[-2:], feed.requests[2].answer[-2:])
+    assert ("x…", "y…") == (feed.requests[2].body[-2:], feed.requests[2].response[-2:])

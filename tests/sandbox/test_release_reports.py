@@ -52,4 +52,4 @@ async def test_a_response_without_a_body_has_none(plain, sandbox, monkeypatch, e
     response = await plain("DELETE", "/v1/account/release_report/schedule")
 
     [line] = (await plain("GET", "/_sandbox/requests")).json
-    assert (204, b"", "") == (response.status, response.raw, line["answer"])
+    assert (204, b"", "") == (response.status, response.raw, line["response"])

@@ -141,7 +141,7 @@ async def test_the_command_of_a_form_sends_a_form(visitor, sandbox) -> None:
 
     second = sandbox.platform.feed.requests[-1]
     assert [400, 400] == [first.status, second.status]
-    assert first.answer == second.answer
+    assert first.response == second.response
 
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="needs curl, which this machine does not have")

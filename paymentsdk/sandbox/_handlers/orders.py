@@ -223,7 +223,7 @@ def refund(context: SellerContext, request: ParsedRequest[orders.RefundRequest])
         context.schedule(context.now + timedelta(seconds=context.policies.refund_seconds), "refund.settle", order.id)
     else:
         order = _settle(context, record)
-    if context.policies.refund_answer == "full":
+    if context.policies.refund_response == "full":
         return order
     # The members that a refund changed (wire-facts: a refund response is a partial order).
     changed = orders.Transactions(refunds=order.refunds[-1:])

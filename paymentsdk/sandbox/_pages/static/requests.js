@@ -85,7 +85,7 @@ function makeDetail(line) {
       copier("Copy as Python", () => text(`requests/${line.request_id}/python`)),
     ),
     ...block("Request", line.body),
-    ...block("Response", line.answer),
+    ...block("Response", line.response),
   );
 }
 
