@@ -14,8 +14,8 @@ from paymentsdk._secrets import MaskedRepr
 from paymentsdk.resources import OPERATIONS, oauth
 from paymentsdk.resources.common import RequestStruct
 from paymentsdk.sandbox._feed import (
-    LONGEST_RESPONSE,
     LONGEST_BODY,
+    LONGEST_RESPONSE,
     Feed,
     RequestLine,
     redact_body,
