@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import csv
 import glob
 import re
 import sqlite3
@@ -258,8 +259,6 @@ def _selected(path: str | PathLike[str], query: str, names: Mapping[str, str]) -
 
 def _load(database: DuckDBPyConnection, source: _Source) -> tuple[str, ...]:
     check_utf8("book", source.path)
-    if Path(source.path).is_file():  # Not a pattern, whatever it is called: DuckDB would read other files.
-        source = source._replace(path=glob.escape(source.path))
     found = {str(row[0]): str(row[1]) for row in _run(database, f"DESCRIBE FROM {source.function}", source)}
     names = {name: source.names.get(name, name) for name in COLUMNS}
     # Of two columns of a name, DuckDB gives the second another.
@@ -280,22 +279,38 @@ def _load(database: DuckDBPyConnection, source: _Source) -> tuple[str, ...]:
 
 
 def _run(database: DuckDBPyConnection, statement: str, source: _Source) -> list[tuple[object, ...]]:
-    engine = duckdb()
+    engine, file = duckdb(), Path(source.path)
+    # One that is there is no pattern, whatever it is called: DuckDB would read other files.
+    path = glob.escape(source.path) if file.is_file() else source.path
     try:
-        return database.execute(statement, [source.path]).fetchall()
-    except engine.InvalidInputException as error:
+        return database.execute(statement, [path]).fetchall()
+    except engine.Error as error:
         # What `_column` has put there: the row, the column, and the value.
         row, name, value = (*str(error).rpartition("book#")[2].split("#", 2), "", "")[:3]
-        if name not in COLUMNS:
-            raise _unreadable(error) from None
-        raise RequestInvalid(f"book[{row}].{name}", f"{COLUMNS[name].rule}, not {value[:80]!r}") from None
-    except engine.Error as error:
-        raise _unreadable(error) from None
+        if name in COLUMNS:
+            raise RequestInvalid(f"book[{row}].{name}", f"{COLUMNS[name].rule}, not {value[:80]!r}") from None
+        why = str(error).partition("\n")[0]  # Then come our statement, and advice about it.
+        if source.function == _CSV and file.is_file() and isinstance(error, engine.InvalidInputException):
+            why = f"{file}: {_misfit(file)}"
+        raise RequestInvalid("book", f"cannot be read: {why}") from None
 
 
-def _unreadable(error: Exception) -> RequestInvalid:
-    # Without the part of the statement, which is ours.
-    return RequestInvalid("book", f"cannot be read: {str(error).partition('LINE 1:')[0].strip()}")
+def _misfit(path: Path) -> str:
+    """Return where a CSV file is wrong, and how: of a short one, DuckDB does not say it."""
+    line, width = 1, 0
+    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        rows = csv.reader(file, strict=True)
+        try:
+            for row in rows:
+                width = width or len(row)
+                if row and len(row) != width:
+                    return f"line {line} has another number of fields than the first: {len(row)}, not {width}"
+                if _HALF.search("".join(row)):
+                    return f"line {line} is not UTF-8"
+                line = rows.line_num + 1
+        except csv.Error as error:
+            return f"line {line}: its quotes do not fit ({error})"
+    return "it needs commas, double quotes and lines that all end alike"
 
 
 def _column(name: str, own: str, kind: str | None) -> str:

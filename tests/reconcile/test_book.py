@@ -165,6 +165,33 @@ async def test_no_line_of_a_csv_file_is_left_out(tmp_path: Path, line: str) -> N
 
 
 @pytest.mark.parametrize(
+    ("lines", "where"),
+    [
+        (b"a,1\n\nb,1,2\nc,3\n", "line 4 has another number of fields than the first: 3, not 2"),
+        (b'"a\nb",1\n"b,2\n\nc,3\n', "line 4: its quotes do not fit"),
+        (b'a,1\n"b"x,2\nc,3\n', "line 3: its quotes do not fit"),
+        (b"a,1\nb,\xff\n", "line 3 is not UTF-8"),
+        (b"a,1\r\nb,2\n", "lines that all end alike"),
+        (b"a,1\n" * 50_000 + b"b\n", "line 50002 has another number of fields than the first: 1, not 2"),
+    ],
+    ids=["too-many", "open-quote", "behind-a-quote", "encoding", "line-ends", "far-behind"],
+)
+async def test_what_is_wrong_with_a_csv_file_is_said_in_a_line(tmp_path: Path, lines: bytes, where: str) -> None:
+    """With the file and its line, and without DuckDB's advice, such as to have lines left out."""
+    path = tmp_path / "book[1].csv"
+    path.write_bytes(b"reference,paid\n" + lines)
+
+    with pytest.raises(RequestInvalid) as raised:
+        await nothing_sent(Book.csv(path), tmp_path)
+
+    said = str(raised.value)
+    assert f"{path}" in said
+    assert where in said
+    assert len(said) < len(str(path)) + 200
+    assert "ignore_errors" not in said
+
+
+@pytest.mark.parametrize(
     ("header", "names"),
     [("reference,paid,paid", {}), ("reference,Paid,paid", {}), ("reference,amount,amount", {"paid": "amount"})],
     ids=["same", "another-case", "another-name"],
