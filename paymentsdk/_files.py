@@ -30,12 +30,14 @@ def whole(path: Path) -> Iterator[Path]:
     """Yield where to write what is *path* in the end: as a whole or not at all, also if the machine stops.
 
     Raises:
-        OSError: Its folder takes no new file, which what is there could be replaced by.
+        OSError: It is read-only, or its folder takes no new file that it could be replaced by.
     """
     target = path.resolve()  # A link stays, and leads to it.
     if path.exists() and not target.is_file():
         yield path  # A pipe, a terminal or an open file without a name takes what comes.
         return
+    if path.exists():
+        path.open("ab").close()  # Else the error would name the other file.
     # Its own name, so that of two who write the file at once none writes into what the other has not finished.
     unfinished = target.with_name(f"{target.name}.{token_hex(4)}.unfinished")
     with _replaceable(path):

@@ -13,6 +13,7 @@ import pty
 import re
 import signal
 import subprocess
+import stat
 import sys
 import tracemalloc
 from collections.abc import Callable, Coroutine, Iterable, Iterator
@@ -893,6 +894,32 @@ def test_a_file_that_cannot_be_replaced(capsys, monkeypatch, tmp_path, break_fol
     told = capsys.readouterr()
     assert (1, "", 1) == (code, told.out, len(told.err.splitlines()))
     assert f"cannot write {file}: its folder takes no new file that could replace it as a whole (" in told.err
+    assert "unfinished" not in told.err
+    assert ([file], b"%PDF of yesterday") == ([*tmp_path.iterdir()], file.read_bytes())
+
+
+def test_a_file_that_is_read_only_is_named_and_stays(capsys, monkeypatch, tmp_path):
+    """The error names that file, and not one that nobody has heard of. To root each is open: it is played here."""
+    file, open_ = tmp_path / "gift.pdf", Path.open
+    file.write_bytes(b"%PDF of yesterday")
+    file.chmod(0o444)
+    transport = MemoryTransport([Response(200, {"content-type": "application/pdf"}, b"%PDF of today")])
+
+    def connect(_: str | None) -> PaymentsClient:
+        return FooClient(auth=HmacAuth("key", "secret"), base_url="https://foo.test", transport=transport)
+
+    def open_as_user(path: Path, mode: str = "r", *more: object, **options: object) -> object:
+        if set(mode) & set("wa+") and path.exists() and not path.stat().st_mode & stat.S_IWUSR:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return open_(path, mode, *more, **options)
+
+    monkeypatch.setattr("pathlib.Path.open", open_as_user)
+    arguments = ["vouchers", "print", "v-1", "--output", str(file)]
+    code = main(arguments, operations=FooClient.own_operations, connect=connect)
+
+    told = capsys.readouterr()
+    assert (1, "") == (code, told.out)
+    assert f"Permission denied: '{file}'" in told.err
     assert "unfinished" not in told.err
     assert ([file], b"%PDF of yesterday") == ([*tmp_path.iterdir()], file.read_bytes())
 
