@@ -111,7 +111,7 @@ class Recovery(HiddenRepr, Struct, eq=False):
         """Carry out what is open, batch by batch, and return what has become of it.
 
         Raises:
-            JournalUnavailable: The journal does not respond.
+            JournalUnavailable: The journal does not respond; what was finished before stays so.
         """
         known = await self._open()
         rows = known if self.backoff is None else self.backoff.due(known)

@@ -404,7 +404,7 @@ class PaymentsClient(Engine):
 
         Raises:
             RequestInvalid: The client has no journal.
-            JournalUnavailable: The journal does not respond.
+            JournalUnavailable: The journal does not respond; what was finished before stays so.
         """
         return await self._recovery().run(progress)
 

@@ -24,7 +24,7 @@
     ├── RecordConflict               the name of a journaled write was used for another request; nothing was sent
     ├── InProgress                   another call or process works on the journaled write
     ├── Deferred                     a journaled write that recovery will finish: neither done nor given up
-    ├── JournalUnavailable           the journal cannot keep the record, so nothing was sent
+    ├── JournalUnavailable           the journal does not keep the record, and it is not sent without
     └── ClientClosed                 the client was closed, or belongs to another event loop or process
 
 A failed write has exactly one of three outcomes, and each needs a different reaction: `NotSent` (do it again),
@@ -430,10 +430,11 @@ class Deferred(PaymentsError):
 
 
 class JournalUnavailable(PaymentsError):
-    """The journal cannot keep the record, or does not respond, so this call has sent nothing.
+    """The journal cannot keep the record, or does not respond: no record is sent without it.
 
-    Whether the record was kept is not known: if it was, recovery sends it before its ``not_after``. Repair the journal
-    (disk, database) and call again with the same name; the platform does it once.
+    A write that raises it has sent nothing. Whether its record was kept is not known: if it was, recovery sends it before
+    its ``not_after``. Repair the journal (disk, database) and call again with the same name; the platform does it once.
+    What a recovery that raises it has finished before stays so: recover again.
     """
 
     def __init__(self, reason: str) -> None:
@@ -442,7 +443,9 @@ class JournalUnavailable(PaymentsError):
         """What the journal said."""
 
     def __str__(self) -> str:
-        return visible(f"the journal is not available, nothing was sent: {self.reason}; call again with the same name")
+        # Also of a recovery, which may have sent other records before.
+        why = f"the journal is not available, and no record is sent without it: {self.reason}"
+        return visible(f"{why}; call again, a write by the same name")
 
 
 class NotWhole(PaymentsError):

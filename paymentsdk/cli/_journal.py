@@ -78,7 +78,7 @@ def _run(options: argparse.Namespace) -> int:
             async with aclosing(journal_at(where, "--file")) as journal:
                 return await command(journal, options)
         except JournalUnavailable as error:
-            # What it says itself is for a call, which has sent nothing: a recovery may have sent other records.
+            # Its text is for programs: that they call again.
             raise OSError(f"the journal is not available: {error.reason}") from None
 
     return print_output(asyncio.run(done()), as_json=options.json)

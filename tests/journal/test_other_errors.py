@@ -161,3 +161,21 @@ async def test_recovery_says_that_the_journal_does_not_respond(
     with pytest.raises(JournalUnavailable) as unavailable:
         await client.recover()
     assert isinstance(unavailable.value.__cause__, type(journal.error))
+
+
+async def test_a_recovery_that_breaks_off_does_not_deny_what_it_has_sent(
+    client: PaymentsClient, journal: Failing, platform: Platform, clock: FakeClock
+) -> None:
+    """The text of the error is true of a call, and of a recovery that has finished records before."""
+    platform.lose = True
+    with pytest.raises(OutcomeUnknown):
+        await client.with_options(retry=ONCE).orders.create(order(), once="table-7/1")
+    platform.lose = False
+
+    def fail(_: object) -> None:
+        journal.fails = frozenset({"records"})
+
+    with pytest.raises(JournalUnavailable) as unavailable:
+        await client.recover(progress=fail)
+    assert [RecordState.DONE] == [row.state for row in journal.rows.values()]
+    assert "nothing was sent" not in str(unavailable.value)
