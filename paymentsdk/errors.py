@@ -432,9 +432,9 @@ class Deferred(PaymentsError):
 class JournalUnavailable(PaymentsError):
     """The journal cannot keep the record, or does not respond: no record is sent without it.
 
-    A write that raises it has sent nothing. Whether its record was kept is not known: if it was, recovery sends it before
-    its ``not_after``. Repair the journal (disk, database) and call again with the same name; the platform does it once.
-    What a recovery that raises it has finished before stays so: recover again.
+    A write that raises it has sent nothing. Whether its record was kept is not known: if it was, recovery sends it
+    before its ``not_after``. Repair the journal (disk, database) and call again with the same name; the platform does
+    it once. What a recovery that raises it has finished before stays so: recover again.
     """
 
     def __init__(self, reason: str) -> None:
