@@ -34,7 +34,7 @@ from paymentsdk._headers import check_headers, masked_values
 from paymentsdk._operation.operation import Limits, Operation
 from paymentsdk._public import publish
 from paymentsdk._secrets import masked
-from paymentsdk._validate import check_methods, check_seconds
+from paymentsdk._validate import check_keywords, check_methods, check_seconds
 from paymentsdk._version import __version__
 from paymentsdk.errors import APIError, Incomplete, NoAnswer, NotSent, ReauthorizationRequired, RequestInvalid
 from paymentsdk.events import Attempt, Observer, TokenRefreshed
@@ -593,6 +593,8 @@ def _journaling_with(journal: Journal | None, clock: Clock) -> Journaling | None
     if journal is None:
         return None
     check_methods("journal", journal, "begin", "get", "renew", "resolve", "claim", "records", "aclose")
+    # What a look-up asks without them would be an error that it takes for "it does not show".
+    check_keywords("journal", journal, "records", "limit", "path", "containing")
     from paymentsdk.journal._call import Journaling
 
     return Journaling(journal, clock)

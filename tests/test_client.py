@@ -6,6 +6,7 @@ import asyncio
 import functools
 import inspect
 import sys
+from collections.abc import Collection
 from datetime import timedelta
 from types import SimpleNamespace
 
@@ -24,6 +25,7 @@ from paymentsdk import (
     Timeout,
 )
 from paymentsdk.client import ClientOptions
+from paymentsdk.journal import Record, RecordState, SQLiteJournal
 from paymentsdk.resources.oauth import OAuth
 from paymentsdk.resources.orders import Orders
 from paymentsdk.testing import FakeClock, MemoryTransport
@@ -136,6 +138,13 @@ class Awaited:
         raise NotImplementedError
 
     async def __call__(self, attempt: object) -> None:
+        raise NotImplementedError
+
+
+class OldJournal(SQLiteJournal):
+    """A journal that cannot be asked for some of its records."""
+
+    async def records(self, among: Collection[RecordState], *, limit: int = 1000) -> list[Record]:
         raise NotImplementedError
 
 
@@ -315,6 +324,12 @@ async def test_options_beside_the_environment(environment) -> None:
             "__call__ of partial must not be async: it is not awaited",
         ),
         ("observer", Awaited(), "__call__ of Awaited must not be async: it is not awaited"),
+        (
+            "journal",
+            3,
+            "must have begin and get and renew and resolve and claim and records and aclose, which int lacks",
+        ),
+        ("journal", OldJournal("unused.db"), "records of OldJournal must take limit and path and containing"),
         ("clock", 3, "must have now and monotonic and sleep and call_at and random and key, which int lacks"),
         ("clock", Timeless(), "now of Timeless must not be async: it is not awaited"),
     ],
@@ -327,6 +342,16 @@ def test_parts_of_another_kind(name: str, value: object, reason: str) -> None:
         PaymentsClient(**given)
 
     assert (name, reason) == (refused.value.path, refused.value.reason)
+
+
+async def test_a_part_that_does_not_say_what_it_takes() -> None:
+    """A compiled journal is taken at its word."""
+
+    class Compiled(SQLiteJournal):
+        records = min
+
+    async with PaymentsClient("token", base_url="https://x", journal=Compiled("unused.db")) as client:
+        assert isinstance(client.journal, Compiled)
 
 
 async def test_parts_that_are_empty() -> None:

@@ -430,8 +430,8 @@ async def test_a_defect_does_not_end_the_recovery(world: World, until, monkeypat
     """Whatever one turn raises is logged, and the next one comes."""
     turns = []
 
-    async def broken(self: SQLiteJournal, among: object, *, limit: int = 1000) -> list[None]:
-        turns.append(limit)
+    async def broken(self: SQLiteJournal, among: object, **which: object) -> list[None]:
+        turns.append(which)
         return [None]
 
     monkeypatch.setattr(SQLiteJournal, "records", broken)
@@ -445,8 +445,8 @@ async def test_a_recovery_that_cannot_be_made_is_logged(world: World, until, mon
     """A journal that does not respond ends no recovery, and a person can see that there was none."""
     turns = []
 
-    async def away(self: SQLiteJournal, among: object, *, limit: int = 1000) -> list[Record]:
-        turns.append(limit)
+    async def away(self: SQLiteJournal, among: object, **which: object) -> list[Record]:
+        turns.append(which)
         raise JournalUnavailable("disk full")
 
     monkeypatch.setattr(SQLiteJournal, "records", away)
@@ -760,7 +760,7 @@ async def test_the_clock_of_another_platform_stops_no_recovery(world: World) -> 
 class ReluctantJournal(SQLiteJournal):
     """It does something before it ends when it is cancelled, such as to close a connection."""
 
-    async def records(self, among: Collection[RecordState], *, limit: int = 1000) -> list[Record]:
+    async def records(self, among: Collection[RecordState], **which: object) -> list[Record]:
         try:
             await asyncio.Event().wait()
         finally:

@@ -681,7 +681,10 @@ class Remote:
         print(record.owner, flush=True)
         raise JournalUnavailable("it is elsewhere")
 
-    renew = resolve = claim = records = begin
+    async def records(self, among, *, limit, path="", containing=b""):
+        return []
+
+    renew = resolve = claim = begin
 
     async def aclose(self):
         pass
