@@ -169,9 +169,9 @@ class Journaling:
         written.add_done_callback(partial(self._written, key))
 
     def _written(self, key: str, written: asyncio.Future[object]) -> None:
+        self._forget(key, written)  # First: the log may raise, and who waits for the record would do so for ever.
         if not written.cancelled() and isinstance(error := written.exception(), Exception):
             _warn(error)
-        self._forget(key, written)
 
     async def drain(self, grace: float) -> None:
         """Wait up to *grace* seconds until nobody works on a record any more: what came of the calls is then kept.

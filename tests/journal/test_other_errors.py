@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, nullcontext
 
@@ -126,6 +127,26 @@ async def test_what_is_done_is_told_also_if_that_is_not_kept(client: PaymentsCli
     with pytest.raises(InProgress):
         await asyncio.wait_for(client.orders.create(order(), once="table-7/1"), 5)
     assert "a record could not be closed in the journal" in caplog.text
+
+
+@pytest.mark.parametrize("journal", [Failing], indirect=True)
+@pytest.mark.parametrize("error", [ERRORS[0]], indirect=True)
+async def test_a_log_that_fails_holds_up_nobody(client: PaymentsClient, journal: Failing) -> None:
+    """A handler of the log that raises, as some do at a warning, leaves the record to whoever comes next."""
+    journal.fails, told = frozenset({"resolve"}), []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+    strict = logging.Handler(logging.WARNING)
+    strict.emit = lambda record: 1 / 0
+    logger = logging.getLogger("paymentsdk")
+    logger.addHandler(strict)
+    try:
+        await client.orders.create(order(), once="table-7/1")
+        with pytest.raises(InProgress):
+            await asyncio.wait_for(client.orders.create(order(), once="table-7/1"), 5)
+    finally:
+        logger.removeHandler(strict)
+
+    assert [ZeroDivisionError] == [type(one) for one in told]
 
 
 @pytest.mark.control("paymentsdk.journal._call.WithinContract", unguarded, raises=tuple(map(type, ERRORS)))
