@@ -20,7 +20,7 @@ from msgspec import Raw, Struct, inspect, structs
 
 from paymentsdk._codec import amounts
 from paymentsdk._codec.anomaly import MALFORMED, Anomaly, DecodingError, Reports, kind_of
-from paymentsdk._codec.type_walk import days_without_time, rows_of, walk
+from paymentsdk._codec.type_walk import allows_null, days_without_time, rows_of, walk
 from paymentsdk.errors import RequestInvalid
 
 if TYPE_CHECKING:
@@ -151,8 +151,10 @@ class ResponseDecoder(Generic[R]):
         """Do what `_repair` does with a response of somebody else's that is no Struct, such as a list of them."""
         from paymentsdk._codec.repair import repair_of  # only a malformed response needs it
 
-        value = repair_of(self._type, inspect.type_info(self._type))(Raw(body), "$", reports.add)
-        if value is None:
+        info = inspect.type_info(self._type)
+        whole = _with_whole_characters(body, reports).strip()
+        value = repair_of(self._type, info)(Raw(whole), "$", reports.add)
+        if value is None and not (whole == b"null" and allows_null(info)):
             raise DecodingError(f"the body holds {kind_of(amounts.read_untyped(body))}, not {self._type}")
         return value
 
@@ -175,11 +177,10 @@ class ResponseDecoder(Generic[R]):
         try:
             decoded = self._repairs[0].decode([body])
         except MALFORMED:
-            whole, halves = replace_lone_surrogates(body)
-            if not halves:
+            whole = _with_whole_characters(body, reports)
+            if whole == body:
                 amounts.read_untyped(body)  # It says where, and counts from the beginning of the body.
                 raise
-            reports.add("$", halves[0], f"has {len(halves)} escape(s) of half a character; each read as U+FFFD")
             return self._decode(whole, reports)
         if decoded is None or len(decoded[1]) != 1:
             value = amounts.read_untyped(body)  # It says what is wrong if there is no value, or more than one.
@@ -199,6 +200,13 @@ class ResponseDecoder(Generic[R]):
         kind = cast("type[Struct]", self._type)
         apart = frozenset(self._rows[1:2] if self._rows else ())
         return StructRepair(kind, apart), struct_repair(self._rows[2] if self._rows else kind)
+
+
+def _with_whole_characters(body: bytes, reports: Reports) -> bytes:
+    whole, halves = replace_lone_surrogates(body)
+    if halves:
+        reports.add("$", halves[0], f"has {len(halves)} escape(s) of half a character; each read as U+FFFD")
+    return whole
 
 
 def replace_lone_surrogates(body: bytes) -> tuple[bytes, list[str]]:

@@ -123,6 +123,10 @@ def test_a_response_may_be_generic() -> None:
         (int, b'"5"', 5, ["$"]),
         (dict[str, Row], b'{"a": {"id": "1"}}', {"a": Row(id="1")}, []),
         (object, b"[1.5]", [1.5], []),
+        (list[Row], b'\n [{"id": 1}] \n', [Row(id="1")], ["$[0].id"]),
+        (list[Row], b'[{"id": "\\ud83d"}]', [Row(id="\ufffd")], ["$"]),
+        (Row | None, b" null", None, []),
+        (object, b"null", None, []),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("in_turns", [False, True])
