@@ -79,7 +79,7 @@ class ResponseDecoder(Generic[R]):
                 reason = f"{found.type.cls.__name__} forbids unknown fields, and the platform may add some at any time"
                 raise RequestInvalid("result", reason)
         self._type = result
-        self._is_struct = isinstance(info, inspect.StructType)
+        self._is_struct = isinstance(info, inspect.StructType) and not info.array_like
         self._essential = essential
         self._empty = empty
         self._documented = documented

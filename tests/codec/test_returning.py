@@ -104,3 +104,13 @@ def test_rows_that_are_lists_are_read_as_they_are() -> None:
         ("$.elements[4]", "expected Pair, got a list; dropped"),
         ("$.total", "expected int, got a string; repaired"),
     ] == [(one.path, one.reason) for one in anomalies]
+
+
+def test_a_response_that_is_a_list_of_fields_is_read_as_it_is() -> None:
+    """An object is not taken for one, with nothing in it, and what is malformed is no response."""
+    get = Operation(name="get", method="GET", path="/pair", retry=RetryClass.READ, result=Pair)
+
+    assert (Pair(1, Decimal("2.5")), ()) == get.decode(b" [1, 2.5]")
+    for body, found in ((b"{}", "an object"), (b'{"id": 1}', "an object"), (b'["1"]', "a list")):
+        with pytest.raises(ValueError, match=f"the body holds {found}, not .*Pair"):
+            get.decode(body)
