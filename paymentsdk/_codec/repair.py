@@ -372,7 +372,7 @@ def _as_it_is(kind: object) -> Repair:
     # In free-form data, a number that no float can hold costs nothing of what is around it.
     exact = msgspec.json.Decoder(cast("type[object]", kind), float_hook=float).decode
     unusable = amounts.compile_check(cast("type", kind))
-    reason = f"expected {getattr(kind, '__name__', kind)}, got {{}}; dropped"
+    reason = f"expected {kind.__name__ if isinstance(kind, type) else kind}, got {{}}; dropped"
 
     def read_as_it_is(raw: Raw, place: Place, report: Report) -> object:
         try:

@@ -274,6 +274,14 @@ def test_what_breaks_a_rule_of_its_member_is_reported(sent: dict[str, object], k
     assert (f"$.{name}", sent[name], kept is None) == (anomaly.path, anomaly.value, anomaly.dropped)
 
 
+def test_what_breaks_a_rule_is_told_with_the_rule() -> None:
+    """Of a number, "expected a number" would say nothing."""
+    _, [anomaly] = declared(result=Bounded).decode(body(count=0))
+
+    assert "Meta(ge=1, le=10)" in anomaly.reason
+    assert anomaly.reason.endswith(", got a number; dropped")
+
+
 def test_what_keeps_its_rules_is_not_reported() -> None:
     """Beside what is repaired, or stands for unset, it is what it is."""
     kept = {"count": 5, "share": 0.5, "name": "aa", "words": ["a"], "counts": [5, 10]}
