@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from ssl import SSLContext
@@ -15,7 +16,7 @@ import aiohttp
 from msgspec import Struct
 
 from paymentsdk.errors import ClientClosed
-from paymentsdk.transports._pool import POOL_SIZE, Pool, of_another_process, shared_buffer, unread_on
+from paymentsdk.transports._pool import POOL_SIZE, Pool, of_another_process, overslept, shared_buffer, unread_on
 from paymentsdk.transports.base import Response, SendFailed
 
 if TYPE_CHECKING:
@@ -193,8 +194,12 @@ class Connector(aiohttp.TCPConnector):
         if attempt is None or attempt.wire is not None:
             # aiohttp sends a GET, PUT or DELETE again when a kept connection breaks. The engine counts attempts.
             raise SendFailed("the server closed the connection without a response")
+        began = time.time()
         while True:
             connection = await super().connect(req, traces, timeout)
+            if overslept(began, timeout.connect):
+                connection.close()
+                raise SendFailed("no connection in time", sent=False)
             if self.takes(connection, attempt):
                 return connection
             connection.close()

@@ -7,6 +7,7 @@ import os
 import select
 import socket
 import sys
+import time
 from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Callable, Hashable, Mapping
@@ -89,7 +90,7 @@ class Pool(ABC, Generic[C]):
         place = self.loop.create_future()
         queue = self._waiting.setdefault(host, OrderedDict())
         queue[place] = next(self._numbers), host
-        since = self.loop.time()
+        since, began = self.loop.time(), time.time()
         try:
             async with asyncio.timeout(within):
                 await place
@@ -101,7 +102,9 @@ class Pool(ABC, Generic[C]):
         else:
             if self.closed:
                 raise closed_while_waiting()
-            return None if within is None else within - (self.loop.time() - since)
+            if not overslept(began, within):
+                return None if within is None else within - (self.loop.time() - since)
+            self.leave(host)
         finally:
             queue.pop(place, None)
             if not queue and self._waiting.get(host) is queue:
@@ -220,6 +223,14 @@ class PooledTransport(Generic[P]):
         return pool
 
 
+def overslept(began: float, within: float | None) -> bool:
+    """Whether a wait took longer than *within* seconds by the wall clock, since it *began*.
+
+    While a machine is suspended, timers stand still: it may wake up a day later, when an idempotency key is forgotten.
+    """
+    return within is not None and time.time() - began > within
+
+
 def closed_while_waiting() -> ClientClosed:
     return ClientClosed("the transport was closed while the request waited for a connection")
 
@@ -237,8 +248,8 @@ def check_numbers(counts: Mapping[str, object], seconds: Mapping[str, float]) ->
     for name, number in counts.items():
         if type(number) is not int or number < 0:
             raise RequestInvalid(name, "must be a whole number; 0 is no limit")
-    for name, time in seconds.items():
-        check_seconds(name, time, zero=True)
+    for name, value in seconds.items():
+        check_seconds(name, value, zero=True)
 
 
 def shared_buffer() -> memoryview:

@@ -90,10 +90,11 @@ class AiohttpTransport(PooledTransport[SessionPool]):
             proxy, middlewares and traces apply. **The pool is the owner's, and with it some of the defences**: bytes
             that arrive on an idle connection are not noticed; a `fresh` request can go out on a kept connection; a
             GET, PUT or DELETE can be sent once more by aiohttp, so that a PUT or DELETE without a connection counts as
-            sent, and anything by a middleware; under a limit, waiting requests are not served in turn. So **a call can
-            still get the response to another**, if a server or a proxy leaves bytes on a connection; where nothing in
-            it contradicts the request, it is believed. Prefer the transport's own session with `trace_configs`. Next to
-            a token the session can have no credentials of its own, neither as `auth` nor from `.netrc`.
+            sent, and anything by a middleware; under a limit, waiting requests are not served in turn; a machine that
+            is suspended while it connects sends late. So **a call can still get the response to another**, if a server
+            or a proxy leaves bytes on a connection; where nothing in it contradicts the request, it is believed. Prefer
+            the transport's own session with `trace_configs`. Next to a token the session can have no credentials of its
+            own, neither as `auth` nor from `.netrc`.
         proxy: The http or https URL of a proxy for all requests.
         trust_env: Take proxies from the environment; `False` by default.
         drain: Seconds that requests in flight get to end when the transport is closed; 5 by default.

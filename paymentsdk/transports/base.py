@@ -31,7 +31,8 @@ class Request(Struct, frozen=True):
     enforces it, by cancelling `send`."""
     connect_timeout: float | None = None
     """Seconds of these that the wait for a connection may take, be it for a place in the pool or for a new one. The
-    transport enforces it; `None` for no separate bound."""
+    transport enforces it, by the wall clock, too: timers stand still while a machine is suspended. `None` for no
+    separate bound."""
     fresh: bool = False
     """Use a connection that no earlier request has used. Set where a resend is not safe, since the server can close
     a kept-alive connection at the very moment it is used."""

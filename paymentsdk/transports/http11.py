@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl as tls
+import time
 from collections import deque
 from contextlib import suppress
 from functools import cache, partial
@@ -25,6 +26,7 @@ from paymentsdk.transports._pool import (
     PooledTransport,
     check_numbers,
     closed_while_waiting,
+    overslept,
     shared_buffer,
     words_of_system,
 )
@@ -244,7 +246,7 @@ class ConnectionPool(Pool[Connection]):
         connection = Connection(self._buffer, partial(self._release, server), partial(self._forget, server))
         self.connections.add(connection)
         server.open += 1
-        bound = asyncio.timeout(within)
+        bound, began = asyncio.timeout(within), time.time()
         failure: SendFailed | ClientClosed | None = None
         try:
             context = _context(verify=self._ssl) if isinstance(self._ssl, bool) and server.secure else self._ssl
@@ -261,6 +263,8 @@ class ConnectionPool(Pool[Connection]):
             # A TLS connection may have a ticket to read; without TLS nothing comes before the request.
             if not connection.is_usable(unread=server.secure):
                 failure = SendFailed("the server closed the connection, or spoke, before the request", sent=False)
+            elif overslept(began, within):
+                failure = connect_error(TimeoutError(), server, in_time=False)
         except (OSError, ValueError, RuntimeError) as error:
             failure = connect_error(error, server, in_time=not bound.expired())
         except BaseException:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import socket
 import ssl
 import subprocess
 import sys
+import time
 import traceback
 import tracemalloc
 from collections.abc import AsyncGenerator
@@ -175,6 +177,75 @@ async def test_who_waits_in_vain_makes_no_room(kind, limit: str, until) -> None:
     reason = "no connection in time: all connections that the pool may have are in use"
     assert [reason] * 3 == [str(one) for one in in_vain]
     assert 1 == len(server.seen)
+
+
+@pytest.fixture
+def suspend(monkeypatch):
+    """Return what suspends the machine for a day: the wall clock goes on, and the one of the event loop does not."""
+    now, slept = time.time, []
+    monkeypatch.setattr(time, "time", lambda: now() + 86_400 * len(slept))
+    return lambda: slept.append(True)
+
+
+@pytest.mark.control("paymentsdk.transports._pool.overslept", lambda began, within: False)
+@both
+async def test_a_machine_that_was_suspended_in_the_queue_sends_nothing_late(kind, until, suspend) -> None:
+    """Its key may be forgotten by now: the time to connect is over by the wall clock, and the place is free again."""
+    go_on = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        async for _ in peer.requests():
+            await go_on.wait()
+            await peer.write(http())
+
+    async with FaultServer(script) as server:
+        transport = kind(limit=1)
+        leading = asyncio.ensure_future(transport.send(Request("GET", server.url())))
+        await until(lambda: server.seen)
+        waiting = asyncio.ensure_future(failed(transport, Request("POST", server.url(), connect_timeout=60.0)))
+        await turns(5)
+        suspend()
+        go_on.set()
+        await leading
+        sent, permanent, reason = await waiting
+        assert (1, False, False) == (len(server.seen), sent, permanent)
+        assert reason.startswith("no connection in time")
+        assert 200 == (await transport.send(Request("GET", server.url(), connect_timeout=60.0))).status
+        await transport.aclose()
+
+
+async def assert_that_nothing_is_sent_late(transport, suspend, monkeypatch) -> None:
+    """Send a request while whose connection is opened the machine is suspended, and another."""
+    loop = asyncio.get_running_loop()
+    look_up = loop.getaddrinfo
+
+    async def sleepy(*args: object, **kwargs: object):
+        found = await look_up(*args, **kwargs)
+        monkeypatch.setattr(loop, "getaddrinfo", look_up)
+        suspend()
+        return found
+
+    monkeypatch.setattr(loop, "getaddrinfo", sleepy)
+    async with FaultServer(always(http())) as server, contextlib.aclosing(transport):
+        url = server.url().replace("127.0.0.1", "localhost")
+        request = Request("POST", url, connect_timeout=60.0)
+        sent, permanent, reason = await failed(transport, request)
+        await turns(5)
+        assert (0, False, False, 0) == (len(server.seen), sent, permanent, transport.open_connections)
+        assert reason.startswith("no connection in time")
+        assert 200 == (await transport.send(request)).status
+
+
+@pytest.mark.control("paymentsdk.transports.http11.overslept", lambda began, within: False)
+async def test_a_machine_that_was_suspended_while_it_connects_sends_nothing_late(suspend, monkeypatch) -> None:
+    """The connection that comes about once it is awake is closed; the next request has its own time."""
+    await assert_that_nothing_is_sent_late(Http11Transport(family=socket.AF_INET), suspend, monkeypatch)
+
+
+@pytest.mark.control("paymentsdk.transports._aiohttp_pool.overslept", lambda began, within: False)
+async def test_nor_does_one_over_aiohttp(suspend, monkeypatch) -> None:
+    """As above, on sessions of the transport's own."""
+    await assert_that_nothing_is_sent_late(AiohttpTransport(family=socket.AF_INET), suspend, monkeypatch)
 
 
 @both
