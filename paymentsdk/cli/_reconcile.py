@@ -38,7 +38,7 @@ examples:
   paymentsdk reconcile journal:payments.db --out run
 
 The exit code is 0 if nothing differs, 1 if something does, 2 if the command or
-the book is invalid or files cannot be written, 3 if the platform rejects the
+the book is invalid or files cannot be used, 3 if the platform rejects the
 token, 4 if it cannot be reached, 5 if not all orders could be seen, and 130
 after an interruption: the same command resumes. Give --from, if that may be on
 another day: without it, the time is yesterday, and that of another run.
@@ -97,6 +97,9 @@ def _run(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         say("interrupted: the same command goes on from here")
         return INTERRUPTED
+    except errors.JournalUnavailable as error:
+        say(f"paymentsdk: the journal is not available: {error.reason}")
+        return MISUSED
     except (errors.PaymentsError, ImportError, OSError, ValueError) as error:
         say(f"paymentsdk: {error}")
         return next(code for kinds, code in _FAILURES.items() if isinstance(error, kinds))

@@ -194,6 +194,18 @@ async def test_exit_codes_say_what_went_wrong(shop: Shop) -> None:
     assert "Traceback" not in wrong.err + token.err + nobody.err + nowhere.err
 
 
+@pytest.mark.parametrize("book", ["book.csv", "journal:payments.db"])
+async def test_a_journal_that_cannot_be_read_is_not_the_platform(shop: Shop, book: str) -> None:
+    """2, as for any other file that is read, and no advice for programs."""
+    (shop.directory / "payments.db").write_bytes(b"no database" * 100)
+
+    done = await shop.run(book, environment={"PAYMENTSDK_JOURNAL": "payments.db"})
+
+    assert (2, "") == (done.code, done.out)
+    where = shop.directory / "payments.db"
+    assert f"paymentsdk: the journal is not available: {where}: file is not a database\n" == done.err
+
+
 @pytest.mark.parametrize("option", ["--csv", "--html"])
 async def test_a_report_does_not_replace_what_is_read(shop: Shop, option: str) -> None:
     """The book is still there, by whatever name it is called."""
