@@ -12,8 +12,8 @@ import os
 import pty
 import re
 import signal
-import subprocess
 import stat
+import subprocess
 import sys
 import tracemalloc
 from collections.abc import Callable, Coroutine, Iterable, Iterator
