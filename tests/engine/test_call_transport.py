@@ -20,7 +20,6 @@ from paymentsdk import (
 )
 from paymentsdk.resources.common import RequestStruct
 from paymentsdk.resources.orders import Order
-from paymentsdk.resources.plans import Plan
 from paymentsdk.testing import FakeClock, MemoryTransport
 
 # --- a client that is open, and here -----------------------------------------------------------------------------
@@ -103,17 +102,6 @@ async def test_a_transport_that_is_closed_says_so(play) -> None:
     assert (OutcomeUnknown, ClientClosed) == (type(second.error), type(second.error.last_error))
     # It is as closed a moment later.
     assert [(1, 0), (2, 1)] == [(len(played.requests), len(played.slept)) for played in (first, second)]
-
-
-async def test_an_operation_whose_response_nothing_can_decode_is_not_sent(client, transport) -> None:
-    """The author of an operation learns of it before a write, not from an outcome that nobody knows."""
-    declared = {"section": "", "summary": "", "retry": RetryClass.KEYED, "result": Order | Plan}
-    operation = Operation(name="shops.create", method="POST", path="/v1/shops", **declared)
-
-    with pytest.raises(TypeError, match="type union"):
-        await client.call(operation)
-
-    assert [] == transport.requests
 
 
 class Bundle(RequestStruct):
