@@ -11,7 +11,6 @@ from msgspec import Meta
 
 from paymentsdk import Echo, Operation, PaymentsClient, RequestInvalid, Response, RetryClass
 from paymentsdk.resources.common import RequestStruct, ResponseStruct
-from paymentsdk.sandbox import Sandbox
 from paymentsdk.testing import MemoryTransport
 
 
@@ -132,19 +131,6 @@ async def test_a_tag_is_a_member_that_is_declared() -> None:
     transport = MemoryTransport([Response(200, {}, AS_JSON[CARD].encode())])
     async with PaymentsClient("token", base_url="https://x", transport=transport) as client:
         assert CARD == (await client.call(operation(Card, Echo("sale", of="{sale}")), sale="1")).value
-
-
-async def test_the_sandbox_sends_tags() -> None:
-    """So what an operation of one's own returns there is what its client reads."""
-    sale = Sale(id="S1", paid=CARD, parts=[CASH, CARD], mixed="by hand")
-
-    async with (
-        Sandbox(handlers={SALE: lambda context, call: sale}) as sandbox,
-        PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client,
-    ):
-        result = await client.call(SALE, sale="1")
-
-    assert (sale, ()) == (result.value, result.anomalies)
 
 
 class CardRequest(RequestStruct, tag="card"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TypedDict
@@ -12,7 +11,6 @@ from msgspec import UNSET, UnsetType
 
 from paymentsdk import Echo, Operation, Pager, PageShape, PaymentsClient, RequestInvalid, Response, RetryClass
 from paymentsdk.resources.common import Moment, PositiveAmount, RequestStruct, ResponseStruct
-from paymentsdk.sandbox import Sandbox
 from paymentsdk.testing import MemoryTransport
 
 
@@ -117,19 +115,6 @@ async def test_what_is_unset_contradicts_nothing() -> None:
         results = [await client.call(CHANGE, change) for change in (Change(name="gold"), Change(), Change(name="gold"))]
 
     assert [UNSET, "gold", "gold"] == [result.value.name for result in results]
-
-
-@pytest.mark.parametrize("plan", [TWO, SOME, Plan(id="1", price=None, name=None)])
-async def test_the_sandbox_sends_nothing_of_what_is_unset(plan: Plan) -> None:
-    """And null where that says something."""
-    change = replace(CHANGE, echoes=())
-    async with (
-        Sandbox(handlers={change: lambda context, call: plan}) as sandbox,
-        PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client,
-    ):
-        result = await client.call(change, Change())
-
-    assert (plan, ()) == (result.value, result.anomalies)
 
 
 async def test_a_page_may_leave_its_total_out() -> None:
