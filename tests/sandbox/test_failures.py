@@ -143,7 +143,7 @@ async def respond(*_: object) -> None:
         {"jobs": {"till.close": respond}},
         {"authenticate": respond},
     ],
-    ids=repr,
+    ids=["handler", "partial", "text", "job", "authenticate"],
 )
 def test_a_part_of_another_program_that_is_not_called_as_it_should_be_is_rejected(own):
     """A coroutine function would do nothing, and fail each request: it is named where it is given."""
