@@ -159,14 +159,17 @@ def redact_query(path: str, secrets: frozenset[str]) -> str:
 def _masked(part: str, secrets: frozenset[str]) -> str:
     """Mask what follows the first name of *part* that is one of *secrets*, to its end."""
     for found in _NAME.finditer(part):
-        if found.end() < len(part) and _names(unquote(found[1]), secrets):
+        if found.end() < len(part) and _names(found[1], secrets):
             return f"{part[: found.end()]}{MASK}"
     return part
 
 
 def _names(text: str, secrets: frozenset[str]) -> bool:
-    """Whether *text* has one of *secrets*, as a word or in one, or may: a letter of it can be an escape of JSON."""
-    lower = text.lower()
+    """Whether *text* has one of *secrets*, as a word or in one, or may: a letter of it can be an escape.
+
+    That of a form is read, and of JSON may be any.
+    """
+    lower = unquote(text).lower()
     return "\\u00" in lower or any(name in lower for name in secrets)
 
 

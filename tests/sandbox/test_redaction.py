@@ -118,6 +118,8 @@ FORMS = [
     "a=two words&token={}",
     'token="{}"&a=5',
     "a=5\ntoken={}",
+    "client%5Fsecret={}",
+    "a=5&%74oken={}",
 ]
 
 
