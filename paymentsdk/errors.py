@@ -87,6 +87,8 @@ class PaymentsError(Exception):
     """Name of the operation (`"orders.create"`), or `None` outside a call."""
     attempts: int = 0
     """How many requests were sent or tried."""
+    account: str | None = None
+    """The seller of the call, as `client.account` was given it; `None` for the client itself and outside a call."""
     idempotency_key: str | None = None
     """The key of a keyed write, the same for all its attempts; else `None`."""
     request_id: str | None = None
@@ -463,9 +465,6 @@ class NotWhole(PaymentsError):
 
     total: int | None
     """Rows that the window has, as the platform says; ``None`` if it says nothing."""
-
-    account: str | None = None
-    """The seller of the rows; ``None`` for a client of one seller."""
 
     reason: str
     """Why it was given up."""

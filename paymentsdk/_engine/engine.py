@@ -23,7 +23,7 @@ from paymentsdk._engine.settings import CallOptions, ClientState, Settings, chec
 from paymentsdk._headers import check_headers, masked_values, secret_values
 from paymentsdk._operation.operation import Operation
 from paymentsdk._secrets import masked
-from paymentsdk.errors import ClientClosed, NotSent, PaymentsError, RefreshFailed, RequestInvalid
+from paymentsdk.errors import NotSent, PaymentsError, RefreshFailed, RequestInvalid
 
 if TYPE_CHECKING:
     from paymentsdk._operation.operation import Limits
@@ -188,8 +188,9 @@ class Engine(ABC):
 
                 made = call_once(call, once, self._seller, self._learn_time, not_after=not_after, defer=defer)
             result = await (observed(call, made) if self._settings.observers else made)
-        except (ClientClosed, RequestInvalid) as error:
-            error.operation = getattr(operation, "name", None)
+        except PaymentsError as error:
+            error.account = self._settings.account
+            error.operation = error.operation or getattr(operation, "name", None)
             raise
         return result if _RESULTS.get() is None else _add_result(result)
 
@@ -341,6 +342,11 @@ class Engine(ABC):
 def of_one_seller(engine: E) -> E:
     """Return what makes the calls of one walk, as *engine* does: all for the seller of the first."""
     return engine._twin(_bearer=engine._bearer.of_one_seller())  # noqa: SLF001 - no program has to ask for it
+
+
+def account_of(engine: Engine) -> str | None:
+    """Return the name of the account that *engine* calls for; `None` for a client of one seller."""
+    return engine._settings.account  # noqa: SLF001 - no program has to ask for it
 
 
 def _add_result(result: Result[R]) -> Result[R]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, cast
 from msgspec import UNSET, Struct
 
 from paymentsdk._codec.anomaly import Anomaly
-from paymentsdk._engine.engine import Engine, of_one_seller
+from paymentsdk._engine.engine import Engine, account_of, of_one_seller
 from paymentsdk._futures import retrieve_exception
 from paymentsdk._operation.operation import Operation, PageShape
 from paymentsdk._paging.cursor import LARGEST_OFFSET, Certificate, Cursor, PageSummary, check_filters
@@ -149,7 +149,9 @@ class Pager(Generic[T]):
 
             certificate = Certificate(shape.created_until, filters) if certify else None
             pages = 1 if overlap else prefetch
-            return Pages(fetch, operation.name, shape, begin, prefetch=pages, certificate=certificate)
+            return Pages(
+                fetch, operation.name, account_of(engine), shape, begin, prefetch=pages, certificate=certificate
+            )
 
         self._text = f"<Pager of {operation.name} from row {start}>"
         self._walk: Callable[[], Pages[T]] = walk
@@ -209,7 +211,7 @@ class Items(AsyncIterator[T]):
             async with self._turn:
                 while not self._page:  # Another task may have got the page while this one waited.
                     if self._cut:
-                        raise _closed(self._pages.operation)
+                        raise _closed(self._pages)
                     self._page.extend((await self._pages.__anext__()).items)
         return self._page.popleft()
 
@@ -228,6 +230,7 @@ class Pages(AsyncIterator[Page[T]]):
         self,
         fetch: Fetch,
         operation: str,
+        account: str | None,
         shape: PageShape,
         begin: Cursor,
         *,
@@ -240,6 +243,8 @@ class Pages(AsyncIterator[Page[T]]):
         self._fetch = fetch
         #: The name of the search.
         self.operation = operation
+        #: The name of its seller.
+        self.account = account
         self._shape = shape
         self._prefetch = prefetch
         self._certificate = certificate
@@ -264,7 +269,7 @@ class Pages(AsyncIterator[Page[T]]):
         try:
             return self._accept(cursor, await self._take(cursor))
         except PaymentsError as error:
-            error.operation = self.operation
+            error.operation, error.account = self.operation, self.account
             if error.resume_point is None:
                 error.resume_point = cursor.resume_point
             # Whoever asks next must not take it for the end.
@@ -281,7 +286,7 @@ class Pages(AsyncIterator[Page[T]]):
         """End the walk, and wait until the fetches ahead are gone. Closing twice is allowed."""
         if self._cursor is not None and self._failure is None:
             # Another task may read it as well, and must not take this for its end, now or when it next asks.
-            self._failure = _closed(self.operation)
+            self._failure = _closed(self)
             self._failure.resume_point = self._cursor.resume_point
         self._cancel_prefetch()
         await _gone(self._left)
@@ -431,9 +436,9 @@ def _dropped(anomalies: tuple[Anomaly, ...], place: str) -> tuple[str, ...]:
     return tuple(path for path in paths if path.endswith("]") and path.rpartition("[")[0] == place)
 
 
-def _closed(operation: str) -> ClientClosed:
+def _closed(walk: Pages[T]) -> ClientClosed:
     error = ClientClosed("the walk was closed")
-    error.operation = operation
+    error.operation, error.account = walk.operation, walk.account
     return error
 
 

@@ -2,9 +2,35 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections.abc import Awaitable, Callable
+from decimal import Decimal
+from pathlib import Path
+
 import pytest
 
-from paymentsdk import PaymentsClient, RefreshingToken, Request, RequestInvalid, Response, TokenPair
+from paymentsdk import (
+    ClientClosed,
+    Incomplete,
+    JournalUnavailable,
+    NoAnswer,
+    NotFound,
+    NotSent,
+    OutcomeUnknown,
+    PaymentsClient,
+    PaymentsError,
+    RefreshFailed,
+    RefreshingToken,
+    Request,
+    RequestInvalid,
+    Response,
+    SendFailed,
+    ServerError,
+    TokenPair,
+)
+from paymentsdk.journal import SQLiteJournal
+from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.testing import FakeClock, MemoryTransport
 
 ORDER = Response(200, {}, b'{"id":"ORD1"}')
@@ -113,6 +139,105 @@ async def test_another_token_belongs_to_no_account() -> None:
         await client.account("shop-1").with_options(strict=True).orders.get("ORD1")
 
     assert [None, "shop-1"] == [request.account for request in transport.requests]
+
+
+ORDER_REQUEST = OrderRequest(
+    external_reference="A-1",
+    total_amount=Decimal("24.90"),
+    transactions=TransactionsRequest(payments=[PaymentRequest(amount=Decimal("24.90"))]),
+)
+
+
+async def get(client: PaymentsClient, seller: PaymentsClient) -> object:
+    """A read."""
+    return await seller.orders.get("ORD1")
+
+
+async def get_nothing(client: PaymentsClient, seller: PaymentsClient) -> object:
+    """A read that is rejected before it is sent."""
+    return await seller.orders.get("")
+
+
+async def create(client: PaymentsClient, seller: PaymentsClient) -> object:
+    """A write."""
+    return await seller.orders.create(ORDER_REQUEST)
+
+
+async def walk(client: PaymentsClient, seller: PaymentsClient) -> object:
+    """A search."""
+    return await seller.plans.search().collect()
+
+
+async def walk_closed(client: PaymentsClient, seller: PaymentsClient) -> object:
+    """A walk that is closed before its end."""
+    pages = seller.plans.search().pages()
+    await pages.aclose()
+    return await anext(pages)
+
+
+async def get_closed(client: PaymentsClient, seller: PaymentsClient) -> object:
+    """A call of a client that is closed."""
+    await client.aclose()
+    return await seller.orders.get("ORD1")
+
+
+async def create_unrecorded(client: PaymentsClient, seller: PaymentsClient) -> object:
+    """A named write whose journal is closed."""
+    await client.journal.aclose()
+    return await seller.orders.create(ORDER_REQUEST, once="t/1")
+
+
+@pytest.mark.parametrize(
+    ("reply", "call", "account", "expected"),
+    [
+        (404, get, "shop-1", NotFound),
+        (503, get, "shop-1", ServerError),
+        (503, create, "shop-1", OutcomeUnknown),
+        (SendFailed("reset"), get, "shop-1", NoAnswer),
+        (SendFailed("refused", sent=False), create, "shop-1", NotSent),
+        (503, get_nothing, "shop-1", RequestInvalid),
+        (503, get, "expired", RefreshFailed),
+        (503, get_closed, "shop-1", ClientClosed),
+        (503, create_unrecorded, "shop-1", JournalUnavailable),
+        (503, walk_closed, "shop-1", ClientClosed),
+        (503, walk, "shop-1", ServerError),
+        (b'{"paging":{"total":3},"results":[]}', walk, "shop-1", Incomplete),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+async def test_an_error_names_the_account(
+    reply: object,
+    call: Callable[[PaymentsClient, PaymentsClient], Awaitable[object]],
+    account: str,
+    expected: type[PaymentsError],
+    tmp_path: Path,
+) -> None:
+    """Every error of a call or a walk names the seller, also after it was copied or pickled."""
+
+    def platform(request: Request) -> Response:
+        if isinstance(reply, SendFailed):
+            raise reply
+        return Response(reply, {}, b"{}") if isinstance(reply, int) else Response(200, {}, reply)
+
+    pair = TokenPair(access_token="APP_USR-old", refresh_token="TG-old", expires_at=0.0)
+    accounts = {**TOKENS, "expired": RefreshingToken(pair)}
+    async with make(MemoryTransport(platform), accounts, journal=SQLiteJournal(tmp_path / "j.db")) as client:
+        with pytest.raises(expected) as caught:
+            await call(client, client.account(account))
+
+    error = caught.value
+    assert [account] * 3 == [twin.account for twin in (error, copy.copy(error), pickle.loads(pickle.dumps(error)))]
+    assert error.operation is not None
+
+
+async def test_an_error_of_a_client_of_one_seller_names_no_account() -> None:
+    """An access token has no name."""
+    transport = MemoryTransport(lambda request: Response(404, {}, b"{}"))
+    async with PaymentsClient("APP_USR-1", base_url="https://platform.test", transport=transport) as client:
+        with pytest.raises(NotFound) as caught:
+            await client.orders.get("ORD1")
+
+    assert caught.value.account is None
 
 
 async def never(name: str) -> str:

@@ -53,7 +53,6 @@ def made(cls: type[PaymentsError]) -> PaymentsError:
         error = cls(60, 100, ResumePoint(60, total=100))
     elif cls is NotWhole:
         error = cls((NOW, NOW), 3, 4, "it has too many rows")
-        error.account = "shop-1"
     elif cls is Deferred:
         error = cls("table-7/1", "connection refused")
     else:
@@ -61,7 +60,7 @@ def made(cls: type[PaymentsError]) -> PaymentsError:
     if isinstance(error, NoAnswer):
         error.first_reason, error.last_error, error.first_sent_at = "reset", REFUSAL, NOW
     error.operation, error.attempts, error.idempotency_key = "orders.create", 3, "k-1"
-    error.request_id, error.resume_point = "r-1", ResumePoint(60, total=100)
+    error.request_id, error.resume_point, error.account = "r-1", ResumePoint(60, total=100), "shop-1"
     return error
 
 
@@ -218,8 +217,9 @@ def test_defaults_of_an_error() -> None:
     """An error that no call raised knows of no call."""
     error = PaymentsError()
 
-    assert (None, 0, None, None, None) == (
+    assert (None, None, 0, None, None, None) == (
         error.operation,
+        error.account,
         error.attempts,
         error.idempotency_key,
         error.request_id,
