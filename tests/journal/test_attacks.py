@@ -191,6 +191,28 @@ async def test_a_call_may_be_cancelled_at_each_step(tmp_path: Path, fail: bool) 
     assert 5 <= step < 39
 
 
+async def test_closing_ends_where_gather_does_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From Python 3.12 on, `asyncio.gather` of futures that have ended is done at once: closing still ends."""
+    gather, turns = asyncio.gather, Counter[str]()
+
+    def gather_at_once(*futures: asyncio.Future[Any], return_exceptions: bool = False) -> asyncio.Future[Any]:
+        turns["gather"] += 1
+        assert turns["gather"] < 1000, "closing never ends"
+        if not all(asyncio.isfuture(future) and future.done() for future in futures):
+            return gather(*futures, return_exceptions=return_exceptions)
+        gathered = asyncio.get_running_loop().create_future()
+        gathered.set_result([])
+        return gathered
+
+    monkeypatch.setattr(asyncio, "gather", gather_at_once)
+    for step in range(1, 40):
+        turns.clear()
+        if not await cancelled_at(World(tmp_path / f"{step}.db"), step, fail=False):
+            break
+
+    assert 5 <= step < 39
+
+
 async def test_closing_the_client_under_a_call_loses_nothing(world: World) -> None:
     """The call fails at once or later; the record stays for recovery, which finds the one order."""
     sent = asyncio.Event()
