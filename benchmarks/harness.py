@@ -43,7 +43,6 @@ _PACKAGES = (
     "attrs",
     "cattrs",
     "httpx",
-    "httptools",
     "httpx2",
     "msgspec",
     "multidict",

@@ -235,8 +235,8 @@ class PaymentsClient(Engine):
 
         ``PAYMENTSDK_BASE_URL`` is required; ``PAYMENTSDK_ACCESS_TOKEN``, ``PAYMENTSDK_CLIENT_ID`` and
         ``PAYMENTSDK_CLIENT_SECRET`` are not. ``PAYMENTSDK_ALLOW_HTTP`` holds as ever.
-        ``PAYMENTSDK_TRANSPORT`` is ``aiohttp``, the default, or ``http11``, which needs the extra ``fast``; it is
-        ignored with ``transport`` or ``session``.
+        ``PAYMENTSDK_TRANSPORT`` is ``aiohttp``, the default, or ``http11``; it is ignored with ``transport`` or
+        ``session``.
 
         Args:
             **options: The other arguments of `PaymentsClient`. With ``auth``, the token in the environment is
@@ -605,10 +605,8 @@ def _transport_named(name: str) -> Transport | None:
         return None  # It is the default.
     if name != "http11":
         raise RequestInvalid("PAYMENTSDK_TRANSPORT", "must be aiohttp or http11")
-    try:
-        from paymentsdk.transports.http11 import Http11Transport  # it needs an extra
-    except ModuleNotFoundError as error:
-        raise RequestInvalid("PAYMENTSDK_TRANSPORT", str(error)) from None
+    from paymentsdk.transports.http11 import Http11Transport  # only who asks for it pays for it
+
     return Http11Transport()
 
 

@@ -1,7 +1,7 @@
 """One connection: writes a request, and reads its response.
 
-The head has to match the grammar of RFC 9112 in full, without what the RFC only tolerates, so that no two parsers can
-read it differently. Chunks are read by httptools (llhttp).
+Head and chunks have to match the grammar of RFC 9112 in full, without what the RFC only tolerates, so that no two
+parsers can read them differently.
 """
 
 from __future__ import annotations
@@ -13,14 +13,8 @@ from functools import lru_cache
 from typing import NoReturn, cast
 
 from paymentsdk._headers import Headers
-from paymentsdk.errors import install_extra
 from paymentsdk.transports._pool import unread_on, words_of_system
 from paymentsdk.transports.base import Request, Response, SendFailed, too_long
-
-try:
-    from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
-except ModuleNotFoundError as _error:
-    raise ModuleNotFoundError(f"{_error.msg}: {install_extra('fast')}", name=_error.name) from None
 
 #: The most bytes of a head, with the interim responses before it.
 MAX_HEAD = 64 * 1024
@@ -40,14 +34,27 @@ _BEGINNING = b"HTTP/1."
 _BARE_LF = re.compile(rb"(?<!\r)\n")
 #: More digits are no length, and `int` would take its time with them.
 _LONGEST_NUMBER = 18
-#: How a head ends, and a body in chunks.
+#: How a head ends.
 _END = b"\r\n\r\n"
-#: How such a body ends with another line break after it, which httptools passes over.
-_END_AND_MORE = b"\r\n\r\n\r\n"
-#: A response in chunks may have so many bytes of framing besides, for sizes of chunks and a trailer,
-_MOST_FRAMING = 128 * 1024
-#: and so many more for each byte of its body.
-_FRAMING_PER_BYTE = 8
+#: RFC 9112, 7.1: the size of a chunk in bare hex digits, and perhaps extensions. The second is behind another chunk.
+_SIZE_LINE = rb"([0-9A-Fa-f]{1,16})(?:[\t ]*;[\t -~\x80-\xff]*+)?\r\n"
+_FIRST_SIZE, _NEXT_SIZE = re.compile(_SIZE_LINE), re.compile(rb"\r\n" + _SIZE_LINE)
+#: The trailer, which ends with an empty line.
+_TRAILER = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]++:[\t -~\x80-\xff]*+\r\n)*+\r\n")
+#: What each may begin with: other bytes are rejected without waiting for more.
+_BEGINNINGS = {
+    _FIRST_SIZE: re.compile(rb"(?:[0-9A-Fa-f]{1,16}(?:[\t ]*+(?:;[\t -~\x80-\xff]*+)?)\r?)?"),
+    _NEXT_SIZE: re.compile(rb"\r?|\r\n(?:[0-9A-Fa-f]{1,16}(?:[\t ]*+(?:;[\t -~\x80-\xff]*+)?)\r?)?"),
+    _TRAILER: re.compile(
+        rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]++:[\t -~\x80-\xff]*+\r\n)*+"
+        rb"(?:\r|[!#$%&'*+.^_`|~0-9A-Za-z-]++(?::[\t -~\x80-\xff]*+\r?)?)?"
+    ),
+}
+#: The most bytes of a size with its extensions, and of a trailer.
+_LONGEST_LINE = 8 * 1024
+#: A response in chunks may have so many bytes of framing, and one more for so many bytes of its body: chunks of a byte
+#: each would take a second for a few megabytes.
+_MOST_FRAMING, _BYTES_PER_FRAMING = 512 * 1024, 2
 #: Statuses below are interim: another head follows.
 _FINAL = 200
 _SWITCHING = 101
@@ -93,29 +100,62 @@ class ResponseHeaders(Mapping[str, str]):
 
 
 class Chunks:
-    """What httptools finds in a response in chunks."""
+    """Reads a body in chunks, of at most *most* bytes, into the list *body*."""
 
-    __slots__ = ("body", "is_whole", "messages", "size")
+    __slots__ = ("_body", "_expected", "_framing", "_left", "_most", "_size", "_unread", "has_surplus")
 
-    def __init__(self, body: list[bytes]) -> None:
-        self.body = body
-        self.size = 0
-        self.is_whole = False
-        self.messages = 0
+    def __init__(self, body: list[bytes], most: int) -> None:
+        self._body = body
+        self._most = most
+        #: The bytes of the body and of its framing so far, and those that the chunk still has to have.
+        self._size = self._framing = self._left = 0
+        self._expected = _FIRST_SIZE
+        self._unread = b""
+        self.has_surplus = False
 
-    def on_message_begin(self) -> None:
-        """Count the responses in what was read: a second one is surplus."""
-        self.messages += 1
+    def read(self, data: bytes) -> bool:
+        """Take in a part of the response; return whether it is whole. Bytes behind its end are surplus.
 
-    def on_body(self, data: bytes) -> None:
-        """Take in a part of the body."""
-        if not self.is_whole:
-            self.body.append(data)
-            self.size += len(data)
+        Raises:
+            SendFailed: The chunks are malformed, too small, or have too many bytes.
+        """
+        data, self._unread = self._unread + data, b""
+        start = 0
+        while True:
+            if self._left:
+                chunk = data[start : start + self._left]
+                self._body.append(chunk)
+                start += len(chunk)
+                self._left -= len(chunk)
+                if self._left:
+                    return False
+            match = self._expected.match(data, start)
+            if match is None:
+                return self._wait(data[start:])
+            self._framing += match.end() - start
+            start = match.end()
+            if self._expected is _TRAILER:
+                self.has_surplus = start < len(data)
+                return True
+            self._begin_chunk(int(match[1], 16))
 
-    def on_message_complete(self) -> None:
-        """Note the end of the body."""
-        self.is_whole = True
+    def _begin_chunk(self, size: int) -> None:
+        """Expect a chunk of *size* bytes, or the trailer."""
+        self._left, self._expected = size, _NEXT_SIZE if size else _TRAILER
+        self._size += size
+        if self._size > self._most:
+            raise too_long(self._most)
+        if self._framing > _MOST_FRAMING + self._size // _BYTES_PER_FRAMING:
+            _refuse("its chunks are too small")
+
+    def _wait(self, unread: bytes) -> bool:
+        """Keep what is not a whole line yet."""
+        if len(unread) > _LONGEST_LINE:
+            _refuse("its trailer, or an extension of a chunk, is too large")
+        if _BEGINNINGS[self._expected].fullmatch(unread) is None:
+            _refuse("its chunks are malformed")
+        self._unread = unread
+        return False
 
 
 class ConnectionResponse(Response, frozen=True):
@@ -274,9 +314,7 @@ class Connection(asyncio.BufferedProtocol):
         data = bytes(self._buffer[:nbytes])
         try:
             part = data if self._head else self._read_head(data)
-            is_whole = part is not None and (
-                self._read_body(part) if self._chunks is None else self._read_chunks(self._chunks, part)
-            )
+            is_whole = part is not None and (self._read_body(part) if self._chunks is None else self._chunks.read(part))
         except SendFailed as error:
             self.abort(error.with_traceback(None))
         else:
@@ -341,11 +379,7 @@ class Connection(asyncio.BufferedProtocol):
             self._keep = self._keep and (self._status != _NO_CONTENT or (coding is None and length in {None, b"0"}))
             self._size = 0
         elif coding is not None:
-            self._chunks = Chunks(self._body)
-            self._parse = HttpResponseParser(self._chunks).feed_data
-            self._tail = b""
-            self._received = -len(head)
-            self._read_chunks(self._chunks, head)
+            self._chunks = Chunks(self._body, self._most)
         elif length is not None:
             self._size = int(length)
             if self._size > self._most:
@@ -359,24 +393,6 @@ class Connection(asyncio.BufferedProtocol):
             raise too_long(self._most)
         return self._received >= self._size >= 0
 
-    def _read_chunks(self, chunks: Chunks, data: bytes) -> bool:
-        """Take in a part of a response in chunks; return whether it is whole."""
-        self._received += len(data)
-        self._tail = (self._tail + data)[-len(_END_AND_MORE) :]
-        is_malformed = False
-        try:
-            self._parse(data)
-        except (HttpParserError, HttpParserUpgrade):
-            is_malformed = not chunks.is_whole  # After its end it is the surplus that is malformed.
-        if is_malformed:
-            # Outside the handler: the error of httptools has the response in its frames.
-            _refuse("its chunks are malformed")
-        if chunks.size > self._most:
-            raise too_long(self._most)
-        if self._received - chunks.size > _MOST_FRAMING + _FRAMING_PER_BYTE * chunks.size:
-            _refuse("its chunks are too small, or its trailer is too large")
-        return chunks.is_whole
-
     def _finish(self) -> None:
         """Hand over the response, and then the connection to the pool, unless it has to be closed.
 
@@ -387,7 +403,7 @@ class Connection(asyncio.BufferedProtocol):
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         if self._received > self._size >= 0:
             body = body[: self._size]
-        self._body.clear()  # `Chunks` has it as well, and may be kept for as long as the connection.
+        self._body.clear()  # The chunk reader has it as well, and may be kept for as long as the connection.
         if waiting is not None and not waiting.done():
             headers = ResponseHeaders(self._head, self._lower)
             waiting.set_result(ConnectionResponse(self._status, headers, body, self._reused, self))
@@ -403,9 +419,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _has_surplus(self) -> bool:
         """Whether more has arrived than the response."""
-        if self._chunks is None:
-            return self._received > self._size
-        return self._chunks.messages > 1 or not self._tail.endswith(_END) or self._tail == _END_AND_MORE
+        return self._received > self._size if self._chunks is None else self._chunks.has_surplus
 
 
 def _refuse(why: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""The fast transport: an `asyncio.Protocol` of our own over httptools; it comes with the extra `fast`.
+"""The fast transport: an `asyncio.Protocol` of our own.
 
 This file is the way of a request, and the connections that are opened, kept and closed for it. `_http11_connection` has
 what goes over one, and `_pool` the queue for them, and their end.

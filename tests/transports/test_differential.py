@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 from collections.abc import Callable
 from itertools import product
 
 import pytest
 
-from paymentsdk import AiohttpTransport, Request, SendFailed, Transport
+from paymentsdk import AiohttpTransport, Http11Transport, Request, SendFailed, Transport
 from paymentsdk.testing._fault_server import FaultServer, Peer, http
 from paymentsdk.testing.transport_conformance import AIOHTTP_DEVIATIONS
 from paymentsdk.testing.transport_conformance._responses import MALFORMED, SURPLUS
@@ -120,9 +119,8 @@ def aiohttp_transport() -> Transport:
 
 
 def http11_transport() -> Transport:
-    """Make the fast transport, where it can be had."""
-    pytest.importorskip("httptools")
-    return importlib.import_module("paymentsdk.transports.http11").Http11Transport(drain=0.1)
+    """Make the fast transport."""
+    return Http11Transport(drain=0.1)
 
 
 TRANSPORTS: dict[str, Callable[[], Transport]] = {"aiohttp": aiohttp_transport, "http11": http11_transport}
