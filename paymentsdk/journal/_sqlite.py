@@ -40,10 +40,13 @@ CREATE TABLE record (
 """
 INDEX = "CREATE INDEX open_record ON record (seller, begun) WHERE state < 4"
 _CREATE = (TABLE, INDEX, f"PRAGMA application_id = {_APPLICATION}", f"PRAGMA user_version = {SCHEMA}")
-INSERT = "INSERT INTO record VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"
+INSERT = (
+    "INSERT INTO record VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+    "ON CONFLICT (id) DO NOTHING RETURNING 1"
+)
 SETTLE = (
     "UPDATE record SET state = ?, owner = '', lease_until = 0, updated = ?, reason = ?, response = ? "
-    "WHERE id = ? AND owner = ? AND state = ?"
+    "WHERE id = ? AND owner = ? AND state = ? RETURNING 1"
 )
 
 
@@ -259,7 +262,8 @@ def transact(database: sqlite3.Connection, rows: Transaction, jobs: list[Job]) -
     database.execute("BEGIN" if jobs[0].reads else "BEGIN IMMEDIATE")
     for job in jobs:
         try:
-            if not job.statement or not database.execute(job.statement, job.values).rowcount:
+            # Not `rowcount`: in some locales, Python 3.11 does not see that an INSERT writes.
+            if not job.statement or not database.execute(job.statement, job.values).fetchall():
                 job.result = None if job.work is None else finish(job.work(rows))
         except sqlite3.Error:
             raise

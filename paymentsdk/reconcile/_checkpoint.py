@@ -95,7 +95,7 @@ class Checkpoint:
             raise RequestInvalid("out", f"{directory} has `parts` or `changes` of no run: use another directory")
         try:
             # The commits of the driver come from threads, one after the other.
-            self._file = sqlite3.connect(path, timeout=0, check_same_thread=False)
+            self._file = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
             try:
                 self._open(question)
             except BaseException:
@@ -125,7 +125,8 @@ class Checkpoint:
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         try:
-            with self._file:
+            with self._file:  # Which ends what is begun here. In some locales, Python 3.11 does not begin by itself.
+                self._file.execute("BEGIN")
                 yield
         except sqlite3.OperationalError as error:
             raise OSError(f"the ledger cannot be written: {error}") from None
