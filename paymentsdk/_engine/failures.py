@@ -85,6 +85,8 @@ class History(Struct, eq=False):
     """How often the platform responded with a 4xx that does not settle the write."""
     first_sent: tuple[float, float] | None = None
     """When the first request may have left: on the monotonic clock, and in seconds since the epoch."""
+    timed_out_from: float | None = None
+    """When the last attempt began that our own deadline cut, on the monotonic clock."""
 
     def age(self, clock: Clock) -> float:
         """Return the seconds since the first request was sent; 0 if none was."""
@@ -120,6 +122,7 @@ class History(Struct, eq=False):
         """Take into account the *failure* of an attempt that began then."""
         if failure.kind is not Failure.NOT_SENT:
             self.note_sent(monotonic, timestamp)
+            self.timed_out_from = monotonic if failure.timed_out else self.timed_out_from
         if failure.kind in (Failure.CONFLICT, Failure.CLIENT_ERROR) and not failure.settled:
             self.unsettled += 1
         if failure.in_progress or failure.kind in (Failure.NO_TRUSTED_RESPONSE, Failure.SERVER):

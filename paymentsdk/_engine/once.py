@@ -226,7 +226,8 @@ class OnceCall(Generic[B, R]):
 
         async def may_send_now(seconds: float) -> str | None:
             try:
-                why = await may_send(seconds)
+                # Our own deadline may cut it earlier, but what was cut may still arrive.
+                why = await may_send(max(seconds, call.settings.timeout.attempt or 0.0))
             except asyncio.CancelledError:
                 if not call.deadline.uncancel():
                     raise
@@ -332,10 +333,24 @@ def _resolution(error: PaymentsError, call: Call[B, R]) -> Resolution:
         response, secrets = None, call.credential.secrets(call.body)
         if (last := call.last_response) is not None:
             response = _stored(last.status, last.headers, last.body, secrets)
-        return Resolution(state=RecordState.REFUSED, reason=str(error), response=response)
+        return Resolution(state=RecordState.REFUSED, reason=str(error), response=response, in_flight=_in_flight(call))
     if not isinstance(error, OutcomeUnknown) and (call.attempts == 0 or not isinstance(error, APIError)):
         return Resolution(state=RecordState.NOT_SENT, reason=str(error))
-    return Resolution(state=RecordState.UNKNOWN, reason=getattr(error, "reason", str(error)))
+    return Resolution(
+        state=RecordState.UNKNOWN, reason=getattr(error, "reason", str(error)), in_flight=_in_flight(call)
+    )
+
+
+def _in_flight(call: Call[B, R]) -> float:
+    """Return the seconds for which an attempt that timed out may still take effect: in all, twice as long as it had.
+
+    0 if there was none, or if the last attempt began after that.
+    """
+    timed_out_from = call.history.timed_out_from if call.history is not None else None
+    if timed_out_from is None:
+        return 0.0
+    end = timed_out_from + 2 * (call.settings.timeout.attempt or call.settings.timeout.total or 0.0)
+    return 0.0 if call.sending >= end else max(end - call.state.clock.monotonic(), 1.0)
 
 
 def _stored(status: int, headers: Mapping[str, str], body: bytes, secrets: Sequence[str]) -> StoredResponse:

@@ -234,8 +234,8 @@ class JournaledCall(Struct, eq=False):
     """Seconds that the lease lasts."""
     held_since: Moment = (0.0, 0.0)
     """When it was asked for."""
-    attempts: int = 0
-    """How many may have begun."""
+    in_flight: float = 0.0
+    """Seconds that an attempt may take which has begun; 0 before the first."""
     timing: Timing = Timing.IN_TIME
     """Whether the last one could begin, or why not."""
 
@@ -274,9 +274,9 @@ class JournaledCall(Struct, eq=False):
             await self._cancel(row)
 
     def _cancel(self, row: Record) -> Awaitable[Record]:
-        """Close *row*, of which this call has sent nothing."""
-        state = self._judged(row, RecordState.NOT_SENT)
-        return self._resolve(row, Resolution(state=state, reason="cancelled"))
+        """Free *row*: what this call has sent of it may still take effect."""
+        state = RecordState.UNKNOWN if self.in_flight else self._judged(row, RecordState.NOT_SENT)
+        return self._resolve(row, Resolution(state=state, reason="cancelled", in_flight=self.in_flight))
 
     async def carry_on(self, row: Record, send: Send, *, since: Moment) -> RecordOutcome:
         """Carry out *row*, which was taken over after the moment *since*."""
@@ -284,10 +284,8 @@ class JournaledCall(Struct, eq=False):
         try:
             outcome = await send(row, partial(self._may_send, row))
         except BaseException:
-            # Cancelled, as a rule: nobody can be waited for now. What is on its way may still take effect, so the row
-            # stays held until its lease ends: another owner that resumed it at once could hear a rejection before that.
-            if not self.attempts:
-                self.later(partial(self._cancel, row))
+            # Cancelled, as a rule: nobody can be waited for now.
+            self.later(partial(self._cancel, row))
             raise
         if outcome.state is not _DONE:
             outcome = structs.replace(outcome, state=self._judged(row, outcome.state))
@@ -310,7 +308,7 @@ class JournaledCall(Struct, eq=False):
             return "it belongs to another seller than the token"
         self.timing = states.timing(row, self.clock.now(moment))
         if self.timing is Timing.IN_TIME:
-            self.attempts += 1
+            self.in_flight = max(self.in_flight, seconds)
             return None
         return str(self.timing.value)
 

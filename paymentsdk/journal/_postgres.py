@@ -143,7 +143,7 @@ class PostgresJournal(TableJournal):
 
     def _settle(self, held: Record, row: Record, otherwise: Work[Record]) -> Awaitable[Record]:
         self._check()
-        state, response = CODES[row.state], response_column(row.response)
+        state, response = CODES[row.state], response_column(row)
         values = (id_of(row.key), held.owner, CODES[held.state], state, row.reason, response)
         return self._settles.do((values, row, otherwise))
 

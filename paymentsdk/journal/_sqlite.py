@@ -135,7 +135,7 @@ class SQLiteJournal(TableJournal):
 
     def _settle(self, held: Record, row: Record, otherwise: Work[Record]) -> Awaitable[Record]:
         row = structs.replace(row, updated=self._now())
-        changed = (CODES[row.state], row.updated, row.reason, response_column(row.response))
+        changed = (CODES[row.state], row.updated, row.reason, response_column(row))
         values = (*changed, id_of(row.key), held.owner, CODES[held.state])
         return self._do(Job(SETTLE, values, row, otherwise))
 

@@ -216,6 +216,8 @@ class Record(Struct, frozen=True, kw_only=True):
     """Who works on it: a call, or a claim, of a process; empty for nobody."""
     lease_until: float = 0.0
     """Until when nobody else may work on it, in store time."""
+    in_flight_until: float = 0.0
+    """Until when an attempt that was cut may still take effect, in store time; 0 for none."""
     updated: float = 0.0
     """When the row was last written, in store time."""
     reason: str = ""
@@ -257,6 +259,8 @@ class Resolution(Struct, frozen=True, kw_only=True):
     """Why, in a word or two; empty for a response that says it all."""
     response: StoredResponse | None = None
     """The platform's response; `None` if none came."""
+    in_flight: float = 0.0
+    """Seconds for which an attempt that was cut may still take effect, from now on; 0 for none."""
 
 
 def is_readable(row: Record) -> bool:
@@ -307,14 +311,15 @@ def begin_record(row: Record | None, new: Record, *, now: float, lease: float) -
 
 
 def restart_lease(row: Record, now: float) -> Record:
-    """Return *row* with its lease counted from *now* if it was written later than that: the clock has gone back.
+    """Return *row* with its times counted from *now* if it was written later than that: the clock has gone back.
 
     Until the clock had caught up, which may be days, nobody could work on what a dead process has left. Its owner, if
     it lives, has no more than that: it counts the lease on a clock that never goes back.
     """
-    if row.state not in HELD or row.updated <= now + TOLERANCE:
+    if row.state not in {*HELD, RecordState.UNKNOWN} or row.updated <= now + TOLERANCE:
         return row
-    return structs.replace(row, lease_until=now + row.lease_until - row.updated, updated=now)
+    lease, flight = (max(0.0, now + end - row.updated) for end in (row.lease_until, row.in_flight_until))
+    return structs.replace(row, lease_until=lease, in_flight_until=flight, updated=now)
 
 
 def claim_record(row: Record, *, sellers: Collection[str], owner: str, now: float, lease: float) -> Record:
@@ -325,9 +330,10 @@ def claim_record(row: Record, *, sellers: Collection[str], owner: str, now: floa
     """
     if row.owner == owner or row.seller not in sellers:
         return row
+    row = restart_lease(row, now)
     if row.state in OPEN and row.lease_until <= now and row.recoverable:
         return take_over(row, owner=owner, now=now, lease=lease)
-    return restart_lease(row, now)
+    return row
 
 
 def take_over(row: Record, *, owner: str, now: float, lease: float, body: bytes | None = None) -> Record:
@@ -350,7 +356,15 @@ def renew_lease(row: Record, *, owner: str, now: float, lease: float) -> Record:
 
 
 def resolve_record(row: Record, resolution: Resolution, *, owner: str, now: float) -> Record:
-    """Return *row* as *resolution* leaves it; unchanged where *owner* may not replace its state."""
+    """Return *row* as *resolution* leaves it; unchanged where *owner* may not replace its state.
+
+    A rejection is believed only if its attempt began when no attempt that was cut could take effect any more; else the
+    row is ``UNKNOWN``. No attempt begins before its owner has written the row: ``updated`` is not after its beginning.
+    """
+    in_flight_until = max(row.in_flight_until, now + resolution.in_flight if resolution.in_flight else 0.0)
+    if resolution.state is RecordState.REFUSED and in_flight_until > row.updated:
+        reason = f"{resolution.reason}; but an earlier attempt may still take effect"
+        resolution = Resolution(state=RecordState.UNKNOWN, reason=reason)
     if not may_replace(row, resolution.state, owner=owner, now=now):
         return row
     wiped = row.sensitive and resolution.state in CLOSED
@@ -361,6 +375,7 @@ def resolve_record(row: Record, resolution: Resolution, *, owner: str, now: floa
         state=resolution.state,
         owner="",
         lease_until=0.0,
+        in_flight_until=in_flight_until if resolution.state is RecordState.UNKNOWN else 0.0,
         updated=now,
         reason=resolution.reason,
         response=resolution.response,

@@ -82,6 +82,20 @@ _HEADERS = msgspec.msgpack.Decoder(dict[str, str])
 _RESPONSE = msgspec.msgpack.Decoder(StoredResponse)
 
 
+class _InFlight(Struct, frozen=True):
+    """What stands in the column ``response`` of an open row, which has no response: status 0, which 0.2 ignores.
+
+    The table can get no further column: 0.2 writes new rows as values of its row type (PostgreSQL) or without naming
+    their columns (SQLite), and both then fail.
+    """
+
+    status: int = 0
+    in_flight_until: float = 0.0
+
+
+_IN_FLIGHT = msgspec.msgpack.Decoder(_InFlight)
+
+
 class Codec:
     """Turns records into columns, and back.
 
@@ -119,7 +133,7 @@ class Codec:
             body,
             sealed,
             record.reason,
-            response_column(record.response),
+            response_column(record),
         )
 
     def record(self, row: Mapping[str, Any]) -> Record:
@@ -137,6 +151,9 @@ class Codec:
         if row["sealed"] and body is not None:
             body = self._unsealed(body, fixed["name"])
         response = self._response(row["response"], fixed["name"])
+        if response is not None and not response.status:
+            plain["in_flight_until"] = _IN_FLIGHT.decode(row["response"]).in_flight_until
+            response = None
         return Record(**fixed, **plain, state=_STATES[row["state"]], headers=headers, body=body, response=response)
 
     def _unsealed(self, body: bytes, name: str) -> bytes | None:
@@ -161,9 +178,10 @@ class Codec:
             logger.warning("%s: %s", what, describe(error))
 
 
-def response_column(response: StoredResponse | None) -> bytes | None:
-    """Return *response* as it is kept."""
-    return None if response is None else _ENCODER.encode(response)
+def response_column(row: Record) -> bytes | None:
+    """Return the response of *row* as it is kept, or what is kept in its place."""
+    kept = _InFlight(in_flight_until=row.in_flight_until) if row.in_flight_until else row.response
+    return None if kept is None else _ENCODER.encode(kept)
 
 
 @lru_cache(maxsize=_MOST_HELD)
@@ -338,14 +356,18 @@ class TableJournal(ABC):
         return await self._transact(lambda rows: rows.change(key, renewed))
 
     def resolve(self, key: str, resolution: Resolution, *, owner: str) -> Awaitable[Record]:
-        """See `Journal.resolve`: a row that this process holds by a compare-and-set without a read."""
+        """See `Journal.resolve`: a row that this process holds by a compare-and-set without a read.
+
+        Not where an attempt may be in flight: that is judged by the store time.
+        """
         resolved = partial(states.resolve_record, resolution=resolution, owner=owner)
 
         def work(rows: Transaction) -> Awaitable[Record]:
             return rows.change(key, resolved)
 
         held = self._held.pop(key, None)
-        if held is not None and held.owner == owner and not held.sensitive:
+        in_flight = resolution.in_flight or (held is not None and held.in_flight_until)
+        if held is not None and held.owner == owner and not held.sensitive and not in_flight:
             row = resolved(held, now=held.updated)
             if row is not held:
                 return self._settle(held, row, work)

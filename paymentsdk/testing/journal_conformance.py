@@ -298,10 +298,15 @@ async def _a_lease_keeps_others_away(processes: Processes) -> None:
 
 @_case
 async def _a_clock_that_went_back_keeps_nobody_away(processes: Processes) -> None:
-    """A lease that was written later than it is now begins anew: its owner has it for no longer than it was to last."""
+    """A lease that was written later than it is now begins anew: its owner has it for no longer than it was to last.
+
+    So does the time in which an attempt that was cut may arrive.
+    """
     processes.time += _DAY
     for name in ("by a caller", "by recovery"):
         await processes.begin(_record(name))
+    cut = await processes.begin(_record("cut", seller="88"))
+    await processes.resolve(cut.key, Resolution(state=RecordState.UNKNOWN, in_flight=30))
     processes.time -= _DAY
     await processes.begin(_record("by a caller", owner="b/1"), Action.IN_PROGRESS)
     expect(await processes.claim("77") == [], "claimed what may have a living owner")
@@ -309,6 +314,11 @@ async def _a_clock_that_went_back_keeps_nobody_away(processes: Processes) -> Non
 
     taken = await processes.claim("77")
     expect(sorted(taken) == ["by a caller", "by recovery"], f"claimed {taken}")
+    await processes.begin(_record("cut", seller="88", owner="b/1"), Action.RESUME)
+    await processes.resolve(cut.key, RecordState.REFUSED, owner="b/1", leaves=RecordState.UNKNOWN)
+    processes.time += 30
+    expect(await processes.claim("88", owner="c/1") == ["cut"], "what is unknown was not claimed")
+    await processes.resolve(cut.key, RecordState.REFUSED, owner="c/1")
 
 
 @_case
@@ -367,6 +377,35 @@ async def _what_is_deferred_was_not_sent(processes: Processes) -> None:
     await processes.resolve(row.key, RecordState.DEFERRED)
     expect(await processes.claim("77") == [row.name], "what was deferred was not claimed")
     expect(processes.rows[row.key].state is RecordState.PENDING, "taken over as sent")
+
+
+@_case
+async def _no_rejection_is_final_while_a_cut_attempt_may_arrive(processes: Processes) -> None:
+    """What was cut is free at once, and ``UNKNOWN`` after each rejection of what began before `in_flight_until`."""
+    rejected = Resolution(state=RecordState.REFUSED, reason="no", response=StoredResponse(409))
+    row = await processes.begin(_record())
+    await processes.resolve(row.key, Resolution(state=RecordState.UNKNOWN, reason="cut", in_flight=30.25))
+    processes.time += 5
+    await processes.begin(_record(owner="b/1"), Action.RESUME)
+    await processes.resolve(row.key, Resolution(state=RecordState.UNKNOWN, in_flight=10), owner="b/1")
+    processes.time += 25
+    expect(await processes.claim("77") == [row.name], "what was cut was not claimed")
+    processes.time += 1  # It is rejected after that, but began before.
+    await processes.resolve(row.key, rejected, owner="b/1", leaves=RecordState.UNKNOWN)
+    expect(await processes.claim("77") == [row.name], "what is unknown was not claimed")
+    await processes.resolve(row.key, rejected, owner="b/1")
+
+
+@_case
+async def _a_rejection_is_not_final_while_an_attempt_of_its_own_call_may_arrive(processes: Processes) -> None:
+    """Its owner says for how long: the row is ``UNKNOWN`` until then. A renewed lease tells when an attempt began."""
+    row = await processes.begin(_record())
+    rejected = Resolution(state=RecordState.REFUSED, reason="no", in_flight=10)
+    await processes.resolve(row.key, rejected, leaves=RecordState.UNKNOWN)
+    await processes.begin(_record(owner="b/1"), Action.RESUME)
+    processes.time += 10
+    await processes.renew(row.key, owner="b/1", lease=_LEASE)
+    await processes.resolve(row.key, Resolution(state=RecordState.REFUSED), owner="b/1")
 
 
 @_case

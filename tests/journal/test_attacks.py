@@ -898,13 +898,17 @@ async def test_a_clock_that_was_set_back_keeps_no_record_for_days(world: World, 
         response = world.platform(request)
         return response if request.method == "GET" else await asyncio.Event().wait()
 
+    class Dying(SQLiteJournal):
+        async def resolve(self, key: str, resolution: Resolution, *, owner: str) -> Record:
+            raise JournalUnavailable("the process is dead")
+
     def ahead(path: Path, now: Callable[[], float]) -> SQLiteJournal:
-        return SQLiteJournal(path, now=lambda: now() + 48 * 3600.0)
+        return Dying(path, now=lambda: now() + 48 * 3600.0)
 
     async with world.connect(never, journal=ahead) as client:
         call = asyncio.ensure_future(client.orders.create(order(), once="table-7/1"))
         await until(lambda: world.platform.posts)
-        call.cancel()  # What is on its way may still take effect: the record stays held, as that of the dead.
+        call.cancel()
         await asyncio.wait([call])
     async with world.connect() as client:
         with pytest.raises(InProgress):

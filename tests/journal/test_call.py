@@ -210,8 +210,8 @@ async def test_a_lost_record_is_told_as_it_is(process: Process) -> None:
 
 
 @pytest.mark.parametrize("begun", [False, True])
-async def test_a_cancelled_call_releases_only_what_was_not_sent(process: Process, begun: bool) -> None:
-    """What is on its way may still take effect: its row stays held until the lease ends."""
+async def test_a_cancelled_call_releases_its_record(process: Process, begun: bool) -> None:
+    """What is on its way may still take effect, for the time of an attempt: its row is unknown until then."""
 
     async def send(row: Record, may_send: MaySend) -> Resolution:
         if begun:
@@ -222,4 +222,5 @@ async def test_a_cancelled_call_releases_only_what_was_not_sent(process: Process
         await process.driver().run(make_record(), send)
     await process.finish()
 
-    assert (RecordState.PENDING if begun else RecordState.NOT_SENT) is process.row.state
+    expected = (RecordState.UNKNOWN, process.local.monotonic() + 30.0) if begun else (RecordState.NOT_SENT, 0.0)
+    assert expected == (process.row.state, process.row.in_flight_until)

@@ -87,30 +87,6 @@ def connect(clock: FakeClock, platform: Platform) -> Callable[..., PaymentsClien
     return connect
 
 
-async def test_a_cancelled_call_keeps_its_record_held(journal, connect, platform: Platform, clock, until) -> None:
-    """What is on its way may still take effect: nobody takes the record over before its lease has ended."""
-
-    async def never(request: Request) -> Response:
-        response = platform(request)
-        if request.method == "POST":
-            await asyncio.Event().wait()
-        return response
-
-    async with connect(journal(), never) as client, connect(journal()) as other:
-        call = asyncio.ensure_future(client.orders.create(order(), once="table-7/1"))
-        await until(lambda: platform.posts)
-        call.cancel()
-        await asyncio.wait((call,))
-        with pytest.raises(InProgress):
-            await other.orders.create(order(), once="table-7/1")
-        assert {} == dict((await other.recover()).resolved)
-        clock.advance(61)
-
-        assert {RecordState.DONE: 1} == dict((await other.recover()).resolved)
-
-    assert (2, 1) == (len(platform.posts), len(platform.made))
-
-
 class SlowJournal(Journal):
     """A journal that keeps a record, and does not come to say so."""
 

@@ -339,6 +339,36 @@ async def cuts_reasons(self, key: str, resolution: Resolution, *, owner: str) ->
     return await MemoryJournal.resolve(self, key, cut, owner=owner)
 
 
+@breaking("resolve")
+async def forgets_what_is_in_flight(self, key: str, resolution: Resolution, *, owner: str) -> Record:
+    """Has no column for it."""
+    return await MemoryJournal.resolve(self, key, structs.replace(resolution, in_flight=0.0), owner=owner)
+
+
+@breaking("begin")
+async def forgets_what_was_in_flight(self, record: Record, *, lease: float) -> tuple[Action, Record]:
+    """Takes a row over without it."""
+    action, row = await MemoryJournal.begin(self, record, lease=lease)
+    self.rows[row.key] = structs.replace(row, in_flight_until=0.0)
+    return action, self.rows[row.key]
+
+
+@breaking("resolve")
+async def believes_what_is_heard_in_time(self, key: str, resolution: Resolution, *, owner: str) -> Record:
+    """Judges a rejection by when it was heard, in place of when its attempt began."""
+    if key in self.rows and self.rows[key].in_flight_until <= self.now():
+        self.rows[key] = structs.replace(self.rows[key], in_flight_until=0.0)
+    return await MemoryJournal.resolve(self, key, resolution, owner=owner)
+
+
+@breaking("resolve")
+async def lets_the_last_cut_attempt_count(self, key: str, resolution: Resolution, *, owner: str) -> Record:
+    """Forgets an earlier one whose time ends later."""
+    if key in self.rows and resolution.in_flight:
+        self.rows[key] = structs.replace(self.rows[key], in_flight_until=0.0)
+    return await MemoryJournal.resolve(self, key, resolution, owner=owner)
+
+
 @breaking("records")
 async def lists_what_it_has_read(self, among: Collection[RecordState], *, limit: int = 1000, **which: Any):
     """Reads all in the transaction of its first read."""
@@ -460,6 +490,11 @@ async def raises_what_its_database_raises(self, key: str) -> Record | None:
         ("nothing_replaces_done", lets_the_last_word_win),
         ("what_was_not_sent_can_be_sent_again", keeps_old_times),
         ("what_is_deferred_was_not_sent", doubts_everything),
+        ("no_rejection_is_final_while_a_cut_attempt_may_arrive", forgets_what_is_in_flight),
+        ("no_rejection_is_final_while_a_cut_attempt_may_arrive", forgets_what_was_in_flight),
+        ("no_rejection_is_final_while_a_cut_attempt_may_arrive", believes_what_is_heard_in_time),
+        ("no_rejection_is_final_while_a_cut_attempt_may_arrive", lets_the_last_cut_attempt_count),
+        ("a_rejection_is_not_final_while_an_attempt_of_its_own_call_may_arrive", forgets_what_is_in_flight),
         ("recovery_takes_the_open_records_of_its_sellers", claims_for_everybody),
         ("recovery_takes_the_open_records_of_its_sellers", claims_more_than_it_is_asked_for),
         ("recovery_takes_the_open_records_of_its_sellers", claims_in_any_order),

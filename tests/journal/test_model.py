@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 from msgspec import structs
 
-from paymentsdk.journal import Record, RecordState, _journal, _states
+from paymentsdk.journal import Record, RecordState, Resolution, _journal, _states, resolve_record
 from paymentsdk.journal._states import Timing
 from tests.journal.world import HOUR, BrokenPromiseError, Faults, World
 
@@ -33,6 +33,7 @@ MOVES: Mapping[str, Callable[[World, Choose], None]] = {
     "recover": lambda world, choose: world.recover(choose("AB")),
     "wait": lambda world, choose: world.advance(choose((10.0, 50.0, 100.0, 700.0, 13 * HOUR))),
     "lose": lambda world, choose: world.step(choose("AB"), "lost", choose((0, 1, 2))),
+    "time_out": lambda world, choose: world.step(choose("AB"), "timed out", choose((0, 1, 2))),
     "fail_to_send": lambda world, choose: world.step(choose("AB"), "unsent", choose((0, 1, 2))),
     "deliver": lambda world, choose: world.deliver(),
     "kill": lambda world, choose: world.kill(choose("AB")),
@@ -112,6 +113,13 @@ def trust_the_clock(record: Record, now: float | None) -> Timing:
     return Timing.IN_TIME if now is not None and now < record.not_after else Timing.TOO_LATE
 
 
+def forget_what_is_in_flight(
+    row: Record, resolution: Resolution, *, owner: str, now: float, resolve: Callable[..., Record] = resolve_record
+) -> Record:
+    """Believe a rejection although an attempt that was cut may still arrive."""
+    return resolve(row, structs.replace(resolution, in_flight=0.0), owner=owner, now=now)
+
+
 NUMBERS = itertools.count()
 
 
@@ -156,17 +164,27 @@ CONTROLS: Mapping[str, Control] = {
     "6-durable-before-heard": Control(
         "and it took effect", "fail_to_send fill_the_disk", replaced={"HEARD": (_states, frozenset())}
     ),
-    "7-compare-and-set": Control(
+    "9-compare-and-set": Control(
         "and it took effect",
         "refuse",
         replaced={"may_replace": (_states, lambda row, state, *, owner, now: True)},
     ),
-    "7-lease-covers-the-attempt": Control(
+    "9-lease-covers-the-attempt": Control(
         "and it took effect", "refuse deliver lose", replaced={"lease_covers": (_states, lambda left, timeout: True)}
     ),
-    "8-exact-bytes": Control("a record conflicts with itself", "upgrade kill", Faults(forgets_bytes=True)),
-    "9-fails-closed": Control("an effect without a record", "fill_the_disk", Faults(fails_open=True)),
-    "10-time": Control(
+    "8-cut-attempt-cancelled": Control(
+        "and it took effect",
+        "cancel refuse deliver",
+        replaced={"resolve_record": (_states, forget_what_is_in_flight)},
+    ),
+    "8-cut-attempt-timed-out": Control(
+        "and it took effect",
+        "time_out refuse deliver",
+        replaced={"resolve_record": (_states, forget_what_is_in_flight)},
+    ),
+    "10-exact-bytes": Control("a record conflicts with itself", "upgrade kill", Faults(forgets_bytes=True)),
+    "11-fails-closed": Control("an effect without a record", "fill_the_disk", Faults(fails_open=True)),
+    "14-time": Control(
         "an attempt began after not_after",
         "set_clock kill",
         Faults(trusts_clocks=True),

@@ -298,6 +298,8 @@ class World:
                 # Who lives to see its connection break has it broken for both sides. That of a dead process may go on.
                 self.flights.remove(flight)
                 return fate
+            if fate == "timed out":
+                return fate  # Earlier than the time of an attempt, by the time of the call: it may go on, too.
             flight.status = self.platform.receive(flight, self.time)
         if fate == "lost":
             return "lost"
@@ -377,19 +379,21 @@ class World:
 
     def _sender(self, process: Process):
         async def send(row: Record, may_send: MaySend) -> Resolution:
-            in_doubt = row.state is RecordState.SENT
+            in_doubt, in_flight = row.state is RecordState.SENT, 0.0
             fact = (row.seller, row.name)
             for _ in range(2):
                 if why := await may_send(ATTEMPT):
-                    return Resolution(state=_given_up(in_doubt), reason=why)
+                    return Resolution(state=_given_up(in_doubt), reason=why, in_flight=in_flight)
                 body = self.encoded(row.name, process.version) if self.faults.forgets_bytes else row.body
                 heard = await self._fly(process, Flight(fact, process.seller, row.key, body, self.time))
                 if heard == 200:
                     return Resolution(state=RecordState.DONE, response=StoredResponse(200))
                 if heard == 400:
-                    return Resolution(state=RecordState.REFUSED, response=StoredResponse(400))
+                    return Resolution(state=RecordState.REFUSED, response=StoredResponse(400), in_flight=in_flight)
                 in_doubt = in_doubt or heard != "unsent"
-            return Resolution(state=_given_up(in_doubt), reason="no response")
+                if heard == "timed out":
+                    in_flight = ATTEMPT
+            return Resolution(state=_given_up(in_doubt), reason="no response", in_flight=in_flight)
 
         return send
 

@@ -1,0 +1,392 @@
+"""A call that is cut in flight leaves its record free, and no rejection is final while its request may arrive."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+from msgspec import structs
+
+from paymentsdk import (
+    Conflict,
+    InProgress,
+    JournalUnavailable,
+    OutcomeUnknown,
+    PaymentsClient,
+    Request,
+    Response,
+    RetryPolicy,
+    Timeout,
+)
+from paymentsdk.journal import Record, RecordState, Resolution, SQLiteJournal
+from paymentsdk.resources.customers import CustomerRequest
+from paymentsdk.testing import FakeClock, MemoryTransport
+from tests.journal.platform import ONCE, TOKEN, URL, Platform, order
+
+#: Seconds of an attempt.
+ATTEMPT = 30.0
+NOT_PAID = Response(409, {}, b'{"errors":[{"code":"cannot_refund_order","message":"the order is created"}]}')
+ORDER = "ORD1"
+
+
+class Proxy(Platform):
+    """A platform behind a proxy that holds the first write. Orders are refunded once they are paid."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(clock)
+        self.holds = True
+        self.held: list[Request] = []
+        self.paid = True
+
+    async def receive(self, request: Request) -> Response:
+        """Take a request of a client."""
+        if request.method != "GET" and self.holds:
+            self.holds = False
+            self.held.append(request)
+            await asyncio.Event().wait()
+        return self(request)
+
+    def __call__(self, request: Request) -> Response:
+        response = super().__call__(request)
+        if request.url.endswith("/refund") and response.status == 201:
+            body = {"id": ORDER, "status": "refunded", "transactions": {"refunds": [{"id": "REF1"}]}}
+            return Response(201, response.headers, msgspec.json.encode(body))
+        return response
+
+    def fail_unpaid(self, request: Request) -> Response | None:
+        """Reject what has no effect yet while the order is not paid."""
+        return None if self.paid or request.headers["X-Idempotency-Key"] in self.made else NOT_PAID
+
+    def release(self) -> Response:
+        """Let the held request arrive."""
+        return self(self.held.pop())
+
+
+class World:
+    """A proxy, a journal file, and the processes that share them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.clock = FakeClock()
+        self.proxy = Proxy(self.clock)
+        self.proxy.fail = self.proxy.fail_unpaid
+
+    def journal(self) -> SQLiteJournal:
+        """Open the journal of one more process."""
+        return SQLiteJournal(self.path, now=self.clock.now)
+
+    def connect(self, **settings: object) -> PaymentsClient:
+        """Start one more process."""
+        settings = {"timeout": Timeout(attempt=ATTEMPT), "retry": ONCE, **settings}
+        transport = MemoryTransport(self.proxy.receive)
+        journal = settings.pop("journal", None) or self.journal()
+        return PaymentsClient(TOKEN, base_url=URL, clock=self.clock, transport=transport, journal=journal, **settings)
+
+    async def row(self) -> Record:
+        """Return the record, as it is kept once nobody works on it."""
+        journal, owner = self.journal(), "somebody"
+        while owner:
+            [row] = await journal.records(tuple(RecordState))
+            owner = row.owner
+        await journal.aclose()
+        return row
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A new one."""
+    return World(tmp_path / "payments.db")
+
+
+Work = Callable[[], Awaitable[object]]
+
+
+async def by_cancel(world: World, work: Work, until) -> None:
+    """Cancel the task, as a web framework does when the browser leaves."""
+    call = asyncio.ensure_future(work())
+    await until(lambda: world.proxy.held)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+
+
+async def by_asyncio_timeout(world: World, work: Work, until) -> None:
+    """Let `asyncio.timeout` expire."""
+
+    async def bounded() -> None:
+        async with asyncio.timeout(None) as scope:
+            scopes.append(scope)
+            await work()
+
+    scopes: list[asyncio.Timeout] = []
+    call = asyncio.ensure_future(bounded())
+    await until(lambda: world.proxy.held)
+    scopes[0].reschedule(asyncio.get_running_loop().time())
+    with pytest.raises(TimeoutError):
+        await call
+
+
+async def by_anyio(world: World, work: Work, until) -> None:
+    """Cancel a scope of anyio, which cancels again at every wait."""
+    with anyio.CancelScope() as scope:
+        async with anyio.create_task_group() as group:
+            group.start_soon(work)
+            await until(lambda: world.proxy.held)
+            scope.cancel()
+    assert scope.cancelled_caught
+
+
+async def by_attempt(world: World, work: Work, until) -> None:
+    """Let the time of the attempt run out."""
+    call = asyncio.ensure_future(work())
+    await until(lambda: world.proxy.held)
+    world.clock.advance(ATTEMPT)
+    with pytest.raises(OutcomeUnknown):
+        await call
+
+
+async def by_total(world: World, work: Work, until) -> None:
+    """Let the time of the whole call run out, before that of its attempt."""
+    call = asyncio.ensure_future(work())
+    await until(lambda: world.proxy.held)
+    world.clock.advance(1)
+    with pytest.raises(OutcomeUnknown):
+        await call
+
+
+CUTS = {
+    "cancel": by_cancel,
+    "asyncio.timeout": by_asyncio_timeout,
+    "anyio": by_anyio,
+    "timeout.attempt": by_attempt,
+    "timeout.total": by_total,
+}
+
+
+@pytest.fixture(params=CUTS)
+def cut(request: pytest.FixtureRequest, world: World, until) -> Callable[[Work], Awaitable[None]]:
+    """Begin a call, and cut it when its request is held."""
+
+    async def cut(work: Work) -> None:
+        await CUTS[request.param](world, work, until)
+
+    cut.settings = {"timeout": Timeout(attempt=ATTEMPT, total=1)} if request.param == "timeout.total" else {}
+    return cut
+
+
+async def by_name(client: PaymentsClient) -> RecordState:
+    """Call once more by the same name."""
+    await client.orders.create(order(), once="table-7/1")
+    return RecordState.DONE
+
+
+async def by_recovery(client: PaymentsClient) -> RecordState:
+    """Recover."""
+    [state] = (await client.recover()).resolved
+    return state
+
+
+@pytest.mark.parametrize("resume", [by_name, by_recovery])
+@pytest.mark.parametrize("where", ["same client", "other client"])
+async def test_a_cut_call_leaves_its_record_free(world: World, cut, where: str, resume) -> None:
+    """Nobody waits for a lease: a call by the same name, or a recovery, resumes at once with the same key."""
+    async with world.connect(**cut.settings) as client, world.connect() as other:
+        await cut(lambda: client.orders.create(order(), once="table-7/1"))
+        state = await resume(client if where == "same client" else other)
+
+    assert RecordState.DONE is state
+    assert 1 == len({request.headers["X-Idempotency-Key"] for request in (*world.proxy.held, *world.proxy.posts)})
+    assert (RecordState.DONE, 0.0) == ((row := await world.row()).state, row.in_flight_until)
+
+
+def forgets(resolve: Callable[..., Awaitable[Record]]) -> Callable[..., Awaitable[Record]]:
+    """Return `SQLiteJournal.resolve` as it would be if it forgot what is in flight."""
+
+    def resolve_and_forget(self: SQLiteJournal, key: str, resolution: Resolution, *, owner: str) -> Awaitable[Record]:
+        return resolve(self, key, structs.replace(resolution, in_flight=0.0), owner=owner)
+
+    return resolve_and_forget
+
+
+@pytest.mark.control("paymentsdk.journal.SQLiteJournal.resolve", around=forgets, raises=Conflict)
+async def test_a_rejection_is_not_final_while_a_cut_attempt_may_arrive(world: World, cut) -> None:
+    """A refund is cut in flight; the same refund is rejected, as the order is not paid; then the order is paid.
+
+    The first request arrives last, and takes effect. Nobody was told that the refund is settled.
+    """
+    world.proxy.paid = False
+    async with world.connect(**cut.settings) as client, world.connect() as other:
+        await cut(lambda: client.orders.refund(ORDER, once="refund"))
+        for process in (client, other):
+            with pytest.raises(OutcomeUnknown, match=r"cannot_refund_order.* an earlier attempt may still take effect"):
+                await process.orders.refund(ORDER, once="refund")
+        world.proxy.paid = True
+        assert 201 == world.proxy.release().status
+        refunded = await other.orders.refund(ORDER, once="refund")
+
+    assert ["REF1"] == [refund.id for refund in refunded.refunds]
+    assert 1 == len(world.proxy.made)
+
+
+@pytest.mark.control("paymentsdk.journal.SQLiteJournal.resolve", around=forgets)
+async def test_recovery_asks_again_once_no_cut_attempt_can_arrive(world: World, cut) -> None:
+    """The record stays unknown until then; the rejection that comes after it is final."""
+    world.proxy.paid = False
+    async with world.connect(**cut.settings) as client, world.connect() as other:
+        await cut(lambda: client.orders.refund(ORDER, once="refund"))
+        first = await other.recover()
+        world.clock.advance(max(0.0, (await world.row()).in_flight_until - world.clock.now()))
+        second = await other.recover()
+        with pytest.raises(Conflict) as rejected:
+            await client.orders.refund(ORDER, once="refund")
+
+    assert ({RecordState.UNKNOWN: 1}, {RecordState.REFUSED: 1}) == (dict(first.resolved), dict(second.resolved))
+    assert rejected.value.settled
+
+
+async def test_a_cut_attempt_counts_for_the_time_of_an_attempt(world: World, until) -> None:
+    """Counted from when it was cut; so a lease of twice that time, which holds if the row is not written, covers it."""
+    end = world.clock.now() + ATTEMPT
+    async with world.connect() as client:
+        await by_cancel(world, lambda: client.orders.create(order(), once="table-7/1"), until)
+        row = await world.row()
+
+    assert (RecordState.UNKNOWN, end) == (row.state, row.in_flight_until)
+
+
+@pytest.mark.control("paymentsdk.journal.SQLiteJournal.resolve", around=forgets, raises=Conflict)
+async def test_a_rejection_is_not_final_while_an_attempt_of_its_own_call_may_arrive(world: World, until) -> None:
+    """The first attempt times out, the second is rejected: the first may arrive after it."""
+    world.proxy.paid = False
+    async with world.connect(retry=RetryPolicy(attempts=2)) as client:
+        call = asyncio.ensure_future(client.orders.refund(ORDER, once="refund"))
+        await until(lambda: world.proxy.held)
+        world.clock.advance(ATTEMPT)
+        with pytest.raises(OutcomeUnknown, match="an earlier attempt may still take effect"):
+            await call
+        world.proxy.paid = True
+        world.proxy.release()
+        await client.orders.refund(ORDER, once="refund")
+
+    assert 1 == len(world.proxy.made)
+
+
+async def test_an_attempt_that_was_slow_to_be_rejected_is_judged_by_its_beginning(world: World, until) -> None:
+    """It began while a cut attempt could arrive: that may have happened after the platform had looked."""
+    world.proxy.paid = False
+    gate = asyncio.Event()
+
+    async def slow(request: Request) -> Response:
+        response = await Proxy.receive(world.proxy, request)
+        if request.method != "GET":
+            await gate.wait()
+        return response
+
+    async with world.connect() as client, world.connect() as other:
+        await by_cancel(world, lambda: client.orders.refund(ORDER, once="refund"), until)
+        world.clock.advance(ATTEMPT - 1)
+        world.proxy.receive = slow
+        async with world.connect() as third:
+            call = asyncio.ensure_future(third.orders.refund(ORDER, once="refund"))
+            await until(lambda: world.proxy.posts)
+            world.clock.advance(2)
+            gate.set()
+            with pytest.raises(OutcomeUnknown):
+                await call
+        with pytest.raises(Conflict):
+            await other.orders.refund(ORDER, once="refund")
+
+
+async def test_the_latest_of_several_cut_attempts_counts(world: World, until) -> None:
+    """Whoever resumes may be cut too: a shorter attempt of another process does not end the time of a longer one."""
+    async with world.connect(timeout=Timeout(attempt=300, total=600)) as client, world.connect() as other:
+        await by_cancel(world, lambda: client.orders.create(order(), once="table-7/1"), until)
+        end = (await world.row()).in_flight_until
+        world.proxy.holds, world.proxy.held = True, []
+        await by_cancel(world, lambda: other.orders.create(order(), once="table-7/1"), until)
+        row = await world.row()
+
+    assert (RecordState.UNKNOWN, end) == (row.state, row.in_flight_until)
+
+
+async def test_whoever_waited_for_a_cancelled_call_goes_on_in_its_place(world: World, until) -> None:
+    """A double click: the second caller waits for the first; the first leaves, and the second gets the order."""
+    async with world.connect() as client:
+        first = asyncio.ensure_future(client.orders.create(order(), once="table-7/1"))
+        await until(lambda: world.proxy.held)
+        others = [asyncio.ensure_future(client.orders.create(order(), once="table-7/1")) for _ in range(3)]
+        await asyncio.sleep(0)
+        first.cancel()
+        orders = await asyncio.gather(*others)
+
+    assert 1 == len({order.id for order in orders})
+    assert (1, 1) == (len(world.proxy.posts), len(world.proxy.made))
+
+
+async def test_a_new_client_finds_the_records_of_a_closed_one_free(world: World, until) -> None:
+    """A scope that is cancelled closes its client, which writes what its calls have left."""
+
+    async def serve() -> None:
+        async with world.connect() as client:
+            await client.orders.create(order(), once="table-7/1")
+
+    await by_cancel(world, serve, until)
+    async with world.connect() as client:
+        await client.orders.create(order(), once="table-7/1")
+
+    assert 1 == len(world.proxy.made)
+
+
+async def test_a_write_without_a_key_that_was_cut_is_never_sent_again(world: World, until) -> None:
+    """Its outcome is unknown, at once and for good: the platform could not recognise it."""
+    ann = CustomerRequest(email="ann@example.com")
+    async with world.connect() as client:
+        await by_cancel(world, lambda: client.customers.create(ann, once="ann"), until)
+        with pytest.raises(OutcomeUnknown):
+            await client.customers.create(ann, once="ann")
+        world.clock.advance(3600)
+        summary = await client.recover()
+        with pytest.raises(OutcomeUnknown):
+            await client.customers.create(ann, once="ann")
+
+    assert ["ann"] == [row.name for row in summary.left]
+    assert [] == world.proxy.posts
+
+
+class Full(SQLiteJournal):
+    """A journal whose disk is full when an outcome is to be written."""
+
+    async def resolve(self, key: str, resolution: Resolution, *, owner: str) -> Record:
+        """Fail."""
+        raise JournalUnavailable("disk full")
+
+
+async def test_the_lease_holds_if_a_cut_attempt_could_not_be_kept(world: World, until) -> None:
+    """Nobody knows how long the request may arrive: as after a crash, others wait until the lease ends."""
+    full = Full(world.path, now=world.clock.now)
+    async with world.connect(journal=full) as client, world.connect() as other:
+        await by_cancel(world, lambda: client.orders.create(order(), once="table-7/1"), until)
+        with pytest.raises(InProgress):
+            await other.orders.create(order(), once="table-7/1")
+        world.clock.advance(2 * ATTEMPT)
+        await other.orders.create(order(), once="table-7/1")
+
+
+@pytest.mark.parametrize("ahead", [0, 86_400])
+async def test_a_clock_that_went_back_does_not_keep_a_rejection_from_being_final(
+    world: World, until, ahead: int
+) -> None:
+    """What was written by a clock that was a day ahead counts from now on."""
+    world.proxy.paid = False
+    skewed = SQLiteJournal(world.path, now=lambda: world.clock.now() + ahead)
+    async with world.connect(journal=skewed) as client, world.connect() as other:
+        await by_cancel(world, lambda: client.orders.refund(ORDER, once="refund"), until)
+        with pytest.raises(OutcomeUnknown):
+            await other.orders.refund(ORDER, once="refund")
+        world.clock.advance(ATTEMPT)
+        with pytest.raises(Conflict):
+            await other.orders.refund(ORDER, once="refund")
