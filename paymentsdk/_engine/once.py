@@ -195,7 +195,8 @@ class OnceCall(Generic[B, R]):
         # What recovery has taken over, it has for a lease of that length, whatever its attempts may take.
         lease = LEASE if recovered else max(LEASE, 2 * (settings.timeout.attempt or 0.0))
         later = partial(journaling.write_later, record.key)
-        drive = JournaledCall(journaling.journal, journaling.platform_clock, self._seller, lease, later, defer, look)
+        clock, unheard = journaling.platform_clock, journaling.unheard
+        drive = JournaledCall(journaling.journal, clock, self._seller, lease, later, defer, look, unheard)
         mine = await journaling.acquire(record.key)
         try:
             send = self._send

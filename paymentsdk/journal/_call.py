@@ -127,6 +127,8 @@ class Journaling:
         self._count = itertools.count(1)
         #: By the key of a record, what those wait for who want to work on it: a call, and then the write it has left.
         self._running: dict[str, asyncio.Future[object]] = {}
+        #: By the key of a record, the owner of a begin that failed: the journal may have kept it all the same.
+        self.unheard: dict[str, str] = {}
 
     def owner(self) -> str:
         """Return a new owner of records: this process, even if it was forked since, and a number of no other call."""
@@ -230,6 +232,8 @@ class JournaledCall(Struct, eq=False):
     """Leave a record that could not be sent to recovery, instead of closing it as not sent."""
     look: Look | None = None
     """How to find out what became of a record whose time is over."""
+    unheard: dict[str, str] = {}
+    """Of this process: see `Journaling`."""
     held: float = 0.0
     """Seconds that the lease lasts."""
     held_since: Moment = (0.0, 0.0)
@@ -247,7 +251,7 @@ class JournaledCall(Struct, eq=False):
             InProgress: Another call or process works on it.
             JournalUnavailable: It cannot be kept; nothing was sent.
         """
-        asked = self.clock.moment()
+        asked, new = self.clock.moment(), structs.replace(new, owner=self.unheard.pop(new.key, new.owner))
         try:
             action, row = await self._begin(new)
         except asyncio.CancelledError:
@@ -264,8 +268,11 @@ class JournaledCall(Struct, eq=False):
         return RecordOutcome(state, row, own=False, reason=row.reason)
 
     async def _begin(self, new: Record) -> tuple[Action, Record]:
+        self.unheard[new.key] = new.owner
         with WithinContract():
-            return await self.journal.begin(new, lease=self.lease)
+            begun = await self.journal.begin(new, lease=self.lease)
+        del self.unheard[new.key]
+        return begun
 
     async def _give_up(self, new: Record) -> None:
         """Close *new*, whose begin was cancelled: begun once more, it is known what was kept of it."""

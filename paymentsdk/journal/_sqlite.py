@@ -128,10 +128,16 @@ class SQLiteJournal(TableJournal):
             self._jobs.put(None)
             await asyncio.to_thread(thread.join)
 
-    def _insert(self, record: Record, lease: float) -> Awaitable[Record | None]:
+    async def _insert(self, record: Record, lease: float) -> Record | None:
         # The lease counts from here, not from the commit: its owner counts it from before this, too.
         _, row = states.begin_record(None, record, now=self._now(), lease=lease)
-        return self._do(Job(INSERT, self._codec.values(row), row))
+        try:
+            new: Record | None = await self._do(Job(INSERT, self._codec.values(row), row))
+        except JournalUnavailable:
+            if await self.get(record.key) is None:
+                raise
+            return None  # What is known for good is returned from a read-only file, or a full disk.
+        return new
 
     def _settle(self, held: Record, row: Record, otherwise: Work[Record]) -> Awaitable[Record]:
         row = structs.replace(row, updated=self._now())
@@ -220,19 +226,24 @@ class SQLiteJournal(TableJournal):
 
     def _prepare(self, database: sqlite3.Connection) -> None:
         """Make the table in a new file; reject a file of another program or version."""
-        database.execute("BEGIN IMMEDIATE")
-        application = database.execute("PRAGMA application_id").fetchone()[0]
-        version = database.execute("PRAGMA user_version").fetchone()[0]
-        if (application, version) == (0, 0) and not database.execute("SELECT 1 FROM sqlite_schema").fetchone():
-            for statement in _CREATE:
-                database.execute(statement)
+        if _version(database) == (0, 0):
+            database.execute("BEGIN IMMEDIATE")  # And not for one that is there, which may be read-only.
+            if not database.execute("SELECT 1 FROM sqlite_schema").fetchone():
+                for statement in _CREATE:
+                    database.execute(statement)
             commit(database)
-            return
-        database.execute("ROLLBACK")
+        application, version = _version(database)
         if application != _APPLICATION:
             raise JournalUnavailable(f"{self._path} is the database of another program")
         if version != SCHEMA:
             raise JournalUnavailable(f"{self._path} has schema {version}, this version of paymentsdk reads {SCHEMA}")
+
+
+def _version(database: sqlite3.Connection) -> tuple[int, int]:
+    """Return whose file it is, and the version of its table."""
+    names = ("application_id", "user_version")
+    application, version = (database.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
+    return application, version
 
 
 def check_in_place(path: Path, opened: os.stat_result) -> None:

@@ -299,8 +299,10 @@ def begin_record(row: Record | None, new: Record, *, now: float, lease: float) -
     if row.digest != new.digest:
         return line.other, row
     if row.owner == new.owner and row.state in HELD:
-        # It has written this before, and did not hear of it: the connection was lost in the middle of the commit.
-        return Action.SEND if row.state is RecordState.PENDING else Action.RESUME, row
+        # It has written this before, and did not hear of it: the commit was lost, or took too long.
+        is_new = row.state is RecordState.PENDING
+        held = structs.replace(new if is_new else row, lease_until=now + lease, updated=now)
+        return Action.SEND if is_new else Action.RESUME, held
     # Declared anew, an operation may not take the key any more.
     action = (not (row.keyed and new.keyed) and line.unkeyed) or line.same
     if action is Action.RESUME:

@@ -15,7 +15,7 @@ import asyncpg
 import pytest
 from msgspec import structs
 
-from paymentsdk import JournalUnavailable, RequestInvalid
+from paymentsdk import JournalUnavailable, PaymentsClient, Request, RequestInvalid, Response, SendFailed
 from paymentsdk.journal import (
     Action,
     PostgresJournal,
@@ -27,7 +27,10 @@ from paymentsdk.journal import (
     _table,
 )
 from paymentsdk.journal._states import OPEN
+from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.conftest import PATIENCE
+from tests.journal.platform import TOKEN as ACCESS_TOKEN
+from tests.journal.platform import URL, Platform, order
 from tests.postgres import Server, Wire, free_port, running, wire_to
 
 ROOT = Path(__file__).parents[2]
@@ -397,6 +400,52 @@ async def test_work_that_ends_as_it_begins_is_followed_by_other_work(
             async with asyncio.timeout(PATIENCE):
                 await journal.begin(record(), lease=60)
     await journal.aclose()
+
+
+async def test_a_begin_that_was_kept_unheard_is_its_clients(postgres: Server, dsn: str) -> None:
+    """The time of the journal runs out after the commit: the next call by that name waits for no lease."""
+    clock = FakeClock()
+    platform = Platform(clock)
+    async with (
+        wire_to(postgres) as wire,
+        PaymentsClient(
+            ACCESS_TOKEN,
+            base_url=URL,
+            clock=clock,
+            journal=PostgresJournal(wire.dsn(dsn), timeout=0.5),
+            transport=MemoryTransport(platform),
+        ) as client,
+    ):
+        await client.orders.create(order(), once="table-6/1")  # The connection is there.
+        wire.mute = True
+        with pytest.raises(JournalUnavailable, match="PostgreSQL: "):
+            await client.orders.create(order(), once="table-7/1")
+        wire.mute = False
+        count = await read(dsn, "SELECT count(*) FROM paymentsdk_record")
+        await client.orders.create(order(), once="table-7/1")
+
+    assert (2, 2) == (count, len(platform.posts))
+
+
+@pytest.mark.parametrize("fail", [False, True], ids=["the platform is up", "the platform is down"])
+async def test_the_error_names_the_database_that_is_down(fail: bool) -> None:
+    """Of a new client, which knows nothing of the platform yet: nothing is asked of that before the record is kept."""
+    clock = FakeClock()
+    platform = Platform(clock)
+
+    def handle(request: Request) -> Response:
+        if fail:
+            raise SendFailed("connection refused", sent=False)
+        return platform(request)
+
+    journal = PostgresJournal(f"postgresql://test@127.0.0.1:{free_port()}/postgres", timeout=0.1)
+    async with PaymentsClient(
+        ACCESS_TOKEN, base_url=URL, clock=clock, journal=journal, transport=MemoryTransport(handle)
+    ) as client:
+        with pytest.raises(JournalUnavailable, match="PostgreSQL: "):
+            await client.orders.create(order(), once="table-7/1")
+
+    assert [] == platform.posts
 
 
 @pytest.mark.control("paymentsdk._postgres.is_passing", never, raises=(JournalUnavailable, asyncpg.InternalClientError))

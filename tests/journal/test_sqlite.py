@@ -11,9 +11,10 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import aclosing, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,41 @@ TOKEN = b"payer-token-0123456789"
 def path(tmp_path: Path) -> Path:
     """Where the journal is."""
     return tmp_path / "journal.db"
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A folder that is not only its owner's."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        yield Path(folder)
+
+
+@contextmanager
+def read_only(path: Path) -> Iterator[None]:
+    """Take away the right to write to *path*; root, who needs none, is nobody meanwhile."""
+    path.chmod(0o444)
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65_534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+
+
+async def test_a_file_that_is_read_only_returns_known_results(shared: Path, record: Callable[..., Record]) -> None:
+    """It keeps nothing new, and says why."""
+    path = shared / "journal.db"
+    async with aclosing(SQLiteJournal(path, now=lambda: 1_000.0)) as journal:
+        _, row = await journal.begin(record(), lease=60)
+        done = await journal.resolve(row.key, DONE, owner=row.owner)
+    with read_only(path):
+        async with aclosing(SQLiteJournal(path, now=lambda: 1_000.0)) as journal:
+            assert (Action.RETURN, done) == await journal.begin(record(owner="q/1"), lease=60)
+            assert done == await journal.get(row.key)
+            with pytest.raises(JournalUnavailable, match="attempt to write a readonly database"):
+                await journal.begin(record("new"), lease=60)
 
 
 # --- processes that die -----------------------------------------------------------------------------------------------
