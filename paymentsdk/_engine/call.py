@@ -393,7 +393,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         ran_out = self.deadline.ran_out if self.deadline.uncancel() else None
         failure = failures.no_response(error, ran_out, cancelled=self.deadline.task.cancelling() > 0)
         if failure is None:
-            self._record(failures.interrupted(Failure.NO_TRUSTED_RESPONSE, error))
+            self._record(failures.interrupted(failures.cut_off(error), error))
         return failure
 
     def _classify_response(self, response: Response) -> AttemptFailed:

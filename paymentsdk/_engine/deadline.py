@@ -56,7 +56,7 @@ def connect_timeout(timeout: Timeout, left: float) -> float:
     That has to end before the attempt does: what is cut off after it may have been sent.
     """
     connect = timeout.connect
-    return 0.9 * left if connect is None or connect >= left else connect
+    return 0.9 * left if connect is None else min(connect, 0.9 * left)
 
 
 class Deadline(Struct, eq=False):

@@ -26,7 +26,7 @@ from paymentsdk.errors import (
     describe,
     visible,
 )
-from paymentsdk.transports.base import Response, SendFailed, header
+from paymentsdk.transports.base import UNSENT, PoolFull, Response, SendFailed, header
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,6 +59,8 @@ class AttemptFailed(Exception):  # noqa: N818 - it never leaves the engine
     """Our own deadline ended it."""
     permanent: bool = False
     """Another attempt would fail the same way."""
+    pool_full: bool = False
+    """It waited in vain for a connection of the transport: the platform has seen nothing of it."""
     attempted: bool = True
     """There was a request, and observers were told of it; without a token, or on a closed client, none is made."""
     recorded: bool = False
@@ -156,6 +158,11 @@ def interrupted(kind: Failure, error: BaseException) -> AttemptFailed:
     return AttemptFailed(kind, CANCELLED if isinstance(error, asyncio.CancelledError) else type(error).__name__)
 
 
+def cut_off(error: BaseException) -> Failure:
+    """Return the kind of a failure in which *error* ended `send`: a request in the transport's queue was not sent."""
+    return Failure.NOT_SENT if getattr(error, UNSENT, False) else Failure.NO_TRUSTED_RESPONSE
+
+
 def _own(error: PaymentsError) -> PaymentsError:
     """Return a copy of *error* for one call: whoever has raised it may raise it to all that wait."""
     own = copy(error.with_traceback(None))
@@ -176,9 +183,10 @@ def no_response(error: BaseException, ran_out: str | None, *, cancelled: bool) -
             error.__traceback__ = None  # By the frames of the transport it may hold itself, and the connection.
             kind = Failure.NO_TRUSTED_RESPONSE if error.sent else Failure.NOT_SENT
             # The transport may have made our cancellation a failure of its own.
-            return AttemptFailed(kind, error.reason, permanent=error.permanent, timed_out=expired)
+            full = isinstance(error, PoolFull)
+            return AttemptFailed(kind, error.reason, permanent=error.permanent, timed_out=expired, pool_full=full)
         case asyncio.CancelledError() if ran_out is not None:
-            return AttemptFailed(Failure.NO_TRUSTED_RESPONSE, ran_out, timed_out=True)
+            return AttemptFailed(cut_off(error), ran_out, timed_out=True)
         case asyncio.CancelledError() if not cancelled:
             # Of a task of the transport's own. Raised here, it would end ours without a word about the money.
             return AttemptFailed(Failure.NO_TRUSTED_RESPONSE, "the transport raised CancelledError for no cancellation")

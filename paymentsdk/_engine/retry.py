@@ -24,7 +24,8 @@ class RetryPolicy(Struct, frozen=True):
 
     attempts: int = 4
     """The most requests that one call sends, 1 to 20; 1 turns retries off. One repetition per call with a refreshed
-    token does not count."""
+    token does not count, nor does an attempt that waited in vain for a connection of the pool: with retries, the call
+    waits again until its total timeout."""
     base_delay: float = 0.5
     """Before attempt n + 1 the client pauses for a random time from 0 to `min(max_delay, base_delay * 2**(n - 1))`;
     0 to 86,400."""
@@ -98,10 +99,10 @@ GROUP: Mapping[RetryClass, str] = {
 class RetryBudgets:
     """Keep retries from multiplying an outage: a budget for each seller and group of operations.
 
-    A retry costs 5 tokens, one after a timeout 10, one after a 429 none. A success gives back what its own retry cost,
-    or 1 if it took none, up to 500. While fewer than a third of the attempts fail nobody notices; when all fail,
-    retries soon stop. A budget that is full is not kept, nor more than 4,096 others: beyond that number the budget that
-    was spent from longest ago is forgotten, and is full again.
+    A retry costs 5 tokens, one after a timeout 10, one after a 429 or a full pool none. A success gives back what its
+    own retry cost, or 1 if it took none, up to 500. While fewer than a third of the attempts fail nobody notices; when
+    all fail, retries soon stop. A budget that is full is not kept, nor more than 4,096 others: beyond that number the
+    budget that was spent from longest ago is forgotten, and is full again.
     """
 
     __slots__ = ("remaining",)
@@ -117,7 +118,7 @@ class RetryBudgets:
 
     def withdraw(self, seller: object, rule: RetryClass, failure: AttemptFailed) -> int | None:
         """Pay for a retry after *failure*, and return its cost; `None` if the budget is used up."""
-        if failure.kind is Failure.RATE_LIMITED:
+        if failure.kind is Failure.RATE_LIMITED or failure.pool_full:
             return 0
         cost = self.COST_OF_TIMEOUT if failure.timed_out else self.COST
         budget = seller, GROUP[rule]
@@ -158,6 +159,8 @@ class Retries(Struct, eq=False):
     """The latest one."""
     paid: int = 0
     """What the latest retry has cost."""
+    queued: int = 0
+    """Attempts that found the transport's pool full: nothing was sent, so they do not count."""
 
     async def run(self, attempt: Callable[[], Awaitable[R]], sleep: Callable[[float], Awaitable[None]]) -> R:
         """Go on after the first failure, until an *attempt* succeeds or no further one is allowed.
@@ -196,16 +199,20 @@ class Retries(Struct, eq=False):
         if not isinstance(error, AttemptFailed):
             return False  # A defect comes out as it is.
         self.failure = error.with_traceback(None)
+        self.queued += error.pool_full
         return should_retry(self.rule, error, self.history, self.policy)
 
     def _delay(self, state: "RetryCallState") -> float:
-        return delay(self.policy, state.attempt_number, self.failure, self.clock.random())
+        return delay(self.policy, self._number(state), self.failure, self.clock.random())
+
+    def _number(self, state: "RetryCallState") -> int:
+        return max(1, state.attempt_number - self.queued)
 
     def _stop_or_pay(self, state: "RetryCallState") -> bool:
         """Whether no further attempt is made; what another costs is paid here."""
         rest = state.upcoming_sleep
         if (
-            state.attempt_number >= self.policy.attempts
+            self._number(state) >= self.policy.attempts
             or self.clock.monotonic() + rest >= self.deadline
             or key_lasts(self.history, self.clock) <= rest
         ):

@@ -20,7 +20,7 @@ from weakref import WeakSet
 
 from paymentsdk._validate import check_seconds
 from paymentsdk.errors import ClientClosed, RequestInvalid
-from paymentsdk.transports.base import SendFailed
+from paymentsdk.transports.base import UNSENT, PoolFull
 
 #: Connections at a time. aiohttp's own 100 makes a busy service wait for a place; much more would come near the 1,024
 #: files that many systems let a process open.
@@ -84,7 +84,7 @@ class Pool(ABC, Generic[C]):
         """Wait for a place for at most *within* seconds; return what is left of them to connect in.
 
         Raises:
-            SendFailed: There was none in time.
+            PoolFull: There was none in time.
             ClientClosed: The pool was closed meanwhile.
         """
         place = self.loop.create_future()
@@ -98,6 +98,7 @@ class Pool(ABC, Generic[C]):
             if not place.cancelled():
                 self.leave(host)  # It was given a place all the same.
             if isinstance(error, asyncio.CancelledError):
+                setattr(error, UNSENT, True)
                 raise
         else:
             if self.closed:
@@ -109,7 +110,7 @@ class Pool(ABC, Generic[C]):
             queue.pop(place, None)
             if not queue and self._waiting.get(host) is queue:
                 del self._waiting[host]
-        raise SendFailed("no connection in time: all connections that the pool may have are in use", sent=False)
+        raise PoolFull("no connection in time: all connections that the pool may have are in use", sent=False)
 
     def leave(self, host: Hashable) -> None:
         """Give a place back, to whoever has waited longest for one like it."""

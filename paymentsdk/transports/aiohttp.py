@@ -44,7 +44,7 @@ from paymentsdk.transports._aiohttp_messages import (
 )
 from paymentsdk.transports._aiohttp_pool import ConnectionResponse, ConnectorOptions, InFlightRequest, SessionPool
 from paymentsdk.transports._pool import POOL_SIZE, PooledTransport, check_numbers, closed_while_waiting
-from paymentsdk.transports.base import Request, Response, SendFailed
+from paymentsdk.transports.base import PoolFull, Request, Response, SendFailed
 
 __all__ = ["ConnectorOptions"]  # `AiohttpTransport` is public at the top level.
 
@@ -161,6 +161,8 @@ class AiohttpTransport(PooledTransport[SessionPool]):
                 # Its traceback leads through frames of aiohttp that hold the token.
                 raise error.with_traceback(None) from None
             failure = closed_while_waiting()
+        except PoolFull as error:
+            failure = error.with_traceback(None)
         except Exception as error:  # noqa: BLE001 - nothing else may come out of here
             if attempt.ended:
                 failure = _broken_off(attempt)

@@ -122,6 +122,14 @@ class SendFailed(Exception):  # noqa: N818 - a fixed public name
         return self.reason
 
 
+class PoolFull(SendFailed):
+    """All connections of the pool were in use for as long as the request may wait; nothing was sent."""
+
+
+#: Marks a `CancelledError`: it came while the request waited for a place in the pool, so nothing was sent.
+UNSENT = "_paymentsdk_unsent"
+
+
 def too_long(most: int) -> SendFailed:
     """Return the failure of a request whose response has more than *most* bytes."""
     return SendFailed(f"the response has more than {most} bytes", permanent=True)

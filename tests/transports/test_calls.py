@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from asyncio import Task
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
@@ -17,11 +20,16 @@ from paymentsdk import (
     PaymentsClient,
     Result,
     RetryPolicy,
+    SendFailed,
     Timeout,
 )
+from paymentsdk._operation.rules import Failure
+from paymentsdk.events import AttemptEnded, Event
 from paymentsdk.resources import orders
+from paymentsdk.testing import FakeClock
 from paymentsdk.testing._fault_server import FaultServer, Peer, Seen, http, refused_port
 from tests.identity.writes import write
+from tests.transports.http11 import turns
 
 Kind: TypeAlias = type[AiohttpTransport | Http11Transport]
 Fault: TypeAlias = Callable[[Peer, bytes], Awaitable[None]]
@@ -139,3 +147,88 @@ async def test_without_a_connection_nothing_was_sent(kind: Kind, name: str) -> N
         await called(kind, name, f"http://127.0.0.1:{port}")
 
     assert 3 == failed.value.attempts
+
+
+def holding(server: FaultServer, kind: Kind, **settings: object) -> PaymentsClient:
+    """Return a client whose pool has two connections."""
+    options = {"retry": RetryPolicy(base_delay=0.0), **settings}
+    return PaymentsClient("token", base_url=server.url(""), transport=kind(limit=2, drain=0.1), **options)
+
+
+class Held:
+    """Responds to nothing before it is released."""
+
+    def __init__(self) -> None:
+        self.released = asyncio.Event()
+
+    async def __call__(self, peer: Peer) -> None:
+        async for _ in peer.requests():
+            await self.released.wait()
+            await peer.write(http(200, json.dumps(ORDER).encode()))
+
+
+@pytest.mark.control("paymentsdk.transports._pool.PoolFull", SendFailed)
+@both
+async def test_calls_wait_for_a_connection_until_their_deadline(kind: Kind, until) -> None:
+    """Waits for a connection cost neither attempts nor the retry budget: nothing has reached the platform."""
+    held, waits, timeout = Held(), Counter(), Timeout(total=30.0, connect=0.1)
+
+    def observe(event: Event) -> None:
+        if isinstance(event, AttemptEnded) and event.failure is not None:
+            waits[event.call] += 1
+
+    async with FaultServer(held) as server, holding(server, kind, timeout=timeout, observers=[observe]) as client:
+        calls = [asyncio.ensure_future(client.orders.get("ORD1")) for _ in range(2)]
+        await until(lambda: len(server.seen) == 2)
+        calls += [asyncio.ensure_future(client.orders.get("ORD1")) for _ in range(120)]
+        await until(lambda: sum(count > 4 for count in waits.values()) == 120 or all(map(Task.done, calls[2:])))
+        held.released.set()
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+
+    assert ["ORD1"] * 122 == [getattr(outcome, "id", repr(outcome)) for outcome in outcomes]
+    assert 122 == len(server.seen)
+
+
+@both
+async def test_without_retries_one_wait_for_a_connection_is_all(kind: Kind, until) -> None:
+    """`attempts=1` turns these retries off as well."""
+    held, timeout = Held(), Timeout(connect=0.1)
+    async with (
+        FaultServer(held) as server,
+        holding(server, kind, timeout=timeout, retry=RetryPolicy(attempts=1)) as client,
+    ):
+        calls = [asyncio.ensure_future(client.orders.get("ORD1")) for _ in range(2)]
+        await until(lambda: len(server.seen) == 2)
+        calls += [asyncio.ensure_future(client.orders.get("ORD1"))]
+        with pytest.raises(NotSent, match="in use") as failed:
+            await calls[2]
+        held.released.set()
+        await asyncio.gather(*calls[:2])
+
+    assert 1 == failed.value.attempts
+
+
+@pytest.mark.control("paymentsdk._engine.failures.cut_off", lambda error: Failure.NO_TRUSTED_RESPONSE)
+@both
+async def test_a_write_in_the_queue_for_a_connection_is_never_in_doubt(kind: Kind, until, caplog) -> None:
+    """Its deadline, or its caller, may end the wait: either way the platform has seen nothing of it."""
+    held, clock, patient = Held(), FakeClock(), Timeout(total=None, attempt=None)
+    async with (
+        FaultServer(held) as server,
+        holding(server, kind, timeout=Timeout(attempt=100.0), clock=clock) as client,
+    ):
+        get = client.with_options(timeout=patient).orders.get
+        reads = [asyncio.ensure_future(get("ORD1")) for _ in range(2)]
+        await until(lambda: len(server.seen) == 2)
+        expired, cancelled = (asyncio.ensure_future(write(KEYED)(client)) for _ in range(2))
+        await turns(20)
+        cancelled.cancel()
+        clock.advance(60.0)
+        await asyncio.wait([expired, cancelled])
+        held.released.set()
+        await asyncio.gather(*reads)
+
+    assert isinstance(expired.exception(), NotSent)
+    assert cancelled.cancelled()
+    assert [] == [record.getMessage() for record in caplog.records]
+    assert 2 == len(server.seen)
