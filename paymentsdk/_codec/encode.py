@@ -119,7 +119,7 @@ def _quoted(name: str, value: object) -> str:
     from urllib.parse import quote  # only searches need it
 
     try:
-        text = quote(_query_text(value), safe="")
+        text = quote(query_text(value), safe="")
     except RequestInvalid as error:
         raise below(f"$query.{name}", error) from None
     except UnicodeEncodeError:
@@ -129,7 +129,8 @@ def _quoted(name: str, value: object) -> str:
     return text
 
 
-def _query_text(value: object) -> str:
+def query_text(value: object) -> str:
+    """Return *value* as a query has it."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -140,9 +141,9 @@ def _query_text(value: object) -> str:
         case int():
             return int.__repr__(value)
         case Enum():
-            return _query_text(value.value)
+            return query_text(value.value)
         case float():
-            return _query_text(Decimal(float.__repr__(value)))
+            return query_text(Decimal(float.__repr__(value)))
         case Decimal():
             if not is_sound(value):
                 raise RequestInvalid("", f"must be a finite number of at most {MOST_PLACES} digits, not {value}")

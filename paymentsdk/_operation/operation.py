@@ -70,7 +70,8 @@ class PageShape(Struct, frozen=True, kw_only=True):
     ``None`` if the search has none."""
 
     immutable: frozenset[str] = frozenset()
-    """The filters by what never changes about a row. With them alone, a window that has ended gets no further row."""
+    """The filters by what never changes about a row. With them alone, a window that has ended gets no further row.
+    `search(certify=True)` rejects a response with a row that shows another value in the field of that name."""
 
     def read(self, response: object) -> "PageFields":
         """Return what stands there in *response*."""

@@ -16,7 +16,8 @@ page, to avoid going back each time. For example, with pages of 100:
 With `search(certify=True)` the walk has to prove that it is whole. Rows of a window of creation that has ended can only
 become fewer, if nothing else that is searched for can change. So the distinct rows that were seen are among those that
 there were at the first page, and if they are as many as its total, none is missing. Where rows can join, only a single
-page that has all of them proves anything. No total of 1,000 or more does: some platforms stop counting there.
+page that has all of them proves anything. No total of 1,000 or more does: some platforms stop counting there. Nor does
+a page with a row that contradicts the query: it answers another.
 """
 
 # Without `from __future__ import annotations`: since Python 3.14, the names in the text of an inherited annotation are
@@ -28,6 +29,8 @@ from typing import Annotated, Self, TypedDict
 from msgspec import Meta, Struct, inspect, structs
 from msgspec.structs import replace
 
+from paymentsdk._codec.anomaly import MOST_REPORTS, Anomaly
+from paymentsdk._codec.encode import query_text
 from paymentsdk._codec.timestamps import in_utc
 from paymentsdk._codec.type_walk import alternatives
 from paymentsdk._headers import http_date
@@ -47,6 +50,10 @@ MOST_PAGES = 1_000_000
 SETTLING_TIME = timedelta(minutes=15)
 #: Only a total below this is believed: some platforms stop counting.
 MOST_CERTIFIED = 1_000
+#: How far a date may be off that came without a zone, and was read as UTC.
+FARTHEST_ZONE = timedelta(hours=14)
+#: What a query says of a moment is exact to this.
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 class Position(TypedDict, total=False):
@@ -216,21 +223,30 @@ def _shows_moment(row: type | None, name: str) -> bool:
     return any(isinstance(one.type, inspect.DateTimeType) for kind in kinds for one in alternatives(kind))
 
 
+def uncertainty(anomalies: Sequence[Anomaly], member: str) -> timedelta:
+    """Return how far a date *member* may be off in the rows of a page with *anomalies*, of which many are not named."""
+    is_repaired = any(one.path.endswith(f"].{member}") and one.path.count("[") == 1 for one in anomalies)
+    return FARTHEST_ZONE if is_repaired or len(anomalies) > MOST_REPORTS else timedelta(0)
+
+
 class Certificate:
     """What the pages of one walk prove.
 
     Args:
-        created_until: The filter that ends a window of creation; ``None`` if the search has none.
+        shape: Names the filter that ends a window of creation, and those by what never changes about a row.
         filters: What is searched for.
     """
 
-    __slots__ = ("_date", "_ids", "_settled", "_total", "_until", "rejection")
+    __slots__ = ("_date", "_fixed", "_ids", "_settled", "_since", "_total", "_until", "rejection")
 
-    def __init__(self, created_until: str | None, filters: Mapping[str, object]) -> None:
-        until = filters.get(created_until or "")
-        self._until = until if isinstance(until, datetime) else None
+    def __init__(self, shape: PageShape, filters: Mapping[str, object]) -> None:
         #: The member of a row that says when it was made.
-        self._date = (created_until or "").removesuffix("_to")
+        self._date = (shape.created_until or "").removesuffix("_to")
+        since, until = (filters.get(name) for name in (f"{self._date}_from", shape.created_until or ""))
+        self._since = since if isinstance(since, datetime) else None
+        self._until = until if isinstance(until, datetime) else None
+        #: What every row has to show, if it shows it.
+        self._fixed = {name: filters[name] for name in shape.immutable & filters.keys()}
         self._ids: set[str] = set()
         self._total: int | None = None
         #: No row that was made before joins any more; ``None`` if the first page proves all.
@@ -243,7 +259,14 @@ class Certificate:
         """How many distinct rows were seen."""
         return len(self._ids)
 
-    def add(self, offset: int, page: PageSummary, rows: Sequence[object], headers: Mapping[str, str]) -> None:
+    def add(
+        self,
+        offset: int,
+        page: PageSummary,
+        rows: Sequence[object],
+        headers: Mapping[str, str],
+        anomalies: Sequence[Anomaly] = (),
+    ) -> None:
         """Take *page*, which begins at *offset* and has *rows*, into account."""
         is_first = self._total is None
         texts = [str(one) for one in page.ids if isinstance(one, int | str) and one != ""]
@@ -257,20 +280,29 @@ class Certificate:
             self.rejection = None if is_atomic else self._limits(page.total, headers)
         elif page.total > (self._total or 0):
             self.rejection = "the total has risen"
-        if self._settled is not None:
-            self.rejection = self._misdated(rows, self._settled) or self.rejection
+        slack = uncertainty(anomalies, self._date)
+        self.rejection = next(filter(None, (self._contradiction(row, slack) for row in rows)), self.rejection)
         if len(texts) < page.received:
             self.rejection = "a row has no id"
 
-    def _misdated(self, rows: Sequence[object], settled: datetime) -> str | None:
-        """Return why others can join, if one of *rows* may be younger than the window."""
-        for row in rows:
-            date = getattr(row, self._date, None)
-            # The year 1 is the platform's word for no date.
-            if not isinstance(date, datetime) or date.year == 1:
-                return "a row has no date, so it may be younger than its window, and others can join"
-            if in_utc(date) > settled:
-                return "a row is younger than its window, so others can join"
+    def _contradiction(self, row: object, slack: timedelta) -> str | None:
+        """Return what *row* shows that was not asked for, or lacks; `None` if nothing speaks against it."""
+        for name, value in self._fixed.items():
+            shown = getattr(row, name, None)
+            # Capitals are told apart by some platforms, and numbers have no zeros in front.
+            if shown and _comparable(shown) != _comparable(value):
+                return f"a row has {name} {shown!r}, which was not asked for: the response is to another query"
+        date = getattr(row, self._date, None) if self._date else None
+        if not isinstance(date, datetime) or date.year == 1:  # The year 1 is the platform's word for no date.
+            is_needed = self._settled is not None
+            return "a row has no date, so it may be younger than its window, and others can join" if is_needed else None
+        slack, moment = _MILLISECOND + (slack if date.tzinfo else FARTHEST_ZONE), in_utc(date)
+        is_early = self._since is not None and moment < self._since - slack
+        if is_early or (self._until is not None and moment > self._until + slack):
+            return (
+                f"a row has {self._date} {date.isoformat()}, which was not asked for: the response is to another "
+                "query, or the date filter is not exact, which paymentsdk.reconcile.walk finds out"
+            )
         return None
 
     def check(self) -> None:
@@ -289,3 +321,7 @@ class Certificate:
         if self._settled is None or self._until > self._settled:
             return "it does not fit on one page, and its window has not ended 15 minutes ago"
         return None
+
+
+def _comparable(value: object) -> str:
+    return query_text(value).casefold().lstrip("0")

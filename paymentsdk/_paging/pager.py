@@ -6,7 +6,7 @@ shortly before, as far as their ids tell, are left out.
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing, suppress
 from copy import copy
 from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, cast
@@ -147,7 +147,7 @@ class Pager(Generic[T]):
             def fetch(offset: int) -> Coroutine[object, object, "Result[object]"]:
                 return caller.call(operation, query={**filters, "offset": offset, **size})
 
-            certificate = Certificate(shape.created_until, filters) if certify else None
+            certificate = Certificate(shape, filters) if certify else None
             pages = 1 if overlap else prefetch
             return Pages(
                 fetch, operation.name, account_of(engine), shape, begin, prefetch=pages, certificate=certificate
@@ -359,7 +359,7 @@ class Pages(AsyncIterator[Page[T]]):
             has_new_rows=bool(fresh),
             nameless=() if any(ids) else rows,
         )
-        following = self._advance(cursor, summary, rows, result.headers)
+        following = self._advance(cursor, summary, rows, result)
         missing = summary.missing(cursor.offset, cursor.total)
         if self._certificate is None and following is None and missing is not None:
             raise Incomplete(self._returned, missing, ResumePoint(cursor.offset, missing))
@@ -376,9 +376,9 @@ class Pages(AsyncIterator[Page[T]]):
         return Page(items=news, total=total, offset=cursor.offset, resume_point=point, anomalies=anomalies)
 
     def _advance(
-        self, cursor: Cursor, page: PageSummary, rows: tuple[T, ...], headers: Mapping[str, str]
+        self, cursor: Cursor, page: PageSummary, rows: tuple[T, ...], result: "Result[object]"
     ) -> Cursor | None:
-        """Return where the walk stands after *page*, which has *rows*.
+        """Return where the walk stands after *page*, which has the *rows* of *result*.
 
         Raises:
             Incomplete: It has to be certified, and cannot be.
@@ -386,7 +386,7 @@ class Pages(AsyncIterator[Page[T]]):
         certificate = self._certificate
         if certificate is None:
             return cursor.advance(page, looks_ahead=bool(self._ahead))
-        certificate.add(cursor.offset, page, rows, headers)
+        certificate.add(cursor.offset, page, rows, result.headers, result.anomalies)
         try:
             following = cursor.advance(page, looks_ahead=bool(self._ahead))
         except PaginationStalled as error:

@@ -8,7 +8,8 @@ that has settled can only become fewer, so U is a part of the T rows that there 
 nothing is missing, whatever the order of the rows, and however they moved or vanished meanwhile. Walks add up: U is
 counted from the first page of each.
 
-That the date filter shows the rows of a window at all is proved before, in `_date_filter.py`.
+That the date filter shows the rows of a window at all is proved before, in `_date_filter.py`. A page with a row of a
+date that the filter, as exact as it was proved, cannot show answers another query: it proves nothing.
 
 `Count` holds the proof, and `examine` walks one window by it. The walk of `search(certify=True)` proves the same of a
 single search, in `_paging/cursor.py`.
@@ -154,8 +155,16 @@ class Page(Struct, frozen=True, kw_only=True):
     received: int
     """How far it reaches: entries that were no rows count in offsets, too."""
 
-    latest: int = 0
-    """The latest date of its rows, in milliseconds since 1970."""
+    span: tuple[int, int] | None = None
+    """The earliest and the latest date of its rows, in milliseconds since 1970; ``None`` if they have none."""
+
+    def answers(self, window: Window, grain: int) -> bool:
+        """Whether its rows can be those of *window*, by their dates.
+
+        A filter that cuts dates down to a *grain* shows up to one more on both sides than it is asked for.
+        """
+        begin, end = window.asked(2 * grain)
+        return self.span is None or (begin <= self.span[0] and self.span[1] < end)
 
     def is_atomic(self, rules: Rules) -> bool:
         """Whether it is a first page with all rows that there were at its moment."""
@@ -214,6 +223,10 @@ class Count:
             if total is None or (first is not None and first < total):
                 self._totals[walk] = None
 
+    def void(self) -> None:
+        """Let no walk certify that has begun before."""
+        self._totals = [None] * len(self._totals)
+
     def certified(self) -> set[str | None] | None:
         """Return the ids seen since the last walk since whose first page every row was; ``None`` if there is none."""
         seen = 0
@@ -228,12 +241,16 @@ async def examine(window: Window, rules: Rules, ask: Ask) -> Verdict:
     """Walk *window* until it is certified, is to be split, or is given up."""
     count, places = Count(), dict[str | None, int]()
     total, now, reason = None, 0, "the platform rejects the query"
-    settled: int | None = None
+    answers = partial(Page.answers, window=window, grain=rules.grain)
     for _ in range(rules.tries):
         (first,) = await ask([0])
         if first is None:
             break
         total, now = first.total, first.now
+        if not answers(first):
+            count.void()
+            reason = "a page has a row of another date than was asked for"
+            continue
         verdict = _at_once(window, rules, first)
         if verdict is not None:
             return verdict
@@ -242,9 +259,7 @@ async def examine(window: Window, rules: Rules, ask: Ask) -> Verdict:
             continue
         reason = "as many rows as the total says were never seen"
         known = len(places)
-        # By the first of the walks that add up: a row that is younger may have joined since.
-        settled = now - rules.lag if settled is None else settled
-        found = await _walk(first, settled, count, places, ask)
+        found = await _walk(first, answers, count, places, ask)
         if found is not None:
             return Verdict(places=[place for one, place in places.items() if one in found], at=now)
         # Nothing new: there may be a largest offset, which smaller windows do not reach.
@@ -276,9 +291,9 @@ def _at_once(window: Window, rules: Rules, first: Page) -> Verdict | None:
 
 
 async def _walk(
-    first: Page, settled: int, count: Count, places: dict[str | None, int], ask: Ask
+    first: Page, answers: Callable[[Page], bool], count: Count, places: dict[str | None, int], ask: Ask
 ) -> set[str | None] | None:
-    """Walk from the page *first* on; return the ids of all rows, if every row was seen, and none dated after *settled*.
+    """Walk from the page *first* on; return the ids of all rows, if every row was seen and every page *answers*.
 
     All other pages are asked for at once. Where one is shorter than the first, that leaves a gap, to be asked for next.
     """
@@ -291,14 +306,16 @@ async def _walk(
         for offset, page in zip(asked, pages, strict=True):
             if page is None:
                 return None
-            # A filter that shows such a row shows more than the window: rows can join, in place of others that vanish.
-            told = None if page.latest > settled else page.total
-            count.see(page.ids, told)
+            if not answers(page):
+                # Or the filter shows more than the window: rows can join, in place of others that vanish.
+                count.void()
+                return None
+            count.see(page.ids, page.total)
             places.update(zip(page.ids, page.places, strict=True))
             if (found := count.certified()) is not None:
                 return found
             shown.append((offset, offset + page.received))
-            if told is None or told > total:
+            if page.total is None or page.total > total:
                 # No walk that has begun before this page can be certified any more.
                 return None
         before, asked = asked, [*_gaps(shown, total, first.received or total)]

@@ -94,7 +94,7 @@ class Changes:
             if page is None:
                 return None
             shown_by = page.now if shown_by is None else shown_by
-            if page.is_atomic(rules):
+            if page.is_atomic(rules) and page.answers(Window(begin, _EVER), rules.grain):
                 await self._add(Window(begin, page.now), rows)
                 return shown_by
             if begin < page.now and not await self._ranges(name, rules, Window(begin, page.now)):
@@ -227,7 +227,7 @@ class LookUps:
         for _ in range(_TRIES):
             rows = Rows(one.account)
             page = await search.page(rows, external_reference=one.reference)
-            if page is not None and page.is_atomic(self.walk.rules):
+            if page is not None and page.is_atomic(self.walk.rules) and _answers(rows, one.reference):
                 return await self._judge(one, rows, moment_of(page.now))
             if page is not None and (page.total or 0) >= self.walk.rules.max_window:
                 break  # No page of so many is believed.
@@ -237,7 +237,7 @@ class LookUps:
         """Return what all *rows* of a reference say, and the order of the id."""
         if drop_unstorable(rows):
             return [_doubtful(one, at)]
-        # The search may find more than it was asked for.
+        # The search may find more than it was asked for, such as all references that begin so.
         found = [_seen(rows, i, at) for i in range(len(rows)) if rows.reference[i] == one.reference]
         if not one.order_id:
             return found
@@ -261,6 +261,12 @@ class LookUps:
             return replace(nothing, is_doubtful=True)
         # The id of another order says nothing about this one.
         return seen if result.value.external_reference in (None, one.reference) else nothing
+
+
+def _answers(rows: Rows, reference: str) -> bool:
+    """Whether *rows* can be what was found by *reference*, since some have one like it, or none has any."""
+    shown = list(filter(None, rows.reference))
+    return not shown or any(reference.casefold() in one.casefold() for one in shown)
 
 
 def _doubtful(one: Absent, at: datetime) -> LookedUp:

@@ -21,6 +21,7 @@ from msgspec.structs import astuple
 from paymentsdk._codec.anomaly import MOST_REPORTS
 from paymentsdk._files import whole
 from paymentsdk._headers import http_date
+from paymentsdk._paging.cursor import uncertainty
 from paymentsdk.errors import BadRequest, NotWhole, install_extra
 from paymentsdk.reconcile._certificate import (
     EPOCH,
@@ -276,9 +277,9 @@ class Search:
         places, received = rows.add(ids, orders, now), len(orders)
         if result.anomalies:
             received += _mark_unreadable(rows, places, result.anomalies)
-        moments = rows.updated if "last_updated_from" in filters else rows.created
-        latest = max(filter(None, moments[places.start :]), default=NO_DATE - EPOCH) // MILLISECOND
-        return Page(ids=ids, places=places, total=result.value.total, now=now, received=received, latest=latest)
+        by: By = "last_updated" if "last_updated_from" in filters else "date_created"
+        span = _span(rows, places, by, result.anomalies)
+        return Page(ids=ids, places=places, total=result.value.total, now=now, received=received, span=span)
 
     async def prove(self, name: str, created: Window, by: By = "date_created") -> int | None:
         """Prove a date filter on live rows of an account, and return its grain; `None` if there are no rows.
@@ -322,14 +323,15 @@ class Search:
 
     async def _shows(self, name: str, by: By, sample: Sample, grain: int) -> bool:
         """Whether *sample* comes among the rows of its own millisecond, widened by *grain*, and none from far off."""
-        (begin, end), offset = Window(sample.at, sample.at + 1).asked(grain), 0
-        while (page := await self.page(rows := Rows(name), offset, **asked_for(begin, end, by))) and page.received:
-            # A filter that cuts dates down to a grain shows up to one more on both sides.
-            if any(not begin - grain <= at < end + grain for at in _dates(rows, by)):
-                return False
-            if sample.id in page.ids:
+        window, offset, tries = Window(sample.at, sample.at + 1), 0, 0
+        asked = asked_for(*window.asked(grain), by)
+        while (page := await self.page(Rows(name), offset, **asked)) and page.received and tries < _TRIES:
+            if not page.answers(window, grain):
+                tries += 1  # It may be the response to another query.
+            elif sample.id in page.ids:
                 return True
-            offset += page.received
+            else:
+                offset += page.received
         return False
 
 
@@ -338,10 +340,14 @@ def asked_for(begin: int, end: int, by: By) -> dict[str, object]:
     return {f"{by}_from": moment_of(begin), f"{by}_to": moment_of(end)}
 
 
-def _dates(rows: Rows, by: By) -> list[int]:
-    """Return the dates of *rows* that have one, in milliseconds since 1970."""
+def _span(rows: Rows, places: range, by: By, anomalies: Sequence[Anomaly]) -> tuple[int, int] | None:
+    """Return the earliest and the latest date of the *rows* at *places*, as far as these are certain."""
     moments = rows.created if by == "date_created" else rows.updated
-    return [moment // MILLISECOND for moment in moments if moment is not None and moment >= NO_DATE - EPOCH]
+    dates = [moment for moment in moments[places.start :] if moment is not None and moment >= NO_DATE - EPOCH]
+    if not dates:
+        return None
+    slack = uncertainty(anomalies, by)
+    return (min(dates) + slack) // MILLISECOND, (max(dates) - slack) // MILLISECOND
 
 
 def ids_of(orders: Sequence[MerchantOrderRow]) -> tuple[str | None, ...]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TypedDict, Unpack
 
+from msgspec.structs import replace
+
 from paymentsdk._operation.operation import MIB, Operation
 from paymentsdk._operation.rules import ErrorCode, RetryClass
 from paymentsdk._paging.cursor import Position
@@ -162,7 +164,7 @@ SEARCH: Operation[None, InvoicePage] = Operation(
     retry=RetryClass.READ,
     query=InvoiceQuery,
     result=InvoicePage,
-    page=RESULTS,
+    page=replace(RESULTS, immutable=frozenset({"id", "preapproval_id", "payer_id"})),
     max_response=32 * MIB,
     errors=(
         ErrorCode(400, "bad-request", "a filter is invalid, or one is missing"),

@@ -93,7 +93,10 @@ async def test_a_walk_that_saw_every_row_ends() -> None:
         (Rows(([1, 2], 4), ([3, 4], 4), now=None), "15 minutes ago"),
         (Rows(([1, "1"], 2)), "rows have moved|does not fit"),
         # Row 3 has vanished, and row 5 has joined: the filter shows all of its hour.
-        (Rows(([1, 2], 4), ([4, 5], 4), dates={5: LATER.isoformat()}), "a row is younger than its window"),
+        (
+            Rows(([1, 2], 4), ([4, 5], 4), dates={5: LATER.isoformat()}),
+            "which was not asked for: .*reconcile.walk finds out",
+        ),
         # Or row 5 has no date, and may have been made just now.
         (Rows(([1, 2], 4), ([4, 5], 4), dates={5: None}), "a row has no date"),
         (Rows(([1, 2], 4), ([4, 5], 4), dates={5: "0001-01-01T00:00:00.000+00:00"}), "a row has no date"),
@@ -221,8 +224,71 @@ async def test_rows_of_ones_own_that_are_too_young_certify_nothing(later: dateti
     client = PaymentsClient("t", base_url="https://x", transport=MemoryTransport(rows), clock=FakeClock())
     search = OPERATIONS["merchant_orders.search"].returning(Some[Dated])
 
-    with pytest.raises(Incomplete, match="a row is younger than its window"):
+    with pytest.raises(Incomplete, match="which was not asked for"):
         await Pager(client, search, certify=True, **WINDOW).collect()
+
+
+@pytest.mark.parametrize("hours", [(0, 9), (31, 40), (22, 32)], ids=str)
+@pytest.mark.parametrize("pages", [1, 2])
+async def test_rows_of_another_time_certify_nothing(hours: tuple[int, int], pages: int) -> None:
+    """Hours 20 to 30 were asked for: a response to another query has as many rows as its total says, too."""
+    made = {hour: (BEGIN + timedelta(hours=hour)).isoformat() for hour in range(*hours)}
+    step = -(-len(made) // pages)
+    rows = Rows(*(([*made][i : i + step], len(made)) for i in range(0, len(made), step)), dates=made)
+    begin, end = (BEGIN + timedelta(hours=hour) for hour in (20, 30))
+
+    with pytest.raises(Incomplete, match=r"which was not asked for: .*paymentsdk\.reconcile\.walk") as caught:
+        await certified(rows, date_created_from=begin, date_created_to=end).collect()
+
+    assert 0 == caught.value.resume_point
+    # Control: it is their dates that give them away, and nothing else.
+    undated = Rows(([*made], len(made)), dates=dict.fromkeys(made))
+    assert [*made] == [row.id for row in await certified(undated).collect()]
+
+
+async def test_rows_of_the_first_and_the_last_millisecond_are_certified() -> None:
+    """Whether a platform counts the ends of a window as part of it or not, and however it rounds."""
+    end = WINDOW["date_created_to"] + timedelta(microseconds=999)
+    rows = Rows(([1, 2], 2), dates={1: BEGIN.isoformat(), 2: end.isoformat()})
+
+    assert 2 == len(await certified(rows, date_created_from=BEGIN + timedelta(microseconds=999)).collect())
+
+
+@pytest.mark.parametrize("row", [None, Dated], ids=["of the platform", "of one's own"])
+@pytest.mark.parametrize("pages", [(([1, 2], 2),), (([1], 2), ([2], 2))], ids=["one page", "two pages"])
+async def test_dates_without_a_zone_may_be_of_any(row: type | None, pages: tuple) -> None:
+    """They are read as UTC: up to 14 hours before or after a window they contradict nothing, and beyond it they do."""
+
+    async def walk(hours: int) -> int:
+        begin = BEGIN - timedelta(hours=hours)
+        dates = {1: f"{begin:%Y-%m-%dT%X}", 2: f"{WINDOW['date_created_to'] + timedelta(hours=hours):%Y-%m-%dT%X}"}
+        transport = MemoryTransport(Rows(*pages, dates=dates))
+        client = PaymentsClient("t", base_url="https://x", transport=transport, clock=FakeClock())
+        search = OPERATIONS["merchant_orders.search"]
+        return len(
+            await Pager(client, search.returning(Some[row]) if row else search, certify=True, **WINDOW).collect()
+        )
+
+    assert 2 == await walk(14)
+    with pytest.raises(Incomplete, match="which was not asked for"):
+        await walk(15)
+
+
+@pytest.mark.parametrize(
+    ("shown", "is_certified"), [("table-8", False), ("TABLE-7", True), ("table-7", True), ("", True), (None, True)]
+)
+async def test_rows_of_another_reference_certify_nothing(shown: str | None, is_certified: bool) -> None:
+    """What never changes about a row, and is searched for, has to be what the row shows, if it shows it."""
+    row = {"id": 1, "date_created": BEGIN.isoformat(), "external_reference": shown}
+    body = json.dumps({"elements": [row], "total": 1}).encode()
+    client = PaymentsClient("t", base_url="https://x", transport=MemoryTransport(lambda _: Response(200, {}, body)))
+    walk = client.merchant_orders.search(certify=True, external_reference="table-7", **WINDOW)
+
+    if is_certified:
+        assert 1 == len(await walk.collect())
+    else:
+        with pytest.raises(Incomplete, match="a row has external_reference 'table-8', which was not asked for"):
+            await walk.collect()
 
 
 @pytest.mark.parametrize("noun", ["invoices", "plans"])

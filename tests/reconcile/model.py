@@ -108,8 +108,9 @@ def fetch(platform: Platform, begin: int, end: int, offset: int, kept: list[Row]
     rows, total = shown
     kept += rows
     ids, places = tuple(str(row.id) for row in rows), range(len(kept) - len(rows), len(kept))
-    latest = max((row.created or 0 for row in rows), default=0)
-    return Page(ids=ids, places=places, total=total, now=platform.now, received=len(rows), latest=latest)
+    dates = [row.created for row in rows if row.created is not None]
+    span = (min(dates), max(dates)) if dates else None
+    return Page(ids=ids, places=places, total=total, now=platform.now, received=len(rows), span=span)
 
 
 def prove_on(platform: Platform) -> int | None:

@@ -308,13 +308,16 @@ async def test_amounts_whose_sum_no_file_can_hold(tmp_path: Path, times: int) ->
 
 
 async def test_a_search_that_finds_more_than_it_was_asked_for(tmp_path: Path) -> None:
-    """Orders of other references, and an id that belongs to another order, stand for nothing."""
+    """Orders of longer references, and an id that belongs to another order, stand for nothing."""
     world = World(30, sellers=1, grain=10**9)
+    for reference in ("order-9990", "ORDER-998-a", None):
+        world._show("shop-0", reference, world._outside(), Decimal(3))
     world.plant_absent("shop-0", "order-999", BEGIN + 9)
     world.plant_absent("shop-0", "order-998", BEGIN + 9)
     world.book[-1]["order_id"] = world._order("shop-0", "order-1", "processed", Decimal(1))
     world.freeze()
-    world.sellers["shop-0"].by_reference = dict.fromkeys(("order-999", "order-998"), world.sellers["shop-0"].shown[:3])
+    longer = [one for one in world.sellers["shop-0"].shown if one.created < BEGIN]
+    world.sellers["shop-0"].by_reference = dict.fromkeys(("order-999", "order-998"), longer)
 
     report = await reconciled(world, tmp_path)
 
@@ -324,6 +327,34 @@ async def test_a_search_that_finds_more_than_it_was_asked_for(tmp_path: Path) ->
     said = {(one.total, one.paid, one.refunded, one.merchant_order_ids) for one in report.differences()}
     assert {(None, None, None, None)} == said
     assert all(one.read_at for one in report.differences(Outcome.MISSING))
+
+
+@pytest.mark.parametrize(
+    ("mistakes", "outcome"), [(1, Outcome.MATCH), (10**9, Outcome.NOT_WHOLE)], ids=["once", "each"]
+)
+async def test_a_look_up_that_is_answered_with_orders_of_other_references(
+    tmp_path: Path, mistakes: int, outcome: Outcome
+) -> None:
+    """It is the response to another query, so it is asked for again: no order is said to be missing because of it."""
+    world = World(30, sellers=1, grain=10**9)
+    world.plant_other_date("shop-0", "order-999", BEGIN + 9)
+    world.freeze()
+    mistaken = []
+
+    async def platform(request: Request) -> Response:
+        if "external_reference=order-999" in request.url and len(mistaken) < mistakes:
+            mistaken.append(request.url)
+            request = Request(
+                request.method, request.url.replace("order-999", "order-7"), request.headers, request.body
+            )
+        return await world(request)
+
+    async with client_of(world, transport=MemoryTransport(platform)) as client:
+        report = await reconcile(Book.rows(world.book), client, created=CREATED, out=tmp_path)
+
+    assert outcome in report.counts
+    assert found(report) == ({} if outcome == Outcome.MATCH else {("shop-0", "order-999"): outcome})
+    assert 1 <= len(mistaken) <= 5
 
 
 async def test_a_look_up_of_more_orders_than_are_believed_is_made_once(tmp_path: Path) -> None:

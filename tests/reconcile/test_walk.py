@@ -212,7 +212,7 @@ async def of_the_first(
     return dict.fromkeys(names, await self.search.prove(names[0], created, by) if names else None)
 
 
-@pytest.mark.control("paymentsdk.reconcile._walk.Walk.prove", of_the_first)
+@pytest.mark.control("paymentsdk.reconcile._walk.Walk.prove", of_the_first, raises=NotWhole)
 async def test_the_date_filter_is_proved_for_each_account(tmp_path: Path) -> None:
     """The site of one seller reads bounds in its own zone: its windows are wider, and those of the others are not."""
     shifted = quiet(2, shift=3 * 3_600_000, page=200)

@@ -1,0 +1,176 @@
+"""A page that answers another query proves nothing: a row whose own date contradicts the query says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import pytest
+from msgspec.structs import replace
+
+from paymentsdk import NotWhole, Request, Response
+from paymentsdk.reconcile import Book, BookRow, Outcome, Report, reconcile, walk
+from paymentsdk.reconcile._certificate import moment_of
+from tests.reconcile.platform import NOW, Platform
+from tests.reconcile.served import Served, client_of, written
+
+HOUR = 3_600_000
+ROWS = 48
+BEGIN = NOW - 10 * 24 * HOUR
+CREATED = (moment_of(BEGIN), moment_of(BEGIN + ROWS * HOUR))
+#: Calls until the date filter is proved on live rows.
+PROOF = 12
+
+Answer = Callable[[Request], object]
+
+
+def hourly() -> Answer:
+    """A platform with an order in each hour of two days, none of whole seconds, and none of them has changed since."""
+    platform = Platform(1, page=100)
+    for hour in range(ROWS):
+        row = platform.add(BEGIN + hour * HOUR + 1_234_567)
+        row.updated = row.created
+    served = Served(platform)
+
+    async def answer(request: Request) -> Response:
+        url = request.url.replace("last_updated", "date_created")
+        is_open = "date_created_from" in url and "date_created_to" not in url
+        return await served(
+            replace(request, url=f"{url}&date_created_to={CREATED[1]:%Y-%m-%dT%XZ}" if is_open else url)
+        )
+
+    return answer
+
+
+def moved(request: Request) -> Request:
+    """The same search for a time 12 hours before, or after if there are no orders before."""
+    url = urlsplit(request.url)
+    query = dict(parse_qsl(url.query))
+    dates = {
+        name: datetime.fromisoformat(query[name]) for name in query.keys() & {"date_created_from", "date_created_to"}
+    }
+    hours = timedelta(hours=12 if min(dates.values(), default=CREATED[1]) < CREATED[0] + timedelta(hours=12) else -12)
+    query |= {name: (date + hours).isoformat() for name, date in dates.items()}
+    return replace(request, url=url._replace(query=urlencode(query)).geturl())
+
+
+class MixedUp:
+    """A replica that answers every third search by date as if it had been for a time 12 hours off."""
+
+    def __init__(self, served: Answer, every: int = 3) -> None:
+        self.served, self.every, self.calls, self.mistakes = served, every, 0, 0
+
+    async def __call__(self, request: Request) -> Response:
+        self.calls += 1
+        is_mixed_up = self.calls > PROOF and not self.calls % self.every
+        self.mistakes += is_mixed_up
+        return await self.served(moved(request) if is_mixed_up else request)
+
+
+class Cache:
+    """A cache that knows responses by their path alone: each is returned for the next two requests, too."""
+
+    def __init__(self, served: Answer, for_ever: bool = False) -> None:
+        self.served, self.for_ever, self.calls, self.left, self.mistakes = served, for_ever, 0, 0, 0
+        self.response = Response(404, {}, b"{}")
+
+    async def __call__(self, request: Request) -> Response:
+        self.calls += 1
+        if not self.left or self.calls < PROOF:
+            self.response, self.left = await self.served(request), 3
+        else:
+            self.mistakes += 1
+        self.left -= not self.for_ever
+        return self.response
+
+
+def book() -> Book:
+    """A book that has each of these orders."""
+    rows = [
+        BookRow(
+            reference=f"order-{i + 1}", paid="24.90", currency="EUR", created=moment_of(BEGIN + i * HOUR + 1_234_567)
+        )
+        for i in range(ROWS)
+    ]
+    return Book.rows(rows)
+
+
+async def taken_as_they_are(handler: Answer) -> set[object]:
+    """The rows of every six hours, as an uncertified search has them."""
+    six = timedelta(hours=6)
+    async with client_of(handler) as client:
+        search = client.merchant_orders.search
+        starts = [CREATED[0] + max(i, 0) * six for i in range(-PROOF, 8)]
+        windows = [search(date_created_from=start, date_created_to=start + six) for start in starts]
+        return {row.id for window in windows for row in await window.collect()}
+
+
+async def reconciled(handler: Answer, out: Path) -> Report:
+    """Hold the book against what *handler* shows."""
+    async with client_of(handler) as client:
+        return await reconcile(book(), client, created=CREATED, out=out, max_window=14)
+
+
+@pytest.mark.parametrize("broken", [MixedUp, Cache], ids=["replica", "cache"])
+async def test_a_page_of_another_query_is_asked_for_again(tmp_path: Path, broken: type) -> None:
+    """It has as many rows as its total says, so only their dates tell: no row is lost, and each comes once."""
+    handler = broken(hourly())
+
+    async with client_of(handler) as client:
+        report = await walk(client, created=CREATED, out=tmp_path, max_window=14)
+
+    assert [("", i + 1) for i in range(ROWS)] == written(report)
+    assert timedelta(milliseconds=1) == report.grain
+    # Control: it was wrong, and a job that takes each page as it is loses rows.
+    assert handler.mistakes
+    assert ROWS > len(await taken_as_they_are(broken(hourly())))
+
+
+async def test_a_reconciliation_over_a_mixed_up_replica_misses_nothing(tmp_path: Path) -> None:
+    """Every order of the book is compared."""
+    report = await reconciled(MixedUp(hourly()), tmp_path)
+
+    assert {Outcome.MATCH: ROWS} == dict(report.counts)
+    assert report.is_same
+    assert ROWS == report.rows
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [lambda served: MixedUp(served, every=1), lambda served: Cache(served, for_ever=True)],
+    ids=["replica", "cache"],
+)
+async def test_a_platform_that_answers_other_queries_alone_is_not_whole(tmp_path: Path, broken: Answer) -> None:
+    """After some tries the window is named, with the reason, and not split: that would bring nothing."""
+    handler = broken(hourly())
+
+    with pytest.raises(NotWhole, match="a page has a row of another date than was asked for") as caught:
+        async with client_of(handler) as client:
+            await walk(client, created=CREATED, out=tmp_path, max_window=14)
+
+    assert CREATED[0] <= caught.value.window[0] < caught.value.window[1] <= CREATED[1]
+    assert 200 > handler.calls
+
+
+@pytest.mark.parametrize(("hours", "is_whole"), [(13, True), (16, False)])
+async def test_a_date_without_a_zone_may_be_of_any(tmp_path: Path, hours: int, is_whole: bool) -> None:
+    """It is read as UTC: up to 14 hours off, it contradicts no query."""
+    platform = Platform(1, page=100)
+    for hour in range(ROWS):
+        platform.add(BEGIN + hour * HOUR + 1_234_567)
+    local = f"{moment_of(BEGIN + 20 * HOUR) + timedelta(hours=hours):%Y-%m-%dT%X}"
+
+    def spoil(rows: list[dict]) -> None:
+        for row in rows:
+            if row["id"] == 20:
+                row["date_created"] = local
+
+    async with client_of(Served(platform, spoil)) as client:
+        created = (CREATED[0], moment_of(BEGIN + 20 * HOUR))
+        if is_whole:
+            assert 19 == (await walk(client, created=created, out=tmp_path)).rows
+        else:
+            with pytest.raises(NotWhole, match="of another date"):
+                await walk(client, created=created, out=tmp_path)
