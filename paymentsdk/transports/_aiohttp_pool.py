@@ -16,7 +16,8 @@ import aiohttp
 from msgspec import Struct
 
 from paymentsdk.errors import ClientClosed
-from paymentsdk.transports._pool import POOL_SIZE, Pool, of_another_process, overslept, shared_buffer, unread_on
+from paymentsdk.transports._pool import POOL_SIZE, of_another_process, overslept, shared_buffer, unread_on
+from paymentsdk.transports._queue import FairPool
 from paymentsdk.transports.base import Response, SendFailed
 
 if TYPE_CHECKING:
@@ -223,7 +224,7 @@ class Connector(aiohttp.TCPConnector):
         return True
 
 
-class SessionPool(Pool[Wire]):
+class SessionPool(FairPool[Wire]):
     """A session that keeps its connections, and one that does not; or a session of the caller's for both.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What both transports of this package do alike: a pool on one event loop, a fair queue for it, and its end."""
+"""What both transports of this package do alike: a pool on one event loop, and its end."""
 
 from __future__ import annotations
 
@@ -9,18 +9,14 @@ import socket
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections import Counter, OrderedDict
-from collections.abc import AsyncGenerator, Callable, Hashable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import suppress
-from itertools import count
-from math import inf
 from ssl import SSLCertVerificationError, SSLError
-from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 from weakref import WeakSet
 
 from paymentsdk._validate import check_seconds
 from paymentsdk.errors import ClientClosed, RequestInvalid
-from paymentsdk.transports.base import UNSENT, PoolFull
 
 #: Connections at a time. aiohttp's own 100 makes a busy service wait for a place; much more would come near the 1,024
 #: files that many systems let a process open.
@@ -31,106 +27,37 @@ HOST_BEGINS = len("https://")
 _READ = 64 * 1024
 
 
-#: Who waits for a place: with a number, by which they came, and the host.
-Queue: TypeAlias = OrderedDict[asyncio.Future[None], tuple[int, Hashable]]
-
-C = TypeVar("C")
+C = TypeVar("C", bound=Collection[Any])
 P = TypeVar("P", bound="Pool[Any]")
 
 
 class Pool(ABC, Generic[C]):
-    """The connections of one transport on one event loop, and a place for each request, given out in turn.
-
-    Whoever gives a place back queues up behind those who wait. Where a connection goes to whoever asks first, few
-    tasks that send one request after the other keep all others out.
-    """
+    """The *connections* of one transport on one event loop, open, in use or idle."""
 
     #: All pools of this process.
     known: ClassVar[WeakSet[Pool[Any]]] = WeakSet()
 
-    def __init__(self, limit: int, limit_per_host: int) -> None:
+    def __init__(self, connections: C) -> None:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         #: The same, until the pool is closed, or a child is forked: what a request has to look at is one thing.
         self.usable_on: asyncio.AbstractEventLoop | None = self.loop
         self.inherited: bool = False
         self.closed: bool = False
-        #: Those that are open, in use or idle.
-        self.connections: set[C] = set()
-        self.limit: float = limit or inf
-        self.limit_per_host: float = limit_per_host or inf
-        self.counts_hosts: bool = limit_per_host > 0
-        self._taken = 0
-        self._taken_of: Counter[Hashable] = Counter()
-        #: Who waits, in a queue for each host: those for one that is full are in nobody's way. With each, its number.
-        self._waiting: dict[Hashable, Queue] = {}
-        self._numbers = count()
+        self.connections = connections
         self._emptied = asyncio.Event()
         #: Closes the connections when the event loop ends: after that nobody can.
         self._end: AsyncGenerator[None, None] | None = None
         Pool.known.add(self)
 
-    def enter(self, host: Hashable) -> bool:
-        """Take a place for a request to *host*, if there is one: then nobody waits for it."""
-        if self._taken >= self.limit:
-            return False
-        if self.counts_hosts:
-            if self._taken_of[host] >= self.limit_per_host:
-                return False
-            self._taken_of[host] += 1
-        self._taken += 1
-        return True
+    @property
+    @abstractmethod
+    def in_flight(self) -> int:
+        """How many requests closing waits for."""
 
-    async def wait(self, host: Hashable, within: float | None) -> float | None:
-        """Wait for a place for at most *within* seconds; return what is left of them to connect in.
-
-        Raises:
-            PoolFull: There was none in time.
-            ClientClosed: The pool was closed meanwhile.
-        """
-        place = self.loop.create_future()
-        queue = self._waiting.setdefault(host, OrderedDict())
-        queue[place] = next(self._numbers), host
-        since, began = self.loop.time(), time.time()
-        try:
-            async with asyncio.timeout(within):
-                await place
-        except (TimeoutError, asyncio.CancelledError) as error:
-            if not place.cancelled():
-                self.leave(host)  # It was given a place all the same.
-            if isinstance(error, asyncio.CancelledError):
-                setattr(error, UNSENT, True)
-                raise
-        else:
-            if self.closed:
-                raise closed_while_waiting()
-            if not overslept(began, within):
-                return None if within is None else within - (self.loop.time() - since)
-            self.leave(host)
-        finally:
-            queue.pop(place, None)
-            if not queue and self._waiting.get(host) is queue:
-                del self._waiting[host]
-        raise PoolFull("no connection in time: all connections that the pool may have are in use", sent=False)
-
-    def leave(self, host: Hashable) -> None:
-        """Give a place back, to whoever has waited longest for one like it."""
-        self._taken -= 1
-        if self.counts_hosts:
-            self._taken_of[host] -= 1
-        while self._waiting and (queue := self._next_queue()) is not None:
-            place, (_, asked) = queue.popitem(last=False)
-            if not place.done():  # Else it was cancelled, and is about to leave.
-                self.enter(asked)
-                place.set_result(None)
-                break
-        if self.usable_on is None and not self._taken:
+    def one_has_left(self) -> None:
+        """Let closing go on if no request is in flight any more."""
+        if self.usable_on is None and not self.in_flight:
             self._emptied.set()
-
-    def _next_queue(self) -> Queue | None:
-        """Return the queue whose first has waited longest, among those whose host has a place."""
-        full = self.limit_per_host
-        free = [queue for host, queue in self._waiting.items() if queue and self._taken_of[host] < full]
-        return min(free, key=lambda queue: next(iter(queue.values()))[0], default=None)
 
     async def close_with_loop(self, drain: float) -> None:
         """Close all connections in that way when the event loop ends, if nobody has done it by then."""
@@ -150,7 +77,7 @@ class Pool(ABC, Generic[C]):
         """Give requests *drain* seconds to end, and close all connections."""
         self.usable_on = None
         try:
-            if self._taken:
+            if self.in_flight:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(drain):
                         await self._emptied.wait()
@@ -164,10 +91,7 @@ class Pool(ABC, Generic[C]):
         if self._end is not None:
             await self._end.aclose()
         with suppress(RuntimeError):  # Nobody waits on an event loop that is closed.
-            self._emptied.set()  # Places can be lost from here on: whoever closes it once more waits for none.
-            for place in [place for queue in self._waiting.values() for place in queue]:
-                if not place.done():
-                    place.set_result(None)
+            self._emptied.set()  # Requests can be lost from here on: whoever closes it once more waits for none.
 
 
 class PooledTransport(Generic[P]):

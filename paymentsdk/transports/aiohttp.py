@@ -4,7 +4,7 @@ Read `AiohttpTransport.send` first, and `_exchange`, which it calls. What moving
 itself:
 
 - A connection on which bytes arrived while it was idle carries no further request (`_aiohttp_pool.Wire`).
-- Requests that wait for a connection are served in the order in which they asked (`_pool.Pool`).
+- Requests that wait for a connection are served in the order in which they asked (`_queue.FairPool`).
 - Nothing is sent twice within one attempt: aiohttp resends some requests by itself (`_aiohttp_pool.Connector`).
 - What could be read in two ways is not sent (`_aiohttp_messages.checked_url`), and not believed (`read_at_once`).
 - A response that is cut off fails, however its connection ended (`read`), and none is larger than was asked for.

@@ -1,7 +1,7 @@
 """The fast transport: an `asyncio.Protocol` of our own.
 
 This file is the way of a request, and the connections that are opened, kept and closed for it. `_http11_connection` has
-what goes over one, and `_pool` the queue for them, and their end.
+what goes over one, `_queue` the queue for them, and `_pool` their end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from paymentsdk.transports._http11_connection import PIECE, Connection, Connecti
 from paymentsdk.transports._pool import (
     HOST_BEGINS,
     POOL_SIZE,
-    Pool,
     PooledTransport,
     check_numbers,
     closed_while_waiting,
@@ -30,6 +29,7 @@ from paymentsdk.transports._pool import (
     shared_buffer,
     words_of_system,
 )
+from paymentsdk.transports._queue import FairPool
 from paymentsdk.transports.base import Request, Response, SendFailed
 
 __all__: list[str] = []  # Public at the top level, which is where to import them from.
@@ -202,7 +202,7 @@ class Server(Struct, eq=False):
     """The one that was used last is at the end: that end is taken from, so that those not needed grow old."""
 
 
-class ConnectionPool(Pool[Connection]):
+class ConnectionPool(FairPool[Connection]):
     """The connections of one transport on one event loop; see `Http11Transport` for its options."""
 
     def __init__(
