@@ -167,7 +167,11 @@ class Held:
             await peer.write(http(200, json.dumps(ORDER).encode()))
 
 
-@pytest.mark.control("paymentsdk.transports._pool.PoolFull", SendFailed)
+class OfNoTransport(SendFailed):
+    """What no transport raises."""
+
+
+@pytest.mark.control("paymentsdk._engine.failures.PoolFull", OfNoTransport)
 @both
 async def test_calls_wait_for_a_connection_until_their_deadline(kind: Kind, until) -> None:
     """Waits for a connection cost neither attempts nor the retry budget: nothing has reached the platform."""
