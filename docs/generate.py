@@ -73,7 +73,7 @@ is unknown."""
 FAILURES = {
     Failure.NOT_SENT: "Not sent",
     Failure.NO_TRUSTED_RESPONSE: "No response",
-    Failure.SERVER: "5xx, 408",
+    Failure.SERVER: "5xx, 408, 424",
     Failure.RATE_LIMITED: "429",
     Failure.CONFLICT: "409, 423, 425",
     Failure.CLIENT_ERROR: "Other 4xx",

@@ -28,9 +28,9 @@
     └── ClientClosed                 the client was closed, or belongs to another event loop or process
 
 A failed write has exactly one of three outcomes, and each needs a different reaction: `NotSent` (do it again),
-`APIError` (the platform said no: fix the request; ``settled`` tells whether that is also true of an earlier
-call with a key that you gave) or `OutcomeUnknown` (send the same body again with the
-same ``idempotency_key``, within 23 hours; if the key is ``None``, the error's ``advice`` says what to do).
+`APIError` (the request was rejected; if ``settled`` is true, the platform says that it has had no effect: fix the
+request) or `OutcomeUnknown` (send the same body again with the same ``idempotency_key``, within 23 hours; if the key is
+``None``, the error's ``advice`` says what to do).
 
 Every error pickles, and none holds a credential.
 """
@@ -217,11 +217,22 @@ class APIError(PaymentsError):
     codes: tuple[str, ...] = ()
     """Every code in the body, `code` first; at most 100 of each list in it."""
     settled: bool = False
-    """For a write: no attempt at it has taken effect, neither of this call nor of an earlier one with the same key.
+    """Whether the platform's rejection is final: no attempt at the write has taken effect.
 
-    Where it is `False`, this call was rejected, but an earlier one with the key that you gave may have taken effect:
-    send it again with `first_sent_at=`, or look. So it is if a write without a key met with a conflict (409,
-    423, 425) that may be about the same write, under way elsewhere. Always `False` after a read.
+    After a read it is true for every 4xx but 408, 424 and 429. After a write it is true in these cases, if no attempt
+    is in doubt:
+
+    - a 401 or a 429;
+    - a pair of status and code that the operation declares;
+    - any other code in a 400, 403, 404, 405, 410, 413, 415 or 422, unless it only repeats the status (`"not_found"`);
+    - a 409 whose code names a state (`*_already_*`), or is `idempotency_key_already_used` for a random key.
+
+    It is false after a write for a response without a code (HTML, an empty body), a 402, 408, 423, 424, 425, a code
+    that says "in progress", any other 409, a status that only proxies send (444, 460, 499), and a response that holds
+    an object (`data.id`, or `id` at the root). If you gave the key, or an attempt is in doubt, only a code that is
+    declared with `settles` makes it true.
+
+    Where it is false after a write, read what the platform has, or send the write again with its key.
     """
 
     def __init__(

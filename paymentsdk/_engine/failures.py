@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import Struct
 
 from paymentsdk._codec.anomaly import DecodingError
-from paymentsdk._operation.error_response import parse_error_response
-from paymentsdk._operation.rules import CANCELLED, Failure, classify_response, is_in_progress, settles
+from paymentsdk._operation.error_response import has_object, parse_error_response
+from paymentsdk._operation.rules import CANCELLED, Failure, Settles, classify_response, is_in_progress, settles
 from paymentsdk.errors import (
     APIError,
     ClientClosed,
@@ -65,8 +65,8 @@ class AttemptFailed(Exception):  # noqa: N818 - it never leaves the engine
     """There was a request, and observers were told of it; without a token, or on a closed client, none is made."""
     recorded: bool = False
     """The history of the call has it; observers and the log were told."""
-    settled: bool = False
-    """The platform says that no attempt has taken effect, whatever is in doubt."""
+    settles: Settles = Settles.NONE
+    """Which attempts had no effect, as the response says."""
     in_progress: bool = False
     """The platform says, of a keyed write, that something is under way under the key or on the thing."""
 
@@ -125,7 +125,7 @@ class History(Struct, eq=False):
         if failure.kind is not Failure.NOT_SENT:
             self.note_sent(monotonic, timestamp)
             self.timed_out_from = monotonic if failure.timed_out else self.timed_out_from
-        if failure.kind in (Failure.CONFLICT, Failure.CLIENT_ERROR) and not failure.settled:
+        if failure.kind in (Failure.CONFLICT, Failure.CLIENT_ERROR) and failure.settles is not Settles.ALL:
             self.unsettled += 1
         if failure.in_progress or failure.kind in (Failure.NO_TRUSTED_RESPONSE, Failure.SERVER):
             self.ambiguous_attempts += 1
@@ -214,9 +214,12 @@ def error_response(
     except Exception as cause:  # noqa: BLE001 - a transport of one's own may return a body that is no bytes
         return not_decoded(response, cause)
     kind = classify_response(operation.errors, response.status, error.code, error.codes)
-    settled = operation.writes and settles(operation.errors, response.status, error.codes, random_key=random_key)
-    in_progress = operation.keyed and not settled and is_in_progress(kind, error.codes)
-    return AttemptFailed(kind, str(error), error=error, response=response, settled=settled, in_progress=in_progress)
+    codes, writes, with_object = error.codes, operation.writes, has_object(response)
+    proof = settles(
+        operation.errors, response.status, codes, kind, writes=writes, random_key=random_key, has_object=with_object
+    )
+    in_progress = operation.keyed and proof is not Settles.ALL and is_in_progress(kind, codes)
+    return AttemptFailed(kind, str(error), error=error, response=response, settles=proof, in_progress=in_progress)
 
 
 def final_error(
@@ -255,19 +258,17 @@ def _kind_of_error(
     operation: Operation[B, R], last: AttemptFailed, history: History, *, own_key: bool
 ) -> PaymentsError:
     """Say which of the three outcomes of `paymentsdk.errors` it is, or what else kept the call from being made."""
-    ambiguous = history.ambiguous_attempts > 0 and not last.settled
+    ambiguous = history.ambiguous_attempts > 0 and last.settles is not Settles.ALL
     # It is no rejection: whoever sent the caller elsewhere may have acted on the request before.
     is_redirect = last.error is not None and last.error.status < _BAD_REQUEST
     if operation.writes and (ambiguous or is_redirect):
         return OutcomeUnknown(_reason(last))
     if last.error is not None:
-        # What takes no key is not sent again, but "in progress" may be about the same write, which a proxy sent twice.
-        open_end = own_key or is_in_progress(last.kind, last.error.codes)
-        last.error.settled = operation.writes and (last.settled or not open_end)
+        last.error.settled = last.settles is Settles.ALL or (last.settles is Settles.THIS and not own_key)
         return last.error
     # No other rejection of a token refresh: a caller would take it for what the platform says of the request.
     if isinstance(last.cause, ReauthorizationRequired):
-        last.cause.settled = operation.writes and not own_key
+        last.cause.settled = not own_key
     if isinstance(last.cause, OWN_ERRORS):
         return last.cause
     # What is left is no write in doubt. "Not sent" would be wrong of a read of which an earlier attempt was.

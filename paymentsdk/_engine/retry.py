@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from paymentsdk._clock import Clock
 from paymentsdk._engine.failures import AttemptFailed, History
-from paymentsdk._operation.rules import KEY_LIFETIME, MAX_UNSETTLED, TABLE, Failure, RetryClass, Verdict
+from paymentsdk._operation.rules import KEY_LIFETIME, MAX_UNSETTLED, TABLE, Failure, RetryClass, Settles, Verdict
 from paymentsdk._public import publish
 from paymentsdk._validate import check_bool, check_seconds, check_within
 
@@ -37,7 +37,7 @@ class RetryPolicy(Struct, frozen=True):
     `last_error` of an `OutcomeUnknown`; 0 to 86,400."""
     retry_unkeyed: bool = False
     """When no response came, also send a write again that takes no idempotency key (a preference, a customer). The
-    object can then exist twice. After a 5xx or a 408 such a write is never sent again."""
+    object can then exist twice. After a 5xx, a 408 or a 424 such a write is never sent again."""
 
     def __post_init__(self) -> None:
         check_within("retry.attempts", self.attempts, 1, _MOST_ATTEMPTS)
@@ -56,7 +56,8 @@ def should_retry(rule: RetryClass, failure: AttemptFailed, history: History, pol
         case Verdict.ONCE:
             return history.ambiguous_attempts == 1
         case Verdict.IF_UNSETTLED:
-            return history.ambiguous_attempts > 0 and not failure.settled and history.unsettled <= MAX_UNSETTLED
+            is_open = history.ambiguous_attempts > 0 and failure.settles is not Settles.ALL
+            return is_open and history.unsettled <= MAX_UNSETTLED
         case Verdict.IF_ASKED:
             return policy.retry_unkeyed
         case Verdict.REFRESH | Verdict.STOP:

@@ -74,6 +74,15 @@ def parse_error_response(operation: Operation[B, R], response: Response, secrets
     return error
 
 
+def has_object(response: Response) -> bool:
+    """Whether an error response holds an object of the platform (`data.id`, or an `id` at the root).
+
+    A payment that failed has made its order: the response to its creation is a 402 with that order.
+    """
+    parsed, _ = read_scrubbed(bytes(response.body), ())
+    return isinstance(parsed, dict) and any(_text(part, "id") for part in (parsed, parsed.get("data")))
+
+
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds that the platform asks to wait, 0 or more.
 

@@ -1,18 +1,17 @@
 """What a failure means, and what may follow it: every rule of retries and verdicts, as data and pure functions.
 
-The table says for each class of operation and each kind of failure what may happen next. A code that an operation
-declares with `settles=True` ends all doubt. Nothing else decides these two, and the reference prints them from here
-(docs/reference/errors.md).
+`TABLE` says for each class of operation and each kind of failure what may happen next. `settles` says what a rejection
+proves. Nothing else decides these two, and the reference prints them from here (docs/reference/errors.md).
 
 The rules for a write:
 
-- An attempt without a response, with one that cannot be trusted, a 5xx, a 408, or "in progress" on a keyed write leaves
-  the write *in doubt*: it may have taken effect.
-- While nothing is in doubt, every other 4xx is final, but for a 429, a 401 that a new token may mend, and a conflict of
-  a keyed write that is "in progress": the same key is safe to send again, and is, twice at most. For a write with no
-  key, such a conflict is told without `settled`.
-- Once a write is in doubt, a response is final only if it holds a code that settles with this status, and none that
-  says "in progress". A gateway, a load balancer or an expired token knows nothing of an earlier attempt.
+- An attempt without a response, with one that cannot be trusted, a 5xx, a 408, a 424, or "in progress" on a keyed write
+  leaves the write *in doubt*: it may have taken effect.
+- While nothing is in doubt, every other 4xx ends the call. The exceptions are a 429, a 401 with a token that can be
+  refreshed, and a conflict of a keyed write that is "in progress": the client sends the same key again, twice at most.
+- A rejection that ends the call is `settled` only if the platform itself rejected the request: see `settles`.
+- Once a write is in doubt, a response is final only if it has a code that settles with this status, and none that says
+  "in progress". A gateway, a load balancer or an expired token knows nothing of an earlier attempt.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -33,7 +32,7 @@ KEY_LIFETIME = 23 * 3600.0
 #: How often a keyed write is sent again after a 4xx that does not settle it.
 MAX_UNSETTLED = 2
 #: Not those of `http`: to import them takes longer than to import this file.
-_BAD_REQUEST, _SERVER_ERROR = 400, 500
+_BAD_REQUEST, _CONFLICT, _SERVER_ERROR = 400, 409, 500
 
 
 class RetryClass(Enum):
@@ -62,7 +61,7 @@ class Failure(Enum):
     NO_TRUSTED_RESPONSE = "no_trusted_response"
     """Sent, and no response that can be trusted."""
     SERVER = "server_error"
-    """5xx and 408: a response that does not say what happened."""
+    """5xx, 408 and 424: a response that does not say what happened."""
     RATE_LIMITED = "rate_limited"
     """429: rejected unprocessed, for now. Even a write without a key is sent again."""
     CONFLICT = "conflict"
@@ -119,7 +118,7 @@ _RETRY, _ONCE, _REFRESH = Verdict.RETRY, Verdict.ONCE, Verdict.REFRESH
 _UNSETTLED, _ASKED, _STOP = Verdict.IF_UNSETTLED, Verdict.IF_ASKED, Verdict.STOP
 TABLE: Mapping[RetryClass, Row] = MappingProxyType(
     {
-        #                              not sent no response 5xx, 408 429     409/423/425 other 4xx   401       403, 3xx
+        #                              not sent no response 5xx/408/424 429  409/423/425 other 4xx   401       403, 3xx
         RetryClass.READ:          _row(_RETRY,  _RETRY,     _RETRY,  _RETRY, _STOP,      _STOP,      _REFRESH, _STOP),
         RetryClass.KEYED:         _row(_RETRY,  _RETRY,     _RETRY,  _RETRY, _UNSETTLED, _UNSETTLED, _REFRESH, _STOP),
         RetryClass.REPEATABLE:    _row(_RETRY,  _RETRY,     _RETRY,  _RETRY, _STOP,      _STOP,      _REFRESH, _STOP),
@@ -134,7 +133,7 @@ TABLE: Mapping[RetryClass, Row] = MappingProxyType(
 _MEANINGS = {
     401: Failure.UNAUTHORIZED,
     403: Failure.FORBIDDEN,
-    408: Failure.SERVER,
+    **dict.fromkeys((408, 424), Failure.SERVER),
     **dict.fromkeys((409, 423, 425), Failure.CONFLICT),
     429: Failure.RATE_LIMITED,
 }
@@ -194,9 +193,13 @@ class ErrorCode(Struct, frozen=True):
 
 _REJECTIONS = range(400, 600)
 #: What a gateway says without having asked the platform: with no code of its own it says nothing of the request.
-_ANYBODY = frozenset({408, *range(500, 600)})
+_ANYBODY = frozenset({408, 424, *range(500, 600)})
+#: The request was not processed, whoever says so.
+_UNPROCESSED = frozenset({401, 429})
+#: What only a proxy sends, and what leaves open what happened: it settles no write, whatever is declared.
+_NEVER_SETTLE_ANY = frozenset({402, 407, 408, 423, 424, 425, 444, 460, 463, 464, 494, 495, 496, 497, 499})
 #: What a gateway says as well, or what says nothing of an earlier attempt.
-_NEVER_SETTLE_STATUS = frozenset({401, 403, 408, 423, 425, 429})
+_NEVER_SETTLE_STATUS = _NEVER_SETTLE_ANY | _UNPROCESSED | {403}
 _NEVER_SETTLE_KIND = frozenset({Failure.SERVER, Failure.RATE_LIMITED, Failure.UNAUTHORIZED, Failure.FORBIDDEN})
 _NEVER_SETTLE_CODE = frozenset({"bad_request", "bad-request", ANY_CODE})
 
@@ -234,21 +237,83 @@ def says_already(code: str) -> bool:
     return "_already_" in code and code != KEY_ALREADY_USED
 
 
-def settles(errors: Iterable[ErrorCode], status: int, codes: Collection[str], *, random_key: bool) -> bool:
-    """Whether a response of *status* with *codes* says that no attempt at the write has taken effect.
+class Settles(Enum):
+    """Which attempts at a write had no effect, as far as a rejection says."""
+
+    NONE = auto()
+    """It does not say."""
+    THIS = auto()
+    """The attempt that it is the response to."""
+    ALL = auto()
+    """Every attempt with the key, also one that is in doubt. After a read, which has no effect: the response stands."""
+
+
+#: The statuses of a plain rejection, with the words of each. A code that only repeats them may be a gateway's.
+_PLAIN: Mapping[int, tuple[str, ...]] = {
+    400: ("badrequest",),
+    403: ("forbidden",),
+    404: ("notfound",),
+    405: ("methodnotallowed",),
+    410: ("gone",),
+    413: ("contenttoolarge", "payloadtoolarge", "requestentitytoolarge"),
+    415: ("unsupportedmediatype",),
+    422: ("unprocessablecontent", "unprocessableentity"),
+}
+#: A read that got one of these may succeed a moment later.
+_PASSING = frozenset({408, 424, 429})
+
+
+def settles(
+    errors: Iterable[ErrorCode],
+    status: int,
+    codes: Sequence[str],
+    kind: Failure,
+    *,
+    writes: bool,
+    random_key: bool,
+    has_object: bool,
+) -> Settles:
+    """Return which attempts had no effect, as a response of *status* with *codes* says.
 
     Args:
         errors: The declared rejections of the operation.
         status: The status code of the response.
         codes: Every code in its body.
-        random_key: The key was made for this call: nobody else can have used it.
+        kind: The kind of failure that it is.
+        writes: The operation can change something.
+        random_key: The key was made at random for this call: nobody else can have used it. Also of a write with no key.
+        has_object: The body holds an object of the platform, which may be what an attempt has made.
     """
-    if any(map(says_in_progress, codes)):
-        return False
-    settling = {error.code for error in errors if error.settles and error.status == status}
-    if not random_key:
-        settling.discard(KEY_ALREADY_USED)
-    return not settling.isdisjoint(codes)
+    if not _BAD_REQUEST <= status < _SERVER_ERROR:
+        return Settles.NONE
+    if not writes:
+        return Settles.NONE if status in _PASSING else Settles.ALL
+    foreign_key = KEY_ALREADY_USED in codes and not random_key
+    if status in _NEVER_SETTLE_ANY or has_object or foreign_key or any(map(says_in_progress, codes)):
+        return Settles.NONE
+    pairs = [error for error in declared(errors, status, codes) if error.code != ANY_CODE]
+    if any(error.settles for error in pairs):
+        return Settles.ALL
+    if is_in_progress(kind, codes):
+        return Settles.NONE
+    if pairs or status in _UNPROCESSED:
+        return Settles.THIS
+    if status == _CONFLICT:
+        is_plain = any(map(_names_state, codes))
+    else:
+        is_plain = status in _PLAIN and not all(_repeats_status(status, code) for code in codes)
+    return Settles.THIS if is_plain else Settles.NONE
+
+
+def _repeats_status(status: int, code: str) -> bool:
+    """Whether *code* says no more than *status*: `"404"`, `"not_found"`, `"404 Not Found"`."""
+    words = "".join(filter(str.isalnum, code.lower())).removeprefix(str(status))
+    return words in ("", *_PLAIN[status])
+
+
+def _names_state(code: str) -> bool:
+    """Whether the *code* of a conflict says why: the thing was done before, or the key is taken."""
+    return says_already(code) or code == KEY_ALREADY_USED
 
 
 def is_in_progress(kind: Failure, codes: Collection[str]) -> bool:
@@ -260,7 +325,7 @@ def is_in_progress(kind: Failure, codes: Collection[str]) -> bool:
     """
     if any(map(says_in_progress, codes)):
         return True
-    return kind is Failure.CONFLICT and not any(says_already(code) or code == KEY_ALREADY_USED for code in codes)
+    return kind is Failure.CONFLICT and not any(map(_names_state, codes))
 
 
 publish("paymentsdk", globals())

@@ -39,6 +39,7 @@ from paymentsdk import (
     RetryPolicy,
     SendFailed,
 )
+from paymentsdk._operation.rules import Settles, settles
 from paymentsdk.resources.customers import CustomerRequest
 from paymentsdk.resources.orders import (
     OrderRequest,
@@ -83,11 +84,12 @@ WRITES = (*KEYED, *UNKEYED)
 
 
 class Answer(NamedTuple):
-    """An error response, and what a person reads in it: every code."""
+    """An error response, and what a person reads in it: every code, and whether an object of the platform is there."""
 
     status: int
     body: bytes
     codes: tuple[str, ...] = ()
+    has_object: bool = False
 
 
 def response(status: int, body: object, *codes: str) -> Answer:
@@ -156,7 +158,7 @@ ANSWERS: dict[str, Answer] = {
     ),
     "value beside an order": response(
         400, {"errors": [{"code": "property_value", "details": None}], "data": {"id": "ORD1"}}, "property_value"
-    ),
+    )._replace(has_object=True),
     "value in plural causes": response(
         400, {"message": "no", "causes": [{"code": "property_value"}]}, "property_value"
     ),
@@ -194,6 +196,11 @@ SETTLING: dict[str, set[tuple[int, str]]] = {
     "preferences.create": set(),
     "customers.create": set(),
 }
+#: Declared by these writes, though they only repeat their statuses.
+WORDS = {
+    (400, "bad_request"): {*KEYED, "preferences.create"},
+    (403, "forbidden"): {"orders.create", "orders.cancel", "orders.refund"},
+}
 IN_PROGRESS = {"resource_locked", "refund_in_progress"}
 DONE = {"order_already_canceled", "order_already_refunded", "idempotency_key_already_used"}
 CLASSES = {
@@ -226,18 +233,21 @@ def expected(write: str, given: Answer, *, in_doubt: bool, supplied: bool) -> Ex
     keyed = write in KEYED
     settling = SETTLING[write] | ({(409, "idempotency_key_already_used")} if keyed and not supplied else set())
     busy = bool(IN_PROGRESS & set(given.codes))
-    if not busy and any((given.status, code) in settling for code in given.codes):
+    if not busy and not given.has_object and any((given.status, code) in settling for code in given.codes):
         return Expected(rejected(given), True, before + 1)
+    plain = not (supplied or given.has_object or given.status in {402, 421, 425, 426, 451}) and (
+        given.status in {401, 429} or any(write in WORDS.get((given.status, code), {write}) for code in given.codes)
+    )
     if given.status == 429:
-        return Expected(OutcomeUnknown if in_doubt else RateLimited, None if in_doubt else not supplied, 4)
+        return Expected(OutcomeUnknown if in_doubt else RateLimited, None if in_doubt else plain, 4)
     if given.status in {401, 403}:
-        return Expected(OutcomeUnknown if in_doubt else rejected(given), None if in_doubt else not supplied, before + 1)
+        return Expected(OutcomeUnknown if in_doubt else rejected(given), None if in_doubt else plain, before + 1)
     held = busy or (given.status in {409, 423, 425} and not DONE & set(given.codes))
     if keyed and (held or in_doubt):
         return Expected(OutcomeUnknown, None, before + 3)
     if in_doubt:
         return Expected(OutcomeUnknown, None, before + 1)
-    return Expected(rejected(given), not (supplied or held), 1)
+    return Expected(rejected(given), plain and not held, 1)
 
 
 # --- the table --------------------------------------------------------------------------------------------------------
@@ -328,7 +338,7 @@ async def test_what_an_error_response_says_of_a_write(play: Play, given: Answer)
             assert f"platform_error:{given.codes[0] if given.codes else given.status}" == result.error.reason, cell
 
 
-@pytest.mark.control("paymentsdk._engine.failures.is_in_progress", lambda kind, codes: False)
+@pytest.mark.control("paymentsdk._engine.failures.settles", lambda *args, **kwargs: Settles.THIS)
 @pytest.mark.parametrize("status", [409, 423, 425])
 @pytest.mark.parametrize("write", UNKEYED)
 async def test_a_first_conflict_does_not_settle_a_write_without_a_key(play: Play, write: str, status: int) -> None:
@@ -395,8 +405,8 @@ async def test_the_table_fails_where_nothing_settles(play: Play) -> None:
 async def test_the_table_fails_where_statuses_are_compared_alone(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the status were enough, a gateway's 400 and 404 would settle."""
 
-    def by_status(errors, status, codes, *, random_key) -> bool:
-        return any(error.settles and error.status == status for error in errors)
+    def by_status(errors, status, codes, kind, **facts) -> Settles:
+        return Settles.ALL if any(error.settles and error.status == status for error in errors) else Settles.NONE
 
     monkeypatch.setattr("paymentsdk._engine.failures.settles", by_status)
     failed = await failing(play)
@@ -410,10 +420,9 @@ async def test_the_table_fails_where_statuses_are_compared_alone(play: Play, mon
 
 async def test_the_table_fails_where_one_code_is_compared(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the first code alone were compared, a cause would settle nothing, and "in progress" would go unseen."""
-    from paymentsdk._operation.rules import settles
 
-    def by_first(errors, status, codes, *, random_key) -> bool:
-        return settles(errors, status, codes[:1], random_key=random_key)
+    def by_first(errors, status, codes, kind, **facts) -> Settles:
+        return settles(errors, status, codes[:1], kind, **facts)
 
     monkeypatch.setattr("paymentsdk._engine.failures.settles", by_first)
     failed = await failing(play)
@@ -434,6 +443,11 @@ async def test_the_table_fails_where_one_code_is_compared(play: Play, monkeypatc
         (503, "property_value"),
         (408, "slow"),
         (425, "early"),
+        (402, "failed"),
+        (424, "bank_down"),
+        (444, "closed"),
+        (460, "gone"),
+        (499, "left"),
         (429, "too_many_requests"),
         (400, "bad_request"),
         (409, "refund_in_progress"),

@@ -335,5 +335,8 @@ def failures(hang: Callable[[Request], Awaitable[Response]]) -> dict[str, Step]:
         "timeout": hang,
         "truncated": says(200, b'{"id":"ORD'),
         "html": says(200, b"<html>"),
-        **{str(status): says(status) for status in (307, 400, 401, 402, 403, 404, 408, 409, 422, 423, 429, 500, 503)},
+        **{
+            str(status): says(status)
+            for status in (307, 400, 401, 402, 403, 404, 408, 409, 422, 423, 424, 429, 500, 503)
+        },
     }

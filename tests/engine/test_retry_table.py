@@ -42,6 +42,7 @@ foreign     | 4 NoAnswer      | 4 OutcomeUnknown | -                | 1 OutcomeU
 500         | 4 ServerError   | 4 OutcomeUnknown | 4 OutcomeUnknown | 1 OutcomeUnknown | 1 OutcomeUnknown | 2 OutcomeUnknown
 503         | 4 ServerError   | 4 OutcomeUnknown | 4 OutcomeUnknown | 1 OutcomeUnknown | 1 OutcomeUnknown | 2 OutcomeUnknown
 408         | 4 APIError      | 4 OutcomeUnknown | 4 OutcomeUnknown | 1 OutcomeUnknown | 1 OutcomeUnknown | 2 OutcomeUnknown
+424         | 4 APIError      | 4 OutcomeUnknown | 4 OutcomeUnknown | 1 OutcomeUnknown | 1 OutcomeUnknown | 2 OutcomeUnknown
 429         | 4 RateLimited   | 4 RateLimited    | 4 RateLimited    | 4 RateLimited    | 4 RateLimited    | 4 RateLimited
 409         | 1 Conflict      | 3 OutcomeUnknown | 1 Conflict       | 1 Conflict       | 1 Conflict       | 1 Conflict
 423         | 1 APIError      | 3 OutcomeUnknown | 1 APIError       | 1 APIError       | 1 APIError       | 1 APIError

@@ -1,0 +1,311 @@
+"""`APIError.settled`: a table of every 4xx and every shape of body, and an example of each sentence of the rule.
+
+What is expected is written down here by hand, from the documentation: not from the code that it checks.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+import pytest
+from msgspec import Struct
+
+from paymentsdk import (
+    APIError,
+    ErrorCode,
+    Failure,
+    Operation,
+    OutcomeUnknown,
+    PaymentsClient,
+    PaymentsError,
+    RefreshingToken,
+    Request,
+    Response,
+    RetryClass,
+    RetryPolicy,
+    SendFailed,
+    TokenPair,
+)
+from paymentsdk._operation.rules import Settles
+from paymentsdk.testing import FakeClock, MemoryTransport
+
+
+class Thing(Struct):
+    """What the operations here are about."""
+
+    id: str = ""
+
+
+class CardDeclinedError(APIError):
+    """An error class of one's own."""
+
+
+DECLARED = (
+    ErrorCode(400, "bad_request", "a gateway has this text as well"),
+    ErrorCode(400, "thing_too_large", ""),
+    ErrorCode(402, "failed", "the payment failed"),
+    ErrorCode(403, "forbidden", ""),
+    ErrorCode(404, "thing_not_found", "", settles=True),
+    ErrorCode(409, "cannot_change_thing", "", settles=True),
+    ErrorCode(409, "idempotency_key_already_used", "", settles=True),
+    ErrorCode(409, "thing_changed", "no state is named, and nothing settles"),
+    ErrorCode(409, "card_declined", "", kind=Failure.CLIENT_ERROR, raises=CardDeclinedError),
+    ErrorCode(418, "thing_not_found", "a status that only this platform has"),
+    ErrorCode(423, "thing_too_large", "", kind=Failure.CLIENT_ERROR),
+    ErrorCode(424, "bank_down", ""),
+    ErrorCode(444, "thing_too_large", ""),
+    ErrorCode(499, "thing_too_large", ""),
+)
+
+
+def declare(name: str, retry: RetryClass) -> Operation[None, Thing]:
+    """Return an operation with the codes above."""
+    return Operation(name=f"things.{name}", method="POST", path="/things", retry=retry, result=Thing, errors=DECLARED)
+
+
+READ, KEYED, UNKEYED = (
+    declare("read", RetryClass.READ), declare("keyed", RetryClass.KEYED), declare("unkeyed", RetryClass.UNKEYED)
+)  # fmt: skip
+
+
+class Body(NamedTuple):
+    """The body of an error response, and what a person reads in it."""
+
+    text: str
+    codes: frozenset[str] = frozenset()
+    has_object: bool = False
+
+
+def shaped(*codes: str, **members: object) -> Body:
+    """Return a body of the Orders API with *codes*, and further *members*."""
+    text = json.dumps({"errors": [{"code": code, "message": "no"} for code in codes], **members})
+    return Body(text, frozenset(codes))
+
+
+BODIES = {
+    "empty": Body(""),
+    "HTML": Body("<html><h1>403 Forbidden</h1></html>"),
+    "text": Body("no healthy upstream"),
+    "message of a gateway": Body('{"message": "no Route matched with those values"}'),
+    "a list": Body("[]"),
+    "an unlisted code": shaped("brand_new"),
+    "a declared code": shaped("thing_too_large"),
+    "a code that settles": shaped("thing_not_found"),
+    "a code in a cause": Body('{"error": "bad_request", "cause": [{"code": 106}]}', frozenset({"bad_request", "106"})),
+    "a code at the root": Body('{"code": "thing_too_large", "message": "no"}', frozenset({"thing_too_large"})),
+    "bad_request": Body('{"error": "bad_request"}', frozenset({"bad_request"})),
+    "Bad Request": Body('{"error": "Bad Request", "status": 400}', frozenset({"Bad Request"})),
+    "forbidden": Body('{"error": "Forbidden"}', frozenset({"Forbidden"})),
+    "declared forbidden": shaped("forbidden"),
+    "not-found": Body('{"code": "not-found"}', frozenset({"not-found"})),
+    "404 as a number": Body('{"code": 404, "message": "no"}', frozenset({"404"})),
+    "404 Not Found": Body('{"code": "404 Not Found"}', frozenset({"404 Not Found"})),
+    "Payload Too Large": Body('{"error": "Payload Too Large"}', frozenset({"Payload Too Large"})),
+    "a state": shaped("thing_already_canceled"),
+    "a state that settles": shaped("cannot_change_thing"),
+    "a conflict without a state": shaped("thing_changed"),
+    "a conflict that is declared to be none": shaped("card_declined"),
+    "the key": shaped("idempotency_key_already_used"),
+    "the key, and a code that settles": shaped("thing_not_found", "idempotency_key_already_used"),
+    "in progress": shaped("refund_in_progress"),
+    "locked": shaped("resource_locked"),
+    "a code that settles, and in progress": shaped("thing_not_found", "refund_in_progress"),
+    "the order that exists": shaped("failed", data={"id": "ORD1", "status": "failed"})._replace(has_object=True),
+    "a code that settles, and an order": shaped("thing_not_found", data={"id": "ORD1"})._replace(has_object=True),
+    "an object": Body('{"id": 7, "code": "thing_too_large"}', frozenset({"thing_too_large"}), has_object=True),
+    "data without an id": shaped("thing_too_large", data={"field": "a"}),
+    "bank down": shaped("bank_down"),
+}
+
+
+class Situation(NamedTuple):
+    """Who calls what, and whether an earlier attempt is in doubt."""
+
+    operation: Operation[None, Thing]
+    own_key: bool = False
+    in_doubt: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.operation.name}{', own key' * self.own_key}{', in doubt' * self.in_doubt}"
+
+
+SITUATIONS = [
+    Situation(READ),
+    Situation(READ, in_doubt=True),
+    *(Situation(KEYED, own_key, in_doubt) for own_key in (False, True) for in_doubt in (False, True)),
+    *(Situation(UNKEYED, in_doubt=in_doubt) for in_doubt in (False, True)),
+]
+
+# --- the rule, once more ----------------------------------------------------------------------------------------------
+
+#: What no declaration makes a rejection of: what leaves open what happened, and what only proxies send.
+NEVER = {402, 407, 408, 423, 424, 425, 444, 460, 463, 464, 494, 495, 496, 497, 499}
+#: Codes that say no more than their status, as they are written above.
+EMPTY = {
+    (400, "bad_request"), (400, "Bad Request"), (403, "Forbidden"), (403, "forbidden"), (404, "not-found"),
+    (404, "404"), (404, "404 Not Found"), (413, "Payload Too Large"),
+}  # fmt: skip
+PAIRS = {(error.status, error.code) for error in DECLARED} - {(409, "thing_changed")}
+SETTLING = {(404, "thing_not_found"), (409, "cannot_change_thing")}
+BUSY = {"refund_in_progress", "resource_locked"}
+KEY_USED = "idempotency_key_already_used"
+
+
+def expected(status: int, body: Body, situation: Situation) -> bool:
+    """Say by the rule whether the call is settled by *body* with *status*."""
+    pairs = {(status, code) for code in body.codes}
+    if situation.operation is READ:
+        return status not in {408, 424, 429}
+    if status in NEVER or body.has_object or body.codes & BUSY:
+        return False
+    if KEY_USED in body.codes and situation.own_key:
+        return False
+    if pairs & SETTLING or (409, KEY_USED) in pairs:
+        return True
+    if situation.own_key or situation.in_doubt:
+        return False
+    if status in {401, 429} or pairs & PAIRS:
+        return True
+    if status == 409:
+        return bool(body.codes & {"thing_already_canceled", KEY_USED})
+    return status in {400, 403, 404, 405, 410, 413, 415, 422} and bool(pairs - EMPTY)
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+
+class Calls:
+    """Makes calls whose every attempt gets the last of some responses."""
+
+    def __init__(self, **options: object) -> None:
+        self.steps: list[Response | SendFailed] = []
+        transport, retry = MemoryTransport(self._respond), RetryPolicy(retry_unkeyed=True)
+        options = {"access_token": "TEST-token"} | options
+        self.client = PaymentsClient(
+            base_url="https://platform.test", transport=transport, clock=FakeClock(), retry=retry, **options
+        )
+
+    def _respond(self, request: Request) -> Response:
+        step = self.steps.pop(0) if len(self.steps) > 1 else self.steps[0]
+        if isinstance(step, SendFailed):
+            raise step
+        return step
+
+    async def rejection(self, situation: Situation, status: int, body: Body, *before: Response) -> PaymentsError:
+        """Return the error of a call that gets *body* with *status* after some other responses."""
+        lost = [SendFailed("reset", sent=True)] * situation.in_doubt
+        self.steps = [*lost, *before, Response(status, {}, body.text.encode())]
+        with pytest.raises(PaymentsError) as raised:
+            await self.client.call(situation.operation, idempotency_key="k-1" if situation.own_key else None)
+        return raised.value
+
+
+#: Every status that has a name, and those that proxies have made up.
+STATUSES = [*range(400, 419), *range(420, 432), 440, 444, 449, 451, 460, 463, 464, *range(494, 500)]
+
+
+async def wrong(status: int) -> list[str]:
+    """Return the cells of *status* where `settled` is not what the rule says."""
+    cells = []
+    for name, body in BODIES.items():
+        calls = Calls()  # With a budget for retries of its own.
+        for situation in SITUATIONS:
+            error = await calls.rejection(situation, status, body)
+            if expected(status, body, situation) != getattr(error, "settled", False):
+                cells.append(f"{status}, {name}, {situation}")
+        await calls.client.aclose()
+    return cells
+
+
+def test_the_table_is_large() -> None:
+    """It has at least as many pairs of a status and a body as were looked at when the rule was made."""
+    assert len(STATUSES) * len(BODIES) >= 1160
+
+
+@pytest.mark.parametrize("status", STATUSES)
+async def test_what_is_settled(status: int) -> None:
+    """A rejection is settled exactly where the rule says so; an unknown outcome never is."""
+    assert [] == await wrong(status)
+
+
+@pytest.mark.control("paymentsdk._engine.failures.settles", lambda *args, **kwargs: Settles.THIS)
+@pytest.mark.control("paymentsdk._engine.failures.settles", lambda *args, **kwargs: Settles.ALL)
+@pytest.mark.control("paymentsdk._engine.failures.settles", lambda *args, **kwargs: Settles.NONE)
+@pytest.mark.control("paymentsdk._engine.failures.has_object", lambda response: False)
+async def test_the_table_can_fail() -> None:
+    """A client that believes everything, or nothing, or overlooks an order in a rejection, does not pass the table."""
+    assert [] == [cell for status in (402, 404, 409) for cell in await wrong(status)]
+
+
+# --- an example of each sentence --------------------------------------------------------------------------------------
+
+RANDOM, OWN, PLAIN = Situation(KEYED), Situation(KEYED, own_key=True), Situation(UNKEYED)
+DOUBT = Situation(KEYED, in_doubt=True)
+
+EXAMPLES = {
+    "a read of what is not there": (Situation(READ), 404, "HTML", True),
+    "a read behind a firewall": (Situation(READ), 403, "HTML", True),
+    "a read that came too often": (Situation(READ), 429, "an unlisted code", False),
+    "a read whose dependency failed": (Situation(READ), 424, "bank down", False),
+    "a rejected token": (RANDOM, 401, "empty", True),
+    "too many requests": (RANDOM, 429, "empty", True),
+    "a declared pair": (RANDOM, 400, "a declared code", True),
+    "a declared pair without a key": (PLAIN, 400, "a declared code", True),
+    "a declared pair with a rare status": (RANDOM, 418, "a code that settles", True),
+    "an undeclared code": (RANDOM, 422, "an unlisted code", True),
+    "a conflict that names a state": (RANDOM, 409, "a state", True),
+    "a conflict that names no state": (PLAIN, 409, "a conflict without a state", False),
+    "a conflict that is declared to be a rejection": (RANDOM, 409, "a conflict that is declared to be none", True),
+    "only the words of the status": (RANDOM, 404, "not-found", False),
+    "a payment that failed and has made its order": (RANDOM, 402, "the order that exists", False),
+    "a payment that failed": (RANDOM, 402, "a declared code", False),
+    "an order in a 404": (RANDOM, 404, "a code that settles, and an order", False),
+    "the page of a firewall": (RANDOM, 403, "HTML", False),
+    "a gateway that has no route": (RANDOM, 404, "message of a gateway", False),
+    "a proxy that closed": (RANDOM, 444, "a declared code", False),
+    "a caller that left": (PLAIN, 499, "a declared code", False),
+    "locked, though declared as a rejection": (RANDOM, 423, "a declared code", False),
+    "in progress": (PLAIN, 400, "in progress", False),
+    "a random key that was used": (RANDOM, 409, "the key", True),
+    "one's own key that was used": (OWN, 409, "the key", False),
+    "one's own key": (OWN, 400, "a declared code", False),
+    "one's own key, and a code that settles": (OWN, 404, "a code that settles", True),
+    "in doubt": (DOUBT, 400, "a declared code", False),
+    "in doubt, and a code that settles": (DOUBT, 404, "a code that settles", True),
+}
+
+
+@pytest.mark.parametrize(("situation", "status", "body", "settled"), EXAMPLES.values(), ids=EXAMPLES)
+async def test_an_example(situation: Situation, status: int, body: str, *, settled: bool) -> None:
+    """Each sentence of the rule, once: the same response means the same whenever it comes."""
+    error = await Calls().rejection(situation, status, BODIES[body])
+
+    assert settled == getattr(error, "settled", False)
+
+
+@pytest.mark.parametrize(
+    ("operation", "attempts", "error"),
+    [(READ, 4, APIError), (KEYED, 4, OutcomeUnknown), (UNKEYED, 1, OutcomeUnknown)],
+    ids=["read", "keyed", "unkeyed"],
+)
+async def test_a_424_is_a_failure_of_the_platform(
+    operation: Operation[None, Thing], attempts: int, error: type[PaymentsError]
+) -> None:
+    """Something behind the platform failed: it is tried again as after a 5xx, and a write stays in doubt."""
+    raised = await Calls().rejection(Situation(operation), 424, BODIES["bank down"])
+
+    assert (error, attempts) == (type(raised), raised.attempts)
+
+
+@pytest.mark.parametrize("operation", [READ, KEYED, UNKEYED], ids=["read", "keyed", "unkeyed"])
+async def test_a_token_that_cannot_be_refreshed_settles_the_call(operation: Operation[None, Thing]) -> None:
+    """The platform turned the request away, and nothing was sent after that: no attempt has had an effect."""
+    auth = RefreshingToken(TokenPair(access_token="APP_USR-old-access", refresh_token="TG-old-refresh"))
+    calls = Calls(access_token=None, auth=auth, client_id="1", client_secret="secret-0123456789")
+    spent = Body('{"error": "invalid_grant"}')
+
+    error = await calls.rejection(Situation(operation), 400, spent, Response(401, {}, b'{"code": "unauthorized"}'))
+
+    assert isinstance(error, APIError)
+    assert ("invalid_grant", True) == (error.code, error.settled)
