@@ -219,8 +219,8 @@ class APIError(PaymentsError):
     settled: bool = False
     """Whether the platform's rejection is final: no attempt at the write has taken effect.
 
-    After a read it is true for every 4xx but 408, 424 and 429. After a write it is true in these cases, if no attempt
-    is in doubt:
+    After a read it is true if its response is a 4xx other than 408, 424 and 429. After a write it is true in these
+    cases, if no attempt is in doubt:
 
     - a 401 or a 429;
     - a pair of status and code that the operation declares;

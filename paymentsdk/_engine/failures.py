@@ -268,7 +268,7 @@ def _kind_of_error(
         return last.error
     # No other rejection of a token refresh: a caller would take it for what the platform says of the request.
     if isinstance(last.cause, ReauthorizationRequired):
-        last.cause.settled = not own_key
+        last.cause.settled = operation.writes and not own_key
     if isinstance(last.cause, OWN_ERRORS):
         return last.cause
     # What is left is no write in doubt. "Not sent" would be wrong of a read of which an earlier attempt was.

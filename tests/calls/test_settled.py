@@ -299,8 +299,11 @@ async def test_a_424_is_a_failure_of_the_platform(
 
 
 @pytest.mark.parametrize("operation", [READ, KEYED, UNKEYED], ids=["read", "keyed", "unkeyed"])
-async def test_a_token_that_cannot_be_refreshed_settles_the_call(operation: Operation[None, Thing]) -> None:
-    """The platform turned the request away, and nothing was sent after that: no attempt has had an effect."""
+async def test_a_token_that_cannot_be_refreshed_settles_a_write(operation: Operation[None, Thing]) -> None:
+    """The platform turned the write away, and nothing was sent after that. To a read, no response came at all.
+
+    The client reads for itself before a named write: the error of that read says nothing of an earlier call.
+    """
     auth = RefreshingToken(TokenPair(access_token="APP_USR-old-access", refresh_token="TG-old-refresh"))
     calls = Calls(access_token=None, auth=auth, client_id="1", client_secret="secret-0123456789")
     spent = Body('{"error": "invalid_grant"}')
@@ -308,4 +311,4 @@ async def test_a_token_that_cannot_be_refreshed_settles_the_call(operation: Oper
     error = await calls.rejection(Situation(operation), 400, spent, Response(401, {}, b'{"code": "unauthorized"}'))
 
     assert isinstance(error, APIError)
-    assert ("invalid_grant", True) == (error.code, error.settled)
+    assert ("invalid_grant", operation is not READ) == (error.code, error.settled)
