@@ -37,7 +37,7 @@ from paymentsdk.journal import Record, RecordState
 from tests import postgres
 from tests.chaos.tokens import Tokens, control
 from tests.chaos.verdicts import Evidence, controls, judge, left_open
-from tests.chaos.worker import Plan, journal_at
+from tests.chaos.worker import LEFT, Plan, journal_at
 from tests.postgres import Server
 
 PROCESSES = 3
@@ -295,9 +295,11 @@ async def evidence(
     noted, told = list(lines(plan.folder / "sent")), list(lines(plan.folder / "told"))
     if not plan.control:
         faults["disk full"] = sum("disk is full" in line.get("why", line.get("problem", "")) for line in told)
+        faults["callers left"] = sum(line.get("told") == LEFT for line in told)
     # The sandbox takes with it what each client has under way, and the database the locks of each. A spent refresh
     # token that a backup brings back is sent once by each process that starts.
     costly = {"sandbox": PROCESSES * 3, "database": PROCESSES * 3, "backups restored": PROCESSES * 3, "disk full": 0}
+    costly["callers left"] = 0
     return Evidence(
         sellers=ids,
         ledger=[

@@ -61,6 +61,10 @@ TASKS = 6
 UNAUTHORIZED = 401
 #: What is told where the new pair was lost in a kill.
 MUST_AUTHORISE = "the seller must authorize again"
+#: What is written down where the caller has left: it was told nothing.
+LEFT = "its caller has left"
+#: How many callers leave, and the seconds in which they do: most of them while a request is in flight.
+IMPATIENT, PATIENCE = 0.08, 0.1
 #: Seconds in which a hasty record may be sent: so short that faults outlast it.
 HASTE = 3.0
 
@@ -269,9 +273,15 @@ class Caller:
             await self._tell(f"{name}/refund", client.orders.refund(made, once=f"{name}/refund"))
 
     async def _tell(self, name: str, made: Awaitable[Order | Preference]) -> str | None:
-        """Write down what a call comes to, and return the id of what it made."""
+        """Write down what a call comes to, and return the id of what it made; some callers leave before."""
+        leaves = not self._plan.control and self._random.random() < IMPATIENT
         try:
-            done = await made
+            async with asyncio.timeout(self._random.random() * PATIENCE if leaves else None):
+                done = await made
+        except TimeoutError:
+            self._last = LEFT
+            self._told.write(name=name, told=LEFT)
+            return None
         except PaymentsError as error:
             self._last = word(error)
             self._told.write(name=name, told=self._last, why=str(error)[:200])
