@@ -157,17 +157,26 @@ def _record(
     )
 
 
+def _lease(call: Call[B, R]) -> float:
+    """Return the seconds for which a call holds its record."""
+    return max(LEASE, 2 * (call.settings.timeout.attempt or 0.0))
+
+
 def _is_sensitive(call: Call[B, R]) -> bool:
     return can_hold_secrets(call.body) and any(secrets_in(call.body))
 
 
 def _not_after(call: Call[B, R], begun: float, given: datetime | timedelta | None) -> float:
     """Return the moment from which the record is not sent any more, in platform time."""
-    window = given if given is not None else call.operation.resend_window
-    if callable(window):
-        window = window(call.body)
-    if window is None:
-        return states.not_after(begun, call.settings.timeout.total or KEY_LIFETIME)
+    declared = call.operation.resend_window
+    if given is not None:
+        window = given
+    elif declared is None or isinstance(declared, timedelta):
+        seconds = (call.settings.timeout.total or KEY_LIFETIME) if declared is None else declared.total_seconds()
+        # If the process dies, recovery has half a lease left after that has ended.
+        return states.not_after(begun, max(seconds, 1.5 * _lease(call)))
+    else:
+        window = declared(call.body)
     if isinstance(window, timedelta) and (seconds := window.total_seconds()) > 0:
         return states.not_after(begun, seconds)
     if isinstance(window, datetime) and window.utcoffset() is not None:
@@ -193,7 +202,7 @@ class OnceCall(Generic[B, R]):
         # Nobody else tells the observers when a call of a recovery begins and ends.
         self._observing = recovered and bool(settings.observers)
         # What recovery has taken over, it has for a lease of that length, whatever its attempts may take.
-        lease = LEASE if recovered else max(LEASE, 2 * (settings.timeout.attempt or 0.0))
+        lease = LEASE if recovered else _lease(self._call)
         later = partial(journaling.write_later, record.key)
         clock, unheard = journaling.platform_clock, journaling.unheard
         drive = JournaledCall(journaling.journal, clock, self._seller, lease, later, defer, look, unheard)

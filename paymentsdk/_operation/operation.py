@@ -44,6 +44,8 @@ _ARGUMENTS = frozenset({
 _JSON = "application/json"
 _NO_CONTENT = 204
 _SUCCESS = range(200, 300)
+#: One and a half leases: recovery has half of one left after the lease of a dead process has ended.
+_LEAST_WINDOW = timedelta(seconds=90)
 _NOT_REPEATABLE = frozenset({RetryClass.UNKEYED, RetryClass.TOKEN_CODE, RetryClass.TOKEN_REFRESH})
 
 
@@ -189,8 +191,10 @@ class Operation(Generic[B, R]):
     addition: Addition | None = None
     """The list of the response to which a write adds one entry."""
     resend_window: timedelta | Callable[[B | None], timedelta] | None = None
-    """How long after its beginning a journaled write may be sent, unless `not_after=` says so; a function of the body
-    where that decides. `None`: as long as the timeout of the call."""
+    """How long after its beginning a journaled write may be sent, unless `not_after=` says so: 90 seconds or more, and
+    at least one and a half leases of the call, so that recovery can still send it after a crash. A function of the body
+    where that decides: what it returns holds, however short. `None`: the total timeout of the call. Never more than 23
+    hours."""
     max_response: int = 8 * MIB
     """The most bytes that a response may have."""
     path_names: tuple[str, ...] = field(init=False)
@@ -231,6 +235,10 @@ class Operation(Generic[B, R]):
         reserved = self.reserved_headers | {"accept"}
         fixed = check_headers(self.fixed_headers, f"{self.name}.fixed_headers", reserved=reserved)
         object.__setattr__(self, "fixed_headers", fixed)
+        window = self.resend_window
+        if not (window is None or callable(window) or (isinstance(window, timedelta) and window >= _LEAST_WINDOW)):
+            reason = "must be a timedelta of 90 seconds or more: a process that was killed holds its record for 60"
+            raise RequestInvalid(f"{self.name}.resend_window", reason)
         # Asked for at every call, and the same at every call.
         derived = {
             "path_names": tuple(re.findall(r"{(\w+)}", self.path)),

@@ -226,8 +226,10 @@ class WriteOptions(TypedDict, total=False):
     characters. The record is durable before the first byte is sent; the same name later returns what became of it."""
     not_after: datetime | timedelta | None
     """For a journaled write: the moment, or the time from now, after which nothing is sent any more, at most 23 hours.
-    By default what is left of the expiration of an order, 15 minutes for a cancel, 23 hours for a refund, else the
-    total timeout."""
+    By default what is left of the expiration of an order, 15 minutes for a cancel and a wallet payment, 23 hours for a
+    refund, else the total timeout; all but an order's expiration are at least 90 seconds, and one and a half times the
+    lease (twice `timeout.attempt`, at least 60 seconds). With less time, a record of a crashed process is left to a
+    person."""
     defer: bool
     """For a journaled write: leave to recovery what could not be sent, and raise `Deferred`; `False` by default. A
     client that never had a token, or a response of the platform, keeps nothing, and raises `RefreshFailed` or

@@ -5,6 +5,7 @@ A part that has the same members in the request and in the response is one Struc
 
 from __future__ import annotations
 
+from datetime import timedelta
 from decimal import Decimal
 from typing import Annotated, ClassVar, Unpack
 
@@ -255,6 +256,7 @@ CREATE: Operation[WalletPaymentRequest, WalletPayment] = Operation(
     section="4.4",
     summary="Create a payment from a wallet",
     retry=RetryClass.KEYED,
+    resend_window=timedelta(minutes=15),
     body=WalletPaymentRequest,
     headers={SESSION_HEADER: "The id of the buyer's device; it improves the rate of approvals."},
     example={

@@ -173,6 +173,7 @@ def cut(request: pytest.FixtureRequest, world: World, until) -> Callable[[Work],
 
     async def cut(work: Work) -> None:
         await CUTS[request.param](world, work, until)
+        await world.row()  # Another process sees the record free once that is written.
 
     cut.settings = {"timeout": Timeout(attempt=ATTEMPT, total=1)} if request.param == "timeout.total" else {}
     return cut
@@ -288,6 +289,7 @@ async def test_an_attempt_that_was_slow_to_be_rejected_is_judged_by_its_beginnin
 
     async with world.connect() as client, world.connect() as other:
         await by_cancel(world, lambda: client.orders.refund(ORDER, once="refund"), until)
+        await world.row()
         world.clock.advance(ATTEMPT - 1)
         world.proxy.receive = slow
         async with world.connect() as third:
@@ -385,6 +387,7 @@ async def test_a_clock_that_went_back_does_not_keep_a_rejection_from_being_final
     skewed = SQLiteJournal(world.path, now=lambda: world.clock.now() + ahead)
     async with world.connect(journal=skewed) as client, world.connect() as other:
         await by_cancel(world, lambda: client.orders.refund(ORDER, once="refund"), until)
+        await world.row()
         with pytest.raises(OutcomeUnknown):
             await other.orders.refund(ORDER, once="refund")
         world.clock.advance(ATTEMPT)
