@@ -57,6 +57,15 @@ def pinned(bounds: Iterable[str]) -> list[str]:
 
 
 @nox.session(python=PYTHONS[0])
+def turkish(session: nox.Session) -> None:
+    """Run the tests of the journal in a locale where the small letter of I has no dot."""
+    install(session, "test")
+    locales = session.create_tmp()
+    session.run("localedef", "-i", "tr_TR", "-f", "UTF-8", f"{locales}/tr_TR.UTF-8", external=True)
+    session.run("pytest", "-n", "2", "tests/journal", env={"LC_ALL": "tr_TR.UTF-8", "LOCPATH": locales})
+
+
+@nox.session(python=PYTHONS[0])
 def canary(session: nox.Session) -> None:
     """Run the suite with the pre-releases of the core dependencies: what breaks tomorrow."""
     install(session, "test")
