@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
+from operator import index
+from typing import SupportsIndex, TypeAlias, cast
 from uuid import UUID
 
 import msgspec
@@ -20,6 +22,8 @@ from paymentsdk.errors import RequestInvalid
 #: Not compiled here, as at every import: only a body that is rejected needs these two, and `_RULES`.
 _RULE = r"\(\?#(?P<rule>[^)]*)\)"
 _PLACE = r"(?s)(?P<reason>.*) - at `(?P<path>[^`]*)`\Z"
+#: What may stand in a path: an id as text, a whole number, also of another library, or a UUID.
+PathValue: TypeAlias = str | SupportsIndex | UUID
 _SAFE_IN_PATH = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]*\Z")
 
 
@@ -91,7 +95,7 @@ class QueryEncoder:
         """
         if not isinstance(filters, Mapping):
             raise RequestInvalid("$query", f"must be a mapping of filters, not {type(filters).__name__}")
-        given = {name: value for name, value in filters.items() if value is not None}
+        given = {name: _plain(value) for name, value in filters.items() if value is not None}
         for name in given:
             if name not in self._names:
                 known = ", ".join(sorted(self._names)) or "none"
@@ -100,8 +104,7 @@ class QueryEncoder:
         text = "&".join(f"{name}={_quoted(name, value)}" for name, value in given.items())
         if self._filters is not None:  # Also where none is given, since one may be required.
             try:
-                plain = {name: _plain(value) for name, value in given.items()}
-                msgspec.convert(plain, self._filters, builtin_types=(datetime,))
+                msgspec.convert(given, self._filters, builtin_types=(datetime,))
             except ValidationError as error:
                 found = request_invalid(error)
                 raise RequestInvalid(found.path.replace("$", "$query", 1), found.reason, found.rule) from None
@@ -109,10 +112,20 @@ class QueryEncoder:
 
 
 def _plain(value: object) -> object:
-    """Return a moment of a subclass, as other libraries have them, as one of the class that msgspec knows."""
+    """Return a moment or a whole number of another library as one that msgspec knows, and a UUID as text."""
     if isinstance(value, datetime) and type(value) is not datetime:
         return datetime.combine(value.date(), value.time(), value.tzinfo)
+    if not isinstance(value, str | int) and (text := _id_text(value)) is not None:
+        return text if isinstance(value, UUID) else int(text)
     return value
+
+
+def _id_text(value: object) -> str | None:
+    """Return a whole number, such as one of numpy, or a UUID as text; `None` for anything else, such as a bool."""
+    try:
+        return None if isinstance(value, bool) else str(value if isinstance(value, UUID) else index(cast("int", value)))
+    except (TypeError, ValueError):  # It is no whole number, or has thousands of digits.
+        return None
 
 
 def _quoted(name: str, value: object) -> str:
@@ -156,8 +169,8 @@ def query_text(value: object) -> str:
             raise RequestInvalid("", f"expected a text, number, date, UUID or Enum, got {type(value).__name__}", "type")
 
 
-def fill_path(template: str, names: tuple[str, ...], values: Mapping[str, str]) -> str:
-    """Put *values* into the placeholders of *template*.
+def fill_path(template: str, names: tuple[str, ...], values: dict[str, PathValue]) -> str:
+    """Put *values* into the placeholders of *template*; each of them that is no text becomes one.
 
     Raises:
         RequestInvalid: A value is missing, unknown, or would change the path it stands in (`..`, `/`, `?`).
@@ -170,7 +183,10 @@ def fill_path(template: str, names: tuple[str, ...], values: Mapping[str, str]) 
             raise RequestInvalid(f"$path.{name}", "is missing: the path has to be complete")
         value = values[name]
         if not isinstance(value, str):
-            raise RequestInvalid(f"$path.{name}", f"expected an id as text, got {type(value).__name__}")
+            if (text := _id_text(value)) is None:
+                reason = f"expected a text, a whole number or a UUID, got {type(value).__name__}"
+                raise RequestInvalid(f"$path.{name}", reason)
+            values[name] = value = text
         # Nearly every id has letters and digits alone, which is seen faster.
         if not (value.isalnum() and value.isascii()) and not _SAFE_IN_PATH.match(value):
             raise RequestInvalid(f"$path.{name}", "an id has only letters, digits, '-', '_', '.' and '~'")

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from paymentsdk._auth.schemes import Credentials, Seller, signer_or_tokens
 from paymentsdk._auth.token_store import TokenPair
-from paymentsdk._codec.encode import fill_path
+from paymentsdk._codec.encode import PathValue, fill_path
 from paymentsdk._engine.call import Call
 from paymentsdk._engine.credential import Bearer, Credential, user_id
 from paymentsdk._engine.events import observed
@@ -26,6 +26,8 @@ from paymentsdk._secrets import masked
 from paymentsdk.errors import NotSent, PaymentsError, RefreshFailed, RequestInvalid
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from paymentsdk._operation.operation import Limits
     from paymentsdk.journal._call import PlatformClock
 
@@ -131,13 +133,13 @@ class Engine(ABC):
         body: B | None = None,
         *,
         query: Mapping[str, object] | None = None,
-        idempotency_key: str | None = None,
+        idempotency_key: str | UUID | None = None,
         first_sent_at: datetime | None = None,
         once: str | None = None,
         not_after: datetime | timedelta | None = None,
         defer: bool = False,
         headers: Mapping[str, str] | None = None,
-        **path: str,
+        **path: PathValue,
     ) -> Result[R]:
         """Carry out *operation* and return its value with all that is known about it.
 
@@ -147,7 +149,8 @@ class Engine(ABC):
             operation: One of `OPERATIONS`, or one of your own.
             body: The request body, an instance of ``operation.body``.
             query: The filters of a search.
-            idempotency_key: 1 to 64 visible ASCII characters, for operations that take one; random by default.
+            idempotency_key: A UUID, or 1 to 64 visible ASCII characters, for operations that take one; random by
+                default.
             first_sent_at: When the key, one of yours, was sent for the first time: a datetime with its offset, at most
                 an hour ahead, as an ``OutcomeUnknown`` or your own records say it. A failure that settles nothing is
                 then an ``OutcomeUnknown``, and nothing is sent more than 23 hours after that time.
@@ -160,7 +163,7 @@ class Engine(ABC):
             defer: For a journaled write: leave to recovery what could not be sent, and raise `Deferred`. Where the body
                 holds credentials of a payer, the journal needs a seal.
             headers: Further header fields of this call.
-            **path: The values of the placeholders in ``operation.path``.
+            **path: The values of the placeholders in ``operation.path``: texts, whole numbers or UUIDs.
 
         Raises:
             RequestInvalid: Something breaks a rule; nothing was sent.
@@ -263,11 +266,11 @@ class Engine(ABC):
         self,
         operation: Operation[B, R],
         body: B | None,
-        path: Mapping[str, str],
+        path: dict[str, PathValue],
         headers: Mapping[str, str] | None,
         query: Mapping[str, object] | None = None,
         *,
-        key: str | None = None,
+        key: str | UUID | None = None,
         first_sent_at: datetime | None = None,
         once: str | None = None,
         target: str | None = None,
@@ -314,7 +317,7 @@ class Engine(ABC):
             Credential(self._bearer, self._signer, self._exchange_refresh_token, secrets),
             operation,
             settings.base_url + target,
-            path,
+            cast("dict[str, str]", path),  # `fill_path` has made texts of them.
             query.get("offset") if query else None,
             body,
             content,
@@ -324,7 +327,7 @@ class Engine(ABC):
             history,
         )
 
-    def _key(self, operation: Operation[B, R], given: str | None, *, derived: bool) -> tuple[str | None, bool]:
+    def _key(self, operation: Operation[B, R], given: str | UUID | None, *, derived: bool) -> tuple[str | None, bool]:
         """Return the idempotency key of all attempts, and whether it is the caller's own.
 
         One that is *derived* later replaces it: none is made, which would ask the system for chance.

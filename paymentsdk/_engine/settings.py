@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypedDict, get_args
+from uuid import UUID
 from weakref import WeakSet
 
 from msgspec import Struct, structs
@@ -55,7 +56,7 @@ class CallOptions(TypedDict, total=False):
     """Other bounds of the calls: a `Timeout`, in seconds, that replaces the client's as a whole."""
     retry: RetryPolicy | None
     """Another `RetryPolicy`: how many attempts a call has, and how long it waits between them."""
-    idempotency_key: str | None
+    idempotency_key: str | UUID | None
     """The key of every keyed write of the copy, unless the call gives its own. Two different writes with one key are a
     conflict: use such a copy for one intent."""
     headers: Mapping[str, str] | None
@@ -183,14 +184,16 @@ def _check_observers(
     return all_
 
 
-def check_key(key: str) -> str:
+def check_key(key: str | UUID) -> str:
     """Return *key* as a plain text if it can be an idempotency key.
 
     Raises:
-        RequestInvalid: It is not 1 to 64 visible ASCII characters.
+        RequestInvalid: It is neither a UUID nor 1 to 64 visible ASCII characters.
     """
+    if isinstance(key, UUID):
+        return str(key)
     if not isinstance(key, str) or not _KEY.match(key):
-        raise RequestInvalid("idempotency_key", "must be 1 to 64 visible ASCII characters")
+        raise RequestInvalid("idempotency_key", "must be a UUID, or 1 to 64 visible ASCII characters")
     return str.__str__(key)  # Not `str(key)`: that of an Enum is its name, and not the text that was checked.
 
 

@@ -10,10 +10,12 @@ from decimal import Decimal
 from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Self, TypeAlias, TypedDict, TypeVar, Unpack, cast, dataclass_transform
+from uuid import UUID
 
 import msgspec
 from msgspec import Meta, Struct, StructMeta, field
 
+from paymentsdk._codec.encode import PathValue
 from paymentsdk._codec.timestamps import read_day
 from paymentsdk._engine.engine import Engine
 from paymentsdk._engine.response import Result
@@ -239,9 +241,9 @@ class WriteOptions(TypedDict, total=False):
 class KeyedWriteOptions(WriteOptions, total=False):
     """The keyword arguments of a write that takes an idempotency key."""
 
-    idempotency_key: str | None
-    """1 to 64 visible ASCII characters. The platform does one thing per key, for 24 hours; without one, a random key is
-    made for this call and kept for all its attempts. Excludes `once`."""
+    idempotency_key: str | UUID | None
+    """A UUID, or 1 to 64 visible ASCII characters. The platform does one thing per key, for 24 hours; without one, a
+    random key is made for this call and kept for all its attempts. Excludes `once`."""
     first_sent_at: datetime | None
     """When `idempotency_key` was sent for the first time, a datetime with its offset, if it was sent before: then
     nothing is sent more than 23 hours later, and what settles nothing is an `OutcomeUnknown`."""
@@ -280,7 +282,7 @@ class Resource:
         options: WriteOptions,
         *,
         headers: Mapping[str, str] | None = None,
-        **path: str,
+        **path: PathValue,
     ) -> R:
         """Carry out a write with the options that its method was given."""
         # A name that is no option is taken for a placeholder, and rejected: the key of a misspelt one would be random.

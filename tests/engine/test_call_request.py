@@ -162,13 +162,26 @@ async def test_a_key_of_ones_own(client, transport, jobs) -> None:
     assert {32} == set(map(len, rest))
 
 
-@pytest.mark.parametrize("key", ["", "a" * 65, "two words", "é", "line\n", 5, UUID(int=7)])
+@pytest.mark.parametrize("key", ["", "a" * 65, "two words", "é", "line\n", 5])
 async def test_a_key_that_cannot_be_sent(client, transport, key: object) -> None:
-    """A string of 1 to 64 visible ASCII characters is safe everywhere; all else is rejected here, a UUID as well."""
+    """A string of 1 to 64 visible ASCII characters, or a UUID, is safe everywhere; all else is rejected here."""
     for rejected in (lambda: client.orders.cancel("ORD1", idempotency_key=key), lambda: options(client, key)):
-        with pytest.raises(RequestInvalid, match="idempotency_key: must be 1 to 64 visible"):
+        with pytest.raises(RequestInvalid, match="idempotency_key: must be a UUID, or 1 to 64 visible"):
             await rejected()
     assert [] == transport.requests
+
+
+async def test_a_uuid_is_a_key(client, transport) -> None:
+    """It goes out as text, from a call and from a copy, and the error has that text."""
+    key = UUID(int=7)
+    transport.replies(201, 201)
+
+    for copy, options in ((client, {"idempotency_key": key}), (client.with_options(idempotency_key=key), {})):
+        with pytest.raises(OutcomeUnknown) as unknown:
+            await copy.with_options(retry=ONCE).orders.cancel("ORD1", **options)
+        assert str(key) == unknown.value.idempotency_key
+
+    assert [str(key)] * 2 == [request.headers["X-Idempotency-Key"] for request in transport.requests]
 
 
 async def options(client, key: object) -> None:

@@ -15,7 +15,7 @@ from uuid import UUID
 
 import pytest
 
-from paymentsdk import OPERATIONS, Pager, PaymentsClient, RequestInvalid, Response
+from paymentsdk import OPERATIONS, NoAnswer, Pager, PaymentsClient, RequestInvalid, Response, RetryPolicy
 from paymentsdk.testing import MemoryTransport
 from tests.engine.declared import declared
 
@@ -256,11 +256,35 @@ async def test_an_id_cannot_change_the_path(client, transport, value: object) ->
     assert [] == transport.requests
 
 
-@pytest.mark.parametrize("value", [None, 5, b"ORD1"])
-async def test_an_id_in_a_path_is_a_text(client, value: object) -> None:
-    """What is not a string is no id."""
-    with pytest.raises(RequestInvalid, match="order_id"):
+@pytest.mark.parametrize("value", [None, True, 5.0, Decimal(5), pytest.param(10**5000, id="huge"), b"ORD1"])
+async def test_what_is_no_id_in_a_path(client, value: object) -> None:
+    """An id is a text, a whole number or a UUID."""
+    with pytest.raises(RequestInvalid, match=r"\$path.order_id: expected a text, a whole number or a UUID, got"):
         await client.call(OPERATIONS["orders.get"], order_id=value)
+
+
+class Int64:
+    """A whole number as NumPy has it: it is no `int`."""
+
+    def __index__(self) -> int:
+        return 123
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(123, "123"), (Int64(), "123"), (Shop.IT, "7"), (UUID(int=5), "00000000-0000-0000-0000-000000000005")],
+)
+async def test_an_id_may_be_a_number_or_a_uuid(client, transport, value: Any, text: str) -> None:
+    """It stands in the path as text, and in a search as well; the response is compared with that text."""
+    transport.replies(Response(200, {}, f'{{"id":"{text}"}}'.encode()), Response(200, {}, b'{"id":"8"}'))
+
+    await client.call(OPERATIONS["orders.get"], order_id=value)
+    with pytest.raises(NoAnswer, match="about another id"):
+        await client.with_options(retry=RetryPolicy(attempts=1)).call(OPERATIONS["orders.get"], order_id=value)
+
+    assert transport.requests[0].url.endswith(f"/v1/orders/{text}")
+    name = "external_reference" if isinstance(value, UUID) else "payer_id"
+    assert f"{name}={text}" == ORDERS.encode({name: value})
 
 
 @pytest.mark.parametrize(
