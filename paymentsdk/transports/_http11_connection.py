@@ -14,7 +14,7 @@ from typing import NoReturn, cast
 
 from paymentsdk._headers import Headers
 from paymentsdk.transports._pool import unread_on, words_of_system
-from paymentsdk.transports.base import Request, Response, SendFailed, too_long
+from paymentsdk.transports.base import CASELESS, Request, Response, SendFailed, too_long
 
 #: The most bytes of a head, with the interim responses before it.
 MAX_HEAD = 64 * 1024
@@ -97,6 +97,9 @@ class ResponseHeaders(Mapping[str, str]):
 
     def __repr__(self) -> str:
         return repr(Headers(self))
+
+
+CASELESS.add(ResponseHeaders)
 
 
 class Chunks:

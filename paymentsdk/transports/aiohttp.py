@@ -29,6 +29,7 @@ from math import inf
 from typing import Unpack
 
 import aiohttp
+from multidict import CIMultiDictProxy
 
 from paymentsdk._public import publish
 from paymentsdk._secrets import masked
@@ -44,7 +45,7 @@ from paymentsdk.transports._aiohttp_messages import (
 )
 from paymentsdk.transports._aiohttp_pool import ConnectionResponse, ConnectorOptions, InFlightRequest, SessionPool
 from paymentsdk.transports._pool import POOL_SIZE, PooledTransport, check_numbers, closed_while_waiting
-from paymentsdk.transports.base import PoolFull, Request, Response, SendFailed
+from paymentsdk.transports.base import CASELESS, PoolFull, Request, Response, SendFailed
 
 __all__ = ["ConnectorOptions"]  # `AiohttpTransport` is public at the top level.
 
@@ -241,4 +242,5 @@ def _broken_off(attempt: InFlightRequest) -> SendFailed:
     return SendFailed("the transport was closed", sent=attempt.wire is not None)
 
 
+CASELESS.add(CIMultiDictProxy)
 publish(__name__, globals())

@@ -80,11 +80,15 @@ class Response(Struct, frozen=True):
         raise TypeError("a Response may hold credentials and cannot be pickled")
 
 
+#: Classes of header fields that find a name in any case by themselves; our transports add theirs.
+CASELESS: set[type] = set()
+
+
 def header(headers: Mapping[str, str], name: str) -> str | None:
     """Return the field *name*, in whatever case it came; bytes that are not valid text are replaced by `?`."""
     try:
         value = headers.get(name)
-        if value is None:
+        if value is None and type(headers) not in CASELESS:
             size, wanted = len(name), name.lower()
             for field in headers:
                 # Most differ in their length already: an observer has every response searched.
