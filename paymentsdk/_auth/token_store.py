@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import sys
+from codecs import BOM_UTF8
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from inspect import isasyncgenfunction, iscoroutinefunction
@@ -254,7 +255,7 @@ class FileTokenStore:
     def _read(self) -> TokenPair | None:
         path = self._path
         try:
-            return msgspec.json.decode(path.read_bytes(), type=TokenPair)
+            return msgspec.json.decode(path.read_bytes().removeprefix(BOM_UTF8), type=TokenPair)
         except FileNotFoundError:
             return None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

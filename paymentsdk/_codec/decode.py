@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from itertools import chain, islice
@@ -95,7 +96,7 @@ class ResponseDecoder(Generic[R]):
         """
         if (value := self._read(body)) is not None:  # Nearly every response takes this way alone.
             return value, ()
-        if self._empty and body.strip() in _EMPTY:
+        if self._empty and body.removeprefix(BOM_UTF8).strip() in _EMPTY:
             found = Anomaly("$", "", "the body is empty; every field is unset")
             return self._type(), () if self._documented and not body else (found,)
         reports = Reports(self._essential)
@@ -155,7 +156,7 @@ class ResponseDecoder(Generic[R]):
         whole = _with_whole_characters(body, reports).strip()
         value = repair_of(self._type, info)(Raw(whole), "$", reports.add)
         if value is None and not (whole == b"null" and allows_null(info)):
-            raise DecodingError(f"the body holds {kind_of(amounts.read_untyped(body))}, not {self._type}")
+            raise DecodingError(f"the body holds {kind_of(amounts.read_untyped(whole))}, not {self._type}")
         return value
 
     async def _repair_in_turns(self, body: bytes, reports: Reports) -> object:
@@ -212,7 +213,8 @@ def _with_whole_characters(body: bytes, reports: Reports) -> bytes:
 def replace_lone_surrogates(body: bytes) -> tuple[bytes, list[str]]:
     """Return *body* with a replacement character for each escape that is half a surrogate pair, and these escapes.
 
-    The grammar of JSON allows them, who cuts a text within an emoji writes them, and the decoder does not take them.
+    The grammar of JSON allows them, who cuts a text within an emoji writes them, and the decoder does not take them. A
+    byte order mark before the JSON is skipped.
     """
     halves: list[str] = []
 
@@ -222,7 +224,7 @@ def replace_lone_surrogates(body: bytes) -> tuple[bytes, list[str]]:
         halves.append(match[0].decode())
         return rb"\ufffd"
 
-    return re.sub(_LONE_SURROGATE, replaced, body), halves
+    return re.sub(_LONE_SURROGATE, replaced, body).removeprefix(BOM_UTF8), halves
 
 
 async def _read_rows(repair: StructRepair, listed: memoryview, place: str, reports: Reports) -> list[object]:

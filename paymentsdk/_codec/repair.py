@@ -47,10 +47,13 @@ _LISTS = (inspect.ListType, inspect.VarTupleType)
 #: Texts that must not be empty: what is, stands for unset.
 _NOT_EMPTY = inspect.StrType(min_length=1)
 _DAY = len("2026-01-31")
+_NUMBER = re.compile(r"[0-9]{1,19}\Z")
 _INTEGER = re.compile(r"[-+]?[0-9]{1,30}\Z")
 #: Stands for each member that is missing: it is read as null where it need not be there.
 _MISSING = Raw(b"null")
 _entries = msgspec.json.Decoder(list[Raw]).decode
+_members_of = msgspec.json.Decoder(dict[str, Raw]).decode
+_OBJECT = "an object stands for a list of one"
 
 #: Takes an anomaly, as `Reports.add` does.
 Report: TypeAlias = Callable[..., None]
@@ -342,8 +345,9 @@ def _list(info: inspect.ListType | inspect.VarTupleType, make: type[list[object]
         if begins(raw, b"["):
             entries = _entries(raw)
         elif isinstance(item, StructRepair) and begins(raw, b"{") and (value := read_untyped(raw)):
-            report(place, value, "an object stands for a list of one")
-            entries = [raw]
+            entries = _numbered(raw)
+            report(place, value, "an object with numbered members stands for its list" if entries else _OBJECT)
+            entries = entries or [raw]
         else:
             if (value := read_untyped(raw)) is not None:
                 _report_mismatch(place, value, report, "expected a list, got {}; dropped", "stands for an empty list")
@@ -365,6 +369,17 @@ def _list(info: inspect.ListType | inspect.VarTupleType, make: type[list[object]
         return make(rows)
 
     return read_list
+
+
+def _numbered(raw: Raw) -> list[Raw]:
+    """Return the objects that an object holds under numbers, in their order; none if it holds anything else.
+
+    PHP writes a list with gaps in that way.
+    """
+    members = _members_of(raw)
+    if not all(_NUMBER.match(name) and begins(value, b"{") for name, value in members.items()):
+        return []
+    return [members[name] for name in sorted(members, key=int)]
 
 
 def _as_it_is(kind: object) -> Repair:

@@ -115,6 +115,8 @@ def _lists(outer: Mapping[str, object]) -> list[list[object]]:
         # `{code, message, details: [{field, message}]}`: the entries are about fields, the code is outside.
         found.append(fields)
     told = [one for one in found if one and isinstance(one, list | dict)]
+    # PHP writes a list with gaps as an object whose members are numbered.
+    told = [[*one.values()] if isinstance(one, dict) and all(map(str.isdigit, one)) else one for one in told]
     return [one[:_MOST_ENTRIES] if isinstance(one, list) else [one] for one in told]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -294,6 +295,8 @@ def _body(operation: AnyOperation, options: Namespace) -> object:
         content = sys.stdin.buffer.read() if options.body == "-" else Path(options.body).read_bytes()
     except OSError as error:
         raise RequestInvalid("--body", f"{options.body}: {error.strerror}") from None
+    if operation.body is not bytes:
+        content = content.removeprefix(BOM_UTF8)
     try:
         body = operation.encoder.decode(content)
     except RequestInvalid:

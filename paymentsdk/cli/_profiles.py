@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from codecs import BOM_UTF8
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -63,7 +64,7 @@ def _profiles(file: Path) -> dict[str, object]:
     try:
         with open(file, "rb", opener=_at_once) as opened:
             _check_private(file, os.fstat(opened.fileno()))
-            return cast("dict[str, object]", msgspec.toml.decode(opened.read()))
+            return cast("dict[str, object]", msgspec.toml.decode(opened.read().removeprefix(BOM_UTF8)))
     except OSError as error:
         hint = "profiles are read from this file, or from the one that PAYMENTSDK_PROFILES names"
         raise RequestInvalid(str(file), f"{error.strerror or error}; {hint}") from None

@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import os
 import time
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -165,7 +166,7 @@ def _connect(accounts: str | None, rate: float | None, out: str, journal: Journa
 def _tokens(path: str) -> dict[str, str]:
     """Return the tokens in a file, by account."""
     try:
-        tokens = msgspec.json.decode(Path(path).read_bytes(), type=dict[str, str])
+        tokens = msgspec.json.decode(Path(path).read_bytes().removeprefix(BOM_UTF8), type=dict[str, str])
     except ValueError:
         # Not its text: it has tokens.
         raise RequestInvalid("--accounts", f'{path} is no JSON object such as {{"shop-1": "TEST-..."}}') from None

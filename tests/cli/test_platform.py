@@ -571,6 +571,16 @@ def test_a_profile(run, sandbox, monkeypatch, how: str):
     assert 0 == run("merchant-orders", "search", *(["--profile", "shop"] if how == "option" else []))[0]
 
 
+def test_files_of_windows_are_read(run, sandbox):
+    """A byte order mark before a profile or a body is skipped."""
+    file = profile(sandbox)
+    file.write_text(file.read_text(encoding="utf-8"), encoding="utf-8-sig")
+    Path("order.json").write_text(ORDER, encoding="utf-8-sig")
+
+    command = ("orders", "create", "--body", "order.json", "--idempotency-key", "k", "--profile", "shop")
+    assert (0, "") == run(*command)[::2]
+
+
 @pytest.mark.skipif(os.name == "nt", reason="modes of files are those of POSIX")
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o666])
 def test_a_profile_that_others_can_read_is_rejected(run, sandbox, mode: int):

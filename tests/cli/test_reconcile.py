@@ -254,8 +254,9 @@ async def test_orders_that_cannot_all_be_seen_have_an_exit_code(shop: Shop) -> N
 
 
 async def test_several_sellers_on_several_processes(shop: Shop) -> None:
-    """Tokens from a file; the workers make their clients of it."""
-    (shop.directory / "tokens.json").write_text(json.dumps({"shop-1": shop.sandbox.access_token}), encoding="utf-8")
+    """Tokens from a file, as an editor on Windows writes it; the workers make their clients of it."""
+    content = json.dumps({"shop-1": shop.sandbox.access_token})
+    (shop.directory / "tokens.json").write_text(content, encoding="utf-8-sig")
     lines = shop.book.read_text(encoding="utf-8").splitlines()
     rows = [f"shop-1,{line}" for line in lines[1:]]
     shop.book.write_text("\n".join([f"account,{lines[0]}", *rows]), encoding="utf-8")

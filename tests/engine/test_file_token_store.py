@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import tempfile
+from codecs import BOM_UTF8
 
 import pytest
 
@@ -30,6 +31,14 @@ async def test_a_file_keeps_a_pair(path, issuer) -> None:
 
     assert issuer.pair(2, expires_at=5.5) == await FileTokenStore(str(path)).load()
     assert [path] == list(path.parent.iterdir())
+
+
+async def test_a_pair_that_was_edited_on_windows_is_a_pair(path, issuer) -> None:
+    """A byte order mark before it is skipped: without the pair, a person would have to authorize again."""
+    await FileTokenStore(path).save(issuer.pair(1))
+    path.write_bytes(BOM_UTF8 + path.read_bytes())
+
+    assert issuer.pair(1) == await FileTokenStore(path).load()
 
 
 async def test_a_save_leaves_other_files_alone(path, issuer) -> None:
