@@ -104,7 +104,7 @@ class AnyFilters(TypedDict):
     it: Any
 
 
-@pytest.mark.control("paymentsdk._codec.encode._query_text", str)
+@pytest.mark.control("paymentsdk._codec.encode.query_text", str)
 @pytest.mark.parametrize(
     ("value", "text"),
     [
@@ -130,7 +130,7 @@ def test_other_filters_go_out_as_iso_writes_them(value: object) -> None:
     assert f"it={quote(str(value))}" == declared(query=AnyFilters).query_encoder.encode({"it": value})
 
 
-@pytest.mark.control("paymentsdk._codec.encode._query_text", str, raises=pytest.fail.Exception)
+@pytest.mark.control("paymentsdk._codec.encode.query_text", str, raises=pytest.fail.Exception)
 @pytest.mark.parametrize(
     ("value", "rule", "reason"),
     [
