@@ -148,6 +148,7 @@ async def test_it_sells_and_says_so(shop, sandbox: Sandbox, tmp_path: Path) -> N
 
         assert (201, 409, 400) == (first[0], other[0], wrong[0])
         assert first == again
+        assert first[1]["code"].startswith(f"{sandbox.base_url}/qr/ORD")
         assert {} == await opened.health()
         assert 'payments_calls_total{operation="orders.create",outcome="' in await opened.metrics()
     assert [1] == [len(orders) for orders in made(sandbox).values()]
