@@ -399,7 +399,8 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
     def _classify_response(self, response: Response) -> AttemptFailed:
         """Find out what a response outside 2xx means."""
         operation, secrets = self.operation, self.credential.secrets(self.body)
-        failure = failures.error_response(operation, response, secrets, random_key=not self.caller_supplied_key)
+        random_key = not self.caller_supplied_key and self.may_send is None  # A record derives its key.
+        failure = failures.error_response(operation, response, secrets, random_key=random_key)
         if (error := failure.error) and operation.writes and not operation.documents(error.status, error.code):
             # An error response names no request: one that the contract does not know may be the response to another.
             self.state.discard(response)

@@ -34,7 +34,7 @@ from paymentsdk._engine.events import observed
 from paymentsdk._engine.failures import History
 from paymentsdk._engine.response import Result
 from paymentsdk._operation.error_response import parse_error_response, read_scrubbed
-from paymentsdk._operation.rules import KEY_LIFETIME
+from paymentsdk._operation.rules import KEY_LIFETIME, TURNED_AWAY, classify_response
 from paymentsdk._secrets import MASK, secrets_in
 from paymentsdk._validate import check_bool
 from paymentsdk.errors import APIError, Deferred, NotSent, OutcomeUnknown, PaymentsError, RequestInvalid
@@ -208,7 +208,7 @@ class OnceCall(Generic[B, R]):
         drive = JournaledCall(journaling.journal, clock, self._seller, lease, later, defer, look, unheard)
         mine = await journaling.acquire(record.key)
         try:
-            send = self._send
+            send = partial(self._send, drive)
             outcome = await (drive.run(record, send) if since is None else drive.carry_on(record, send, since=since))
         finally:
             journaling.release(record.key, mine)
@@ -230,7 +230,7 @@ class OnceCall(Generic[B, R]):
         credential = self._call.credential
         return (user_id(credential.token) if credential.signer is None else self._call.settings.account) or ""
 
-    async def _send(self, row: Record, may_send: MaySend) -> Resolution:
+    async def _send(self, drive: JournaledCall, row: Record, may_send: MaySend) -> Resolution:
         """Send the kept bytes of *row* with its key."""
         call, state = self._call, self._call.state
 
@@ -247,8 +247,8 @@ class OnceCall(Generic[B, R]):
 
         call.may_send, call.content = may_send_now, call.content if row.body is None else row.body
         if call.operation.keyed:
-            # It may have been sent by a process whose journal is lost: the key is not random.
-            call.key, call.caller_supplied_key = row.key, True
+            # Whoever takes a record over cannot know what was sent with its key.
+            call.key, call.caller_supplied_key = row.key, not drive.begun
         elif call.settings.retry.retry_unkeyed:
             # A record without a key is never sent twice, whatever holds for other writes.
             retry = structs.replace(call.settings.retry, retry_unkeyed=False)
@@ -339,16 +339,16 @@ class OnceCall(Generic[B, R]):
 
 def _resolution(error: PaymentsError, call: Call[B, R]) -> Resolution:
     """Say what the end of a call means for its record."""
-    if isinstance(error, APIError) and error.settled:
-        response, secrets = None, call.credential.secrets(call.body)
-        if (last := call.last_response) is not None:
-            response = _stored(last.status, last.headers, last.body, secrets)
-        return Resolution(state=RecordState.REFUSED, reason=str(error), response=response, in_flight=_in_flight(call))
-    if not isinstance(error, OutcomeUnknown) and (call.attempts == 0 or not isinstance(error, APIError)):
-        return Resolution(state=RecordState.NOT_SENT, reason=str(error))
-    return Resolution(
-        state=RecordState.UNKNOWN, reason=getattr(error, "reason", str(error)), in_flight=_in_flight(call)
-    )
+    if isinstance(error, OutcomeUnknown):
+        return Resolution(state=RecordState.UNKNOWN, reason=error.reason, in_flight=_in_flight(call))
+    # Without a response, an `APIError` is of the refresh of the token.
+    if isinstance(error, APIError) and (last := call.last_response) is not None:
+        kind = classify_response(call.operation.errors, error.status, error.code, error.codes)
+        if kind not in TURNED_AWAY:
+            response = _stored(last.status, last.headers, last.body, call.credential.secrets(call.body))
+            reason, in_flight = str(error), _in_flight(call)
+            return Resolution(state=RecordState.REFUSED, reason=reason, response=response, in_flight=in_flight)
+    return Resolution(state=RecordState.NOT_SENT, reason=str(error))
 
 
 def _in_flight(call: Call[B, R]) -> float:

@@ -200,7 +200,9 @@ _UNPROCESSED = frozenset({401, 429})
 _NEVER_SETTLE_ANY = frozenset({402, 407, 408, 423, 424, 425, 444, 460, 463, 464, 494, 495, 496, 497, 499})
 #: What a gateway says as well, or what says nothing of an earlier attempt.
 _NEVER_SETTLE_STATUS = _NEVER_SETTLE_ANY | _UNPROCESSED | {403}
-_NEVER_SETTLE_KIND = frozenset({Failure.SERVER, Failure.RATE_LIMITED, Failure.UNAUTHORIZED, Failure.FORBIDDEN})
+#: The request was turned away before it was looked at: later it may be accepted.
+TURNED_AWAY = frozenset({Failure.RATE_LIMITED, Failure.UNAUTHORIZED, Failure.FORBIDDEN})
+_NEVER_SETTLE_KIND = TURNED_AWAY | {Failure.SERVER}
 _NEVER_SETTLE_CODE = frozenset({"bad_request", "bad-request", ANY_CODE})
 
 

@@ -234,6 +234,8 @@ class JournaledCall(Struct, eq=False):
     """How to find out what became of a record whose time is over."""
     unheard: dict[str, str] = {}
     """Of this process: see `Journaling`."""
+    begun: bool = False
+    """Whether this call has begun the record: no other call can have sent it."""
     held: float = 0.0
     """Seconds that the lease lasts."""
     held_since: Moment = (0.0, 0.0)
@@ -259,6 +261,7 @@ class JournaledCall(Struct, eq=False):
             self.later(partial(self._give_up, new))
             raise
         if action in _SENDING:
+            self.begun = action is not Action.RESUME
             return await self.carry_on(row, send, since=asked)
         if action is Action.CONFLICT:
             raise _about(RecordConflict(new.name), new)

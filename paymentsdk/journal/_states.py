@@ -38,7 +38,7 @@ class RecordState(StrEnum):
     UNKNOWN = "unknown"
     #: Nobody works on it, nothing was sent, and recovery is to send it.
     DEFERRED = "deferred"
-    #: Nothing was sent, and nothing will be unless the caller asks once more.
+    #: Nothing was sent, or the platform turned it away. Nothing will be sent unless the caller asks once more.
     NOT_SENT = "not_sent"
     #: The platform rejected it.
     REFUSED = "refused"

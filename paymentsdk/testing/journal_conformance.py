@@ -363,11 +363,16 @@ async def _nothing_replaces_done(processes: Processes) -> None:
 
 @_case
 async def _what_was_not_sent_can_be_sent_again(processes: Processes) -> None:
-    """After `NOT_SENT`, a caller begins anew, with the new times; recovery leaves it alone."""
+    """After `NOT_SENT`, a caller begins again, with the new times, and its rejection is final. Recovery has no part."""
     row = await processes.begin(_record())
     await processes.resolve(row.key, RecordState.NOT_SENT)
     expect(await processes.claim("77") == [], "recovery took what was not sent")
     await processes.begin(_record(owner="b/1", begun=900.0, not_after=1_500.0), Action.SEND_AGAIN)
+    await processes.resolve(row.key, RecordState.NOT_SENT, owner="b/1")
+    await processes.begin(_record(owner="c/1", begun=950.0, not_after=1_500.0), Action.SEND_AGAIN)
+    await processes.resolve(row.key, Resolution(state=RecordState.REFUSED, reason="no"), owner="c/1")
+    expect(await processes.claim("77") == [], "recovery took what was rejected")
+    await processes.begin(_record(owner="d/1"), Action.REFUSE)
 
 
 @_case

@@ -81,6 +81,12 @@ def _wrong(seen: Evidence) -> list[str]:
     return [f"{name}: {state}" for name, state in {**told, **rows}.items() if name in seen.effects]
 
 
+def _final(seen: Evidence) -> list[str]:
+    """A rejection that a caller was told of as final, and whose record is not closed with it."""
+    refused = {row.name for row in seen.rows if row.state is RecordState.REFUSED}
+    return sorted({line["name"] for line in seen.told if line.get("told") == "refused"} - refused)
+
+
 def _foreign(seen: Evidence) -> list[str]:
     def seller(name: str) -> int:
         return seen.sellers[int(name.partition("-")[0][1:])]
@@ -147,6 +153,7 @@ RULES = {
     "double": _double,
     "lost": _lost,
     "wrong": _wrong,
+    "final": _final,
     "foreign": _foreign,
     "late": _late,
     "bytes": _bytes,
@@ -174,6 +181,7 @@ def controls(seen: Evidence) -> Mapping[str, Evidence]:
         "double": structs.replace(seen, ledger=[*seen.ledger, entry]),
         "lost": structs.replace(seen, ledger=others),
         "wrong": with_row(RecordState.NOT_SENT),
+        "final": structs.replace(seen, told=[*seen.told, {"name": done.name, "told": "refused"}]),
         "foreign": structs.replace(seen, ledger=[*others, {**entry, "tenant": 0}]),
         "late": structs.replace(seen, sent=[*seen.sent, {**sent, "at": done.not_after + 60}]),
         "bytes": structs.replace(seen, sent=[*seen.sent, {**sent, "digest": "other"}]),

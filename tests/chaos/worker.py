@@ -27,6 +27,7 @@ from msgspec import Struct
 from paymentsdk import (
     AiohttpTransport,
     APIError,
+    AuthenticationFailed,
     Deferred,
     Http11Transport,
     InProgress,
@@ -35,7 +36,9 @@ from paymentsdk import (
     OutcomeUnknown,
     PaymentsClient,
     PaymentsError,
+    PermissionDenied,
     PostgresTokenStore,
+    RateLimited,
     ReauthorizationRequired,
     RefreshFailed,
     RefreshingToken,
@@ -65,6 +68,8 @@ MUST_AUTHORISE = "the seller must authorize again"
 LEFT = "its caller has left"
 #: How many callers leave, and the seconds in which they do: most of them while a request is in flight.
 IMPATIENT, PATIENCE = 0.08, 0.1
+#: What is told where nothing took effect, and the name may be called again.
+TURNED_AWAY = "turned away"
 #: Seconds in which a hasty record may be sent: so short that faults outlast it.
 HASTE = 3.0
 
@@ -196,6 +201,10 @@ def word(error: PaymentsError) -> str:
     match error:
         case ReauthorizationRequired():
             return MUST_AUTHORISE
+        case AuthenticationFailed() | PermissionDenied() | RateLimited() if error.settled:
+            return TURNED_AWAY
+        case APIError(code="invalid_access_token") if error.settled:
+            return TURNED_AWAY
         case APIError() if error.settled:
             return "refused"
         case NotSent() | Deferred() | InProgress() | JournalUnavailable() | OutcomeUnknown() | RefreshFailed():

@@ -370,8 +370,8 @@ async def test_a_backup_that_is_restored_doubles_nothing(world: World, tmp_path:
 @pytest.mark.parametrize(
     "answer",
     [
-        Response(400, {}, b'{"errors":[{"code":"bad_request","message":"no"}]}'),
-        Response(401, {}, b"{}"),
+        Response(400, {}, b'{"message":"Bad Request"}'),
+        Response(402, {}, b'{"errors":[{"code":"failed"}],"data":{"id":"ORD1"}}'),
         Response(403, {}, b"{}"),
         Response(404, {}, b"<html>no such page</html>"),
     ],

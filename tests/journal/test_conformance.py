@@ -207,6 +207,15 @@ async def keeps_old_times(self, record: Record, *, lease: float) -> tuple[Action
     return action, now
 
 
+@breaking("begin")
+async def doubts_what_begins_again(self, record: Record, *, lease: float) -> tuple[Action, Record]:
+    """Takes what was turned away before for what may have taken effect."""
+    action, now = await MemoryJournal.begin(self, record, lease=lease)
+    if action is Action.SEND_AGAIN:
+        now = self.rows[record.key] = structs.replace(now, state=RecordState.SENT)
+    return action, now
+
+
 @breaking("claim")
 async def doubts_everything(self, sellers: Collection[str], **more: Any):
     """Takes also for sent what is deferred."""
@@ -489,6 +498,7 @@ async def raises_what_its_database_raises(self, key: str) -> Record | None:
         ("only_the_owner_settles", lets_everybody_settle),
         ("nothing_replaces_done", lets_the_last_word_win),
         ("what_was_not_sent_can_be_sent_again", keeps_old_times),
+        ("what_was_not_sent_can_be_sent_again", doubts_what_begins_again),
         ("what_is_deferred_was_not_sent", doubts_everything),
         ("no_rejection_is_final_while_a_cut_attempt_may_arrive", forgets_what_is_in_flight),
         ("no_rejection_is_final_while_a_cut_attempt_may_arrive", forgets_what_was_in_flight),

@@ -39,6 +39,7 @@ MOVES: Mapping[str, Callable[[World, Choose], None]] = {
     "kill": lambda world, choose: world.kill(choose("AB")),
     "cancel": lambda world, choose: world.cancel(choose("AB")),
     "refuse": lambda world, choose: world.refuse(),
+    "turn": lambda world, choose: world.turn(choose((422, 401, None))),
     "fill_the_disk": lambda world, choose: world.fill_the_disk(),
     "set_clock": lambda world, choose: world.set_clock(choose("AB"), choose((-48, -26, 0, 26, 48)) * HOUR),
     "change_credentials": lambda world, choose: world.change_credentials(
@@ -171,6 +172,15 @@ CONTROLS: Mapping[str, Control] = {
     ),
     "9-lease-covers-the-attempt": Control(
         "and it took effect", "refuse deliver lose", replaced={"lease_covers": (_states, lambda left, timeout: True)}
+    ),
+    "7-rejection-of-what-is-in-doubt": Control(
+        "told refused, and it took effect", "turn deliver lose", Faults(believes_rejections=True)
+    ),
+    "7-rejection-of-what-was-taken-over": Control(
+        "kept as refused, and it took effect", "turn kill", Faults(believes_rejections=True)
+    ),
+    "7-turned-away-while-in-doubt": Control(
+        "told not_sent, and it took effect", "turn deliver lose", Faults(believes_rejections=True)
     ),
     "8-cut-attempt-cancelled": Control(
         "and it took effect",

@@ -68,11 +68,14 @@ class Platform:
 
     def __init__(self) -> None:
         self.refuses = False
+        self.turned: int | None = None
         self.effects: list[Effect] = []
         self._keys: dict[tuple[str, str], tuple[float, bytes]] = {}
 
     def receive(self, flight: Flight, now: float) -> int:
         """Take a request and return its status."""
+        if self.turned is not None:
+            return self.turned  # It does not look the key up, or an effect of this very key is the reason.
         known = self._keys.get((flight.seller, flight.key))
         if known is not None and now < known[0] + REMEMBERED:
             return 200 if known[1] == flight.body else 409
@@ -92,6 +95,8 @@ class Faults(Struct):
     """Send although the record could not be kept."""
     trusts_clocks: bool = False
     """Take this machine's clock for the platform's and the database's."""
+    believes_rejections: bool = False
+    """Take every rejection for final, whatever came before it."""
     claims_all: bool = False
     """Recover for sellers that the process has no credentials of."""
 
@@ -198,6 +203,10 @@ class World:
     def refuse(self) -> None:
         """The platform begins to reject, or ends it."""
         self.platform.refuses = not self.platform.refuses
+
+    def turn(self, status: int | None) -> None:
+        """The platform begins to reject with 422, or to turn away with 401, whatever it did before; or ends it."""
+        self.platform.turned = status
 
     def fill_the_disk(self) -> None:
         """The journal cannot be written, or can again."""
@@ -359,8 +368,9 @@ class World:
             await Step("probe", process.believe)
         new = self._request(process, name)
         fact = (new.seller, name)
+        driver = self._driver(process, defer=defer)
         try:
-            told = await self._driver(process, defer=defer).run(new, self._sender(process))
+            told = await driver.run(new, self._sender(process, driver))
         except (InProgress, RecordConflict):
             return
         self._hear(fact, told)
@@ -372,12 +382,13 @@ class World:
         owner = f"{process.id}/{next(self._numbers)}"
         keys = tuple(self.rows)
         for row in await WorldJournal(self, process).claim((process.seller,), owner=owner, lease=LEASE, keys=keys):
+            driver = self._driver(process)
             try:
-                await self._driver(process).carry_on(row, self._sender(process), since=asked)
+                await driver.carry_on(row, self._sender(process, driver), since=asked)
             except InProgress:
                 continue
 
-    def _sender(self, process: Process):
+    def _sender(self, process: Process, driver: JournaledCall):
         async def send(row: Record, may_send: MaySend) -> Resolution:
             in_doubt, in_flight = row.state is RecordState.SENT, 0.0
             fact = (row.seller, row.name)
@@ -390,6 +401,8 @@ class World:
                     return Resolution(state=RecordState.DONE, response=StoredResponse(200))
                 if heard == 400:
                     return Resolution(state=RecordState.REFUSED, response=StoredResponse(400), in_flight=in_flight)
+                if heard in _TURNED and (self.faults.believes_rejections or (driver.begun and not in_doubt)):
+                    return Resolution(state=_TURNED[heard], response=StoredResponse(heard), in_flight=in_flight)
                 in_doubt = in_doubt or heard != "unsent"
                 if heard == "timed out":
                     in_flight = ATTEMPT
@@ -468,7 +481,7 @@ class World:
 
     def settle(self) -> None:
         """Heal everything, let recovery finish, and look for a record that was lost."""
-        self.full = self.platform.refuses = False
+        self.full, self.platform.refuses, self.platform.turned = False, False, None
         if self.is_over:
             return
         for name in self.processes:
@@ -492,6 +505,8 @@ class World:
                 self.broken("kept as done, without an effect")
 
 
+#: What a plain rejection, and a token that is turned away, make of a record that nothing is known of.
+_TURNED = {422: RecordState.REFUSED, 401: RecordState.NOT_SENT}
 _NO_EFFECT = frozenset({RecordState.NOT_SENT, RecordState.REFUSED, RecordState.EXPIRED})
 
 
