@@ -294,7 +294,8 @@ class PaymentsClient(Engine):
         """
         accounts = self._settings.accounts
         if accounts is None:
-            raise RequestInvalid("accounts", "was not given to this client")
+            reason = "was not given to this client, but a program, a book or a record names an account"
+            raise RequestInvalid("accounts", f"{reason}: use PaymentsClient(accounts=...), or --accounts FILE")
         return self._copy(structs.replace(self._settings, auth=accounts.auth(name), account=name))
 
     @property

@@ -249,7 +249,7 @@ class APIError(PaymentsError):
     ) -> None:
         super().__init__(status, code, message)
         self.status = status
-        """The HTTP status."""
+        """The HTTP status; 0 if nothing was sent, since the store has no tokens (`ReauthorizationRequired`)."""
         self.code = code
         """The platform's code (``"property_value"``, ``"invalid_grant"``, ``"101"``), or ``None`` when the body named
         none."""
@@ -266,7 +266,7 @@ class APIError(PaymentsError):
         """The first 2,048 bytes of the body."""
 
     def __str__(self) -> str:
-        parts = [str(self.status), self.code, self.message]
+        parts = [str(self.status or ""), self.code, self.message]
         if self.meaning and self.meaning != self.message:
             parts.append(f"({self.meaning})")
         if self.retry_after is not None:
@@ -316,7 +316,7 @@ class ReauthorizationRequired(APIError):
 
     As a rule the refresh token is spent or its grant revoked, and a person must authorize once more. With the code
     ``invalid_client``, the platform does not know the application: fix ``client_id`` or ``client_secret``, and start
-    again with the same refresh token.
+    again with the same refresh token. With the status 0, nothing was sent: the store has no tokens for the seller.
     """
 
 

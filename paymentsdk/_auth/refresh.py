@@ -379,6 +379,9 @@ class RefreshingToken:
                     return PendingSave(held.pair, await self._asked_for(pair, exchange, now), held.past)
                 except ReauthorizationRequired as error:
                     refused = error
+        if held.pair is NO_PAIR:
+            reason = "the store has no tokens for this seller; exchange an authorization code first, and save its pair"
+            raise ReauthorizationRequired(0, None, reason)
         if refused is None:
             raise ReauthorizationRequired(401, "invalid_token", "there is no refresh token for the access token")
         return Revoked(held.pair, refused, held.past)

@@ -175,7 +175,9 @@ class NoToken:
     async def renew(self, rejected: str | None, exchange: Exchange, now: float) -> str | None:
         """See `Auth.renew`."""
         del rejected, exchange, now
-        raise RequestInvalid("access_token", "is not set: give PaymentsClient an access_token or auth")
+        raise RequestInvalid(
+            "access_token", "is not set: give PaymentsClient an access_token or auth, or use client.account(name)"
+        )
 
 
 def signer_or_tokens(scheme: AuthScheme) -> tuple[Signer | None, Auth]:

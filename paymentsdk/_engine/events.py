@@ -138,7 +138,7 @@ def _notify_end(call: ObservedCall, error: BaseException | None, status: int | N
         idempotency_key=call.key,
         outcome=outcome,
         error=None if error is None else type(error).__name__,
-        status=error.status if isinstance(error, APIError) else status,
+        status=(error.status or None) if isinstance(error, APIError) else status,
         attempts=call.attempts,
         elapsed=call.state.clock.monotonic() - call.started,
         queued=call.queued_before + call.queued,

@@ -268,7 +268,9 @@ def _load(database: DuckDBPyConnection, source: _Source) -> tuple[str, ...]:
         if written[own.casefold()] > 1:
             raise RequestInvalid(f"book.{name}", f"comes more than once among the columns of the file, as {own}")
         if own not in found and (name in source.names or name == "reference"):
-            raise RequestInvalid(f"book.{name}", f"has no column {own}; there are {', '.join(found)}")
+            mark = next((mark for mark in (";", "\t") if any(mark in column for column in found)), None)
+            hint = f" (separated by {mark!r}? save the file with commas)" if mark else ""
+            raise RequestInvalid(f"book.{name}", f"has no column {own}; there are {', '.join(found)}{hint}")
         # Without any value, a column of a data frame has no other type.
         if own in found and not re.fullmatch(f'{COLUMNS[name].accepts}|"NULL"', found[own]):
             raise RequestInvalid(f"book.{name}", f"{COLUMNS[name].rule}, not {found[own]}")

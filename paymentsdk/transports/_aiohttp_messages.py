@@ -17,6 +17,7 @@ from yarl import URL
 from paymentsdk._futures import retrieve_exception
 from paymentsdk._secrets import masked
 from paymentsdk._validate import is_http, is_loopback
+from paymentsdk.errors import describe
 from paymentsdk.transports._pool import HOST_BEGINS, words_of_system
 from paymentsdk.transports.base import Request, SendFailed, too_long
 
@@ -251,7 +252,7 @@ def _meaning(error: Exception) -> tuple[bool, bool, str]:
     for kinds, may_be_sent, permanent, reason in _FAILURES:
         if isinstance(error, kinds):
             return may_be_sent, permanent, reason + _detail(error)
-    return True, False, f"aiohttp raised {type(error).__name__}"
+    return True, False, f"aiohttp raised {describe(error)}"
 
 
 def _detail(error: Exception) -> str:

@@ -292,3 +292,15 @@ def test_accounts_must_be_a_mapping_or_a_function() -> None:
     """Anything else is rejected when the client is made."""
     with pytest.raises(RequestInvalid, match="accounts"):
         make(MemoryTransport(always), 7)
+
+
+async def test_who_names_no_seller_learns_how() -> None:
+    """A client of many sellers has no token of its own, and a client of one seller knows no accounts."""
+    async with make(MemoryTransport(always), TOKENS) as client:
+        with pytest.raises(RequestInvalid, match=r"access_token or auth, or use client\.account\(name\)"):
+            await client.orders.get("ORD1")
+    async with make(MemoryTransport(always), None) as client:
+        with pytest.raises(
+            RequestInvalid, match=r"names an account: use PaymentsClient\(accounts=\.\.\.\), or --accounts"
+        ):
+            client.account("shop-1")

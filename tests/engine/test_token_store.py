@@ -145,9 +145,11 @@ async def test_nothing_in_the_store(signed_in, issuer) -> None:
 
     with pytest.raises(ReauthorizationRequired) as rejected:
         await client.orders.get("ORD1")
+    assert 0 == issuer.asked
     await store.save(issuer.pair())
 
-    assert (401, "invalid_token") == (rejected.value.status, rejected.value.code)
+    text = "the store has no tokens for this seller; exchange an authorization code first, and save its pair"
+    assert (0, None, text) == (rejected.value.status, rejected.value.code, str(rejected.value))
     assert "ORD1" == (await client.orders.get("ORD1")).id
 
 

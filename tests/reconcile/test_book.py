@@ -255,5 +255,10 @@ async def test_a_file_that_cannot_be_a_book_is_rejected(tmp_path: Path) -> None:
         await nothing_sent(as_sqlite([], tmp_path / "o.db", "SELECT order_no, paid, total AS paid FROM o"), tmp_path)
     with pytest.raises(RequestInvalid, match="book: must be a Book"):
         await nothing_sent(str(path), tmp_path)
+    for separator in (";", "\t"):
+        (tmp_path / "other.csv").write_text(f"reference{separator}paid\nA-1{separator}10.50\n", encoding="utf-8")
+        with pytest.raises(RequestInvalid, match="there are reference") as rejected:
+            await nothing_sent(Book.csv(tmp_path / "other.csv"), tmp_path)
+        assert rejected.value.reason.endswith(f" (separated by {separator!r}? save the file with commas)")
     with pytest.raises(RequestInvalid, match="is no column of a book"):
         Book.csv(path, names={"ref": "a"})
