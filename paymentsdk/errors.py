@@ -394,7 +394,9 @@ class Incomplete(PaymentsError):
 class RecordConflict(PaymentsError):
     """The name of a journaled write (``once=``) belongs to a request with other bytes; nothing was sent.
 
-    A name stands for one business fact. Give another fact, or a corrected request, a name of its own.
+    A name stands for one business fact, such as a sale. The same sale needs the bytes that were kept for it, also if
+    the program now encodes it in another way: ``client.recover()`` finishes the record, and the record shows what it
+    holds. Only a new sale gets a new name: for the same one that makes a second order.
     """
 
     def __init__(self, once: str) -> None:
@@ -403,7 +405,11 @@ class RecordConflict(PaymentsError):
         """The name."""
 
     def __str__(self) -> str:
-        return f"the record {self.once!r} holds another request: give this one a name of its own, such as {self.once}/2"
+        return (
+            f"the record {self.once!r} holds another request, and nothing was sent. If this is the same sale, do not "
+            "rename it: client.recover() finishes the kept request, and `paymentsdk journal show` prints the record. "
+            f"Use a new name, such as {self.once}/2, only for a new sale"
+        )
 
 
 class InProgress(PaymentsError):

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -334,6 +334,7 @@ class OnceCall(Generic[B, R]):
             anomalies=anomalies,
             raw=response.body,
             idempotency_key=row.key if row.keyed else None,
+            kept_at=datetime.fromtimestamp(row.updated, UTC),
         )
 
 

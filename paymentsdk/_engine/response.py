@@ -1,6 +1,7 @@
 """What comes of a response: it is checked before it is believed, and becomes a `Result`."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Generic, TypeVar
 
 from msgspec import Struct, structs
@@ -39,6 +40,9 @@ class Result(Struct, Generic[R], frozen=True, kw_only=True):
     """The body as it came."""
     idempotency_key: str | None = None
     """The key that the write was sent with; `None` for an operation without one."""
+    kept_at: datetime | None = None
+    """When the journal kept this response of an earlier call with the same name (`once=`), by the journal's clock. The
+    thing may have changed since: read it again. `None` for a response that this call received."""
 
     @property
     def request_id(self) -> str | None:

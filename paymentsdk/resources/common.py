@@ -225,7 +225,8 @@ class WriteOptions(TypedDict, total=False):
 
     once: str | None
     """Names the business fact that the write states, such as `"table-7/1"`, in the client's journal: 1 to 200 printable
-    characters. The record is durable before the first byte is sent; the same name later returns what became of it."""
+    characters. The record is durable before the first byte is sent. The same name later returns the first response, as
+    it was when it was kept (`Result.kept_at` says when): an order may be paid or expired by now, so read it again."""
     not_after: datetime | timedelta | None
     """For a journaled write: the moment, or the time from now, after which nothing is sent any more, at most 23 hours.
     By default what is left of the expiration of an order, 15 minutes for a cancel and a wallet payment, 23 hours for a

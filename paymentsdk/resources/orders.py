@@ -763,7 +763,8 @@ class Orders(Resource):
             order: What to create.
             **options: `idempotency_key`, `first_sent_at`, `once`, `not_after`, `defer`: see `KeyedWriteOptions`. With
                 `first_sent_at`, bound the resend by what is left of ``expiration_time``: an order may come too late for
-                its buyer. With `once` the journal does that.
+                its buyer. With `once` the journal does that. A name that was used before returns the order as it was
+                created, also after it was paid or has expired: call `get` before you show its code.
 
         Raises:
             RequestInvalid: The order breaks a rule; nothing was sent.

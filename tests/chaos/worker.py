@@ -67,7 +67,7 @@ MUST_AUTHORISE = "the seller must authorize again"
 #: What is written down where the caller has left: it was told nothing.
 LEFT = "its caller has left"
 #: How many callers leave, and the seconds in which they do: most of them while a request is in flight.
-IMPATIENT, PATIENCE = 0.08, 0.1
+IMPATIENT, PATIENCE = 0.15, 0.2
 #: What is told where nothing took effect, and the name may be called again.
 TURNED_AWAY = "turned away"
 #: Seconds in which a hasty record may be sent: so short that faults outlast it.
@@ -233,6 +233,8 @@ class Caller:
         self._numbers = self._left() if plan.control else self._any()
         self._calls = False
         self._last = ""
+        #: Whether some callers leave before they are told anything.
+        self._leave = False
 
     def _any(self) -> Iterator[int]:
         """Yield numbers at random, the same ones in several processes."""
@@ -252,6 +254,7 @@ class Caller:
         return f"s{number % len(self._plan.sellers)}-r{self._plan.round}-{number}"
 
     async def work(self) -> None:
+        self._leave = not self._plan.control
         for number in self._numbers:
             account = self._random.choice(self._plan.sellers[number % len(self._plan.sellers)])
             await self._call(self._name(number), account, hasty=number % 7 == 0)
@@ -283,7 +286,7 @@ class Caller:
 
     async def _tell(self, name: str, made: Awaitable[Order | Preference]) -> str | None:
         """Write down what a call comes to, and return the id of what it made; some callers leave before."""
-        leaves = not self._plan.control and self._random.random() < IMPATIENT
+        leaves = self._leave and self._random.random() < IMPATIENT
         try:
             async with asyncio.timeout(self._random.random() * PATIENCE if leaves else None):
                 done = await made

@@ -9,6 +9,7 @@ import sqlite3
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing
+from datetime import timedelta
 from pathlib import Path
 
 import aiohttp
@@ -152,6 +153,17 @@ async def test_it_sells_and_says_so(shop, sandbox: Sandbox, tmp_path: Path) -> N
         assert {} == await opened.health()
         assert 'payments_calls_total{operation="orders.create",outcome="' in await opened.metrics()
     assert [1] == [len(orders) for orders in made(sandbox).values()]
+
+
+async def test_it_says_that_an_order_has_expired(shop, sandbox: Sandbox, tmp_path: Path) -> None:
+    """A till that sends a sale again later gets the same order, and shows no code that nobody can pay."""
+    async with shop(str(tmp_path / "payments.db")) as opened:
+        _, first = await opened.buy("table-7/1")
+        sandbox.clock.advance(timedelta(hours=1))
+        _, again = await opened.buy("table-7/1")
+
+    assert ("created", "expired") == (first["state"], again["state"])
+    assert first["order"] == again["order"]
 
 
 async def test_stopped_under_load_it_loses_nothing(shop, sandbox: Sandbox, tmp_path: Path, until) -> None:

@@ -8,7 +8,7 @@ import math
 import pickle
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import nullcontext
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from weakref import ref
 
@@ -38,7 +38,7 @@ from paymentsdk._recovery import BATCH
 from paymentsdk.events import Event
 from paymentsdk.journal import Record, RecordState, SQLiteJournal, derive_key
 from paymentsdk.resources.customers import CustomerRequest
-from paymentsdk.resources.orders import Order
+from paymentsdk.resources.orders import CREATE, Order
 from paymentsdk.sandbox import FaultRule, Sandbox
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.flow.platform import SimulatedClock
@@ -127,6 +127,35 @@ async def test_the_name_may_be_used_again_at_once(start, platform: Platform) -> 
     assert (1, 1) == (len(platform.posts), len({one.id for one in orders}))
 
 
+async def test_a_result_says_how_old_a_kept_response_is(start, platform: Platform, clock: FakeClock) -> None:
+    """A till must not show the code of an order that has expired since: the response is the first one."""
+    kept = clock.now()
+    async with start() as client:
+        first = await client.call(CREATE, order(), once="table-7/1")
+        clock.advance(86_400)
+        again = await client.call(CREATE, order(), once="table-7/1")
+        other = await client.call(CREATE, order(), once="table-7/2")
+
+    assert (None, datetime.fromtimestamp(kept, UTC), None) == (first.kept_at, again.kept_at, other.kept_at)
+    assert first.value == again.value
+
+
+async def test_a_result_says_how_old_a_response_of_a_recovery_is(start, platform: Platform, clock: FakeClock) -> None:
+    """It is as old as the moment at which the recovery kept it."""
+    platform.lose = True
+    async with start(retry=ONCE) as client:
+        with pytest.raises(OutcomeUnknown):
+            await client.call(CREATE, order(), once="table-7/1")
+        platform.lose = False
+        clock.advance(60)
+        await client.recover()
+        kept = clock.now()
+        clock.advance(60)
+        again = await client.call(CREATE, order(), once="table-7/1")
+
+    assert datetime.fromtimestamp(kept, UTC) == again.kept_at
+
+
 async def test_another_name_is_another_order(start, platform: Platform) -> None:
     """The name is the fact: the same ticket, sold again, is a second order."""
     client = start()
@@ -165,6 +194,28 @@ async def test_other_bytes_under_the_name_are_rejected(start, platform: Platform
         await client.orders.create(order(price="11.00"), once="table-7/1")
 
     assert 1 == len(platform.posts)
+
+
+async def test_a_conflict_leads_to_the_kept_bytes_and_not_to_a_second_order(start, platform: Platform) -> None:
+    """After a deploy that changes a description, the same sale has other bytes: recovery sends those that were kept."""
+    platform.lose = True
+    async with start(retry=ONCE) as client:
+        with pytest.raises(OutcomeUnknown):
+            await client.orders.create(order(), once="table-7/1")
+    platform.lose = False
+    async with start() as client:
+        with pytest.raises(RecordConflict) as raised:
+            await client.orders.create(order(price="10.51"), once="table-7/1")
+        await client.recover()
+        await client.orders.create(order(), once="table-7/1")
+
+    assert 1 == len(platform.made)
+    assert (
+        "the record 'table-7/1' holds another request, and nothing was sent. "
+        "If this is the same sale, do not rename it: client.recover() finishes the kept request, "
+        "and `paymentsdk journal show` prints the record. "
+        "Use a new name, such as table-7/1/2, only for a new sale"
+    ) == str(raised.value)
 
 
 async def test_a_lost_response_is_recovered_with_the_same_key_and_bytes(start, platform: Platform, clock) -> None:
