@@ -163,9 +163,9 @@ def query_text(value: object) -> str:
             return f"{value:f}"
         case date() | time():
             return value.isoformat()
-        case UUID():
-            return str(value)
         case _:
+            if (text := _id_text(value)) is not None:
+                return text
             raise RequestInvalid("", f"expected a text, number, date, UUID or Enum, got {type(value).__name__}", "type")
 
 

@@ -347,11 +347,6 @@ def of_one_seller(engine: E) -> E:
     return engine._twin(_bearer=engine._bearer.of_one_seller())  # noqa: SLF001 - no program has to ask for it
 
 
-def account_of(engine: Engine) -> str | None:
-    """Return the name of the account that *engine* calls for; `None` for a client of one seller."""
-    return engine._settings.account  # noqa: SLF001 - no program has to ask for it
-
-
 def _add_result(result: Result[R]) -> Result[R]:
     """Return *result*, after giving it to `with_result`."""
     results = _RESULTS.get()

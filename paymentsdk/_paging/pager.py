@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, cast
 from msgspec import UNSET, Struct
 
 from paymentsdk._codec.anomaly import Anomaly
-from paymentsdk._engine.engine import Engine, account_of, of_one_seller
+from paymentsdk._engine.engine import Engine, of_one_seller
 from paymentsdk._futures import retrieve_exception
 from paymentsdk._operation.operation import Operation, PageShape
 from paymentsdk._paging.cursor import LARGEST_OFFSET, Certificate, Cursor, PageSummary, check_filters
@@ -149,9 +149,8 @@ class Pager(Generic[T]):
 
             certificate = Certificate(shape, filters) if certify else None
             pages = 1 if overlap else prefetch
-            return Pages(
-                fetch, operation.name, account_of(engine), shape, begin, prefetch=pages, certificate=certificate
-            )
+            account = engine._settings.account  # noqa: SLF001 - no program has to ask for it
+            return Pages(fetch, operation.name, account, shape, begin, prefetch=pages, certificate=certificate)
 
         self._text = f"<Pager of {operation.name} from row {start}>"
         self._walk: Callable[[], Pages[T]] = walk

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import json
 import math
 import re
 from dataclasses import replace
-from datetime import date, datetime, time, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
 from typing import Any, NotRequired, TypedDict
@@ -283,8 +284,12 @@ async def test_an_id_may_be_a_number_or_a_uuid(client, transport, value: Any, te
         await client.with_options(retry=RetryPolicy(attempts=1)).call(OPERATIONS["orders.get"], order_id=value)
 
     assert transport.requests[0].url.endswith(f"/v1/orders/{text}")
-    name = "external_reference" if isinstance(value, UUID) else "payer_id"
+    name = "external_reference" if isinstance(value, UUID) else "application_id"
     assert f"{name}={text}" == ORDERS.encode({name: value})
+    page = {"elements": [{"id": 1, name: text, "date_created": "2026-01-30T00:00:00Z"}], "total": 1, "next_offset": 1}
+    transport.replies(Response(200, {}, json.dumps(page).encode()))
+    window = {"date_created_to": datetime(2026, 1, 31, tzinfo=UTC)}
+    assert 1 == len(await client.merchant_orders.search(**window, **{name: value}, certify=True).collect())
 
 
 @pytest.mark.parametrize(
