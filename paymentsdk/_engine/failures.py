@@ -12,7 +12,15 @@ from msgspec import Struct
 
 from paymentsdk._codec.anomaly import DecodingError
 from paymentsdk._operation.error_response import has_object, parse_error_response
-from paymentsdk._operation.rules import CANCELLED, Failure, Settles, classify_response, is_in_progress, settles
+from paymentsdk._operation.rules import (
+    CANCELLED,
+    Failure,
+    Settles,
+    classify_response,
+    is_in_progress,
+    settles,
+    settles_read,
+)
 from paymentsdk.errors import (
     APIError,
     ClientClosed,
@@ -214,10 +222,11 @@ def error_response(
     except Exception as cause:  # noqa: BLE001 - a transport of one's own may return a body that is no bytes
         return not_decoded(response, cause)
     kind = classify_response(operation.errors, response.status, error.code, error.codes)
-    codes, writes, with_object = error.codes, operation.writes, has_object(response)
-    proof = settles(
-        operation.errors, response.status, codes, kind, writes=writes, random_key=random_key, has_object=with_object
-    )
+    status, codes, with_object = response.status, error.codes, has_object(response)
+    if operation.writes:
+        proof = settles(operation.errors, status, codes, kind, random_key=random_key, has_object=with_object)
+    else:
+        proof = settles_read(status)
     in_progress = operation.keyed and proof is not Settles.ALL and is_in_progress(kind, codes)
     return AttemptFailed(kind, str(error), error=error, response=response, settles=proof, in_progress=in_progress)
 

@@ -251,66 +251,47 @@ class Settles(Enum):
 
 
 #: The statuses of a plain rejection, with the words of each. A code that only repeats them may be a gateway's.
-_PLAIN: Mapping[int, tuple[str, ...]] = {
-    400: ("badrequest",),
-    403: ("forbidden",),
-    404: ("notfound",),
-    405: ("methodnotallowed",),
-    410: ("gone",),
-    413: ("contenttoolarge", "payloadtoolarge", "requestentitytoolarge"),
-    415: ("unsupportedmediatype",),
-    422: ("unprocessablecontent", "unprocessableentity"),
-}
-#: A read that got one of these may succeed a moment later.
-_PASSING = frozenset({408, 424, 429})
+_PLAIN = {
+    400: "badrequest", 403: "forbidden", 404: "notfound", 405: "methodnotallowed", 410: "gone",
+    413: "contenttoolarge payloadtoolarge requestentitytoolarge", 415: "unsupportedmediatype",
+    422: "unprocessablecontent unprocessableentity",
+}  # fmt: skip
+
+
+def settles_read(status: int) -> Settles:
+    """Return whether a response of *status* to a read stands: a 408, a 424 and a 429 may pass."""
+    return Settles.ALL if _BAD_REQUEST <= status < _SERVER_ERROR and status not in {408, 424, 429} else Settles.NONE
 
 
 def settles(
-    errors: Iterable[ErrorCode],
-    status: int,
-    codes: Sequence[str],
-    kind: Failure,
-    *,
-    writes: bool,
-    random_key: bool,
-    has_object: bool,
+    errors: Iterable[ErrorCode], status: int, codes: Sequence[str], kind: Failure, *, random_key: bool, has_object: bool
 ) -> Settles:
-    """Return which attempts had no effect, as a response of *status* with *codes* says.
+    """Return which attempts at a write had no effect, as a response of *status* with *codes* says.
 
     Args:
         errors: The declared rejections of the operation.
         status: The status code of the response.
         codes: Every code in its body.
         kind: The kind of failure that it is.
-        writes: The operation can change something.
         random_key: The key was made at random for this call: nobody else can have used it. Also of a write with no key.
         has_object: The body holds an object of the platform, which may be what an attempt has made.
     """
-    if not _BAD_REQUEST <= status < _SERVER_ERROR:
-        return Settles.NONE
-    if not writes:
-        return Settles.NONE if status in _PASSING else Settles.ALL
-    foreign_key = KEY_ALREADY_USED in codes and not random_key
-    if status in _NEVER_SETTLE_ANY or has_object or foreign_key or any(map(says_in_progress, codes)):
+    is_open = has_object or (KEY_ALREADY_USED in codes and not random_key) or any(map(says_in_progress, codes))
+    if is_open or status in _NEVER_SETTLE_ANY or not _BAD_REQUEST <= status < _SERVER_ERROR:
         return Settles.NONE
     pairs = [error for error in declared(errors, status, codes) if error.code != ANY_CODE]
     if any(error.settles for error in pairs):
         return Settles.ALL
     if is_in_progress(kind, codes):
         return Settles.NONE
-    if pairs or status in _UNPROCESSED:
-        return Settles.THIS
-    if status == _CONFLICT:
-        is_plain = any(map(_names_state, codes))
-    else:
-        is_plain = status in _PLAIN and not all(_repeats_status(status, code) for code in codes)
-    return Settles.THIS if is_plain else Settles.NONE
+    is_plain = any(map(_names_state, codes)) if status == _CONFLICT else _has_reason(status, codes)
+    return Settles.THIS if pairs or status in _UNPROCESSED or is_plain else Settles.NONE
 
 
-def _repeats_status(status: int, code: str) -> bool:
-    """Whether *code* says no more than *status*: `"404"`, `"not_found"`, `"404 Not Found"`."""
-    words = "".join(filter(str.isalnum, code.lower())).removeprefix(str(status))
-    return words in ("", *_PLAIN[status])
+def _has_reason(status: int, codes: Iterable[str]) -> bool:
+    """Whether *codes* say more than a plain *status*, which `"404"`, `"not_found"` and `"404 Not Found"` do not."""
+    words = ("".join(filter(str.isalnum, code.lower())).removeprefix(str(status)) for code in codes)
+    return status in _PLAIN and not {"", *_PLAIN[status].split()}.issuperset(words)
 
 
 def _names_state(code: str) -> bool:
