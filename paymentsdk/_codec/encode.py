@@ -15,8 +15,8 @@ import msgspec
 from msgspec import ValidationError, inspect
 
 from paymentsdk._codec.amounts import MOST_PLACES, is_sound
-from paymentsdk._codec.timestamps import timestamp
-from paymentsdk._codec.type_walk import below, walk
+from paymentsdk._codec.timestamps import plain, timestamp
+from paymentsdk._codec.type_walk import MOMENTS, below, walk
 from paymentsdk.errors import RequestInvalid
 
 #: Not compiled here, as at every import: only a body that is rejected needs these two, and `_RULES`.
@@ -104,7 +104,7 @@ class QueryEncoder:
         text = "&".join(f"{name}={_quoted(name, value)}" for name, value in given.items())
         if self._filters is not None:  # Also where none is given, since one may be required.
             try:
-                msgspec.convert(given, self._filters, builtin_types=(datetime,))
+                msgspec.convert(given, self._filters, builtin_types=MOMENTS)
             except ValidationError as error:
                 found = request_invalid(error)
                 raise RequestInvalid(found.path.replace("$", "$query", 1), found.reason, found.rule) from None
@@ -113,8 +113,8 @@ class QueryEncoder:
 
 def _plain(value: object) -> object:
     """Return a moment or a whole number of another library as one that msgspec knows, and a UUID as text."""
-    if isinstance(value, datetime) and type(value) is not datetime:
-        return datetime.combine(value.date(), value.time(), value.tzinfo)
+    if isinstance(value, datetime):
+        return plain(value)
     if not isinstance(value, str | int) and (text := _id_text(value)) is not None:
         return text if isinstance(value, UUID) else int(text)
     return value

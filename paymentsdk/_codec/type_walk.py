@@ -7,6 +7,7 @@ it holds at any depth (`walk`). What has to be fast is written as source along a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
 from functools import cache
 from typing import NamedTuple, TypeAlias, cast
 
@@ -19,6 +20,8 @@ Marks: TypeAlias = Mapping[str, object]
 _NO_MARKS: Marks = {}
 #: A compiled check of one value: names what is wrong in it.
 Check: TypeAlias = Callable[[object], str | None]
+#: freezegun replaces the class that a module has, and so what msgspec compares with; none in a tuple.
+MOMENTS = (datetime,)
 _STRINGS = (inspect.StrType, inspect.EnumType, inspect.DateTimeType)
 #: Types of which it is known what strings they hold.
 _KNOWN = (
@@ -51,6 +54,8 @@ def alternatives(info: inspect.Type, path: str = "", marks: Marks = _NO_MARKS) -
         case inspect.UnionType(types=types):
             for one in types:
                 yield from alternatives(one, path, marks)
+        case inspect.CustomType(cls=cls) if cls in MOMENTS:
+            yield Found(path, inspect.DateTimeType(tz=True), marks)
         case _:
             yield Found(path, info, marks)
 

@@ -1,7 +1,5 @@
 """What is read after the walk: rows that have changed since, and orders of the book that it has not found."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from collections.abc import Iterator

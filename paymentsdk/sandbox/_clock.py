@@ -8,6 +8,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from paymentsdk._codec.timestamps import plain
 from paymentsdk.resources.common import parse_duration
 
 _NOTHING = timedelta(0)
@@ -152,7 +153,7 @@ def _possible(moment: datetime) -> datetime:
 
 
 def _whole_milliseconds(moment: datetime) -> datetime:
-    moment = moment.astimezone(UTC)
+    moment = plain(moment).astimezone(UTC)
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 

@@ -1,7 +1,5 @@
 """What the control API can do: one function per command, with the body that it takes above it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping
 from datetime import datetime

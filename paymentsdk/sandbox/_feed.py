@@ -1,7 +1,5 @@
 """What a dashboard watches: documents as they change, and the last requests, without credentials."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections import deque

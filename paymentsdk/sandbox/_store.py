@@ -3,8 +3,6 @@
 A document is a Struct, kept as JSON in the table of its noun, with the columns that searches look at beside it.
 """
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 import weakref
@@ -19,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from paymentsdk import money
+from paymentsdk._codec.timestamps import plain
 from paymentsdk.sandbox._records import EPOCH, MICROSECOND, Condition, Documents, Table, as_column
 from paymentsdk.sandbox._snapshots import SCHEMA, Snapshots, check_file, naming, read_kept
 
@@ -43,6 +42,8 @@ CREATE TABLE settings (name TEXT PRIMARY KEY, value BLOB);
 #: What SQLite calls a database without a file.
 _IN_MEMORY = ":memory:"
 #: Before every moment: what has none is found by no search.
+# Noun handlers may put moments of any class into their documents.
+_encode = msgspec.json.Encoder(enc_hook=plain).encode
 _FIRST = datetime.min.replace(tzinfo=UTC)
 #: Counts that are remembered, and documents that are written before they are forgotten, if nobody asks for any.
 _MOST_COUNTS, _MOST_WRITTEN = 50, 50
@@ -202,7 +203,7 @@ class Store:
         """Keep *document*, in place of an older one with its key."""
         key = table.key(document)
         with self._counting(table, tenant, key):
-            self._rows(table.put, (tenant, key, *table.values(document), msgspec.json.encode(document)))
+            self._rows(table.put, (tenant, key, *table.values(document), _encode(document)))
 
     def prepare(self, table: Table[D]) -> Table[D]:
         """Return *table*, and make that of `Documents` at the first look: they are not known before."""

@@ -1,7 +1,5 @@
 """What a buyer is shown: an order or a preference, in the words of a shop."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal

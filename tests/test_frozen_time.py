@@ -1,0 +1,135 @@
+"""freezegun replaces `datetime` in every module. The client, a reconciliation and the sandbox work all the same.
+
+They run in a process of their own: what they do first, they do there while time is frozen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import subprocess
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow.parquet  # noqa: F401 - the first import warns if time is frozen
+import pytest
+from freezegun import freeze_time
+
+from paymentsdk import Operation, PaymentsClient, Response, RetryClass
+from paymentsdk.reconcile import Book, reconcile
+from paymentsdk.resources.common import Moment, ResponseStruct
+from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
+from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
+from paymentsdk.sandbox import Documents, ParsedRequest, Sandbox, SellerContext
+from paymentsdk.testing import MemoryTransport
+
+ROOT = Path(__file__).parents[1]
+HOUR = dt.timedelta(hours=1)
+USES: dict[str, Callable[[], Awaitable[None]]] = {}
+
+
+def use(function: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+    """Name a use of the package in a process whose time is frozen."""
+    USES[function.__name__] = function
+    return function
+
+
+def now() -> dt.datetime:
+    """Return the time of the program: of a subclass, where freezegun has stopped it."""
+    return dt.datetime.now(dt.UTC)
+
+
+@use
+async def find_an_order_by_its_date() -> None:
+    """Search by frozen moments, also certified, and reconcile a frozen day."""
+    price, made = Decimal("10.50"), now() - HOUR / 2
+    async with (
+        Sandbox(frozen_at=made) as sandbox,
+        PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client,
+    ):
+        payments = TransactionsRequest(payments=[PaymentRequest(amount=price)])
+        request = OrderRequest(external_reference="A-1", total_amount=price, transactions=payments)
+        order = await client.orders.create(request)
+        sandbox.buyer.pay(order)
+        window = {"date_created_from": now() - HOUR, "date_created_to": now()}
+        [row] = await client.merchant_orders.search(**window).collect()
+        sandbox.clock.advance(5 * HOUR)
+        [again] = await client.merchant_orders.search(**window, certify=True).collect()
+        book = Book.rows([{"reference": "A-1", "order_id": order.id, "paid": price, "created": made}])
+        with tempfile.TemporaryDirectory() as out:
+            report = await reconcile(book, client, created=(now() - HOUR, now()), out=out)
+
+    assert row.id == again.id
+    assert report.is_same
+    assert 1 == sum(report.counts.values())
+
+
+@use
+async def write_a_moment() -> None:
+    """Send a frozen moment, and read it back."""
+    item = PreferenceItemRequest(title="Coffee", quantity=1, unit_price=Decimal("10.50"))
+    request = PreferenceRequest(items=[item], external_reference="A-1", expires=True, expiration_date_to=now() + HOUR)
+    async with (
+        Sandbox(frozen_at=now()) as sandbox,
+        PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client,
+    ):
+        preference = await client.preferences.create(request)
+
+    assert now() + HOUR == preference.expiration_date_to
+
+
+@use
+async def repair_a_date() -> None:
+    """Read a date that has no offset as UTC: the response differs from the contract, and is repaired."""
+    body = b'{"id": "ORD1", "status": "created", "created_date": "2026-01-31T10:00:00"}'
+    transport = MemoryTransport([Response(200, {}, body)])
+    async with PaymentsClient("TEST-token", base_url="http://127.0.0.1", transport=transport) as client:
+        order = await client.orders.get("ORD1")
+
+    assert "2026-01-31 10:00:00+00:00" == str(order.created_date)
+
+
+class Note(ResponseStruct):
+    """A document of a sandbox that has more nouns."""
+
+    id: str
+    at: Moment | None = None
+
+
+NOTES = Documents("notes", Note, key=lambda note: note.id)
+GET: Operation[None, Note] = Operation(
+    name="notes.get", method="GET", path="/notes/{note}", retry=RetryClass.READ, result=Note
+)
+
+
+@use
+async def keep_a_moment_in_the_sandbox() -> None:
+    """Put a document with a frozen moment into the sandbox."""
+
+    def get(context: SellerContext, request: ParsedRequest[None]) -> Note:
+        return context.put(NOTES, Note(id=request.path["note"], at=now()))
+
+    async with (
+        Sandbox(handlers={GET: get}) as sandbox,
+        PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client,
+    ):
+        note = (await client.call(GET, note="1")).value
+
+    assert now() == note.at
+
+
+@pytest.mark.parametrize("name", USES)
+def test_a_program_may_freeze_its_time(name: str) -> None:
+    """With freezegun, nothing fails that works without it."""
+    command = [sys.executable, "-W", "error", "-m", "tests.test_frozen_time", name]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100)
+
+    assert (0, "") == (done.returncode, done.stderr)
+
+
+if __name__ == "__main__":
+    with freeze_time("2026-01-31T12:00:00Z", real_asyncio=True):
+        asyncio.run(USES[sys.argv[1]]())
