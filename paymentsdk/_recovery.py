@@ -24,7 +24,15 @@ from paymentsdk._engine.engine import unreported
 from paymentsdk._engine.once import LEASE, OnceCall
 from paymentsdk._operation.operation import Operation
 from paymentsdk._secrets import HiddenRepr
-from paymentsdk.errors import ClientClosed, InProgress, JournalUnavailable, PaymentsError, RequestInvalid, describe
+from paymentsdk.errors import (
+    ClientClosed,
+    InProgress,
+    JournalUnavailable,
+    NotSent,
+    PaymentsError,
+    RequestInvalid,
+    describe,
+)
 from paymentsdk.journal import StoredResponse
 from paymentsdk.journal import _states as states
 from paymentsdk.journal._call import Journaling, Moment, PlatformClock, WithinContract
@@ -36,8 +44,6 @@ from paymentsdk.journal._states import (
     Record,
     RecordState,
     Resolution,
-    Timing,
-    timing,
 )
 from paymentsdk.money import ZERO, total
 from paymentsdk.resources import merchant_orders, orders
@@ -79,7 +85,7 @@ class Backoff(Struct, eq=False):
 
     def stayed_open(self, record: Record, platform_time: float | None) -> None:
         """Note that *record* was tried, and is still open."""
-        is_over = timing(record, platform_time) is Timing.TOO_LATE
+        is_over = platform_time is not None and not record.begun - TOLERANCE <= platform_time < record.not_after
         _, before = self.pauses.get(record.key, (0.0, self.every / 2))
         pause = min(2 * before, _LONGEST_AFTER if is_over else _LONGEST)
         self.pauses[record.key] = self.now() + pause, pause
@@ -116,7 +122,7 @@ class Recovery(HiddenRepr, Struct, eq=False):
         known = await self._open()
         rows = known if self.backoff is None else self.backoff.due(known)
         await self._find_sellers(rows)
-        keys = await self._sendable(rows) if rows and self._knows_time(known) else []
+        keys = await self._sendable(rows)
         for start in range(0, len(keys), BATCH):
             await self._carry_out(keys[start : start + BATCH])
             if progress is not None:
@@ -141,7 +147,7 @@ class Recovery(HiddenRepr, Struct, eq=False):
                     sender = self.sender_of(name)
                     seller = await sender.seller()
                     if (late := await sender.learn_time(self.journaling.platform_clock)) is not None:
-                        raise late
+                        raise NotSent(f"the platform's time could not be read: {late}")
                 self.senders[seller] = self.own[name, seller] = sender
             except PaymentsError as error:
                 self._add_problem(f"{name or 'the client'}: {describe(error)}")
@@ -171,17 +177,6 @@ class Recovery(HiddenRepr, Struct, eq=False):
         """Note that *record* was tried, and is still open."""
         if self.backoff is not None:
             self.backoff.stayed_open(record, self.journaling.platform_clock.now())
-
-    def _knows_time(self, known: Iterable[Record]) -> bool:
-        """Whether the time of this client's platform is behind none of its records, of any seller, that are *known*.
-
-        Else nobody knows how old they are. Another platform in the journal has a time of its own.
-        """
-        now, platforms = self.journaling.platform_clock.now(), {one.base_url for one in self.senders.values()}
-        behind = any(timing(row, now) is Timing.CLOCK_BEHIND for row in known if row.base_url in platforms)
-        if behind:
-            self._add_problem(f"nothing was sent: {Timing.CLOCK_BEHIND.value}")
-        return not behind
 
     async def _sendable(self, rows: Sequence[Record]) -> list[str]:
         """Return the keys of what this client can make the requests of."""
@@ -360,11 +355,11 @@ class Sender(HiddenRepr, Struct, frozen=True):
         return _done(_with_last(seen, found[rivals.index(record.key)]))
 
     async def _create(self, record: Record) -> Resolution | None:
-        asked, now = _ORDER.decode(record.body or b""), self.journaling.platform_clock.earliest()
+        asked, now = _ORDER.decode(record.body or b""), self.journaling.platform_clock.now()
         search = self.merchant_orders.search(
             external_reference=asked.external_reference,
             date_created_from=datetime.fromtimestamp(record.begun - TOLERANCE, UTC),
-            date_created_to=datetime.fromtimestamp(now or record.not_after, UTC),
+            date_created_to=datetime.fromtimestamp(int(now or record.not_after), UTC),  # As a `Date` has it.
             certify=True,
         )
         found = await search.collect()

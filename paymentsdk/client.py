@@ -398,7 +398,11 @@ class PaymentsClient(Engine):
         `not_after`. The header fields of its call are kept, too; those of a client or copy are not, as they may be
         credentials: this client's are sent. A record that is no request of this client's operations is left. After
         `not_after` a cancel and a refund are looked up in the order, and an order among what was paid. What does not
-        show there for certain stays unknown: a person has to decide.
+        show there for certain stays unknown: a person has to decide. So does a record that was written more than a
+        minute after now, by the platform's clock or the journal's: its age is not known.
+
+        To know the platform's time, it reads a page of plans if no response has told it in the last 5 minutes. What is
+        wrong with one record or one account is in `problems`; the others go on.
 
         Args:
             progress: Called after every batch.
@@ -460,8 +464,8 @@ class PaymentsClient(Engine):
             raise
         except APIError:
             return  # Its response had a `Date` as well.
-        except (Incomplete, NoAnswer, NotSent) as error:
-            raise NotSent(f"the platform's time could not be read: {error}") from None
+        except (Incomplete, NoAnswer) as error:
+            raise NotSent(str(error)) from None
 
     async def __aenter__(self) -> Self:
         return self

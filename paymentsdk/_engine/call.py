@@ -172,7 +172,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
                 if failure is None:
                     raise
             else:
-                state.observe_platform_time(response, (self.sending, self.sent_at))
+                state.observe_platform_time(response)
                 if self.deadline.expired:
                     self.deadline.uncancel()  # The response came at the moment that our deadline cancelled the wait.
                 if accepted:

@@ -221,11 +221,11 @@ class Engine(ABC):
         return seller
 
     async def _learn_time(self, clock: PlatformClock) -> PaymentsError | None:
-        """Read the platform's time unless *clock* knows it; return why it cannot be had."""
-        if clock.is_known():
+        """Read the platform's time unless *clock* was told lately; return why it cannot be had."""
+        if clock.is_fresh():
             return None
         failure = await self._try_to_read()
-        if failure is None and clock.now() is None:
+        if failure is None and not clock.is_fresh():
             failure = NotSent("the platform's time is not known: no response has a Date")
         return failure
 

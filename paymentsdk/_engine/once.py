@@ -5,11 +5,10 @@ That a write is done is recorded after the caller knows: to lose it costs one re
 `journal/_call.py` decides, without HTTP; here a `Call` makes its attempts, and what the record says becomes a result or
 an error. In order, for a call of a caller (a recovery begins with `OnceCall.run`, and goes on with `carry_on`):
 
-    call_once                   check what the caller gives, learn the platform's time where the record depends on it,
-                                and make the record with its derived key
+    call_once                   check what the caller gives, and make the record with its derived key
     OnceCall.run                wait until no other call of this client works on the record
     JournaledCall.run           begin the record: is it to be sent, or does it say what became of it?
-    JournaledCall.carry_on      hold the lease, and have it sent
+    JournaledCall.carry_on      hold the lease, learn the platform's time for what another call has begun, have it sent
     OnceCall._send              give the `Call` the kept bytes and the key; `Call.run` makes the attempts
     JournaledCall._may_send     before each: does the lease cover it, and is it in time?
     JournaledCall._close        keep what came of it; that it is done is written later
@@ -47,7 +46,6 @@ from paymentsdk.journal._call import (
     Moment,
     PlatformClock,
     RecordOutcome,
-    WithinContract,
 )
 from paymentsdk.journal._journal import RecordResolved, derive_key
 from paymentsdk.journal._states import Record, RecordState, Resolution, StoredResponse
@@ -63,8 +61,6 @@ R = TypeVar("R")
 LEASE = 60.0
 #: What is kept of the header fields of a response; others may hold credentials.
 _KEPT_HEADERS = ("Content-Type", "Date", "X-Request-Id")
-#: What became of these is known for good: whoever asks once more needs no time of the platform.
-_FINAL = states.CLOSED - {RecordState.NOT_SENT}
 #: The reason of a record that is done, and whose response does not stand in the journal as it came.
 _MASKED = f"the response repeats a credential; {MASK} was kept in its place"
 
@@ -78,10 +74,7 @@ async def call_once(
     not_after: datetime | timedelta | None,
     defer: bool,
 ) -> Result[R]:
-    """Carry out *call* as the record *once* of its seller, unless the record says what became of it.
-
-    To learn the platform's time may take a read, as after the machine has slept. What is kept for good needs none.
-    """
+    """Carry out *call* as the record *once* of its seller, unless the record says what became of it."""
     operation, journaling = call.operation, call.state.journaling
     # Its attempts have deadlines of their own: what is awaited before them must not be cancelled in between.
     call.state.deadlines.remove(call.deadline)
@@ -101,35 +94,9 @@ async def call_once(
         raise RequestInvalid("defer", "needs a journal with a seal: the body holds credentials, and would not be kept")
     if call.settings.timeout.attempt is None:
         raise RequestInvalid("timeout.attempt", "must be bounded for a journaled call: its lease has to outlive it")
-    seller = await seller_of()
-    if not journaling.platform_clock.is_known():
-        key = derive_key(call.settings.base_url, seller, operation.name, once)
-        await _learn_time_for(key, journaling, learn_time)
-    record = _record(call, journaling, once, seller, not_after)
-    made = OnceCall(call, journaling)
+    record = _record(call, journaling, once, await seller_of(), not_after)
+    made = OnceCall(call, journaling, partial(learn_time, journaling.platform_clock))
     return made.result(await made.run(record, defer=defer))
-
-
-async def _learn_time_for(
-    key: str, journaling: Journaling, learn_time: Callable[[PlatformClock], Awaitable[PaymentsError | None]]
-) -> None:
-    """Learn the platform's time, unless what became of the record *key* is known for good.
-
-    Raises:
-        PaymentsError: It cannot be had, and nothing new begins without it.
-    """
-    if await _kept_state(journaling, key) in _FINAL:
-        return
-    late = await learn_time(journaling.platform_clock)
-    # Of what has begun, perhaps meanwhile, "not sent" would be wrong.
-    if late is not None and await _kept_state(journaling, key) in (None, RecordState.NOT_SENT):
-        raise late
-
-
-async def _kept_state(journaling: Journaling, key: str) -> RecordState | None:
-    with WithinContract():
-        row = await journaling.journal.get(key)
-    return None if row is None else row.state
 
 
 def _record(
@@ -137,7 +104,8 @@ def _record(
 ) -> Record:
     settings, operation = call.settings, call.operation
     path = call.url.removeprefix(settings.base_url)
-    begun = journaling.platform_clock.earliest() or 0.0
+    now = journaling.platform_clock.now()
+    begun = call.state.clock.now() if now is None else now
     return Record(
         key=derive_key(settings.base_url, seller, operation.name, once),
         name=once,
@@ -153,6 +121,7 @@ def _record(
         keyed=operation.keyed,
         begun=begun,
         not_after=_not_after(call, begun, not_after),
+        is_dated=now is not None,
         owner=journaling.owner(),
     )
 
@@ -167,7 +136,7 @@ def _is_sensitive(call: Call[B, R]) -> bool:
 
 
 def _not_after(call: Call[B, R], begun: float, given: datetime | timedelta | None) -> float:
-    """Return the moment from which the record is not sent any more, in platform time."""
+    """Return the moment from which the record is not sent any more, on the clock of *begun*."""
     declared = call.operation.resend_window
     if given is not None:
         window = given
@@ -187,9 +156,12 @@ def _not_after(call: Call[B, R], begun: float, given: datetime | timedelta | Non
 class OnceCall(Generic[B, R]):
     """A `Call` that is made for a record, and what its caller is told in the end."""
 
-    def __init__(self, call: Call[B, R], journaling: Journaling) -> None:
+    def __init__(
+        self, call: Call[B, R], journaling: Journaling, learn: Callable[[], Awaitable[object]] | None = None
+    ) -> None:
         self._call = call
         self._journaling = journaling
+        self._learn = learn
         self._observing = False
         self._result: Result[R] | None = None
         self._error: PaymentsError | None = None
@@ -205,7 +177,7 @@ class OnceCall(Generic[B, R]):
         lease = LEASE if recovered else _lease(self._call)
         later = partial(journaling.write_later, record.key)
         clock, unheard = journaling.platform_clock, journaling.unheard
-        drive = JournaledCall(journaling.journal, clock, self._seller, lease, later, defer, look, unheard)
+        drive = JournaledCall(journaling.journal, clock, self._seller, lease, later, defer, look, unheard, self._learn)
         mine = await journaling.acquire(record.key)
         try:
             send = partial(self._send, drive)
@@ -242,7 +214,7 @@ class OnceCall(Generic[B, R]):
                 if not call.deadline.uncancel():
                     raise
                 return f"{call.deadline.ran_out} while the journal was asked"
-            call.send_within = row.not_after - (self._journaling.platform_clock.now() or 0.0)
+            call.send_within = drive.left
             return why
 
         call.may_send, call.content = may_send_now, call.content if row.body is None else row.body

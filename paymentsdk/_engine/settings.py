@@ -282,10 +282,11 @@ class ClientState:
             with suppress(Exception):  # The outcome of the call must not depend on it.
                 self._discarding.discard(response)
 
-    def observe_platform_time(self, response: Response, asked: tuple[float, float]) -> None:
-        """Take the platform's time from the *response* to what was *asked* then, if a journal counts on it."""
+    def observe_platform_time(self, response: Response) -> None:
+        """Take the platform's time from *response*, if a journal counts on it."""
         if self.journaling is not None:
-            self.journaling.platform_clock.observe(header(response.headers, "Date"), asked)
+            date, age = header(response.headers, "Date"), header(response.headers, "Age")
+            self.journaling.platform_clock.observe(date, age)
 
     def ensure_open(self) -> asyncio.AbstractEventLoop:
         """Let a call begin, and return the loop that it runs on.

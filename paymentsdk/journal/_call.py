@@ -3,7 +3,7 @@
 The driver knows neither HTTP nor retries. It is given ``send``, which makes the attempts and asks before each one, and
 gives back what the caller may be told. So every step between two waits can be tested with a process that dies there.
 
-Ages of records count on the clock that forgets their keys: the platform's, as its responses tell it.
+A record has an age by two clocks, the platform's and the store's, and the larger one counts.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import asyncio
 import itertools
 import logging
 import os
+import re
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeAlias
@@ -44,24 +45,23 @@ Moment: TypeAlias = tuple[float, float]
 _DONE = RecordState.DONE
 #: A backup without it was restored.
 _GONE = "its record is gone from the journal"
+#: Seconds in a cache: at most 30 years.
+_AGE = re.compile(r"[0-9]{1,9}")
 _SENDING = frozenset({Action.SEND, Action.SEND_AGAIN, Action.RESUME})
 
 
 class PlatformClock:
     """Counts the platform's time on from the last ``Date`` header: a machine's own time may be wrong by days."""
 
-    #: Seconds that a ``Date`` may be behind when it is written.
-    GRANULARITY = 1.0
-    #: Seconds between the earliest and the latest that it can be, from which on it has to be asked for once more.
-    VAGUE = 5.0
+    #: Seconds for which a ``Date`` is good enough to send what another call has begun.
+    FRESH = 300.0
 
-    __slots__ = ("_date", "_latest", "_monotonic", "_seen", "_shown", "_wall")
+    __slots__ = ("_date", "_monotonic", "_seen", "_shown", "_wall")
 
     def __init__(self, clock: Clock) -> None:
         self._monotonic = clock.monotonic
         self._wall = clock.now
         self._shown: float | None = None
-        self._latest = 0.0
         self._date: str | None = None
         self._seen = self.moment()
 
@@ -74,46 +74,26 @@ class PlatformClock:
         monotonic, wall = now or self.moment()
         return max(monotonic - moment[0], wall - moment[1])
 
-    def observe(self, date: str | None, asked: Moment | None = None) -> None:
-        """Take the ``Date`` header of a response to what was *asked* then; ignore one that is missing or no date."""
-        if date is None or (date == self._date and self.since(self._seen) < 1.0 and self.is_known()):
-            return  # It has no fractions: the first response of a second says most, and costs the others nothing.
+    def observe(self, date: str | None, age: str | None = None) -> None:
+        """Take the ``Date`` of a response, which came out of a cache if it has an ``Age``; ignore what is no date."""
+        if date is None or (date == self._date and self.since(self._seen) < 1.0):
+            return  # It has no fractions: the first response of a second says all.
         if (shown := http_date(date)) is not None:
-            self.set(shown.timestamp(), asked)
+            seconds = int(age) if age is not None and _AGE.fullmatch(age) else 0
+            self.set(shown.timestamp() + seconds)
             self._date = date
 
-    def set(self, shown: float, asked: Moment | None = None) -> None:
-        """Take *shown* as the platform's time at some moment since *asked*, in seconds since the epoch.
+    def set(self, shown: float) -> None:
+        """Take *shown* as the platform's time now, in seconds since the epoch."""
+        self._shown, self._date, self._seen = shown, None, self.moment()
 
-        It may be as old as the request: the machine may have slept while the response waited to be read.
-        """
-        before, seen, least = self.now(), self.moment(), shown + self.GRANULARITY
-        latest = least + self.since(asked or seen, seen)
-        self._latest = latest if before is None else min(latest, max(before, least))
-        self._shown, self._date, self._seen = shown, None, seen
-
-    def is_known(self) -> bool:
-        """Whether it is known well enough for a record to begin by its earliest, and not to be over by its latest.
-
-        It is not after the machine has slept or its clock was set, nor after a response that was read late.
-        """
-        now, earliest = self.now(), self.earliest()
-        return now is not None and earliest is not None and now - earliest < self.VAGUE
+    def is_fresh(self, moment: Moment | None = None) -> bool:
+        """Whether a response has told the time lately."""
+        return self._shown is not None and self.since(self._seen, moment) <= self.FRESH
 
     def now(self, moment: Moment | None = None) -> float | None:
-        """Return the latest that it can be on the platform, now or at *moment*, in seconds since the epoch.
-
-        ``None`` before the first response. An age that is counted to here is never too small: a ``Date`` leaves out the
-        fraction of its second.
-        """
-        return None if self._shown is None else self._latest + self.since(self._seen, moment)
-
-    def earliest(self) -> float | None:
-        """Return the earliest that it can be on the platform: a deadline counted from it is never too late."""
-        if self._shown is None:
-            return None
-        seen, now = self._seen, self.moment()
-        return self._shown + max(0.0, min(now[0] - seen[0], now[1] - seen[1]))
+        """Return the platform's time now or at *moment*, in seconds since the epoch; ``None`` before the first."""
+        return None if self._shown is None else self._shown + self.since(self._seen, moment)
 
 
 class Journaling:
@@ -234,8 +214,14 @@ class JournaledCall(Struct, eq=False):
     """How to find out what became of a record whose time is over."""
     unheard: dict[str, str] = {}
     """Of this process: see `Journaling`."""
+    learn: Callable[[], Awaitable[object]] | None = None
+    """Reads the platform's time, unless it is known, before what another call has begun is sent."""
     begun: bool = False
     """Whether this call has begun the record: no other call can have sent it."""
+    taken: Moment = (0.0, 0.0)
+    """When this call has written the row that it has."""
+    left: float = 0.0
+    """Seconds for which an attempt may still begin, when the last one did."""
     held: float = 0.0
     """Seconds that the lease lasts."""
     held_since: Moment = (0.0, 0.0)
@@ -290,8 +276,10 @@ class JournaledCall(Struct, eq=False):
 
     async def carry_on(self, row: Record, send: Send, *, since: Moment) -> RecordOutcome:
         """Carry out *row*, which was taken over after the moment *since*."""
-        self.held, self.held_since = self.lease, since
+        self.held, self.held_since, self.taken = self.lease, since, since
         try:
+            if not self.begun and self.learn is not None:
+                await self.learn()
             outcome = await send(row, partial(self._may_send, row))
         except BaseException:
             # Cancelled, as a rule: nobody can be waited for now.
@@ -299,8 +287,9 @@ class JournaledCall(Struct, eq=False):
             raise
         if outcome.state is not _DONE:
             outcome = structs.replace(outcome, state=self._judged(row, outcome.state))
-            if outcome.state is RecordState.UNKNOWN and self.timing is Timing.TOO_LATE and self.look is not None:
-                outcome = await self.look(row) or outcome
+            is_barred = self.timing in (Timing.TOO_LATE, Timing.CLOCK_BEHIND)
+            if outcome.state is RecordState.UNKNOWN and is_barred and self.look is not None:
+                outcome = await self.look(self._dated(row)) or outcome
         if outcome.state is not _DONE:
             return await self._close(row, outcome)
         # It replaces every other state, so the row cannot say otherwise. To lose it costs one replay.
@@ -316,11 +305,34 @@ class JournaledCall(Struct, eq=False):
             moment = self.clock.moment()  # After the wait: the machine may have slept, and the token be another's.
         if not states.is_of_seller(row, self.seller()):
             return "it belongs to another seller than the token"
-        self.timing = states.timing(row, self.clock.now(moment))
+        self.timing = self._timing(row, moment)
         if self.timing is Timing.IN_TIME:
             self.in_flight = max(self.in_flight, seconds)
             return None
         return str(self.timing.value)
+
+    def _timing(self, row: Record, moment: Moment) -> Timing:
+        """Return whether an attempt at *row* may begin at *moment*."""
+        if not self.begun and not self.clock.is_fresh(moment):
+            return Timing.NO_CLOCK
+        ages, now = [self._age(row, moment)], self.clock.now(moment)
+        if row.is_dated and now is not None:
+            # The age of what this call has begun is known: a clock that went back does not keep it from being sent.
+            ages.append(max(now - row.begun, *ages) if self.begun else now - row.begun)
+        self.left = row.not_after - row.begun - max(ages)
+        return states.timing(row, *ages)
+
+    def _age(self, row: Record, moment: Moment | None = None) -> float:
+        """Return the age of *row* by the store's clock."""
+        return states.age_when_written(row) + self.clock.since(self.taken, moment)
+
+    def _dated(self, row: Record) -> Record:
+        """Return *row* with times of the platform, by its age, if they are not."""
+        now = self.clock.now()
+        if row.is_dated or now is None:
+            return row
+        begun = now - self._age(row)
+        return structs.replace(row, begun=begun, not_after=begun + row.not_after - row.begun)
 
     async def _renew(self, row: Record, seconds: float) -> str | None:
         """Renew the lease on *row* for an attempt of *seconds*; say why that did not work, or ``None``."""

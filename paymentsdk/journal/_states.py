@@ -7,9 +7,9 @@ the documentation read this module; nothing else decides what may follow a state
 - ``ON_BEGIN``: what a call does with the record that it finds;
 - ``HEARD``: what has to be durable before the caller hears it.
 
-Two notions of time, never mixed. *Platform time* comes from the ``Date`` of the platform's responses and says how old a
-request is: the platform counts the 24 hours of a key on the same clock. *Store time* is the clock of the database and
-says whether a lease has ended.
+Two clocks, never mixed. *Platform time* comes from the ``Date`` of the platform's responses: the platform counts the 24
+hours of a key by it. *Store time* is the clock of the database. Leases run by store time alone. A record has an age by
+each clock, as far as it is known, and the larger one counts: one clock may be wrong.
 """
 
 from collections.abc import Collection, Mapping
@@ -207,9 +207,11 @@ class Record(Struct, frozen=True, kw_only=True):
     keyed: bool = True
     """Whether the operation takes the key. If not, the record is never sent a second time."""
     begun: float
-    """When the caller asked for it, in platform time."""
+    """When the caller asked for it: in platform time, or by the machine's clock; see ``is_dated``."""
     not_after: float
-    """No attempt begins at or after this moment, in platform time."""
+    """No attempt begins at or after this moment, which is on the clock of ``begun``, nor at that age by store time."""
+    is_dated: bool = True
+    """Whether ``begun`` is platform time. It is not if no response had told the platform's time yet."""
     state: RecordState = RecordState.PENDING
     """What is known of it."""
     owner: str = ""
@@ -220,6 +222,8 @@ class Record(Struct, frozen=True, kw_only=True):
     """Until when an attempt that was cut may still take effect, in store time; 0 for none."""
     updated: float = 0.0
     """When the row was last written, in store time."""
+    first_kept: float = 0.0
+    """When it was first written, in store time; 0 as long as that is ``updated``."""
     reason: str = ""
     """Why it is in this state, in words."""
     response: StoredResponse | None = None
@@ -321,7 +325,12 @@ def restart_lease(row: Record, now: float) -> Record:
     if row.state not in {*HELD, RecordState.UNKNOWN} or row.updated <= now + TOLERANCE:
         return row
     lease, flight = (max(0.0, now + end - row.updated) for end in (row.lease_until, row.in_flight_until))
-    return structs.replace(row, lease_until=lease, in_flight_until=flight, updated=now)
+    return _rewritten(row, now, lease_until=lease, in_flight_until=flight)
+
+
+def _rewritten(row: Record, now: float, **changes: object) -> Record:
+    """Return *row* with *changes*, as it is written *now*, in store time."""
+    return structs.replace(row, first_kept=row.first_kept or row.updated, updated=now, **changes)
 
 
 def claim_record(row: Record, *, sellers: Collection[str], owner: str, now: float, lease: float) -> Record:
@@ -347,14 +356,14 @@ def take_over(row: Record, *, owner: str, now: float, lease: float, body: bytes 
     if not may_replace(row, state, owner=owner, now=now):
         return row
     kept = body if row.body is None else row.body
-    return structs.replace(row, state=state, owner=owner, lease_until=now + lease, updated=now, body=kept)
+    return _rewritten(row, now, state=state, owner=owner, lease_until=now + lease, body=kept)
 
 
 def renew_lease(row: Record, *, owner: str, now: float, lease: float) -> Record:
     """Return *row* with its lease renewed; unchanged if *owner* has lost it."""
     if row.owner != owner or row.state not in HELD:
         return row
-    return structs.replace(row, lease_until=now + lease, updated=now)
+    return _rewritten(row, now, lease_until=now + lease)
 
 
 def resolve_record(row: Record, resolution: Resolution, *, owner: str, now: float) -> Record:
@@ -369,19 +378,22 @@ def resolve_record(row: Record, resolution: Resolution, *, owner: str, now: floa
         resolution = Resolution(state=RecordState.UNKNOWN, reason=reason)
     if not may_replace(row, resolution.state, owner=owner, now=now):
         return row
-    wiped = row.sensitive and resolution.state in CLOSED
-    return structs.replace(
+    is_closed = resolution.state in CLOSED
+    wiped = row.sensitive and is_closed
+    changed = _rewritten(
         row,
+        now,
         headers={} if wiped else row.headers,
         body=None if wiped else row.body,
         state=resolution.state,
         owner="",
         lease_until=0.0,
         in_flight_until=in_flight_until if resolution.state is RecordState.UNKNOWN else 0.0,
-        updated=now,
         reason=resolution.reason,
         response=resolution.response,
     )
+    # What an age needs is kept as long as it counts: in the place of the response.
+    return structs.replace(changed, first_kept=0.0, is_dated=True) if is_closed else changed
 
 
 def tombstone(row: Record) -> Record:
@@ -394,17 +406,20 @@ class Timing(Enum):
 
     IN_TIME = "in time"
     TOO_LATE = "the time in which it may be sent (not_after) is over"
-    CLOCK_BEHIND = "the platform's time is behind that of the record: a clock went back"
-    NO_CLOCK = "the platform's time is not known yet"
+    CLOCK_BEHIND = "it was written later than it is now: a clock is wrong, so that its age is not known"
+    NO_CLOCK = "no response has told the platform's time in the last 5 minutes"
 
 
-def timing(record: Record, now: float | None) -> Timing:
-    """Return whether an attempt at *record* may begin at *now*, in platform time; ``None`` where nobody knows it."""
-    if now is None:
-        return Timing.NO_CLOCK
-    if now < record.begun - TOLERANCE:
+def timing(record: Record, *ages: float) -> Timing:
+    """Return whether an attempt at *record* may begin, which is so old by several clocks."""
+    if min(ages) < -TOLERANCE:
         return Timing.CLOCK_BEHIND
-    return Timing.IN_TIME if now < record.not_after else Timing.TOO_LATE
+    return Timing.IN_TIME if max(ages) < record.not_after - record.begun else Timing.TOO_LATE
+
+
+def age_when_written(row: Record) -> float:
+    """Return the age of *row*, by store time, when it was last written."""
+    return row.updated - (row.first_kept or row.updated)
 
 
 def lease_covers(left: float, timeout: float) -> bool:

@@ -82,18 +82,21 @@ _HEADERS = msgspec.msgpack.Decoder(dict[str, str])
 _RESPONSE = msgspec.msgpack.Decoder(StoredResponse)
 
 
-class _InFlight(Struct, frozen=True):
+class _Standing(Struct, frozen=True):
     """What stands in the column ``response`` of an open row, which has no response: status 0, which 0.2 ignores.
 
     The table can get no further column: 0.2 writes new rows as values of its row type (PostgreSQL) or without naming
     their columns (SQLite), and both then fail.
     """
 
-    status: int = 0
     in_flight_until: float = 0.0
+    first_kept: float = 0.0
+    is_dated: bool = True
+    status: int = 0
 
 
-_IN_FLIGHT = msgspec.msgpack.Decoder(_InFlight)
+_STANDING = msgspec.msgpack.Decoder(_Standing)
+_standing_of = attrgetter("in_flight_until", "first_kept", "is_dated")
 
 
 class Codec:
@@ -152,8 +155,8 @@ class Codec:
             body = self._unsealed(body, fixed["name"])
         response = self._response(row["response"], fixed["name"])
         if response is not None and not response.status:
-            plain["in_flight_until"] = _IN_FLIGHT.decode(row["response"]).in_flight_until
-            response = None
+            standing, response = _STANDING.decode(row["response"]), None
+            plain |= zip(("in_flight_until", "first_kept", "is_dated"), _standing_of(standing), strict=True)
         return Record(**fixed, **plain, state=_STATES[row["state"]], headers=headers, body=body, response=response)
 
     def _unsealed(self, body: bytes, name: str) -> bytes | None:
@@ -180,8 +183,9 @@ class Codec:
 
 def response_column(row: Record) -> bytes | None:
     """Return the response of *row* as it is kept, or what is kept in its place."""
-    kept = _InFlight(in_flight_until=row.in_flight_until) if row.in_flight_until else row.response
-    return None if kept is None else _ENCODER.encode(kept)
+    if row.is_open and (standing := _Standing(*_standing_of(row))) != _Standing():
+        return _ENCODER.encode(standing)
+    return None if row.response is None else _ENCODER.encode(row.response)
 
 
 @lru_cache(maxsize=_MOST_HELD)

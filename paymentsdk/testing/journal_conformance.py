@@ -376,6 +376,24 @@ async def _what_was_not_sent_can_be_sent_again(processes: Processes) -> None:
 
 
 @_case
+async def _a_row_knows_when_it_was_first_kept(processes: Processes) -> None:
+    """In store time, however often it is written then; and whether it was begun in platform time."""
+    row = await processes.begin(_record(is_dated=False))
+    first = row.updated
+    for number in range(3):
+        processes.time += _LEASE
+        await processes.renew(row.key, owner=row.owner, lease=_LEASE)
+        await processes.resolve(row.key, RecordState.UNKNOWN, owner=row.owner)
+        processes.time += _LEASE
+        row = await processes.begin(_record(owner=f"b/{number}"), Action.RESUME)
+        expect((row.first_kept, row.is_dated) == (first, False), f"it was first kept at {row.first_kept}, not {first}")
+    processes.time += _LEASE
+    expect(await processes.claim("77", owner="c/1") == [row.name], "it was not claimed")
+    row = processes.rows[row.key]
+    expect((row.first_kept, row.is_dated) == (first, False), f"it was first kept at {row.first_kept}, not {first}")
+
+
+@_case
 async def _what_is_deferred_was_not_sent(processes: Processes) -> None:
     """Recovery takes what is deferred over as `PENDING`: nothing was sent."""
     row = await processes.begin(_record())

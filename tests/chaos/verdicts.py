@@ -13,6 +13,7 @@ from paymentsdk.journal import Record, RecordState
 Line = Mapping[str, Any]
 #: Seconds by which an attempt may seem late: a `Date` has no fractions, and takes its time to arrive.
 SLACK = 2.5
+DAY = 86_400.0
 #: After these there may be no effect.
 WITHOUT_EFFECT = frozenset({RecordState.REFUSED, RecordState.NOT_SENT, RecordState.EXPIRED})
 OPEN = frozenset({RecordState.PENDING, RecordState.SENT, RecordState.UNKNOWN, RecordState.DEFERRED})
@@ -95,7 +96,8 @@ def _foreign(seen: Evidence) -> list[str]:
 
 
 def _late(seen: Evidence) -> list[str]:
-    ends = {row.key: row.not_after for row in seen.rows}
+    # Of a process whose clock is off by days, and that did not know the platform's time, the end is on that clock.
+    ends = {row.key: row.not_after for row in seen.rows if abs(row.begun - seen.now) < DAY}
     return [
         f"{line['key']}: {line['at'] - ends[line['key']]:.1f} s"
         for line in seen.sent
@@ -112,13 +114,19 @@ def _unkept(seen: Evidence) -> list[str]:
     return sorted({line["key"] for line in seen.sent} - {row.key for row in seen.rows})
 
 
+def is_over(row: Record, now: float) -> bool:
+    """Whether the time of a record is over by the platform's clock, or was by the journal's when it was written."""
+    age = row.updated - (row.first_kept or row.updated)
+    return row.not_after <= now + SLACK or age >= row.not_after - row.begun - SLACK
+
+
 def left_open(rows: Sequence[Record], now: float) -> list[Record]:
     """Return the open *rows* that recovery can settle: they take a key, and at *now* there is time left."""
     # Before its end, by as much as an attempt may seem late: a client does not know the platform's time any better.
     return [
         row
         for row in rows
-        if row.state in OPEN and row.keyed and not (row.state is RecordState.UNKNOWN and row.not_after <= now + SLACK)
+        if row.state in OPEN and row.keyed and not (row.state is RecordState.UNKNOWN and is_over(row, now))
     ]
 
 

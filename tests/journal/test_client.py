@@ -385,15 +385,6 @@ async def test_a_deferred_write_without_a_key_is_sent_by_recovery(start, platfor
     assert 1 == len(platform.posts)
 
 
-async def test_nothing_is_deferred_before_the_platform_has_said_what_time_it_is(start) -> None:
-    """Nobody could tell when such a record has to end: the caller hears that it was not sent, and nothing is kept."""
-    client = start(transport=MemoryTransport(lambda _: SendFailed("no network", sent=False)), retry=ONCE)
-
-    with pytest.raises(NotSent):
-        await client.orders.create(order(), once="table-7/1", defer=True)
-    assert [] == await client.journal.records(set(RecordState))
-
-
 async def test_what_is_deferred_is_given_up_by_a_call_that_does_not_defer(start, platform: Platform) -> None:
     """To call again with the name is to try it: `defer=True` says once more that recovery may send it later."""
 
@@ -556,42 +547,6 @@ async def test_a_call_that_fails_leaves_nothing_behind(start, platform: Platform
         assert errors[-1]() is None
     finally:
         gc.enable()
-
-
-@pytest.mark.control("paymentsdk._recovery.Recovery._knows_time", lambda self, known: True)
-async def test_a_clock_that_went_back_stops_recovery(start, platform: Platform, clock: FakeClock) -> None:
-    """Where the platform's time is behind that of a record, nobody knows how old records are: the summary says so."""
-    platform.lose = True
-    client = start(retry=ONCE)
-    with pytest.raises(OutcomeUnknown):
-        await client.orders.create(order(), once="table-7/1")
-    platform.lose, platform.offset, sent = False, -600.0, len(platform.posts)
-
-    summary = await start().recover()
-
-    assert (sent, {}) == (len(platform.posts), dict(summary.resolved))
-    assert "a clock went back" in "".join(summary.problems)
-    assert ["table-7/1"] == [row.name for row in summary.left]
-    assert not summary.is_complete
-
-
-@pytest.mark.control("paymentsdk._recovery.Recovery._knows_time", lambda self, known: True)
-async def test_a_clock_that_went_back_shows_in_the_record_of_another_seller(
-    start, platform: Platform, clock: FakeClock
-) -> None:
-    """One whose token is not here: a record of this client may be too late, and look as if it were in time."""
-    platform.lose = True
-    for token, name in ((TOKEN, "table-7/1"), (TOKEN.removesuffix("77") + "88", "table-8/1")):
-        async with start(token, retry=ONCE) as client:
-            with pytest.raises(OutcomeUnknown):
-                await client.orders.create(order(), once=name)
-        clock.advance(16 * 60)
-    platform.lose, platform.offset, sent = False, -31 * 60.0, len(platform.posts)
-
-    summary = await start().recover()
-
-    assert (sent, {}) == (len(platform.posts), dict(summary.resolved))
-    assert "a clock went back" in "".join(summary.problems)
 
 
 class SignsInLate:

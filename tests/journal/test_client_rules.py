@@ -334,20 +334,6 @@ async def test_a_purged_rejection_is_told_as_one(journal, connect, platform: Pla
     assert 1 == len(platform.posts)
 
 
-async def test_without_the_platforms_time_nothing_is_sent(journal, connect, platform: Platform) -> None:
-    """Without a `Date` nobody could say later how old the record is."""
-
-    def timeless(request: Request) -> Response:
-        response = platform(request)
-        return Response(response.status, {}, response.body)
-
-    async with connect(journal(), timeless) as client:
-        with pytest.raises(NotSent, match="time is not known"):
-            await client.orders.create(order(), once="table-7/1")
-
-    assert [] == platform.posts
-
-
 @pytest.mark.control("paymentsdk.journal._states.lease_covers", lambda left, timeout: True)
 async def test_a_lease_is_refreshed_for_a_long_call(journal, connect, platform: Platform, clock: FakeClock) -> None:
     """A call that outlasts its lease keeps the record: no other process takes it over while attempts are made."""

@@ -349,6 +349,14 @@ async def cuts_reasons(self, key: str, resolution: Resolution, *, owner: str) ->
 
 
 @breaking("resolve")
+async def forgets_when_it_was_first_kept(self, key: str, resolution: Resolution, *, owner: str) -> Record:
+    """Counts an age from when the row was last written."""
+    await MemoryJournal.resolve(self, key, resolution, owner=owner)
+    self.rows[key] = structs.replace(self.rows[key], first_kept=0.0)
+    return self.rows[key]
+
+
+@breaking("resolve")
 async def forgets_what_is_in_flight(self, key: str, resolution: Resolution, *, owner: str) -> Record:
     """Has no column for it."""
     return await MemoryJournal.resolve(self, key, structs.replace(resolution, in_flight=0.0), owner=owner)
@@ -499,6 +507,7 @@ async def raises_what_its_database_raises(self, key: str) -> Record | None:
         ("nothing_replaces_done", lets_the_last_word_win),
         ("what_was_not_sent_can_be_sent_again", keeps_old_times),
         ("what_was_not_sent_can_be_sent_again", doubts_what_begins_again),
+        ("a_row_knows_when_it_was_first_kept", forgets_when_it_was_first_kept),
         ("what_is_deferred_was_not_sent", doubts_everything),
         ("no_rejection_is_final_while_a_cut_attempt_may_arrive", forgets_what_is_in_flight),
         ("no_rejection_is_final_while_a_cut_attempt_may_arrive", forgets_what_was_in_flight),

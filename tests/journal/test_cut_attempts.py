@@ -376,20 +376,3 @@ async def test_the_lease_holds_if_a_cut_attempt_could_not_be_kept(world: World, 
             await other.orders.create(order(), once="table-7/1")
         world.clock.advance(2 * ATTEMPT)
         await other.orders.create(order(), once="table-7/1")
-
-
-@pytest.mark.parametrize("ahead", [0, 86_400])
-async def test_a_clock_that_went_back_does_not_keep_a_rejection_from_being_final(
-    world: World, until, ahead: int
-) -> None:
-    """What was written by a clock that was a day ahead counts from now on."""
-    world.proxy.paid = False
-    skewed = SQLiteJournal(world.path, now=lambda: world.clock.now() + ahead)
-    async with world.connect(journal=skewed) as client, world.connect() as other:
-        await by_cancel(world, lambda: client.orders.refund(ORDER, once="refund"), until)
-        await world.row()
-        with pytest.raises(OutcomeUnknown):
-            await other.orders.refund(ORDER, once="refund")
-        world.clock.advance(ATTEMPT)
-        with pytest.raises(Conflict):
-            await other.orders.refund(ORDER, once="refund")

@@ -64,14 +64,13 @@ class Seller:
 @pytest.fixture
 async def seller(tmp_path: Path) -> AsyncIterator[Seller]:
     """A seller without retries."""
-    journal = SQLiteJournal(tmp_path / "payments.db")
-    async with (
-        Sandbox() as sandbox,
-        PaymentsClient(
+    async with Sandbox() as sandbox:
+        # The clock of the platform, by which the store counts, too: that of this machine does not pass a day.
+        journal = SQLiteJournal(tmp_path / "payments.db", now=lambda: sandbox.clock.now().timestamp())
+        async with PaymentsClient(
             sandbox.access_token, base_url=sandbox.base_url, journal=journal, retry=RetryPolicy(attempts=1)
-        ) as client,
-    ):
-        yield Seller(sandbox, client, journal)
+        ) as client:
+            yield Seller(sandbox, client, journal)
 
 
 def refund_of(row: Record) -> str:
@@ -198,8 +197,14 @@ async def test_equal_refunds_in_doubt_are_done_together(seller: Seller, second: 
         assert 2 == len({refund_of(rows[name]) for name in ("one", "two")})
 
 
-async def test_an_order_that_was_paid_is_done(seller: Seller) -> None:
-    """Its id is not known, so a call with its name says that it is done and has no value."""
+@pytest.mark.parametrize("is_dated", [False, True])
+async def test_an_order_that_was_paid_is_done(seller: Seller, is_dated: bool) -> None:
+    """Its id is not known, so a call with its name says that it is done and has no value.
+
+    Its beginning is known in the platform's time, or follows from its age.
+    """
+    if is_dated:
+        await seller.client.plans.search().first()
     await seller.create("lunch", LOST)
     (made,) = [entry.id for entry in seller.sandbox.ledger() if entry.kind == "order_created"]
     seller.sandbox.buyer.pay(made)

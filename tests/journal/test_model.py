@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from msgspec import structs
 
 from paymentsdk.journal import Record, RecordState, Resolution, _journal, _states, resolve_record
-from paymentsdk.journal._states import Timing
+from paymentsdk.journal._states import Timing, timing
 from tests.journal.world import HOUR, BrokenPromiseError, Faults, World
 
 T = TypeVar("T")
@@ -42,6 +42,7 @@ MOVES: Mapping[str, Callable[[World, Choose], None]] = {
     "turn": lambda world, choose: world.turn(choose((422, 401, None))),
     "fill_the_disk": lambda world, choose: world.fill_the_disk(),
     "set_clock": lambda world, choose: world.set_clock(choose("AB"), choose((-48, -26, 0, 26, 48)) * HOUR),
+    "mislead": lambda world, choose: world.mislead(choose("AB"), choose((-9000, -3, 3, 13)) * HOUR),
     "change_credentials": lambda world, choose: world.change_credentials(
         choose("AB"), choose(("seller-1", "seller-2"))
     ),
@@ -109,9 +110,14 @@ def trust_everything(row: Record, *, owner: str, now: float, lease: float, body:
     return structs.replace(row, state=RecordState.PENDING, owner=owner, lease_until=now + lease, updated=now)
 
 
-def trust_the_clock(record: Record, now: float | None) -> Timing:
+def trust_the_clock(record: Record, *ages: float) -> Timing:
     """Take a time before the record's own for one that is good enough."""
-    return Timing.IN_TIME if now is not None and now < record.not_after else Timing.TOO_LATE
+    return timing(record, *(max(0.0, age) for age in ages))
+
+
+def trust_the_platform(record: Record, *ages: float) -> Timing:
+    """Count by the platform's clock alone, where it is known."""
+    return timing(record, ages[-1])
 
 
 def forget_what_is_in_flight(
@@ -154,10 +160,10 @@ CONTROLS: Mapping[str, Control] = {
         {"is_of_seller": (_states, lambda record, seller: True)},
     ),
     "4-not-after": Control(
-        "an attempt began after not_after", "kill", replaced={"timing": (_states, lambda record, now: Timing.IN_TIME)}
+        "an attempt began after not_after", "kill", replaced={"timing": (_states, lambda record, *ages: Timing.IN_TIME)}
     ),
     "4-not-after-and-a-forgotten-key": Control(
-        "two effects of one record", "kill", replaced={"timing": (_states, lambda record, now: Timing.IN_TIME)}
+        "two effects of one record", "kill", replaced={"timing": (_states, lambda record, *ages: Timing.IN_TIME)}
     ),
     "5-pending-of-the-dead-is-in-doubt": Control(
         "and it took effect", "kill fail_to_send", replaced={"take_over": (_states, trust_everything)}
@@ -199,6 +205,12 @@ CONTROLS: Mapping[str, Control] = {
         "set_clock kill",
         Faults(trusts_clocks=True),
         {"timing": (_states, trust_the_clock)},
+    ),
+    "14-the-larger-age": Control(
+        "an attempt began after not_after", "mislead kill", replaced={"timing": (_states, trust_the_platform)}
+    ),
+    "14-the-larger-age-and-a-forgotten-key": Control(
+        "two effects of one record", "mislead kill", replaced={"timing": (_states, trust_the_platform)}
     ),
 }
 EVERYWHERE = "call go_on hurry recover wait"

@@ -85,7 +85,7 @@ def dies(folder: Path, nth: int, when: str) -> int:
 
 async def recovered(folder: Path) -> dict[str, Record | None]:
     """Recover what a dead process has left, and return its rows. By now the platform accepts everything."""
-    journal, ledger, later = SQLiteJournal(folder / "journal.db", now=lambda: 2_000.0), Ledger(folder), []
+    journal, ledger, later = SQLiteJournal(folder / "journal.db", now=lambda: 1_100.0), Ledger(folder), []
 
     async def send(row: Record, may_send: Callable[[float], object]) -> Resolution:
         assert await may_send(30.0) is None

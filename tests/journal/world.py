@@ -122,16 +122,17 @@ class Process:
         """Seconds that never go back."""
         return self.world.time
 
-    def earliest(self) -> float | None:
-        """When a record begins."""
-        return self.now() if self.world.faults.trusts_clocks else self.clock.earliest()
-
     def believe(self) -> None:
         """Learn the platform's time from a response; or not."""
         if self.world.faults.trusts_clocks:
             self.clock.set(self.now())
         else:
             self.clock.set(self.world.time)
+
+    async def learn(self) -> None:
+        """Read the platform's time, unless a response has told it lately."""
+        if not self.clock.is_fresh():
+            await Step("probe", self.believe)
 
 
 class Task(Struct, eq=False):
@@ -165,6 +166,8 @@ class World:
         self.backup: dict[str, Record] | None = None
         self.restored = False
         self.forgotten: set[Fact] = set()
+        #: What was begun by a wrong ``Date``: its time may be over too early, and it may be left to a person.
+        self.misdated: set[Fact] = set()
         self.full = False
         self.flights: list[Flight] = []
         self.said: dict[Fact, RecordState] = {}
@@ -215,6 +218,10 @@ class World:
     def set_clock(self, name: str, skew: float) -> None:
         """The clock of a process is set wrong, or right."""
         self.processes[name].skew = skew
+
+    def mislead(self, name: str, late: float) -> None:
+        """A response has a wrong ``Date``."""
+        self.processes[name].clock.set(self.time - late)
 
     def change_credentials(self, name: str, seller: str) -> None:
         """The same account name has the credentials of another seller."""
@@ -319,7 +326,8 @@ class World:
 
     def _request(self, process: Process, name: str) -> Record:
         body = self.encoded(name, process.version if self.faults.forgets_bytes else 1)
-        begun = process.earliest()
+        now = process.clock.now()
+        begun = process.now() if now is None or self.faults.trusts_clocks else now
         fact = (process.seller, name)
         return Record(
             key=_journal.derive_key(BASE, process.seller, "orders.create", name),
@@ -332,6 +340,7 @@ class World:
             digest=_states.digest("POST", "/v1/orders", name.encode()),
             begun=begun,
             not_after=_states.not_after(begun, self.window(fact)),
+            is_dated=now is not None,
             owner=f"{process.id}/{next(self._numbers)}",
         )
 
@@ -353,6 +362,7 @@ class World:
             lease=LEASE,
             later=lambda write: self._later(process, write()),
             defer=defer,
+            learn=process.learn,
         )
 
     def _later(self, process: Process, write: Coroutine[Step, object, object]) -> None:
@@ -364,8 +374,6 @@ class World:
             self._resume(task, None)
 
     async def _call(self, process: Process, name: str, *, defer: bool) -> None:
-        if process.clock.now() is None:
-            await Step("probe", process.believe)
         new = self._request(process, name)
         fact = (new.seller, name)
         driver = self._driver(process, defer=defer)
@@ -376,8 +384,7 @@ class World:
         self._hear(fact, told)
 
     async def _recover(self, process: Process) -> None:
-        if process.clock.now() is None:
-            await Step("probe", process.believe)
+        await process.learn()
         asked = process.clock.moment()
         owner = f"{process.id}/{next(self._numbers)}"
         keys = tuple(self.rows)
@@ -434,6 +441,7 @@ class World:
         if action in {Action.SEND, Action.SEND_AGAIN, Action.RESUME}:
             self.said.pop(fact, None)
         if action in {Action.SEND, Action.SEND_AGAIN}:
+            (self.misdated.add if abs(record.begun - self.time) > _states.TOLERANCE else self.misdated.discard)(fact)
             # With a second for what was asked before it was written.
             self.limits[fact] = self.time + min(self.window(fact), _states.KEY_LIFETIME) + 1
 
@@ -499,6 +507,8 @@ class World:
         for row in self.rows.values():
             if row.state in _states.HELD or row.state is RecordState.DEFERRED:
                 self.broken(f"nobody finishes what is {row.state.value}")
+            if (row.seller, row.name) in self.misdated:
+                continue
             if row.state is RecordState.UNKNOWN and self.time < row.not_after and not self.restored:
                 self.broken("unknown, although there was time to find out")
             if row.state is RecordState.DONE and not self._effects((row.seller, row.name)):

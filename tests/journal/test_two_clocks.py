@@ -1,0 +1,303 @@
+"""A record has an age by the store's clock and by the platform's: the larger counts. A wrong clock stops one record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import aclosing, suppress
+from datetime import timedelta
+from math import inf
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from paymentsdk import (
+    Deferred,
+    OutcomeUnknown,
+    PaymentsClient,
+    Request,
+    Response,
+    SendFailed,
+)
+from paymentsdk.journal import Journal, PostgresJournal, Record, RecordState, SQLiteJournal
+from paymentsdk.testing import FakeClock, MemoryTransport
+from tests.journal.platform import ONCE, TOKEN, URL, Platform
+
+HOUR = 3600.0
+YEAR = 365 * 24 * HOUR
+REFUNDED = b'{"id":"ORD1","status":"refunded","transactions":{"refunds":[{"id":"REF%d"}]}}'
+UNKNOWN, DONE = RecordState.UNKNOWN, RecordState.DONE
+
+
+class World:
+    """A platform, a journal, and the processes that share them; each has a clock."""
+
+    def __init__(self, open_journal: Callable[..., Journal]) -> None:
+        self.clock = FakeClock()
+        self.platform = Platform(self.clock)
+        self.open_journal = open_journal
+        #: Seconds by which the clock of the journal is ahead, and the header fields that a cache adds.
+        self.ahead = 0.0
+        self.cached: dict[str, str] = {}
+        self.methods: list[str] = []
+        self.is_down = False
+
+    def journal(self) -> Journal:
+        """Open the journal of one more process."""
+        return self.open_journal(now=lambda: self.clock.now() + self.ahead)
+
+    def connect(self, token: str | None = TOKEN, **settings: object) -> PaymentsClient:
+        """Start one more process."""
+        settings = {"base_url": URL, "clock": self.clock, "journal": self.journal(), "retry": ONCE, **settings}
+        return PaymentsClient(token, transport=MemoryTransport(self.receive), **settings)
+
+    def receive(self, request: Request) -> Response:
+        """Respond to a request."""
+        self.methods.append(request.method)
+        if self.is_down:
+            raise SendFailed("connection refused", sent=False)
+        response = self.platform(request)
+        body = response.body
+        if response.status == 201:
+            body = REFUNDED % [*self.platform.made].index(request.headers["X-Idempotency-Key"])
+        return Response(response.status, {**response.headers, **self.cached}, body)
+
+    async def refund_in_doubt(self, name: str = "refund", **settings: object) -> None:
+        """Refund an order in a process that knows the platform's time, and hears nothing."""
+        async with self.connect(**settings) as client:
+            await client.plans.search().first()
+            await lose(self, client, name)
+
+    async def states(self) -> dict[str, RecordState]:
+        """Return what the journal says, by name."""
+        async with aclosing(self.journal()) as journal:
+            return {row.name: row.state for row in await journal.records(tuple(RecordState))}
+
+
+async def lose(world: World, client: PaymentsClient, name: str) -> None:
+    """Refund an order, whose response is lost."""
+    world.platform.lose = True
+    with pytest.raises(OutcomeUnknown):
+        await client.orders.refund("ORD1", once=name)
+    world.platform.lose = False
+
+
+@pytest.fixture(params=["SQLite", "PostgreSQL"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
+    """A new one, with a journal of each kind."""
+    if request.param == "SQLite":
+        return World(lambda now: SQLiteJournal(tmp_path / "payments.db", now=now))
+    dsn = request.getfixturevalue("dsn")
+    return World(lambda now: PostgresJournal(dsn, now=now))
+
+
+# --- the larger age counts --------------------------------------------------------------------------------------------
+
+
+async def assert_never_sent(world: World) -> None:
+    """Neither recovery nor a call by the name sends the refund again."""
+    async with world.connect() as client:
+        summary = await client.recover()
+        with pytest.raises(OutcomeUnknown, match="not_after"):
+            await client.orders.refund("ORD1", once="refund")
+
+    assert {UNKNOWN: 1} == summary.resolved
+    assert 1 == len(world.platform.posts)
+
+
+@pytest.mark.control("paymentsdk.journal._states.age_when_written", lambda row: 0.0)
+async def test_a_late_date_makes_no_record_younger(world: World) -> None:
+    """25 hours after a refund in doubt a `Date` is 3 hours late: the platform has forgotten the key."""
+    await world.refund_in_doubt()
+    world.clock.advance(25 * HOUR)
+    world.platform.offset = -3 * HOUR
+
+    await assert_never_sent(world)
+
+
+def without_age(observe: Callable[..., None]) -> Callable[..., None]:
+    """Take the `Date` of a cached response for that of a new one."""
+    return lambda clock, date, age=None: observe(clock, date)
+
+
+@pytest.mark.control("paymentsdk.journal._call.PlatformClock.observe", around=without_age)
+async def test_a_response_from_a_cache_is_as_old_as_its_age(world: World) -> None:
+    """The clock of the journal was set back by 3 hours, and a cache responds with a `Date` of 3 hours ago."""
+    await world.refund_in_doubt()
+    world.clock.advance(25 * HOUR)
+    world.ahead, world.platform.offset, world.cached = -3 * HOUR, -3 * HOUR, {"Age": "10800"}
+
+    await assert_never_sent(world)
+
+
+@pytest.mark.parametrize("age", ["-5", "1e3", "soon", "9" * 400, ""])
+async def test_an_age_that_is_no_number_of_seconds_is_ignored(world: World, age: str) -> None:
+    """What is in doubt is sent again, as by the `Date` alone."""
+    await world.refund_in_doubt()
+    world.cached = {"Age": age}
+    world.clock.advance(HOUR)
+    async with world.connect() as client:
+        assert {DONE: 1} == (await client.recover()).resolved
+
+
+async def test_an_age_counts_through_all_that_is_written(world: World) -> None:
+    """Each process that takes a record over counts from when it was first kept, also without any `Date` before it."""
+    async with world.connect() as client:
+        await lose(world, client, "refund")
+    for _ in range(4):
+        world.clock.advance(5 * HOUR)
+        world.platform.lose = True
+        async with world.connect() as client:
+            assert {UNKNOWN: 1} == (await client.recover()).resolved
+        world.platform.lose = False
+    assert 5 == len(world.platform.posts)
+    world.clock.advance(5 * HOUR)
+    world.platform.offset = -6 * HOUR
+    async with world.connect() as client:
+        assert {UNKNOWN: 1} == (await client.recover()).resolved
+
+    assert 5 == len(world.platform.posts)
+
+
+# --- a wrong clock is the trouble of its record -----------------------------------------------------------------------
+
+
+@pytest.mark.control("paymentsdk.journal._states.TOLERANCE", inf)
+async def test_one_date_a_year_ahead_stops_one_record(world: World) -> None:
+    """What was begun by it is left to a person; other records, and new names, go on."""
+    await world.refund_in_doubt("before")
+    world.platform.offset = YEAR
+    await world.refund_in_doubt("ahead")
+    world.platform.offset = 0.0
+    async with world.connect() as client:
+        await lose(world, client, "after")
+        summary = await client.recover()
+        await client.orders.refund("ORD1", once="new")
+
+    assert {DONE: 2, UNKNOWN: 1} == summary.resolved
+    assert {"before": DONE, "ahead": UNKNOWN, "after": DONE, "new": DONE} == await world.states()
+    assert 6 == len(world.platform.posts)
+
+
+@pytest.mark.control("paymentsdk.journal._states.TOLERANCE", inf)
+async def test_a_clock_of_the_journal_that_was_a_year_ahead_stops_one_record(world: World) -> None:
+    """Its lease restarts; other records, and new names, go on."""
+    world.ahead = YEAR
+    await world.refund_in_doubt("ahead")
+    world.ahead = 0.0
+    await world.refund_in_doubt("before")
+    async with world.connect() as client:
+        summary = await client.recover()
+        await client.orders.refund("ORD1", once="new")
+
+    assert {DONE: 1, UNKNOWN: 1} == summary.resolved
+    assert {"ahead": UNKNOWN, "before": DONE, "new": DONE} == await world.states()
+
+
+async def test_a_new_name_is_sent_by_a_wrong_clock_too(world: World) -> None:
+    """Its age is that of its call: a `Date` that goes back between two attempts bars neither of them."""
+
+    def fail(request: Request) -> Response | None:
+        world.platform.offset -= YEAR
+        return Response(503) if len(world.platform.posts) == 1 else None
+
+    world.platform.offset = YEAR
+    world.platform.fail = fail
+    async with world.connect(retry=structs.replace(ONCE, attempts=2)) as client:
+        await client.plans.search().first()
+        await client.orders.refund("ORD1", once="refund")
+
+    assert 2 == len(world.platform.posts)
+
+
+async def test_a_seller_without_a_token_stops_no_other(world: World) -> None:
+    """Recovery says which one it was."""
+    tokens = {"ann": TOKEN, "bob": TOKEN.removesuffix("77") + "88"}
+    async with world.connect(None, accounts=tokens) as client:
+        for name in tokens:
+            world.platform.lose = True
+            with pytest.raises(OutcomeUnknown):
+                await client.account(name).orders.refund("ORD1", once=name)
+            world.platform.lose = False
+    async with world.connect(None, accounts={"bob": tokens["bob"]}) as client:
+        summary = await client.recover()
+
+    assert {DONE: 1} == summary.resolved
+    assert [True] == ["ann" in problem for problem in summary.problems]
+    assert {"ann": UNKNOWN, "bob": DONE} == await world.states()
+
+
+# --- what is read -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_new_name_reads_nothing(world: World) -> None:
+    """The first request is the write: also of a platform that tells no time, and of one that cannot be reached."""
+    world.cached = {"Date": ""}
+    async with world.connect() as client:
+        await client.orders.refund("ORD1", once="refund")
+    world.is_down = True
+    async with world.connect() as client:
+        with pytest.raises(Deferred, match="connection refused"):
+            await client.orders.refund("ORD1", once="deferred", defer=True)
+
+    assert ["POST", "POST"] == world.methods
+
+
+Again = Callable[[PaymentsClient], object]
+
+
+async def by_recovery(client: PaymentsClient) -> None:
+    """Send it again by recovery."""
+    await client.recover()
+
+
+async def by_name(client: PaymentsClient) -> None:
+    """Send it again by its name."""
+    with suppress(OutcomeUnknown):
+        await client.orders.refund("ORD1", once="refund")
+
+
+@pytest.mark.parametrize("again", [by_recovery, by_name])
+async def test_what_another_call_has_begun_waits_for_the_time(world: World, again: Again) -> None:
+    """Without a `Date` of the last 5 minutes one is read before; without one, the record stays as it is, and free."""
+    await world.refund_in_doubt()
+    async with world.connect() as client:
+        world.methods.clear()
+        world.is_down = True
+        await again(client)
+        assert ({"refund": UNKNOWN}, {"GET"}) == (await world.states(), {*world.methods})
+
+        world.is_down = False
+        world.methods.clear()
+        await again(client)
+
+    assert (["GET", "POST"], {"refund": DONE}) == (world.methods, await world.states())
+
+
+@pytest.mark.control("paymentsdk.journal._call.PlatformClock.FRESH", inf)
+@pytest.mark.parametrize("again", [by_recovery, by_name])
+async def test_a_date_is_good_for_five_minutes(world: World, again: Again) -> None:
+    """Then the time is read once more."""
+    await world.refund_in_doubt()
+    async with world.connect() as client:
+        await client.plans.search().first()
+        for wait, expected in ((299, ["POST"]), (301, ["GET", "POST"])):
+            world.clock.advance(wait)
+            world.methods.clear()
+            world.platform.lose = True
+            with suppress(AssertionError):  # It hears nothing.
+                await again(client)
+            assert expected == world.methods
+            await client.plans.search().first()
+
+
+async def test_the_record_says_which_clock_has_begun_it(world: World) -> None:
+    """Before a response, that is the clock of the machine; the journal keeps both."""
+    async with world.connect() as client:
+        await lose(world, client, "first")
+        await client.plans.search().first()
+        await lose(world, client, "second")
+        rows: dict[str, Record] = {row.name: row for row in await client.journal.records(tuple(RecordState))}
+
+    assert [False, True] == [rows[name].is_dated for name in ("first", "second")]
+    assert timedelta(hours=23).total_seconds() == rows["first"].not_after - rows["first"].begun
