@@ -24,27 +24,12 @@ from paymentsdk._engine.engine import unreported
 from paymentsdk._engine.once import LEASE, OnceCall
 from paymentsdk._operation.operation import Operation
 from paymentsdk._secrets import HiddenRepr
-from paymentsdk.errors import (
-    ClientClosed,
-    InProgress,
-    JournalUnavailable,
-    NotSent,
-    PaymentsError,
-    RequestInvalid,
-    describe,
-)
+from paymentsdk.errors import ClientClosed, InProgress, JournalUnavailable, PaymentsError, RequestInvalid, describe
 from paymentsdk.journal import StoredResponse
 from paymentsdk.journal import _states as states
-from paymentsdk.journal._call import Journaling, Moment, PlatformClock, WithinContract
+from paymentsdk.journal._call import Journaling, Learn, Moment, WithinContract
 from paymentsdk.journal._journal import RecordsOpen, RecoverySummary
-from paymentsdk.journal._states import (
-    NO_LIMIT,
-    OPEN,
-    TOLERANCE,
-    Record,
-    RecordState,
-    Resolution,
-)
+from paymentsdk.journal._states import NO_LIMIT, OPEN, TOLERANCE, Record, RecordState, Resolution
 from paymentsdk.money import ZERO, total
 from paymentsdk.resources import merchant_orders, orders
 
@@ -146,9 +131,11 @@ class Recovery(HiddenRepr, Struct, eq=False):
                 async with turns:
                     sender = self.sender_of(name)
                     seller = await sender.seller()
-                    if (late := await sender.learn_time(self.journaling.platform_clock)) is not None:
-                        raise NotSent(f"the platform's time could not be read: {late}")
-                self.senders[seller] = self.own[name, seller] = sender
+                    late = await sender.learn_time(self.journaling.platform_clock)
+                if late is None:
+                    self.senders[seller] = self.own[name, seller] = sender
+                else:
+                    self._add_problem(f"{name or 'the client'}: the platform's time could not be read: {late}")
             except PaymentsError as error:
                 self._add_problem(f"{name or 'the client'}: {describe(error)}")
 
@@ -227,7 +214,7 @@ class Recovery(HiddenRepr, Struct, eq=False):
             call = OnceCall(sender.prepare(record), self.journaling)
             self.begun.add(record.key)
             # What could not be sent this time is sent by the next recovery.
-            outcome = await call.run(record, defer=True, since=since, look=sender.look)
+            outcome = await call.run(record, sender.learn_time, defer=True, since=since, look=sender.look)
         except (InProgress, JournalUnavailable, RequestInvalid) as error:
             self._add_problem(f"{record.name}: {describe(error)}")
             return
@@ -294,7 +281,7 @@ class Sender(HiddenRepr, Struct, frozen=True):
     """The journal, whose other records tell what they have done, and the platform's time."""
     seller: Callable[[], Awaitable[str]]
     """Returns the user id on the platform."""
-    learn_time: Callable[[PlatformClock], Awaitable[PaymentsError | None]]
+    learn_time: Learn
     """Reads the platform's time, unless it is known, and returns why it cannot be had."""
     prepare_call: Callable[..., Call[object, object]]
     """Makes a call of an operation, a body, the values of its path, header fields and its target."""

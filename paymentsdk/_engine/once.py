@@ -38,15 +38,7 @@ from paymentsdk._secrets import MASK, secrets_in
 from paymentsdk._validate import check_bool
 from paymentsdk.errors import APIError, Deferred, NotSent, OutcomeUnknown, PaymentsError, RequestInvalid
 from paymentsdk.journal import _states as states
-from paymentsdk.journal._call import (
-    JournaledCall,
-    Journaling,
-    Look,
-    MaySend,
-    Moment,
-    PlatformClock,
-    RecordOutcome,
-)
+from paymentsdk.journal._call import JournaledCall, Journaling, Learn, Look, MaySend, Moment, RecordOutcome
 from paymentsdk.journal._journal import RecordResolved, derive_key
 from paymentsdk.journal._states import Record, RecordState, Resolution, StoredResponse
 from paymentsdk.transports.base import Response, header
@@ -69,7 +61,7 @@ async def call_once(
     call: Call[B, R],
     once: str | None,
     seller_of: Callable[[], Awaitable[str]],
-    learn_time: Callable[[PlatformClock], Awaitable[PaymentsError | None]],
+    learn_time: Learn,
     *,
     not_after: datetime | timedelta | None,
     defer: bool,
@@ -95,8 +87,8 @@ async def call_once(
     if call.settings.timeout.attempt is None:
         raise RequestInvalid("timeout.attempt", "must be bounded for a journaled call: its lease has to outlive it")
     record = _record(call, journaling, once, await seller_of(), not_after)
-    made = OnceCall(call, journaling, partial(learn_time, journaling.platform_clock))
-    return made.result(await made.run(record, defer=defer))
+    made = OnceCall(call, journaling)
+    return made.result(await made.run(record, learn_time, defer=defer))
 
 
 def _record(
@@ -156,18 +148,15 @@ def _not_after(call: Call[B, R], begun: float, given: datetime | timedelta | Non
 class OnceCall(Generic[B, R]):
     """A `Call` that is made for a record, and what its caller is told in the end."""
 
-    def __init__(
-        self, call: Call[B, R], journaling: Journaling, learn: Callable[[], Awaitable[object]] | None = None
-    ) -> None:
+    def __init__(self, call: Call[B, R], journaling: Journaling) -> None:
         self._call = call
         self._journaling = journaling
-        self._learn = learn
         self._observing = False
         self._result: Result[R] | None = None
         self._error: PaymentsError | None = None
 
     async def run(
-        self, record: Record, *, defer: bool, since: Moment | None = None, look: Look | None = None
+        self, record: Record, learn: Learn, *, defer: bool, since: Moment | None = None, look: Look | None = None
     ) -> RecordOutcome:
         """Carry out a new *record*, or one that recovery has taken over *since* a moment."""
         journaling, settings, recovered = self._journaling, self._call.settings, since is not None
@@ -177,7 +166,9 @@ class OnceCall(Generic[B, R]):
         lease = LEASE if recovered else _lease(self._call)
         later = partial(journaling.write_later, record.key)
         clock, unheard = journaling.platform_clock, journaling.unheard
-        drive = JournaledCall(journaling.journal, clock, self._seller, lease, later, defer, look, unheard, self._learn)
+        drive = JournaledCall(
+            journaling.journal, clock, self._seller, lease, later, defer, look, unheard, partial(learn, clock)
+        )
         mine = await journaling.acquire(record.key)
         try:
             send = partial(self._send, drive)

@@ -12,7 +12,6 @@ import asyncio
 import itertools
 import logging
 import os
-import re
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeAlias
@@ -45,8 +44,8 @@ Moment: TypeAlias = tuple[float, float]
 _DONE = RecordState.DONE
 #: A backup without it was restored.
 _GONE = "its record is gone from the journal"
-#: Seconds in a cache: at most 30 years.
-_AGE = re.compile(r"[0-9]{1,9}")
+#: Digits of more seconds than a response is in a cache.
+_LONG = 10
 _SENDING = frozenset({Action.SEND, Action.SEND_AGAIN, Action.RESUME})
 
 
@@ -79,7 +78,7 @@ class PlatformClock:
         if date is None or (date == self._date and self.since(self._seen) < 1.0):
             return  # It has no fractions: the first response of a second says all.
         if (shown := http_date(date)) is not None:
-            seconds = int(age) if age is not None and _AGE.fullmatch(age) else 0
+            seconds = int(age) if age is not None and age.isascii() and age.isdigit() and len(age) < _LONG else 0
             self.set(shown.timestamp() + seconds)
             self._date = date
 
@@ -94,6 +93,10 @@ class PlatformClock:
     def now(self, moment: Moment | None = None) -> float | None:
         """Return the platform's time now or at *moment*, in seconds since the epoch; ``None`` before the first."""
         return None if self._shown is None else self._shown + self.since(self._seen, moment)
+
+
+#: Reads the platform's time, unless a response has told it lately, and returns why it cannot be had.
+Learn: TypeAlias = Callable[[PlatformClock], Awaitable[PaymentsError | None]]
 
 
 class Journaling:
