@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable
 from inspect import iscoroutinefunction, signature
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from paymentsdk._secrets import masked
 from paymentsdk.errors import RequestInvalid
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 _DAY = 86_400
+#: With a scheme, or with a user and a password; also where a colon or slash of it is missing.
+_ADDRESS = re.compile(r"://|\Apostgres(?:ql)?(?::|//)|(?:\A|//)[^/\\\s:]{2,}:[^/\\\s]+@")
 #: Encrypts bytes that are kept, or decrypts them.
 Seal: TypeAlias = Callable[[bytes], bytes]
 #: The variable that allows plain http to another machine where it is ``1``.
@@ -67,6 +74,20 @@ def check_within(name: str, value: int, least: int, most: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise RequestInvalid(name, f"must be a whole number, {least:,} to {most:,}")
     return value
+
+
+def check_path(name: str, path: str | os.PathLike[str]) -> Path:
+    """Return *path*, absolute: the process may change its folder.
+
+    Raises:
+        RequestInvalid: It is the address of a server. Names of files are shown, so its password would be, too.
+    """
+    from pathlib import Path  # it brings half of the library along, and most programs have no such file
+
+    if _ADDRESS.search(os.fspath(path)):
+        reason = "looks like the address of a server, not the path of a file; an address begins with postgresql://"
+        raise RequestInvalid(name, reason)
+    return Path(path).absolute()
 
 
 def check_bool(name: str, value: object) -> None:

@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from hashlib import sha256
-from pathlib import Path
 from typing import TypeAlias, TypeVar, cast
 
 import msgspec
@@ -25,7 +24,7 @@ from paymentsdk._files import make_private
 from paymentsdk._postgres import Connection, Lane, Postgres, Table, do_each, is_error, reason_of
 from paymentsdk._public import publish
 from paymentsdk._secrets import masked
-from paymentsdk._validate import Seal, check_seals
+from paymentsdk._validate import Seal, check_path, check_seals
 from paymentsdk.errors import RequestInvalid, tellable
 
 T = TypeVar("T")
@@ -140,7 +139,7 @@ class SQLiteTokenStore(_DatabaseTokenStore):
         self, path: str | os.PathLike[str], name: str, *, seal: Seal | None = None, unseal: Seal | None = None
     ) -> None:
         super().__init__(name, seal, unseal)
-        self._path = Path(path).absolute()
+        self._path = check_path("path", path)
 
     async def _run(self, statement: str, *values: object) -> Sequence[Row]:
         # Named as the statements name them, from 1 on.

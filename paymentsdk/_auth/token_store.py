@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from paymentsdk._public import publish
 from paymentsdk._secrets import MaskedRepr, masked
-from paymentsdk._validate import check_methods
+from paymentsdk._validate import check_methods, check_path
 from paymentsdk.errors import RequestInvalid
 
 if TYPE_CHECKING:
@@ -186,10 +186,7 @@ class FileTokenStore:
     __slots__ = ("_named",)
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        from pathlib import Path  # it brings half of the library along, and most programs have no such file
-
-        # Whoever changes the folder later means the same file.
-        self._named = Path(path).absolute()
+        self._named = check_path("path", path)
 
     @property
     def _path(self) -> "Path":

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from paymentsdk._postgres import Connection, Lane, Postgres, Table, is_dsn
 from paymentsdk._public import publish
+from paymentsdk._validate import check_path
 from paymentsdk.errors import RequestInvalid
 
 logger = logging.getLogger("paymentsdk")
@@ -59,7 +60,7 @@ class RateShare:
     def __init__(self, path: str | os.PathLike[str], rate: float, *, name: str = "default") -> None:
         if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= _MOST:
             raise RequestInvalid("rate", f"must be above 0 and at most {_MOST:g} requests per second")
-        self._where: Path | Postgres = Postgres(path, _LONGEST_LOCK) if is_dsn(path) else Path(path).absolute()
+        self._where: Path | Postgres = Postgres(path, _LONGEST_LOCK) if is_dsn(path) else check_path("path", path)
         self._of: tuple[int, asyncio.AbstractEventLoop] | None = None
         self._rate = float(rate)
         self._name = name

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Never
 
 from paymentsdk._version import __version__
-from paymentsdk.cli._output import flush, say
+from paymentsdk.cli._output import escape_unencodable, flush, say
 from paymentsdk.cli._parsing import DONE, FAILED, INTERRUPTED, MISUSED, UNREAD, add_parser
 from paymentsdk.errors import PaymentsError
 
@@ -65,6 +65,7 @@ def main(
         # `print` and argparse would take stdout in its place, and what was asked for would stand among the rest.
         with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stderr(nowhere):
             return main(arguments, operations=operations, connect=connect)
+    escape_unencodable()
     words = sys.argv[1:] if arguments is None else list(arguments)
     try:
         parser, code = _parser(words, operations, connect), DONE

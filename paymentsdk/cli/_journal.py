@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paymentsdk._postgres import is_dsn
+from paymentsdk._validate import check_path
 from paymentsdk.cli._output import Output, Row, columns, counted, fields, print_output, say
 from paymentsdk.cli._parsing import Commands, add_parser, count, file
 from paymentsdk.errors import JournalUnavailable, RequestInvalid
@@ -61,7 +61,8 @@ def _add(
     commands: Commands, name: str, command: _Command, summary: str, epilog: str | None = None
 ) -> argparse.ArgumentParser:
     parser = add_parser(commands, name, summary, _run, epilog=epilog)
-    where = f"the file or the postgresql:// address of the journal (default: {VARIABLE}, or {_DEFAULT_FILE})"
+    where = f"the file of the journal (default: {VARIABLE}, or {_DEFAULT_FILE}); give a postgresql:// address in "
+    where += f"{VARIABLE}: other users of this machine can see a command line, and the password in it"
     parser.add_argument("--file", type=file, metavar="FILE", help=where)
     parser.add_argument("--json", action="store_true", help="print the response as JSON")
     parser.set_defaults(command=command)
@@ -94,11 +95,9 @@ def journal_at(where: str, option: str) -> PostgresJournal | SQLiteJournal:
 
     if is_dsn(where):
         return PostgresJournal(where)
-    path = Path(where)
+    path = check_path(option, where)
     if not path.is_file() or not path.stat().st_size:
-        kind, slashes, _ = where.partition("://")  # An address of another kind has a password, too.
-        named = f"{kind}://...: an address begins with postgresql://" if slashes else where
-        raise FileNotFoundError(f"there is no journal {named}; say where it is with {option}, or {VARIABLE}")
+        raise FileNotFoundError(f"there is no journal {where}; say where it is with {option}, or {VARIABLE}")
     return SQLiteJournal(where)
 
 

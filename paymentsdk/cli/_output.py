@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
+import json
 import os
 import sys
 import textwrap
@@ -63,6 +65,19 @@ def _shown(line: str, stream: TextIO | None) -> str:
     further = " " * (len(line) - len(line.lstrip()) + 4)
     width = max(get_terminal_size().columns, 40)
     return textwrap.fill(line, width, subsequent_indent=further, break_long_words=False, break_on_hyphens=False)
+
+
+def escape_unencodable() -> None:
+    """Make stdout escape what its encoding lacks, as cp1252 lacks emoji, in the form of JSON; stderr escapes anyway."""
+    codecs.register_error("paymentsdk.escape", _escaped)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="paymentsdk.escape")
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
 
 
 def in_terminal(stream: TextIO | None) -> bool:

@@ -20,7 +20,7 @@ from msgspec import Struct, field, structs
 
 from paymentsdk._files import make_private
 from paymentsdk._secrets import HiddenRepr
-from paymentsdk._validate import Seal
+from paymentsdk._validate import Seal, check_path
 from paymentsdk.errors import JournalUnavailable
 from paymentsdk.journal import _states as states
 from paymentsdk.journal._states import Record
@@ -114,7 +114,7 @@ class SQLiteJournal(TableJournal):
         now: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(seal, unseal)
-        self._path = Path(path).absolute()  # The process may change its folder.
+        self._path = check_path("path", path)
         self._busy_timeout = busy_timeout
         self._now = now
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()

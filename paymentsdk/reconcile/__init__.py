@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from paymentsdk._engine.engine import of_one_seller
 from paymentsdk._public import publish
-from paymentsdk._validate import check_utf8, check_within
+from paymentsdk._validate import check_path, check_utf8, check_within
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.journal import Record
 from paymentsdk.journal._states import NO_LIMIT, OPEN
@@ -292,7 +292,7 @@ def _checked(
 
 def _directory(out: str | os.PathLike[str]) -> Path:
     # With those that it is in: files are written by their whole path.
-    check_utf8("out", str(Path(out).absolute()))
+    check_utf8("out", str(check_path("out", out)))
     return Path(out)
 
 

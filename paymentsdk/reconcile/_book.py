@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from paymentsdk import money
-from paymentsdk._validate import check_utf8
+from paymentsdk._validate import check_path, check_utf8
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.journal import Journal, Record, RecordState, tombstone
 from paymentsdk.journal._states import NO_LIMIT, OPEN
@@ -241,7 +241,7 @@ def _as_text(path: str, kind: _Type, value: object) -> str:
 
 def _selected(path: str | PathLike[str], query: str, names: Mapping[str, str]) -> _Rows:
     own = {theirs: ours for ours, theirs in names.items()}
-    uri = f"{Path(path).absolute().as_uri()}?mode=ro"
+    uri = f"{check_path('path', path).as_uri()}?mode=ro"
     try:
         with closing(sqlite3.connect(uri, uri=True)) as file:
             found = file.execute(query)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from decimal import localcontext
-from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar, cast
 
 import msgspec
@@ -18,6 +17,7 @@ from msgspec import Struct
 
 from paymentsdk import money
 from paymentsdk._codec.timestamps import plain
+from paymentsdk._validate import check_path
 from paymentsdk.sandbox._records import EPOCH, MICROSECOND, Condition, Documents, Table, as_column
 from paymentsdk.sandbox._snapshots import SCHEMA, Snapshots, check_file, naming, read_kept
 
@@ -100,7 +100,7 @@ class Store:
         if path == "":  # A variable that is not set, most likely: in memory, all would be lost without a word.
             raise OSError("cannot use '' as the database of a sandbox: it names no file")
         # SQLite takes `file:...` for a URI, and with `?mode=memory` keeps nothing; an absolute path is only a path.
-        self._path = path = None if path is None or path == _IN_MEMORY else str(Path(path).absolute())
+        self._path = path = None if path is None or path == _IN_MEMORY else str(check_path("db", path))
         self._snapshots = Snapshots(path)
         self.links: str = ""
         """Where the links of documents lead, whatever the address was when they were kept."""

@@ -144,15 +144,15 @@ def test_a_journal_that_is_not_there_is_not_made(run, directory: Path, command: 
     assert not any(file.stat().st_size for file in directory.iterdir())
 
 
-@pytest.mark.parametrize("scheme", ["postgresql+asyncpg", "mysql"])
+@pytest.mark.parametrize("scheme", ["postgresql+asyncpg://", "mysql://", "postgresql//"])
 def test_an_address_that_is_none_is_not_repeated(run, monkeypatch, scheme: str) -> None:
     """It has the password of a database, which would stand in whatever keeps stderr."""
-    monkeypatch.setenv("PAYMENTSDK_JOURNAL", f"{scheme}://shop:secret@127.0.0.1/payments")
+    monkeypatch.setenv("PAYMENTSDK_JOURNAL", f"{scheme}shop:secret@127.0.0.1/payments")
 
     code, printed, said = run("list")
 
     assert (1, "") == (code, printed)
-    assert f"there is no journal {scheme}://...: an address begins with postgresql://" in said
+    assert "an address begins with postgresql://" in said
     assert "secret" not in said
 
 

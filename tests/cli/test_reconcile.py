@@ -127,10 +127,10 @@ async def test_a_write_in_doubt_explains_a_difference(shop: Shop, book: str) -> 
         assert {"match": 5, "unknown": 1} == told["counts"]
 
 
-@pytest.mark.parametrize("scheme", ["postgresql+asyncpg", "mysql"])
+@pytest.mark.parametrize("scheme", ["postgresql+asyncpg://", "mysql://", "postgresql//"])
 async def test_an_address_that_names_no_journal_is_not_repeated(tmp_path: Path, scheme: str) -> None:
     """It has the password of a database, whether the book or the variable has it; and this command has no --file."""
-    address = f"{scheme}://shop:secret@127.0.0.1/payments"
+    address = f"{scheme}shop:secret@127.0.0.1/payments"
     async with Sandbox(frozen_at=BEGIN) as sandbox:
         shop = Shop(sandbox, tmp_path)
         await shop.sell(0)
@@ -139,7 +139,7 @@ async def test_an_address_that_names_no_journal_is_not_repeated(tmp_path: Path, 
 
     assert 2 == book.code == variable.code
     assert book.err == variable.err
-    assert f"there is no journal {scheme}://...: an address begins with postgresql://" in book.err
+    assert "an address begins with postgresql://" in book.err
     assert "secret" not in book.err
     assert "--file" not in book.err
 

@@ -20,7 +20,7 @@ ORDERS = "http://api.example.com/v1/orders"
 
 
 class Answer(aiohttp.ClientResponse):
-    """aioresponses 0.7 does not know that aiohttp 3.14 wants a writer."""
+    """Pass what aiohttp 3.14 requires and aioresponses 0.7 leaves out, as the how-to for users of aiohttp does."""
 
     def __init__(self, *given: object, **named: object) -> None:
         super().__init__(*given, stream_writer=SimpleNamespace(output_size=0), **named)
