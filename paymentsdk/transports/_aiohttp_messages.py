@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Sequence
 from functools import lru_cache, partial
 from http import HTTPStatus
 from traceback import walk_tb
@@ -19,7 +18,7 @@ from paymentsdk._secrets import masked
 from paymentsdk._validate import is_http, is_loopback
 from paymentsdk.errors import describe
 from paymentsdk.transports._pool import HOST_BEGINS, words_of_system
-from paymentsdk.transports.base import Request, SendFailed, too_long
+from paymentsdk.transports.base import PoolFull, Request, SendFailed, too_long
 
 #: The status codes of a response; aiohttp passes over the interim ones below, except 101.
 _FINAL = range(200, 600)
@@ -30,8 +29,6 @@ _UNSENDABLE = re.compile("[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 _PRINTABLE = bytes(range(ord(" "), ord("~") + 1))
 #: What user and password of a proxy may consist of (RFC 7617 leaves the encoding open; aiohttp takes this one).
 _LATIN1 = re.compile("[\x00-\xff]*")
-#: How the head of a response ends, and the last chunk of one in chunks.
-_END = b"\r\n\r\n"
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
@@ -53,19 +50,14 @@ def checked_url(request: Request) -> URL:
         flaw = "the method, the URL or a header has a character in it that cannot be sent"
     else:
         try:
-            return _url_of(request.url)
+            path = request.url.find("/", HOST_BEGINS)
+            if path < 0 or "?" in request.url or "#" in request.url:
+                return _parsed(request.url)
+            # Most URLs differ from the last one in their path alone, and to parse one takes longer than all checks.
+            return _parsed(request.url[:path]).with_path(request.url[path:], encoded=True)
         except ValueError:
             flaw = "the URL is malformed"
     raise SendFailed(flaw, sent=False, permanent=True)
-
-
-@lru_cache(maxsize=64)
-def _url_of(url: str) -> URL:
-    path = url.find("/", HOST_BEGINS)
-    if path < 0 or "?" in url or "#" in url:
-        return _parsed(url)
-    # Most URLs differ from the last one in their path alone, and to parse one takes yarl longer than all checks here.
-    return _parsed(url[:path]).with_path(url[path:], encoded=True)
 
 
 @lru_cache(maxsize=64)
@@ -81,27 +73,22 @@ def proxy_for(url: URL, proxy: str | None) -> tuple[URL | None, dict[str, str] |
     Raises:
         SendFailed: It is none that a request may go through.
     """
-    # aiohttp's own `trust_env` takes credentials from `.netrc` as well, and then rejects the token beside them.
-    proxy = proxy or _proxy_of_environment(url)
     if proxy is None:
-        return None, None
+        # aiohttp's own `trust_env` takes credentials from `.netrc` as well, and then rejects the token beside them.
+        from urllib.request import getproxies, proxy_bypass  # only who asks for it pays for it
+
+        proxy = None if proxy_bypass(url.host or "") else masked(getproxies().get(url.scheme))
+        if proxy is None:
+            return None, None
+        if not is_http(proxy):
+            # aiohttp would speak HTTP to it all the same, and tell it the token.
+            raise SendFailed("the proxy in the environment is not an http or https URL", sent=False, permanent=True)
     address, login = _without_login(proxy)
     # Plain http to this machine is allowed because nobody else can read it.
-    stays_here = url.scheme == "http" and is_loopback(url.host or "")
-    if stays_here and not is_loopback(address.host or ""):
+    if url.scheme == "http" and is_loopback(url.host or "") and not is_loopback(address.host or ""):
         reason = "plain http to this machine would show the token to a proxy on another: use https, or no proxy"
         raise SendFailed(reason, sent=False, permanent=True)
     return address, login
-
-
-def _proxy_of_environment(url: URL) -> str | None:
-    from urllib.request import getproxies, proxy_bypass  # only who asks for it pays for it
-
-    proxy = None if proxy_bypass(url.host or "") else masked(getproxies().get(url.scheme))
-    if proxy is not None and not is_http(proxy):
-        # aiohttp would speak HTTP to it all the same, and tell it the token.
-        raise SendFailed("the proxy in the environment is not an http or https URL", sent=False, permanent=True)
-    return proxy
 
 
 def _without_login(proxy: str) -> tuple[URL, dict[str, str] | None]:
@@ -122,64 +109,50 @@ def _without_login(proxy: str) -> tuple[URL, dict[str, str] | None]:
 # --- responses --------------------------------------------------------------------------------------------------------
 
 
-def read_at_once(response: aiohttp.ClientResponse, most: int) -> bytes | None:
-    """Return the body that came along with the head, as a small one does; `None` if there is more to wait for.
+async def read(response: aiohttp.ClientResponse, most: int) -> bytes:
+    """Return the body, if it is whole, and has at most *most* bytes.
 
     Raises:
-        SendFailed: The response cannot be used.
+        SendFailed: It is not, or the response cannot be used; or aiohttp's error for one that is cut off.
     """
     headers, content = response.headers, response.content
     length = headers.get(CONTENT_LENGTH)
     is_chunked = TRANSFER_ENCODING in headers
     if is_chunked or CONTENT_ENCODING in headers or response.status not in _FINAL:
-        _check_head(response.status, length, headers.get(CONTENT_ENCODING), headers.getall(TRANSFER_ENCODING, ()))
+        _check_head(response)
     if content.is_eof() and (is_chunked or length is not None):
-        body = content.read_nowait()
+        body = content.read_nowait()  # It came along with the head, as a small one does.
         if len(body) > most:
             raise too_long(most)
         return body
     if length is not None and length.isdecimal() and int(length) > most:
         raise too_long(most)
-    return None
+    return await _read_rest(response, most, is_framed=is_chunked or length is not None)
 
 
-def has_surplus(response: aiohttp.ClientResponse, body: bytes, last_read: bytes) -> bool:
-    """Whether *last_read* goes on behind the end of *response*, which has this *body*."""
-    end = _END if TRANSFER_ENCODING in response.headers else _END + body[-len(last_read) :]
-    return not (last_read.endswith(end) or end.endswith(last_read))
-
-
-async def read(response: aiohttp.ClientResponse, most: int) -> bytes:
-    """Return the body, if it is whole, and has at most *most* bytes.
-
-    Raises:
-        SendFailed: It is not; or aiohttp's error for one that is cut off.
-    """
-    headers, content, connection = response.headers, response.content, response.connection
-    protocol = None if connection is None else connection.protocol
-    closed = None if protocol is None else protocol.closed
-    cut_off = partial(_cut_off, content)
+async def _read_rest(response: aiohttp.ClientResponse, most: int, *, is_framed: bool) -> bytes:
+    content, protocol = response.content, response.connection and response.connection.protocol
+    closed, cut_off = None if protocol is None else protocol.closed, partial(_cut_off, content)
     if closed is None:
         cut_off()
     else:
+        closed.remove_done_callback(retrieve_exception)  # One will do.
         closed.add_done_callback(retrieve_exception)
         closed.add_done_callback(cut_off)
-    chunks, size = [], 0
+    body = bytearray()
     try:
         # Bounded whatever the header says, unlike `response.read()`.
         while chunk := await content.readany():
-            chunks.append(chunk)
-            size += len(chunk)
-            if size > most:
+            body += chunk
+            if len(body) > most:
                 raise too_long(most)
     finally:
         if closed is not None:
             closed.remove_done_callback(cut_off)
-    is_framed = CONTENT_LENGTH in headers or TRANSFER_ENCODING in headers
     if not is_framed and protocol is not None and isinstance(protocol.exception(), aiohttp.ClientOSError):
         # It had nothing but the end of the connection to end it, and aiohttp takes a reset for that.
         raise SendFailed("the response is cut off or malformed")
-    return b"".join(chunks)
+    return bytes(body)
 
 
 def _cut_off(content: aiohttp.StreamReader, _: object = None) -> None:
@@ -188,19 +161,21 @@ def _cut_off(content: aiohttp.StreamReader, _: object = None) -> None:
         content.set_exception(aiohttp.ClientPayloadError())
 
 
-def _check_head(status: int, length: str | None, coding: str | None, transfer: Sequence[str]) -> None:
-    """Reject a response with this head: what aiohttp's parser lets pass, and must not be believed."""
-    if status == HTTPStatus.SWITCHING_PROTOCOLS:
-        raise SendFailed("the server switched to another protocol", permanent=True)
-    if status not in _FINAL:
-        raise SendFailed("the response is not valid HTTP")
-    if transfer and length is not None:
-        raise SendFailed("the response has both a length and chunks")
-    if transfer and [coding.lower() for coding in transfer] != ["chunked"]:
+def _check_head(response: aiohttp.ClientResponse) -> None:
+    """Reject what aiohttp's parser lets pass in a head, and must not be believed."""
+    headers, status = response.headers, response.status
+    packing = headers.get(CONTENT_ENCODING, "identity")
+    codings = [name.lower() for name in headers.getall(TRANSFER_ENCODING, ())]
+    for is_so, permanent, reason in (
+        (status == HTTPStatus.SWITCHING_PROTOCOLS, True, "the server switched to another protocol"),
+        (status not in _FINAL, False, "the response is not valid HTTP"),
+        (codings and CONTENT_LENGTH in headers, False, "the response has both a length and chunks"),
         # aiohttp would hand the chunks out as they are, with their sizes.
-        raise SendFailed("the response has a transfer coding other than chunked")
-    if coding is not None and coding.lower() != "identity":
-        raise SendFailed("the response is compressed, which was not asked for", permanent=True)
+        (codings not in ([], ["chunked"]), False, "the response has a transfer coding other than chunked"),
+        (packing.lower() != "identity", True, "the response is compressed, which was not asked for"),
+    ):
+        if is_so:
+            raise SendFailed(reason, permanent=permanent)
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
@@ -237,6 +212,9 @@ def send_failed(error: Exception, method: str, *, sent: bool | None) -> SendFail
 
     *sent* says whether there was a connection; `None` where nothing but the error tells. It is about the last one then.
     """
+    if isinstance(error, SendFailed):
+        kind = PoolFull if isinstance(error, PoolFull) else SendFailed
+        return kind(error.reason, error.sent, permanent=error.permanent)
     may_be_sent, permanent, reason = _meaning(error)
     if sent is None:
         sent = may_be_sent or (method in _RESENT and isinstance(error, _NO_CONNECTION))
@@ -244,8 +222,6 @@ def send_failed(error: Exception, method: str, *, sent: bool | None) -> SendFail
 
 
 def _meaning(error: Exception) -> tuple[bool, bool, str]:
-    if isinstance(error, SendFailed):
-        return error.sent, error.permanent, error.reason
     if isinstance(error, ValueError) and not isinstance(error, aiohttp.ClientError) and _raised_by_session(error):
         # A session whose user has credentials in `.netrc`, or in the URL, raises it before it has a connection.
         return False, True, "next to a token, a session or a URL can have no credentials of its own"

@@ -9,7 +9,7 @@ import socket
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from ssl import SSLCertVerificationError, SSLError
 from typing import Any, ClassVar, Generic, TypeVar
@@ -27,23 +27,23 @@ HOST_BEGINS = len("https://")
 _READ = 64 * 1024
 
 
-C = TypeVar("C", bound=Collection[Any])
+C = TypeVar("C")
 P = TypeVar("P", bound="Pool[Any]")
 
 
 class Pool(ABC, Generic[C]):
-    """The *connections* of one transport on one event loop, open, in use or idle."""
+    """The connections of one transport on one event loop, open, in use or idle."""
 
     #: All pools of this process.
     known: ClassVar[WeakSet[Pool[Any]]] = WeakSet()
 
-    def __init__(self, connections: C) -> None:
+    def __init__(self) -> None:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         #: The same, until the pool is closed, or a child is forked: what a request has to look at is one thing.
         self.usable_on: asyncio.AbstractEventLoop | None = self.loop
         self.inherited: bool = False
         self.closed: bool = False
-        self.connections = connections
+        self.connections: set[C] = set()
         self._emptied = asyncio.Event()
         #: Closes the connections when the event loop ends: after that nobody can.
         self._end: AsyncGenerator[None, None] | None = None

@@ -19,7 +19,7 @@ C = TypeVar("C")
 Queue: TypeAlias = OrderedDict[asyncio.Future[None], tuple[int, Hashable]]
 
 
-class FairPool(Pool[set[C]]):
+class FairPool(Pool[C]):
     """A pool with a place for each request, given out in turn.
 
     Whoever gives a place back queues up behind those who wait. Where a connection goes to whoever asks first, few
@@ -27,7 +27,7 @@ class FairPool(Pool[set[C]]):
     """
 
     def __init__(self, limit: int, limit_per_host: int) -> None:
-        super().__init__(set())
+        super().__init__()
         self.limit: float = limit or inf
         self.limit_per_host: float = limit_per_host or inf
         self.counts_hosts: bool = limit_per_host > 0

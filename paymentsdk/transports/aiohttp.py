@@ -1,60 +1,104 @@
 """The default transport: an adapter over `aiohttp.ClientSession`, built on public parts of aiohttp only.
 
-Read `AiohttpTransport.send` first, and `_exchange`, which it calls. What moving money needs, and aiohttp does not do by
-itself:
+Read `AiohttpTransport.send` first, and `_exchange`, which it calls. aiohttp opens, keeps
+and closes the connections. Moving money needs more:
 
-- A connection on which bytes arrived while it was idle carries no further request (`_aiohttp_pool.Wire`).
-- Requests that wait for a connection are served in the order in which they asked (`_queue.FairPool`).
-- Nothing is sent twice within one attempt: aiohttp resends some requests by itself (`_aiohttp_pool.Connector`).
-- What could be read in two ways is not sent (`_aiohttp_messages.checked_url`), and not believed (`read_at_once`).
-- A response that is cut off fails, however its connection ended (`read`), and none is larger than was asked for.
-- Every failure says whether a byte of the request can have left this machine, and holds no credential
-  (`send_failed`): the text of aiohttp's errors can show the token.
+- A connection on which anything has arrived since its last response carries no further request (`Wire`, and
+  `Connector._gives`).
+- The limits hold for idle connections as well, and requests wait in turn (`_queue.FairPool`).
+- aiohttp sends a GET, PUT or DELETE again by itself. It has to ask for a second connection to do so, and gets none
+  (`Connector.connect`).
+- A request that is ambiguous as HTTP is not sent (`_aiohttp_messages.checked_url`). A response that is ambiguous, cut
+  off or too large fails (`read`).
+- Every failure says whether a byte of the request can have left this machine: none has before `Connector.connect`
+  returns. No failure holds a credential, which the text of aiohttp's errors can show (`send_failed`).
 
-What a service needs that lives longer than a request:
-
-- It is closed in good order: requests in flight get their time, and whoever waits learns that nothing was sent. It
-  follows its program to a new event loop. A forked child leaves the connections to its parent (`_pool`).
-- A session, proxies, traces and the options of the connector are the program's own.
+Closing a transport, its event loop and a forked child are the subject of `_pool`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import os
-from collections.abc import Sequence
+import socket
+import time
+import warnings
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from math import inf
-from typing import Unpack
+from ssl import SSLContext
+from typing import TYPE_CHECKING, TypeAlias, TypedDict, Unpack
 
 import aiohttp
+from aiohttp.hdrs import CONNECTION
+from msgspec import Struct
 from multidict import CIMultiDictProxy
 
 from paymentsdk._public import publish
 from paymentsdk._secrets import masked
 from paymentsdk._validate import check_proxy
 from paymentsdk.errors import ClientClosed, RequestInvalid
-from paymentsdk.transports._aiohttp_messages import (
-    checked_url,
-    has_surplus,
-    proxy_for,
-    read,
-    read_at_once,
-    send_failed,
+from paymentsdk.transports._aiohttp_messages import checked_url, proxy_for, read, send_failed
+from paymentsdk.transports._pool import (
+    POOL_SIZE,
+    PooledTransport,
+    check_numbers,
+    closed_while_waiting,
+    of_another_process,
+    overslept,
+    shared_buffer,
+    unread_on,
 )
-from paymentsdk.transports._aiohttp_pool import ConnectionResponse, ConnectorOptions, InFlightRequest, SessionPool
-from paymentsdk.transports._pool import POOL_SIZE, PooledTransport, check_numbers, closed_while_waiting
-from paymentsdk.transports.base import CASELESS, PoolFull, Request, Response, SendFailed
+from paymentsdk.transports._queue import FairPool
+from paymentsdk.transports.base import CASELESS, Request, Response, SendFailed
+
+if TYPE_CHECKING:
+    from aiohttp.abc import AbstractResolver
+    from aiohttp.client_proto import ResponseHandler
+    from aiohttp.client_reqrep import ConnectionKey
+    from aiohttp.connector import AddrInfoType, Connection
+    from aiohttp.tracing import Trace
 
 __all__ = ["ConnectorOptions"]  # `AiohttpTransport` is public at the top level.
 
-#: A request of more bytes may not have left this machine when its response comes.
+#: A request of more bytes may not have left this machine when its response comes: the next cannot follow it. aiohttp
+#: warns of bytes that are much longer, but not of a file.
 _LARGE = 64 * 1024
 #: The most bytes of a line of a head; of these, aiohttp takes 128.
 _LONGEST_LINE = 64 * 1024
-#: aiohttp warns of bytes that are longer than this, but not of a file.
-_WARNED_OF = 2**20
+#: Seconds that connections get to close.
+_PARTING = 1.0
+
+
+class ConnectorOptions(TypedDict, total=False):
+    """Options of `aiohttp.TCPConnector`, passed through as they are."""
+
+    ssl: SSLContext | aiohttp.Fingerprint | bool
+    """How certificates are verified: a context, a fingerprint, or `True`, the default, for the system's rules."""
+    limit: int
+    """The most connections in use, beside which there may be idle ones; 0 for no limit."""
+    limit_per_host: int
+    """The most connections in use to one host and port; 0, the default, for no limit."""
+    keepalive_timeout: float | None
+    """Seconds that an idle connection is kept."""
+    resolver: AbstractResolver | None
+    """Finds the addresses of hosts."""
+    use_dns_cache: bool
+    """Whether addresses are kept; by default they are."""
+    ttl_dns_cache: int | None
+    """Seconds that they are kept; `None` for ever."""
+    family: socket.AddressFamily
+    """The family of addresses: `socket.AF_INET`, `AF_INET6`, or 0 for either."""
+    local_addr: tuple[str, int] | None
+    """The address and port of this machine to connect from."""
+    happy_eyeballs_delay: float | None
+    """Seconds before the next address is tried beside the first (RFC 8305); `None` to try one after the other."""
+    interleave: int | None
+    """How many addresses of one family are tried before the other (RFC 8305)."""
+    socket_factory: Callable[[AddrInfoType], socket.socket] | None
+    """Makes the sockets."""
 
 
 @lru_cache(maxsize=16)
@@ -65,7 +109,7 @@ def _connecting_within(seconds: float | None) -> aiohttp.ClientTimeout:
     return aiohttp.ClientTimeout(total=None, connect=connect, ceil_threshold=inf)
 
 
-class AiohttpTransport(PooledTransport[SessionPool]):
+class AiohttpTransport(PooledTransport["SessionPool"]):
     """The default transport: carries requests over an aiohttp session.
 
     It is an ordinary `aiohttp.ClientSession`, its own or yours: proxies, resolvers, `trace_configs` and whatever
@@ -73,9 +117,12 @@ class AiohttpTransport(PooledTransport[SessionPool]):
     process; once that loop is closed, the next request binds it to its own loop, with new connections. It follows no
     redirects, keeps no cookies, sends nothing again by itself, and rejects a response with a `Content-Encoding`. With
     every version of aiohttp, a connection on which bytes arrive while it is idle carries no further request, and
-    requests that wait for a connection are served in turn. A request with `fresh` goes out on a connection of its own,
-    which is closed after it. A surplus response that arrives once the next request is on its way passes for the
-    response to that, as with any client of HTTP/1.1.
+    requests that wait for a connection are served in turn.
+
+    A request with `fresh`, or of more than 64 KiB, goes out on a connection of its own, which is closed after it. If
+    the beginning of another response comes with the end of a response and the rest during the next request, that
+    request fails as sent. A surplus response that arrives once the next request is on its way passes for the response
+    to that, as with any client of HTTP/1.1.
 
     Over TLS, a response that has neither a length nor chunks ends when its connection does. asyncio does not tell
     whether TLS was ended properly, so such a response may have been cut off: then it is not valid JSON, and the engine
@@ -150,31 +197,16 @@ class AiohttpTransport(PooledTransport[SessionPool]):
         task = asyncio.current_task(loop)
         if task is None:
             raise SendFailed("requests are sent from a task", sent=False, permanent=True)
-        attempt = pool.attempts[task] = InFlightRequest(task.cancelling(), len(request.body) > _LARGE)
-        failure: SendFailed | ClientClosed
+        fresh = request.fresh or len(request.body) > _LARGE
+        attempt = pool.attempts[task] = Attempt(task.cancelling(), fresh)
         try:
-            response = await self._exchange(pool, request, attempt)
-            if not attempt.ended:
-                return response
-            failure = _broken_off(attempt)
-        except asyncio.CancelledError as error:
-            if not pool.cancelled(attempt, task):
+            return await self._exchange(pool, request, attempt)
+        except BaseException as error:  # noqa: BLE001 - nothing else may come out of here
+            attempt.abandon()
+            failure = pool.failure_of(error, attempt, task, request.method)
+            if failure is None:
                 # Its traceback leads through frames of aiohttp that hold the token.
                 raise error.with_traceback(None) from None
-            failure = closed_while_waiting()
-        except PoolFull as error:
-            failure = error.with_traceback(None)
-        except Exception as error:  # noqa: BLE001 - nothing else may come out of here
-            if attempt.ended:
-                failure = _broken_off(attempt)
-            elif pool.kept.closed and isinstance(error, RuntimeError):
-                failure = ClientClosed("the session is closed")
-            else:
-                # Over sessions of ours: there was a connection, or there never was, whatever nobody expects.
-                there_was_one = attempt.wire is not None if pool.owned else None
-                failure = send_failed(error, request.method, sent=there_was_one)
-        except BaseException as error:  # noqa: BLE001 - as above: it ends the program
-            raise error.with_traceback(None) from None
         finally:
             pool.attempts.pop(task, None)  # It is gone if the loop was closed under the task.
         # Outside the handlers: the repr of aiohttp's errors holds the token, so they must not become its context.
@@ -188,16 +220,16 @@ class AiohttpTransport(PooledTransport[SessionPool]):
         close theirs, which empties it.
         """
         if isinstance(response, ConnectionResponse) and response.connection is not None:
-            response.connection.discard()
-        elif (pool := self._pool) is not None and not pool.owned and pool.kept.connector is not None:
-            pool.emptying = pool.kept.connector.limit or POOL_SIZE
+            response.connection.transport.abort()
+        elif (pool := self._pool) is not None and not pool.owned and pool.session.connector is not None:
+            pool.emptying = pool.session.connector.limit or POOL_SIZE
 
-    async def _exchange(self, pool: SessionPool, request: Request, attempt: InFlightRequest) -> Response:
+    async def _exchange(self, pool: SessionPool, request: Request, attempt: Attempt) -> Response:
         url = checked_url(request)
         # A plain dict, which multidict reads in half the time that it takes for a subclass.
         headers, body = dict(request.headers), request.body
-        if request.fresh or pool.emptying:
-            headers["Connection"] = "close"
+        if attempt.fresh or pool.emptying:
+            headers[CONNECTION] = "close"
             pool.emptying = max(0, pool.emptying - 1)
         proxy, login = proxy_for(url, self._proxy) if self._proxied else (None, None)
         if login and url.scheme == "http":
@@ -207,11 +239,11 @@ class AiohttpTransport(PooledTransport[SessionPool]):
         if not pool.enter(host):
             within = await pool.wait(host, within)
         try:
-            response = await (pool.fresh if request.fresh else pool.kept).request(
+            response = await pool.session.request(
                 request.method,
                 url,
                 headers=headers,
-                data=(io.BytesIO(body) if len(body) > _WARNED_OF else body) if body else None,
+                data=io.BytesIO(body) if len(body) > _LARGE else body or None,
                 allow_redirects=False,
                 raise_for_status=False,
                 auto_decompress=False,
@@ -222,24 +254,253 @@ class AiohttpTransport(PooledTransport[SessionPool]):
                 proxy_headers=login,
             )
             try:
-                content = read_at_once(response, request.max_response)
-                if content is None:
-                    content = await read(response, request.max_response)
-                if attempt.wire is not None and has_surplus(response, content, attempt.last_read):
-                    attempt.wire.discard()
+                content = await read(response, request.max_response)
             except BaseException:
                 response.close()
                 raise
-        except BaseException:
-            attempt.abandon()
-            raise
         finally:
             pool.leave(host)
-        return ConnectionResponse(response.status, response.headers, content, attempt.reused, attempt.wire)
+        if attempt.ended:
+            raise ConnectionAbortedError  # The transport was closed: this may be a part of a response without a length.
+        if (wire := attempt.wire) is not None:
+            if wire.transport.get_write_buffer_size():
+                # The server has not taken the request yet: to close the connection would take as long as it likes.
+                wire.transport.abort()
+            if wire.attempt is attempt:
+                wire.attempt = None
+        return ConnectionResponse(response.status, response.headers, content, attempt.reused, wire)
 
 
-def _broken_off(attempt: InFlightRequest) -> SendFailed:
-    return SendFailed("the transport was closed", sent=attempt.wire is not None)
+class Wire(asyncio.BufferedProtocol):
+    """Stands between a connection and aiohttp's protocol: what arrives while no request is on it belongs to nobody.
+
+    All connections read into one buffer. By itself asyncio takes 256 KiB of memory from the system for each read, which
+    costs an eighth of the CPU time of a request.
+    """
+
+    def __init__(self, handler: ResponseHandler, transport: asyncio.Transport, connector: Connector) -> None:
+        self.attempt: Attempt | None = None
+        self.handler, self.transport = handler, transport
+        self.buffer, self.connections = connector.buffer, connector.connections
+        #: Whether the system holds bytes, or the end, that the event loop has not read yet.
+        self.is_readable = unread_on(transport.get_extra_info("socket"))
+        self.connections.add(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        del sizehint  # There is one for all connections.
+        return self.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self.attempt is None:
+            self.transport.abort()
+        else:
+            self.handler.data_received(bytes(self.buffer[:nbytes]))
+
+    def eof_received(self) -> None:
+        self.handler.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.connections.discard(self)
+        self.handler.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self.handler.pause_writing()
+
+    def resume_writing(self) -> None:
+        self.handler.resume_writing()
+
+
+class ConnectionResponse(Response, frozen=True):
+    """A response that knows which connection it came over."""
+
+    connection: Wire | None = None
+
+
+class Attempt(Struct, eq=False):
+    """One request on its way."""
+
+    cancelling: int
+    """How many cancellations of its task were under way when it began."""
+    fresh: bool
+    """Whether it has a connection of its own."""
+    wire: Wire | None = None
+    """Its connection; `None` as long as nothing can have been sent."""
+    reused: bool | None = None
+    """Whether that has carried a request before; `None` if the pool is another's."""
+    ended: bool = False
+    """Whether the transport was closed meanwhile."""
+
+    __repr__ = object.__repr__  # Tracebacks show variables.
+
+    def end(self, task: asyncio.Task[object]) -> None:
+        """End it: the transport is closed, and its time is over."""
+        if self.wire is None and not self.ended:
+            task.cancel()  # Once, however often it is closed: `SessionPool.failure_of` takes one back.
+        self.ended = True
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Break its connection off, unless that has gone to another request. Closed, it would write what is left."""
+        if self.wire is not None and self.wire.attempt is self:
+            # Nothing can be sent on a closed event loop.
+            with contextlib.suppress(RuntimeError):
+                self.wire.transport.abort()
+
+
+Attempts: TypeAlias = dict["asyncio.Task[object]", Attempt]
+
+
+class OutgoingRequest(aiohttp.ClientRequest):
+    """A request that finds no kept connection in aiohttp's pool if it is to have a connection of its own."""
+
+    @property
+    def connection_key(self) -> ConnectionKey:
+        """See `aiohttp.ClientRequest`. No hash is -1."""
+        key = super().connection_key
+        return key._replace(proxy_headers_hash=-1) if self.headers.get(CONNECTION) == "close" else key
+
+
+class Connector(aiohttp.TCPConnector):
+    """aiohttp's pool, which gives a connection once to each request, and only if nothing has arrived on it."""
+
+    def __init__(self, attempts: Attempts, connections: set[Wire], options: ConnectorOptions) -> None:
+        self.attempts, self.connections = attempts, connections
+        self.buffer = shared_buffer()
+        self.process = os.getpid()
+        # `FairPool` has the limits: those of aiohttp do not hold for its idle connections.
+        unlimited: ConnectorOptions = {**options, "limit": 0, "limit_per_host": 0}
+        super().__init__(**unlimited)
+
+    def __del__(self, *_: object) -> None:
+        # A forked child has the selector of its parent: to close a connection here would take it from the parent.
+        if self.process == os.getpid():
+            super().__del__()
+
+    async def connect(
+        self,
+        req: aiohttp.ClientRequest,
+        traces: list[Trace],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - it is aiohttp's
+    ) -> Connection:
+        """Return a connection on which nothing has happened since its last response.
+
+        Raises:
+            SendFailed: There is none in time, or aiohttp asks a second time for one request.
+        """
+        task = asyncio.current_task()
+        attempt = self.attempts.get(task) if task is not None else None
+        if attempt is None or attempt.wire is not None:
+            # aiohttp sends a GET, PUT or DELETE again when a kept connection breaks. The engine counts attempts.
+            raise SendFailed("the server closed the connection without a response")
+        began = time.time()
+        while True:
+            connection = await super().connect(req, traces, timeout)
+            late = overslept(began, timeout.connect)
+            if not late and self._gives(connection, attempt):
+                return connection
+            if connection.transport is not None:
+                connection.transport.abort()
+            connection.close()
+            if late:
+                raise SendFailed("no connection in time", sent=False)
+
+    def _gives(self, connection: Connection, attempt: Attempt) -> bool:
+        """Give *connection* to *attempt*, unless it is gone, or something has arrived on it."""
+        handler, transport = connection.protocol, connection.transport
+        if handler is None or transport is None:
+            return False
+        wire = transport.get_protocol()
+        attempt.reused = isinstance(wire, Wire)
+        if not isinstance(wire, Wire):
+            # It is new. With TLS there may be session tickets to read: these bytes say nothing.
+            wire = Wire(handler, transport, self)
+            transport.set_protocol(wire)
+        elif handler.should_close or transport.get_write_buffer_size() or wire.is_readable(0):
+            return False
+        if attempt.fresh:
+            handler.force_close()
+        wire.attempt, attempt.wire = attempt, wire
+        return True
+
+
+class SessionPool(FairPool[Wire]):
+    """The requests and connections of the transport's own session, or of the caller's.
+
+    Raises:
+        SendFailed: aiohttp does not take the *options*.
+        ClientClosed: The session of the caller belongs to another event loop, or another *process* was given it.
+    """
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession | None,
+        options: ConnectorOptions,
+        trace_configs: Sequence[aiohttp.TraceConfig],
+        process: int,
+    ) -> None:
+        self.attempts: Attempts = {}
+        self.owned = session is None
+        #: How many requests are to ask the server to close their connections, since one of them is not trusted.
+        self.emptying = 0
+        if session is not None:
+            if process != os.getpid():
+                raise of_another_process()  # It can have connections already, on which the other goes on.
+            super().__init__(0, 0)
+            self.session = session
+            with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+                if session.loop is not self.loop:
+                    raise ClientClosed("the session belongs to another event loop")
+            return
+        super().__init__(options.get("limit", POOL_SIZE), options.get("limit_per_host", 0))
+        try:
+            connector = Connector(self.attempts, self.connections, options)
+        except (TypeError, ValueError) as error:
+            # aiohttp looks at them only now, and nothing has been sent.
+            reason = f"aiohttp does not take the options of its connector: {error}"
+            raise SendFailed(reason, sent=False, permanent=True) from None
+        self.session = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trace_configs=[*trace_configs],
+            request_class=OutgoingRequest,
+        )
+
+    def failure_of(
+        self, error: BaseException, attempt: Attempt, task: asyncio.Task[object], method: str
+    ) -> SendFailed | ClientClosed | None:
+        """Say what it means that *attempt* ended in *error*; `None` if that goes on to the caller as it is."""
+        if isinstance(error, asyncio.CancelledError):
+            if attempt.ended and attempt.wire is None:
+                ours = task.uncancel() <= attempt.cancelling
+            else:
+                # aiohttp cancels those who wait for a connection of a session that its owner closes.
+                ours = self.session.closed and not task.cancelling()
+            if ours:
+                return closed_while_waiting()
+        if not isinstance(error, Exception):
+            return None
+        if attempt.ended:
+            return SendFailed("the transport was closed", sent=attempt.wire is not None)
+        if self.session.closed and isinstance(error, RuntimeError):
+            return ClientClosed("the session is closed")
+        # Over sessions of ours: there was a connection, or there never was, whatever nobody expects.
+        return send_failed(error, method, sent=attempt.wire is not None if self.owned else None)
+
+    async def abort(self) -> None:
+        """See `Pool.abort`. What is in flight on a session of the caller's goes on."""
+        await super().abort()
+        if self.loop.is_closed():
+            # Nothing ends there any more, so whoever has the transport must not keep it.
+            self.attempts.clear()
+            self.connections.clear()
+        if self.owned:
+            for task, attempt in tuple(self.attempts.items()):
+                attempt.end(task)
+            # RuntimeError: nothing of a loop that stands still can be waited for. It closes them when it goes on.
+            with contextlib.suppress(TimeoutError, RuntimeError):
+                # A peer that reads nothing must not hold us up: aiohttp waits until it has taken what was written.
+                async with asyncio.timeout(_PARTING):
+                    await self.session.close()
 
 
 CASELESS.add(CIMultiDictProxy)

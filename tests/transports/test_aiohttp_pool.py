@@ -15,7 +15,6 @@ from aiohttp.abc import ResolveResult
 
 from paymentsdk import Request, SendFailed
 from paymentsdk.testing._fault_server import FaultServer, Peer, always, http
-from paymentsdk.transports._aiohttp_pool import Wire
 from paymentsdk.transports.aiohttp import AiohttpTransport
 from tests.transports.sending import failed
 from tests.transports.skipping import SkippingLoop
@@ -227,18 +226,32 @@ async def opened_for_two(whole: bytes, surplus: bytes = b"") -> set[int]:
 
 
 @responses_of_all_forms
-@pytest.mark.control("paymentsdk.transports.aiohttp.has_surplus", lambda response, body, last_read: True)
 async def test_a_whole_response_leaves_its_connection(whole: bytes) -> None:
     """However a response arrives in pieces, none of it is taken for surplus."""
     assert {1} == await opened_for_two(whole)
 
 
-@responses_of_all_forms
-@pytest.mark.parametrize("surplus", [b"H", b"HTTP/1.1 200 OK\r\nContent-Le", b"\r\nHTTP/1.1"], ids=range(3))
-@pytest.mark.control("paymentsdk.transports.aiohttp.has_surplus", lambda response, body, last_read: False)
-async def test_the_beginning_of_another_response_ends_it(whole: bytes, surplus: bytes) -> None:
-    """Whatever comes with the end of a response, its connection takes no further request: the rest may still come."""
-    assert {2} == await opened_for_two(whole, surplus)
+_STRAY = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nstray"
+
+
+@pytest.mark.parametrize("cut", [1, 15, 26, _STRAY.index(b"stray") - 1])
+async def test_the_rest_of_another_response_reaches_nobody(transport: AiohttpTransport, cut: int) -> None:
+    """Aiohttp keeps the beginning, which came with the response before; the rest fails the request that it meets."""
+
+    async def script(peer: Peer) -> None:
+        async for seen in peer.requests():
+            before, behind = (
+                _STRAY[cut:] if seen.target == "/second" else b"",
+                _STRAY[:cut] if peer.number == 0 else b"",
+            )
+            await peer.write(before + http(200, seen.target.encode()) + behind)
+
+    async with FaultServer(script) as server:
+        assert b"/first" == (await transport.send(Request("GET", server.url("/first")))).body
+        sent, permanent, _ = await failed(transport, Request("POST", server.url("/second"), {}, b"{}"))
+        assert (True, False) == (sent, permanent)
+        assert b"/third" == (await transport.send(Request("GET", server.url("/third")))).body
+        assert ["/first", "/second", "/third"] == [seen.target for seen in server.seen]
 
 
 async def test_whatever_keeps_it_from_connecting_was_before_the_request() -> None:
@@ -341,11 +354,6 @@ async def test_where_the_system_cannot_be_asked(transport: AiohttpTransport, mon
         assert 1 == server.opened
 
 
-def leaves_unseen(wire: Wire) -> None:
-    """Give a connection to the next, whatever is left on it."""
-    wire.attempt = None
-
-
 def small_socket(address: tuple) -> socket.socket:
     """Make a socket that takes little off one's hands, as one to a slow network does."""
     made = socket.socket(*address[:3])
@@ -353,7 +361,9 @@ def small_socket(address: tuple) -> socket.socket:
     return made
 
 
-@pytest.mark.control("paymentsdk.transports._aiohttp_pool.Wire.release", leaves_unseen, raises=TimeoutError)
+@pytest.mark.control(
+    "asyncio.selector_events._SelectorTransport.get_write_buffer_size", lambda self: 0, raises=TimeoutError
+)
 async def test_nobody_waits_behind_what_the_system_has_not_taken(patience: float) -> None:
     """On a slow network, some of a request that is not large waits with us as well."""
     done = asyncio.Event()

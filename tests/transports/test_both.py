@@ -242,7 +242,7 @@ async def test_a_machine_that_was_suspended_while_it_connects_sends_nothing_late
     await assert_that_nothing_is_sent_late(Http11Transport(family=socket.AF_INET), suspend, monkeypatch)
 
 
-@pytest.mark.control("paymentsdk.transports._aiohttp_pool.overslept", lambda began, within: False)
+@pytest.mark.control("paymentsdk.transports.aiohttp.overslept", lambda began, within: False)
 async def test_nor_does_one_over_aiohttp(suspend, monkeypatch) -> None:
     """As above, on sessions of the transport's own."""
     await assert_that_nothing_is_sent_late(AiohttpTransport(family=socket.AF_INET), suspend, monkeypatch)
@@ -270,6 +270,36 @@ async def test_a_long_queue_for_one_host_costs_the_others_nothing(kind, until, m
         await asyncio.gather(*waiting, return_exceptions=True)
 
     assert 3 == len(looked)
+
+
+@both
+async def test_a_cancelled_request_does_not_end_the_next_one(kind) -> None:
+    """A request may be cancelled when its response is here and its connection has gone to another, which goes on."""
+    shared = 0
+
+    async def send_after(moment: int) -> bool | None:
+        await turns(moment)
+        return (await transport.send(Request("GET", server.url()))).reused
+
+    async def cancel_after(moment: int, sending: asyncio.Task[object]) -> bool:
+        await turns(moment)
+        return sending.cancel()
+
+    head, body = http()[:-2], http()[-2:]
+    script = always(head, lambda _: turns(5), body)
+    async with FaultServer(script) as server, contextlib.aclosing(kind(drain=0.1)) as transport:
+        for moment in range(1, 120):
+            await transport.send(Request("GET", server.url()))  # There is one idle connection, which the first takes.
+            first = asyncio.ensure_future(transport.send(Request("GET", server.url())))
+            second = asyncio.ensure_future(send_after(moment))
+            was_cancelled = await cancel_after(moment, first)
+            shared += bool(await second) and was_cancelled
+            await asyncio.wait([first])
+            for _ in range(2):
+                transport.discard(await transport.send(Request("GET", server.url())))
+                await turns(5)
+
+    assert shared, "no request was cancelled after its connection had gone to the next one"
 
 
 @pytest.mark.parametrize("end", [b"cd", b"0\r\n\r\n"], ids=["length", "chunks"])

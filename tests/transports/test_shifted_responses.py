@@ -54,7 +54,7 @@ async def test_discarding_fails_what_has_started(until: Until) -> None:
     await assert_it_fails_with_its_connection(Http11Transport(), until)
 
 
-@pytest.mark.control("paymentsdk.transports._aiohttp_pool.Wire.discard", lambda self: self.handler.force_close())
+@pytest.mark.control("paymentsdk.transports.aiohttp.AiohttpTransport.discard", lambda self, response: None)
 async def test_discarding_fails_what_has_started_on_aiohttp(until: Until) -> None:
     """So it is on the default transport."""
     await assert_it_fails_with_its_connection(AiohttpTransport(), until)

@@ -39,6 +39,10 @@ _CONTROL = "it looks for null bytes in values alone, and for nothing in the reas
 _SURPLUS = "it fails the response that the surplus bytes are behind, which counts as sent"
 _RESENT = "aiohttp sends a GET, PUT or DELETE once more when its connection ends"
 _UNWATCHED = "nobody watches its idle connections"
+_BEGUN = (
+    "aiohttp keeps the beginning of a further response to itself. If the rest follows during the next request, that "
+    "request fails and counts as sent"
+)
 _SHARED = "a kept connection may be taken where a fresh one is asked for"
 
 
@@ -59,6 +63,7 @@ AIOHTTP_DEVIATIONS: Mapping[str, str] = {
     "a_control_character_in_the_reason_is_no_response": _CONTROL,
     "surplus_bytes_end_the_connection_garbage": _SURPLUS,
     "a_body_where_there_is_none": _SURPLUS,
+    "surplus_bytes_end_the_connection_the_beginning_of_a_response": _BEGUN,
 }
 #: The rules that `AiohttpTransport(session=...)` does not keep, each with its reason: the pool is that of the session's
 #: owner.
@@ -74,11 +79,9 @@ INJECTED_SESSION_DEVIATIONS: Mapping[str, str] = {
     "a_stray_response_does_no_lasting_harm": _UNWATCHED,
     "bytes_on_an_idle_connection_end_it": _UNWATCHED,
     "bytes_that_nobody_has_read_yet": _UNWATCHED,
-    "surplus_bytes_end_the_connection_the_beginning_of_a_response": "aiohttp keeps the beginning of a further response "
-    "to itself. If the rest follows later, the next request fails and counts as sent",
+    "waiting_requests_are_served_in_turn": "a request that asks again can pass by requests that wait",
     "a_discarded_connection_takes_no_request": "the next requests empty it, but the first of them may go out on the "
     "discarded connection",
-    "waiting_requests_are_served_in_turn": "who asks again can pass by who waits",
     "closing_ends_the_wait_for_a_connection": "it is not closed with the transport",
 }
 
