@@ -82,8 +82,9 @@ class PostgresJournal(TableJournal):
 
     Args:
         dsn: ``postgresql://user:password@host:port/database``. It is never shown.
-        seal: Encrypts bodies that hold credentials of a payer. Without it such a body is not kept: recovery cannot send
-            that record, only a caller that brings the same request again. The server keeps old versions of a row in its
+        seal: Encrypts bodies that hold credentials of a payer, and the headers that belong to them, such as the session
+            id. Without it neither is kept: recovery cannot send that record, only a caller that brings the same request
+            again. The server keeps old versions of a row in its
             files and backups: only to discard the key of the seal wipes them.
         unseal: Undoes *seal*.
         timeout: Seconds that one piece of work may take, new connections included, before `JournalUnavailable`.

@@ -97,8 +97,9 @@ class SQLiteJournal(TableJournal):
 
     Args:
         path: The file; it is made if it is missing.
-        seal: Encrypts bodies that hold credentials of a payer. Without it such a body is not kept: recovery cannot send
-            that record, only a caller that brings the same request again.
+        seal: Encrypts bodies that hold credentials of a payer, and the headers that belong to them, such as the session
+            id. Without it neither is kept: recovery cannot send that record, only a caller that brings the same request
+            again.
         unseal: Undoes *seal*.
         busy_timeout: Seconds to wait for another process that writes.
         now: The clock of the leases, in seconds since the epoch; the same for all processes.

@@ -41,7 +41,7 @@ _LOAD_FREE = f"{_LOAD} SKIP LOCKED"
 _LIST = (
     "SELECT id, begun FROM paymentsdk_record WHERE state {} AND state IN ({}) "
     "AND (position($1 in fixed) > 0 OR position($2 in fixed) = 0) "
-    "AND (body IS NULL OR sealed = 1 OR position($3 in body) > 0) ORDER BY begun LIMIT $4"
+    "AND (body IS NULL OR sealed > 0 OR position($3 in body) > 0) ORDER BY begun LIMIT $4"
 )
 #: What is in every address: where it is not, the row is damaged, and may be of any path.
 _IN_EVERY_ROW = b"://"
@@ -74,8 +74,10 @@ _PLAIN_NAMES = ("key", "seller", "owner", "lease_until", "begun", "updated", "di
 _fixed_of = attrgetter(*_FIXED_NAMES)
 #: What is written of a row that has changed: its state, then its request, then the bytes of that.
 _STATE_COLUMNS = ("state", "owner", "lease_until", "updated", "reason", "response")
-_REQUEST_COLUMNS = (*_STATE_COLUMNS, "begun", "fixed", "headers")
-_ALL_COLUMNS = (*_REQUEST_COLUMNS, "body", "sealed")
+_REQUEST_COLUMNS = (*_STATE_COLUMNS, "begun", "fixed")
+_ALL_COLUMNS = (*_REQUEST_COLUMNS, "headers", "body", "sealed")
+#: What the column `sealed` says of a row whose headers are sealed, too: they may name the device of a payer.
+_WITH_HEADERS = 2
 _ENCODER = msgspec.msgpack.Encoder()
 _FIXED = msgspec.msgpack.Decoder(tuple[str, str, str, str | None, str, bool, bool, float])
 _HEADERS = msgspec.msgpack.Decoder(dict[str, str])
@@ -103,7 +105,7 @@ class Codec:
     """Turns records into columns, and back.
 
     Args:
-        seal: Encrypts bodies that hold credentials of a payer. Without it such a body is not kept.
+        seal: Encrypts bodies that hold credentials of a payer, and their headers. Without it neither is kept.
         unseal: Undoes *seal*.
     """
 
@@ -117,10 +119,11 @@ class Codec:
 
     def values(self, record: Record) -> Values:
         """Return the values of the columns of *record*, in their order: see ``COLUMNS``."""
-        body, sealed = record.body, 0
+        body, headers, sealed = record.body, _ENCODER.encode(record.headers) if record.headers else None, 0
         if record.sensitive:
-            sealed = int(self._seal is not None)
-            body = self._seal(body) if self._seal is not None and body is not None else None
+            # 0.2 cannot read a row whose headers are sealed; it leaves the row to this version.
+            sealed = 0 if self._seal is None else _WITH_HEADERS if headers else 1
+            body, headers = self._sealed(body), self._sealed(headers)
         return (
             id_of(record.key),
             record.key,
@@ -132,7 +135,7 @@ class Codec:
             record.updated,
             record.digest,
             _ENCODER.encode(_fixed_of(record)),
-            _ENCODER.encode(record.headers) if record.headers else None,
+            headers,
             body,
             sealed,
             record.reason,
@@ -145,13 +148,14 @@ class Codec:
         body, headers, key = row["body"], row["headers"], row["key"]
         try:
             fixed: dict[str, Any] = dict(zip(_FIXED_NAMES, _FIXED.decode(row["fixed"]), strict=True))
+            headers = self._unsealed(headers, fixed["name"]) if row["sealed"] == _WITH_HEADERS else headers
             headers = {} if headers is None else _HEADERS.decode(headers)
         except ValueError as error:
             self._warn(f"the row of the record {key} cannot be read", error)
             plain["reason"] = f"its row cannot be read: {error}"
             unknown = {"base_url": "", "path": "", "keyed": False, "not_after": row["begun"]}
             fixed, headers, body = {"name": key, "operation": "unreadable", **unknown}, {}, None
-        if row["sealed"] and body is not None:
+        if row["sealed"]:
             body = self._unsealed(body, fixed["name"])
         response = self._response(row["response"], fixed["name"])
         if response is not None and not response.status:
@@ -159,10 +163,13 @@ class Codec:
             plain |= zip(("in_flight_until", "first_kept", "is_dated"), _standing_of(standing), strict=True)
         return Record(**fixed, **plain, state=_STATES[row["state"]], headers=headers, body=body, response=response)
 
-    def _unsealed(self, body: bytes, name: str) -> bytes | None:
+    def _sealed(self, plain: bytes | None) -> bytes | None:
+        return None if plain is None or self._seal is None else self._seal(plain)
+
+    def _unsealed(self, sealed: bytes | None, name: str) -> bytes | None:
         """Return what was sealed; `None` if it cannot be had, as of a key that was discarded: the others are read."""
         try:
-            return None if self._unseal is None else self._unseal(body)
+            return None if sealed is None or self._unseal is None else self._unseal(sealed)
         except Exception as error:  # noqa: BLE001 - of whatever seals
             self._warn(f"the body of the record {name} cannot be unsealed", error)
             return None

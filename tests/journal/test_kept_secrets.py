@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from paymentsdk import (
@@ -28,6 +31,7 @@ from paymentsdk.resources.wallet_payments import (
     WalletPaymentRequest,
 )
 from paymentsdk.testing import FakeClock, MemoryTransport
+from tests.journal.conftest import make_record
 from tests.journal.platform import ONCE, TOKEN, URL, Platform
 
 SECRET = "the-payers-token"
@@ -124,12 +128,12 @@ async def test_header_fields_are_wiped_with_the_body(start, platform: Platform, 
     async with start() as client:
         with pytest.raises(OutcomeUnknown):
             await client.wallet_payments.create(payment(), session_id="device-of-the-buyer", once="ride-7")
-        assert b"device-of-the-buyer" in kept(tmp_path)
+        assert seal(b"device-of-the-buyer") in kept(tmp_path)
         platform.lose, platform.fail = False, lambda request: Response(201, {}, MADE % b"x")
         await client.recover()
 
     assert "device-of-the-buyer" == platform.posts[1].headers["X-Platform-Session-Id"]
-    assert b"device-of-the-buyer" not in kept(tmp_path)
+    assert seal(b"device-of-the-buyer") not in kept(tmp_path)
 
 
 REJECTING = dataclasses.replace(CREATE, errors=(*CREATE.errors, ErrorCode(400, "bad_token", "", settles=True)))
@@ -170,3 +174,47 @@ async def test_a_rejection_that_was_kept_whole_is_told_without_the_token(
             await client.call(REJECTING, payment(), once="ride-7")
 
     assert FORMS[0] not in refused.value.raw
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+async def test_a_session_id_is_kept_as_the_body_is(tmp_path: Path, platform: Platform, *, sealed: bool) -> None:
+    """It names the device of the payer: it is sealed as the body is, or not kept, and recovery sends it."""
+    sessions: list[str | None] = []
+
+    def lose(request: Request) -> Response:
+        sessions.append(request.headers.get("X-Platform-Session-Id"))
+        if len(sessions) == 1:
+            raise SendFailed("connection reset", sent=True)
+        return Response(201, {}, b'{"id":7,"wallet_payment":{"transaction_amount":5}}')
+
+    platform.fail = lose
+    seals = {"seal": seal, "unseal": seal} if sealed else {}
+    for _ in range(2):
+        journal = SQLiteJournal(tmp_path / "payments.db", **seals)
+        transport = MemoryTransport(platform)
+        async with PaymentsClient(TOKEN, base_url=URL, journal=journal, transport=transport, retry=ONCE) as client:
+            if sessions:
+                await client.recover()
+                break
+            with pytest.raises(OutcomeUnknown):
+                await client.wallet_payments.create(payment(), once="ride-7", session_id="device-of-the-buyer")
+            in_doubt = kept(tmp_path)
+
+    assert b"device-of-the-buyer" not in in_doubt
+    assert ["device-of-the-buyer"] * (2 if sealed else 1) == sessions
+
+
+async def test_a_row_whose_body_alone_is_sealed_is_read(tmp_path: Path) -> None:
+    """0.2 left the headers of a sealed body as they were."""
+    headers, path = {"X-Platform-Session-Id": "device-1"}, tmp_path / "payments.db"
+    row = make_record(sensitive=True, headers=headers, body=b"token")
+    journal = SQLiteJournal(path, seal=seal, unseal=seal)
+    await journal.begin(row, lease=60)
+    await journal.aclose()
+    with closing(sqlite3.connect(path)) as file, file:
+        file.execute("UPDATE record SET sealed = 1, headers = ?", (msgspec.msgpack.encode(headers),))
+    journal = SQLiteJournal(path, seal=seal, unseal=seal)
+    read = await journal.get(row.key)
+    await journal.aclose()
+
+    assert (headers, b"token") == (read.headers, read.body)
