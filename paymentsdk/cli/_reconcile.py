@@ -40,9 +40,10 @@ examples:
 
 The exit code is 0 if nothing differs, 1 if something does, 2 if the command or
 the book is invalid or files cannot be used, 3 if the platform rejects the
-token, 4 if it cannot be reached, 5 if not all orders could be seen, and 130
-after an interruption: the same command resumes. Give --from, if that may be on
-another day: without it, the time is yesterday, and that of another run.
+token, 4 if it cannot be reached, 5 if not all orders or sellers could be read,
+and 130 after an interruption: the same command resumes. Give --from, if that
+may be on another day: without it, the time is yesterday, and that of another
+run.
 
 The address and the token come from PAYMENTSDK_BASE_URL and
 PAYMENTSDK_ACCESS_TOKEN, and the journal whose open records explain differences
@@ -102,9 +103,11 @@ def _run(options: argparse.Namespace) -> int:
         say(f"paymentsdk: the journal is not available: {error.reason}")
         return MISUSED
     except (errors.PaymentsError, ImportError, OSError, ValueError) as error:
-        say(f"paymentsdk: {error}")
+        account = getattr(error, "account", None)
+        whose = f"{account}: " if account and not isinstance(error, errors.NotWhole) else ""
+        say(f"paymentsdk: {whose}{error}")
         return next(code for kinds, code in _FAILURES.items() if isinstance(error, kinds))
-    code = NOT_WHOLE if report.not_whole else SAME if report.is_same else DIFFERENT
+    code = NOT_WHOLE if report.not_whole or report.failed else SAME if report.is_same else DIFFERENT
     try:
         print_output(Output(_data(report), list(_lines(report))), as_json=options.json)
         flush()
@@ -255,6 +258,7 @@ def _data(report: Report) -> dict[str, object]:
         "columns": report.columns,
         "as_of": report.as_of,
         "not_whole": [str(one) for one in report.not_whole],
+        "failed": {name: str(error) for name, error in report.failed.items()},
         "open_records": [one.name for one in report.open_records],
         "differences": str(report.path),
     }
@@ -266,6 +270,7 @@ def _lines(report: Report) -> Iterator[str]:
     if report.as_of is None:
         yield "each order is as it was when it was read: changes came too fast, or the search no longer shows them"
     yield from map(str, report.not_whole)
+    yield from (f"not read: {name}: {error}" for name, error in report.failed.items())
     if report.open_records:
         yield f"{counted(len(report.open_records), 'record')} open in the journal: paymentsdk journal recover"
     yield f"differences: {report.path}"

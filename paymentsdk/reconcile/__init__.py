@@ -90,13 +90,17 @@ async def reconcile(
     No money is moved. A run that ends early is resumed by calling this again with the same arguments. After one that
     came to its end, with a corrected book or not, the same call compares anew and asks only for what has changed since.
 
+    A seller that cannot be read does not end the run: see `Report.failed`. After a 429, the run waits as long as the
+    platform asks; it sets a seller aside after 15 minutes in which no call of that seller was served.
+
     Args:
         book: The orders that you know of.
         client: The client of the seller, or of all of them.
         created: The first moment, and the first moment behind the last. Both need a time zone.
-        out: A directory for the files, made if it does not exist. It belongs to one question: these moments, accounts
-            and rules, at this `base_url`. The seller of a client of one is told by its account, or by the user id in
-            its token; of tokens without one, and of a `Signer`, one is not told from another.
+        out: A directory for the files, made if it does not exist. It belongs to one question: these moments and rules,
+            at this `base_url`. The accounts may be others than in an earlier run. The seller of a client of one is told
+            by its account, or by the user id in its token; of tokens without one, and of a `Signer`, one is not told
+            from another.
         accounts: The names of several sellers, as `client.account` takes them, besides those in the book: what they
             have is seen to be extra.
         progress: Called after each commit, up to four times a second. It must not block.
@@ -110,10 +114,11 @@ async def reconcile(
         RequestInvalid: An argument or a row of the book is invalid, *out* holds a run with other arguments or files
             of others, or another process works on it.
         OSError: Files cannot be written, as on a full disk. Make room, and call again.
-        NotWhole: The date filter finds no order by its date, so nothing can be said at all. Single windows that are not
-            whole are in the report.
+        NotWhole: The date filter finds no order of any seller by its date. Single windows that are not whole are in the
+            report.
         ImportError: The extra `reconcile` is not installed.
-        PaymentsError: A call failed, as `client.call` says. What was done by then is kept.
+        PaymentsError: No seller could be read. This is the first error, as `client.call` says; its `account` names the
+            seller. What was done by then is kept.
     """
     window, rules = _checked(created, lag, max_window, in_flight)
     if not isinstance(book, Book):
@@ -159,12 +164,16 @@ async def walk(
     A run that ends early, however it ends, is resumed by calling this again with the same arguments: windows that are
     done are not walked again, but for those that were younger than *lag* at the time.
 
+    A seller that cannot be read does not end the run: see `WalkReport.failed`. After a 429, the run waits as long as
+    the platform asks; it sets a seller aside after 15 minutes in which no call of that seller was served.
+
     Args:
         client: The client of the seller, or of all of them.
         created: The first moment, and the first moment behind the last. Both need a time zone.
-        out: A directory for the files, made if it does not exist. It belongs to one question: these moments, accounts
-            and rules, at this `base_url`. The seller of a client of one is told by its account, or by the user id in
-            its token; of tokens without one, and of a `Signer`, one is not told from another.
+        out: A directory for the files, made if it does not exist. It belongs to one question: these moments and rules,
+            at this `base_url`. The accounts may be others than in an earlier run. The seller of a client of one is told
+            by its account, or by the user id in its token; of tokens without one, and of a `Signer`, one is not told
+            from another.
         accounts: The names of several sellers, as `client.account` takes them.
         progress: Called after each commit, up to four times a second. It must not block.
         lag: How late an order may appear in the search: 0 to 1 day. Windows that ended less than this ago are whole as
@@ -181,7 +190,8 @@ async def walk(
             another process works on it.
         OSError: Files cannot be written, as on a full disk. Make room, and call again.
         ImportError: The extra `reconcile` is not installed.
-        PaymentsError: A call failed, as `client.call` says. What was done by then is kept.
+        PaymentsError: No seller could be read. This is the first error, as `client.call` says; its `account` names the
+            seller. What was done by then is kept.
     """
     window, rules = _checked(created, lag, max_window, in_flight)
     names = [""] if accounts is None else sorted({*_names(accounts)})
@@ -195,8 +205,8 @@ async def walk(
             report = await run.walk()
     if report.not_whole:
         first, *others = report.not_whole
-        for other in others:
-            first.add_note(str(other))
+        for note in (*others, *(f"{name} was not read: {error}" for name, error in report.failed.items())):
+            first.add_note(str(note))
         raise first
     return report
 
@@ -221,20 +231,21 @@ async def _compared(
         settled=begun - run.rules.lag,
         oldest=oldest,
         doubtful=walked.not_whole,
+        accounts=run.accounts,
         open_writes=open_writes,
     )
     if missing:
         are_known = changes.as_of is not None
         run.checkpoint.forget_look_ups(one.key for one in diff.absent() if not (are_known and one.may_be_kept))
         look_ups = LookUps(run, missing)
-        await look_ups.run(diff.absent())
-        diff.add_looked_up((one, look_ups.found(one)) for one in diff.absent())
+        await look_ups.run(diff.absent)
+        diff.add_looked_up((one, look_ups.found(one)) for one in diff.absent() if one.account not in run.failed)
     run.report_progress("comparison", 0.0)
     # Of orders that were walked before they became older than the search shows, it shows no change.
     whole_from = run.checkpoint.sums().whole_from
     as_of = None if whole_from is not None and whole_from < oldest else changes.as_of
     directory = run.checkpoint.directory
-    counts = await asyncio.to_thread(diff.finish, directory / _DIFFERENCES)
+    counts = await asyncio.to_thread(diff.finish, directory / _DIFFERENCES, run.failed)
     run.checkpoint.drop_look_ups()
     run.report_progress("comparison", 1.0)
     return Report(
@@ -246,6 +257,7 @@ async def _compared(
         calls=run.search.calls,
         as_of=None if as_of is None else moment_of(as_of),
         not_whole=(*walked.not_whole, *changes.not_whole),
+        failed=run.failed,
         open_records=tuple(open_records),
     )
 

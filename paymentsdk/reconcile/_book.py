@@ -53,6 +53,8 @@ _SYNONYMS = {
 STATES = {word: state for state, words in _SYNONYMS.items() for word in words}
 #: Half of a surrogate pair: what is left of an emoji that was cut.
 _HALF = re.compile("[\ud800-\udfff]")
+#: Bytes of a reference or an id in a URL: servers take 8 KB of it.
+_LONGEST_KEY = 8_000
 _WHOLE_NUMBER = r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?"
 
 
@@ -67,9 +69,16 @@ class _Type(NamedTuple):
     """What such a column has, in words."""
     form: str = ""
     """What text has to look like."""
+    condition: str = "true"
+    """What text has to fulfil, in SQL."""
 
 
 _TEXT = _Type("VARCHAR", rf"VARCHAR|UUID|ENUM.*|{_WHOLE_NUMBER}", "must be a string or a whole number")
+_KEY = _Type(
+    *_TEXT[:2],
+    f"{_TEXT.rule}, without a null character and no longer than a URL takes",
+    condition=f"NOT contains({{0}}, chr(0)) AND strlen(url_encode({{0}})) <= {_LONGEST_KEY}",
+)
 _AMOUNT = _Type(
     f"DECIMAL({DIGITS},{DECIMALS})",
     rf"VARCHAR|DECIMAL\([0-9]+,([0-9]|1[0-8])\)|{_WHOLE_NUMBER}",
@@ -85,6 +94,7 @@ _MOMENT = _Type(
 _STATUS = _Type("VARCHAR", "VARCHAR|ENUM.*", f"must be one of {', '.join(sorted(STATES))}", "|".join(STATES))
 COLUMNS = {
     **dict.fromkeys(("account", "reference", "order_id", "currency"), _TEXT),
+    **dict.fromkeys(("reference", "order_id"), _KEY),
     **dict.fromkeys(AMOUNTS, _AMOUNT),
     "status": _STATUS,
     "created": _MOMENT,
@@ -268,8 +278,7 @@ def _load(database: DuckDBPyConnection, source: _Source) -> tuple[str, ...]:
         if written[own.casefold()] > 1:
             raise RequestInvalid(f"book.{name}", f"comes more than once among the columns of the file, as {own}")
         if own not in found and (name in source.names or name == "reference"):
-            mark = next((mark for mark in (";", "\t") if any(mark in column for column in found)), None)
-            hint = f" (separated by {mark!r}? save the file with commas)" if mark else ""
+            hint = _separator_hint("".join(found))
             raise RequestInvalid(f"book.{name}", f"has no column {own}; there are {', '.join(found)}{hint}")
         # Without any value, a column of a data frame has no other type.
         if own in found and not re.fullmatch(f'{COLUMNS[name].accepts}|"NULL"', found[own]):
@@ -299,20 +308,27 @@ def _run(database: DuckDBPyConnection, statement: str, source: _Source) -> list[
 
 def _misfit(path: Path) -> str:
     """Return where a CSV file is wrong, and how: of a short one, DuckDB does not say it."""
-    line, width = 1, 0
+    line, width, hint = 1, 0, ""
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
         rows = csv.reader(file, strict=True)
         try:
             for row in rows:
+                hint = hint if width else _separator_hint("".join(row))
                 width = width or len(row)
                 if row and len(row) != width:
-                    return f"line {line} has another number of fields than the first: {len(row)}, not {width}"
+                    return f"line {line} has another number of fields than the first: {len(row)}, not {width}{hint}"
                 if _HALF.search("".join(row)):
                     return f"line {line} is not UTF-8"
                 line = rows.line_num + 1
         except csv.Error as error:
             return f"line {line}: its quotes do not fit ({error})"
     return "it needs commas, double quotes and lines that all end alike"
+
+
+def _separator_hint(header: str) -> str:
+    """Return what to do about a *header* whose names are not separated by commas; nothing, if they are."""
+    mark = next((mark for mark in (";", "\t") if mark in header), None)
+    return f" (separated by {mark!r}? save the file with commas, and amounts such as 10.50)" if mark else ""
 
 
 def _column(name: str, own: str, kind: str | None) -> str:
@@ -327,8 +343,8 @@ def _column(name: str, own: str, kind: str | None) -> str:
     if to is _STATUS:
         given = f"lower({given}::VARCHAR)"
     has_form = to.form and (kind == "VARCHAR" or to is _STATUS)
-    if has_form or kind != to.name:
-        is_formed = f"regexp_full_match({given}, '{to.form}')" if has_form else "true"
+    if has_form or to is _KEY or kind != to.name:
+        is_formed = f"regexp_full_match({given}, '{to.form}')" if has_form else to.condition.format(f"{given}::VARCHAR")
         cast = f"CASE WHEN {is_formed} THEN TRY_CAST({given} AS {to.name}) END"
         value = f"CASE WHEN {given} IS NOT NULL THEN coalesce({cast}, {wrong}) END"
     if name == "account":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,7 +31,7 @@ _SUMS = """
 SELECT
     COUNT(*), IFNULL(SUM(rows), 0), IFNULL(SUM(undated), 0), IFNULL(SUM("end" - "begin"), 0), MIN(at),
     MIN(CASE WHEN reason IS NULL THEN "begin" END)
-FROM windows
+FROM windows WHERE account IN accounts
 """
 
 
@@ -77,7 +78,7 @@ class Checkpoint:
 
     Args:
         directory: Where the run is kept; made if it does not exist.
-        question: What the run is about, as text.
+        question: What the run is about, as JSON. Its accounts may be others than before; sums are of them alone.
 
     Raises:
         RequestInvalid: The directory holds a run with other arguments or something else, or another process works on
@@ -111,9 +112,12 @@ class Checkpoint:
         self._file.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} COMMIT;")
         begun = self._file.execute("SELECT question FROM run").fetchone()
         [known] = begun or [question]
-        if known != question:
+        if _without_names(known) != _without_names(question):
             raise RequestInvalid("out", f"holds a run with other arguments; take another directory: {known}")
+        self._file.execute("CREATE TEMP TABLE accounts (account TEXT PRIMARY KEY)")
         with self._transaction():
+            names = [(name,) for name in json.loads(question)["accounts"]]
+            self._file.executemany("INSERT INTO accounts VALUES (?)", names)
             if begun is None:
                 self._file.execute("INSERT INTO run VALUES (?)", (question,))
             self._file.execute("DELETE FROM windows WHERE NOT kept")
@@ -160,7 +164,9 @@ class Checkpoint:
 
     def doubtful(self) -> list[DoneWindow]:
         """Return the windows that are not whole, in order."""
-        rows = self._file.execute('SELECT * FROM windows WHERE reason IS NOT NULL ORDER BY account, "begin"')
+        rows = self._file.execute(
+            'SELECT * FROM windows WHERE reason IS NOT NULL AND account IN accounts ORDER BY account, "begin"'
+        )
         return [DoneWindow(*row) for row in rows]
 
     def names(self) -> list[str]:
@@ -200,3 +206,9 @@ class Checkpoint:
     def close(self) -> None:
         """Let another process have it."""
         self._file.close()
+
+
+def _without_names(question: str) -> dict[str, object]:
+    """Return *question* without the names of its accounts; a client of one seller has none."""
+    members = json.loads(question)
+    return {**members, "accounts": members["accounts"] != [""]}

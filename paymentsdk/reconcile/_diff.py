@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from itertools import islice
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import asdict
 
 from paymentsdk._files import whole
-from paymentsdk.errors import NotWhole
+from paymentsdk.errors import NotWhole, PaymentsError
 from paymentsdk.reconcile._book import STATES, Subject
 from paymentsdk.reconcile._certificate import Window, moment_of
 from paymentsdk.reconcile._follow_up import Absent, LookedUp
@@ -89,12 +89,15 @@ class Diff:
         settled: int,
         oldest: int,
         doubtful: Iterable[NotWhole],
+        accounts: Iterable[str],
         open_writes: Iterable[Subject],
     ) -> int:
         """Compare the *columns* of the book with the rows in *parts*, and return how many orders it has not found."""
         moments = {"begin": created.begin, "end": created.end, "settled": settled, "oldest": oldest}
         for name, moment in moments.items():
             self._run(f'SET VARIABLE "{name}" = ?::TIMESTAMPTZ', moment_of(moment).isoformat())
+        # Parts may have rows of others, of an earlier run in the directory.
+        self._run("SET VARIABLE accounts = ?", list(accounts))
         for name, paths in (("walked", parts), ("changed_rows", changes)):
             self._view(name, paths)
         compared = ", ".join(["''", *(name for name in _COMPARED if name in columns)])
@@ -121,7 +124,7 @@ class Diff:
     def add_looked_up(self, found: Iterable[tuple[Absent, Iterable[LookedUp]]]) -> None:
         """Add what look-ups have found."""
         pa = arrow()
-        known = {**kinds(), "n": pa.int64(), "by_id": pa.bool_(), "is_doubtful": pa.bool_()}
+        known = {**kinds(), "n": pa.int64(), "by_id": pa.bool_(), "is_doubtful": pa.bool_(), "reason": pa.string()}
         schema = pa.schema([(name, known[name]) for name in ("n", "account", "reference", *LookedUp.__struct_fields__)])
         left = ({**one._asdict(), **asdict(row)} for one, rows in found for row in rows)
         while batch := list(islice(left, _BATCH)):
@@ -129,11 +132,13 @@ class Diff:
             self._run("INSERT INTO looked_up FROM batch")
             self.database.unregister("batch")
 
-    def finish(self, path: Path) -> Counter[Outcome]:
+    def finish(self, path: Path, failed: Mapping[str, PaymentsError]) -> Counter[Outcome]:
         """Decide about all that was not found, write all differences to *path*, and return how many there are."""
         self._run("SET VARIABLE is_looked_up = true")
         self._part("looked_up")
         self._judge()
+        for account, error in failed.items():
+            self._run("INSERT INTO failed VALUES (?, ?)", account, str(error))
         self._part("decide")
         self._part("differences")
         ordered = "SELECT * EXCLUDE n FROM differences ORDER BY account, reference, merchant_order_ids, order_id, n"
@@ -160,11 +165,13 @@ class Diff:
 
     def _view(self, name: str, paths: Sequence[Path]) -> None:
         """Make a view of the rows in some files."""
-        if not paths:
-            self.database.register(name, arrow().schema(list(kinds().items())).empty_table())
-            return
-        self._run(f"SET VARIABLE {name} = ?", [str(path) for path in paths])
-        self._run(f"CREATE VIEW {name} AS FROM read_parquet(getvariable('{name}'))")
+        empty = name if not paths else f"no_{name}"
+        self.database.register(empty, arrow().schema(list(kinds().items())).empty_table())
+        if paths:
+            self._run(f"SET VARIABLE {name} = ?", [str(path) for path in paths])
+            # Files of version 0.2.0 have no column `unread`.
+            files = f"FROM read_parquet(getvariable('{name}'), union_by_name = true)"
+            self._run(f"CREATE VIEW {name} AS {files} UNION ALL BY NAME FROM {empty}")
 
     def _part(self, name: str) -> list[tuple[object, ...]]:
         return self._run(self._parts[name])

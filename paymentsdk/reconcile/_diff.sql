@@ -17,13 +17,21 @@ CREATE MACRO same_state(ours, theirs, paid, refunded) AS
     OR (ours = 'canceled' AND theirs = 'refunded')
     OR (ours IN ('paid', 'refunded') AND theirs IN ('paid', 'refunded') AND 0 < refunded AND refunded < paid);
 
+-- Names of the amounts that the book has, and the platform gives none that can be read.
+CREATE MACRO not_compared(our_total, our_paid, our_refunded, total, paid, refunded) AS concat_ws(
+    ', ', if(our_total IS NOT NULL AND total IS NULL, 'total', NULL), if(our_paid IS NOT NULL AND paid IS NULL, 'paid', NULL),
+    if(our_refunded IS NOT NULL AND refunded IS NULL, 'refunded', NULL)
+);
+
 CREATE MACRO judged(ours, theirs) AS CASE
     WHEN ours.currency <> theirs.currency THEN 'currency'
     WHEN ours.paid <> theirs.paid THEN 'paid_amount'
     WHEN ours.refunded <> theirs.refunded THEN 'refunded_amount'
     WHEN ours.total <> theirs.total THEN 'total_amount'
-    WHEN same_state(ours.state, theirs.state, theirs.paid, theirs.refunded) THEN 'match'
-    ELSE 'status'
+    WHEN NOT same_state(ours.state, theirs.state, theirs.paid, theirs.refunded) THEN 'status'
+    WHEN not_compared(ours.total, ours.paid, ours.refunded, theirs.total, theirs.paid, theirs.refunded) <> ''
+        THEN 'not_compared'
+    ELSE 'match'
 END;
 
 -- NULL, where a sum is more than a column can hold.
@@ -49,9 +57,10 @@ CREATE VIEW seen AS
     SELECT * FROM changed;
 CREATE VIEW theirs AS
     SELECT
-        account, id, nullif(reference, '') AS reference, currency, total, coalesce(paid, 0) AS paid,
-        coalesce(refunded, 0) AS refunded, order_status, status, created, read_at
-    FROM seen;
+        account, id, nullif(reference, '') AS reference, currency, total,
+        if(contains(unread, 'paid'), NULL, coalesce(paid, 0)) AS paid,
+        if(contains(unread, 'refunded'), NULL, coalesce(refunded, 0)) AS refunded, order_status, status, created, read_at
+    FROM seen WHERE account IN getvariable('accounts');
 -- Of a million orders few are asked for it.
 CREATE MACRO state_in(order_status, status) AS coalesce(state_of(order_status), state_of(status));
 
@@ -59,10 +68,14 @@ CREATE MACRO state_in(order_status, status) AS coalesce(state_of(order_status), 
 CREATE TABLE looked_up (
     n BIGINT, account VARCHAR, reference VARCHAR, by_id BOOLEAN, is_doubtful BOOLEAN, id VARCHAR, currency VARCHAR,
     total DECIMAL(38, 18), paid DECIMAL(38, 18), refunded DECIMAL(38, 18), state VARCHAR, created TIMESTAMPTZ,
-    read_at TIMESTAMPTZ
+    reason VARCHAR, read_at TIMESTAMPTZ
 );
 CREATE TABLE open_writes (account VARCHAR, reference VARCHAR, order_id VARCHAR);
 CREATE TABLE doubtful (account VARCHAR, first TIMESTAMPTZ, last TIMESTAMPTZ);
+
+-- Sellers that could not be read, and orders of which there is something to say.
+CREATE TABLE failed (account VARCHAR, reason VARCHAR);
+CREATE TABLE reasons (n BIGINT, reason VARCHAR);
 
 CREATE TABLE found (
     outcome VARCHAR, n BIGINT, account VARCHAR, reference VARCHAR, ids VARCHAR, currency VARCHAR,
@@ -293,10 +306,38 @@ CREATE TABLE nowhere AS
     UNION ALL BY NAME
     FROM looked_up SEMI JOIN unpaid USING (n) WHERE by_id;
 DELETE FROM found WHERE outcome = 'absent';
+
+-- Lines that the book has twice, by reference or id: another line with the same amounts has the order. Lines of one
+-- reference with two ids or two dates are about two orders.
+CREATE TABLE twins AS
+    WITH
+        lines AS (
+            SELECT
+                b.n, b.account, b.reference, b.order_id, b.created, row(b.currency, b.total, b.paid, b.refunded) AS amounts,
+                t.n IS NULL AS is_found, coalesce(t.by_id AND t.id IS NOT NULL, false) AS is_found_by_id
+            FROM book AS b LEFT JOIN nowhere AS t USING (n)
+            WHERE in_question(b.created) AND (
+                (b.account, b.reference) IN (SELECT (account, reference) FROM absent)
+                OR (b.account, b.order_id) IN (SELECT (account, order_id) FROM absent WHERE order_id IS NOT NULL)
+            )
+        ),
+        pairs AS (
+            SELECT b.n, s.n AS twin FROM lines AS b JOIN lines AS s USING (account, reference)
+            WHERE NOT b.is_found AND NOT b.is_found_by_id AND (s.is_found OR s.is_found_by_id)
+                AND b.amounts IS NOT DISTINCT FROM s.amounts
+                AND coalesce(b.order_id = s.order_id, b.created = s.created, true)
+            UNION ALL
+            SELECT b.n, s.n FROM lines AS b JOIN lines AS s USING (account, order_id)
+            WHERE NOT b.is_found AND (s.is_found OR (s.is_found_by_id AND (NOT b.is_found_by_id OR s.n < b.n)))
+                AND b.amounts IS NOT DISTINCT FROM s.amounts
+        )
+    SELECT n, min(twin) AS twin FROM pairs GROUP BY n;
+
 INSERT INTO found
     SELECT
         CASE
-            WHEN t.by_id AND t.id IS NOT NULL THEN judged(b, t)
+            WHEN t.by_id AND t.id IS NOT NULL THEN if(twins.n IS NULL, judged(b, t), 'twice_in_book')
+            WHEN l.is_unread THEN 'not_read'
             WHEN l.is_doubtful THEN 'not_whole'
             WHEN b.created < getvariable('oldest') AND NOT t.by_id THEN 'too_old'
             WHEN EXISTS (
@@ -305,28 +346,58 @@ INSERT INTO found
             ) THEN 'not_whole'
             WHEN b.created >= getvariable('settled') THEN 'too_recent'
             WHEN t.id IS NOT NULL THEN judged(b, t)
+            WHEN twins.n IS NOT NULL AND (t.by_id OR is_paid(b.paid, b.state)) THEN 'twice_in_book'
             WHEN t.by_id THEN 'missing'
             WHEN NOT is_paid(b.paid, b.state) THEN 'match'
             ELSE 'not_paid_or_missing'
         END AS outcome,
         b.n, b.account, b.reference, t.id, t.currency, t.total, t.paid, t.refunded, t.state, t.created, t.read_at
     FROM our_candidates AS b JOIN nowhere AS t USING (n)
-        LEFT JOIN (SELECT n, bool_or(is_doubtful) AS is_doubtful FROM looked_up GROUP BY n) AS l USING (n)
+        LEFT JOIN (
+            SELECT n, bool_or(is_doubtful) AS is_doubtful, bool_or(reason IS NOT NULL) AS is_unread
+            FROM looked_up GROUP BY n
+        ) AS l USING (n)
+        LEFT JOIN twins USING (n)
     WHERE outcome <> 'match';
+INSERT INTO reasons
+    SELECT n, 'book[' || twin || '] is about the same order' FROM twins JOIN found USING (n)
+    WHERE outcome = 'twice_in_book'
+    UNION ALL
+    SELECT n, any_value(looked_up.reason) FROM looked_up JOIN found USING (n) WHERE outcome = 'not_read' GROUP BY n;
+UPDATE found SET read_at = NULL WHERE outcome = 'not_read';
+
+-- Of a seller that could not be read, nothing is claimed.
+DELETE FROM found WHERE account IN (SELECT account FROM failed);
+INSERT INTO found BY NAME
+    SELECT 'not_read' AS outcome, n, account, reference FROM book SEMI JOIN failed USING (account)
+    WHERE in_question(created);
+INSERT INTO reasons SELECT n, failed.reason FROM book JOIN failed USING (account) WHERE in_question(created);
 
 -- @differences
 CREATE VIEW differences AS
     SELECT
         if(
-            (f.account, f.reference) IN (SELECT (account, reference) FROM open_writes WHERE reference IS NOT NULL)
-                OR (f.account, b.order_id) IN (SELECT (account, order_id) FROM open_writes WHERE order_id IS NOT NULL),
+            f.outcome <> 'not_read'
+                AND ((f.account, f.reference) IN (SELECT (account, reference) FROM open_writes WHERE reference IS NOT NULL)
+                OR (f.account, b.order_id) IN (SELECT (account, order_id) FROM open_writes WHERE order_id IS NOT NULL)),
             'unknown', f.outcome
         ) AS outcome,
         f.account, f.reference, b.order_id,
         f.ids AS merchant_order_ids, b.currency AS book_currency, f.currency, b.total AS book_total, f.total,
-        b.paid AS book_paid, f.paid, b.refunded AS book_refunded, f.refunded, b.state AS book_status, f.state AS status,
-        b.created AS book_created, f.created, f.read_at, b.n
-    FROM found AS f LEFT JOIN our_candidates AS b USING (n);
+        b.paid AS book_paid, f.paid, b.refunded AS book_refunded, f.refunded, state_of(b.status) AS book_status,
+        f.state AS status, b.created AS book_created, f.created, f.read_at,
+        CASE
+            WHEN r.reason IS NOT NULL THEN r.reason
+            WHEN f.outcome = 'not_compared' THEN 'the platform gives no amount that can be read: '
+                || not_compared(b.total, b.paid, b.refunded, f.total, f.paid, f.refunded)
+            WHEN f.outcome NOT IN ('missing', 'not_paid_or_missing') THEN NULL
+            WHEN regexp_full_match(b.reference, '[0-9]([.,][0-9]+)?E[+][0-9]+') THEN 'book[' || b.n
+                || ']: a spreadsheet has shortened the reference; format its column as text, and export the book again'
+            WHEN b.reference <> trim(b.reference, e' \t\r\n' || chr(160))
+                THEN 'book[' || b.n || ']: the reference has spaces around it; remove them from the book'
+        END AS reason,
+        b.n
+    FROM found AS f LEFT JOIN book AS b USING (n) LEFT JOIN reasons AS r USING (n);
 
 -- @counts
 SELECT outcome, count(*) FROM differences GROUP BY outcome

@@ -2,10 +2,11 @@
 
 import asyncio
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
@@ -14,13 +15,13 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from paymentsdk import money
+from paymentsdk import errors, money
 from paymentsdk.errors import BadRequest, NotFound, NotWhole, RequestInvalid
 from paymentsdk.reconcile._book import STATES
 from paymentsdk.reconcile._certificate import EPOCH, Rules, Window, moment_of
 from paymentsdk.reconcile._date_filter import GRAINS
 from paymentsdk.reconcile._merchant_orders import Rows, drop_unstorable, is_storable, not_whole, write
-from paymentsdk.reconcile._tasks import together
+from paymentsdk.reconcile._tasks import for_each, together
 from paymentsdk.reconcile._walk import COMMIT_EVERY, MOST_IN_FLIGHT, MOST_PENDING, Walk, examined
 from paymentsdk.resources.orders import GET, Order, RefundStatus
 
@@ -51,6 +52,8 @@ class Changes:
     _rows: list[Rows] = field(default_factory=list)
     _pending: int = 0
     """How many these are."""
+    _moments: dict[str, int | None] = field(default_factory=dict)
+    """The `as_of` of each account."""
 
     def __post_init__(self) -> None:
         self._directory = self.walk.checkpoint.directory / "changes"
@@ -62,12 +65,19 @@ class Changes:
         if since is None:
             return
         # What changed shortly before may have been shown only since.
-        since -= self.walk.rules.lag
+        self._since = since - self.walk.rules.lag
         await asyncio.to_thread(self._directory.mkdir)
-        turn, done, names = asyncio.Semaphore(MOST_IN_FLIGHT), count(1), list(self.walk.accounts)
+        await self.walk.take_phase(self._read_accounts)
+        await self._flush()
+        known = [moment for moment in self._moments.values() if moment is not None]
+        if len(known) == len(self._moments) and not self.not_whole:
+            self.as_of = min(known)
+
+    async def _read_accounts(self, names: list[str]) -> None:
+        turn, done, since = asyncio.Semaphore(MOST_IN_FLIGHT), count(1), self._since
         proved = await self.walk.prove(names, Window(since, since + 1), "last_updated")
 
-        async def one(name: str) -> int | None:
+        async def read(name: str) -> int | None:
             grain = proved[name]
             if isinstance(grain, NotWhole):
                 return None
@@ -77,11 +87,7 @@ class Changes:
             self.walk.report_progress("changes", next(done) / len(names))
             return moment
 
-        moments = await together(one(name) for name in names)
-        await self._flush()
-        known = [one for one in moments if one is not None]
-        if len(known) == len(moments) and not self.not_whole:
-            self.as_of = min(known)
+        self._moments |= await for_each(proved, read, self.walk.failed)
 
     async def _account(self, name: str, rules: Rules, begin: int) -> int | None:
         """Return the moment of the first page, if the last range has come as one."""
@@ -165,7 +171,7 @@ class LookedUp(Struct, frozen=True, kw_only=True, array_like=True):
 
     by_id: bool = False
     is_doubtful: bool = False
-    """Whether the search may have more orders of the reference than it showed, or an amount could not be read."""
+    """Whether the search may have more orders of the reference than it showed."""
     id: str | None = None
     currency: str | None = None
     total: Decimal | None = None
@@ -173,11 +179,22 @@ class LookedUp(Struct, frozen=True, kw_only=True, array_like=True):
     refunded: Decimal | None = None
     status: str | None = None
     created: datetime | None = None
+    reason: str | None = None
+    """Why it could not be read."""
     read_at: datetime
 
 
 _LOOKED_UP = msgspec.msgpack.Decoder(list[LookedUp])
 _ENCODE = msgspec.msgpack.Encoder().encode
+#: Where an order has its amounts.
+_AMOUNTS = {
+    "total": ("$.total_amount",),
+    "paid": ("$.transactions.payments[0].paid_amount",),
+    "refunded": ("$.transactions.payments[0].refunded_amount", "$.transactions.refunds"),
+}
+#: What a look-up raises that is about one order, except for the errors that are about the seller.
+_OF_ORDER = (errors.APIError, errors.NoAnswer)
+_OF_SELLER = (errors.AuthenticationFailed, errors.RateLimited, errors.ReauthorizationRequired)
 
 
 @dataclass
@@ -188,75 +205,99 @@ class LookUps:
     missing: int
     """How many there are."""
 
+    _refused: dict[tuple[str, str, str], list[LookedUp]] = field(default_factory=dict)
+    """What could not be read; a run that goes on asks for it again."""
     _found: list[tuple[str, str, str, bytes]] = field(default_factory=list)
     _saved_at: float = 0.0
     _done: int = 0
 
-    async def run(self, absent: Iterator[Absent]) -> None:
+    async def run(self, absent: Callable[[], Iterator[Absent]]) -> None:
         """Look up what is *absent*, except for what an earlier run has."""
-        workers = min(MOST_IN_FLIGHT, self.walk.in_flight * len(self.walk.accounts))
-        try:
-            await together(self._work(absent) for _ in range(workers))
-        finally:
-            self._save()
+
+        async def look_up(names: list[str]) -> None:
+            accounts, workers = {*names}, min(MOST_IN_FLIGHT, self.walk.in_flight * len(names))
+            left = (one for one in absent() if one.account in accounts and one.account not in self.walk.failed)
+            try:
+                await together(self._work(left) for _ in range(workers))
+            finally:
+                self._save()
+
+        await self.walk.take_phase(look_up)
 
     async def _work(self, absent: Iterator[Absent]) -> None:
         for one in absent:
-            if self.walk.checkpoint.look_up(*one.key) is None:
-                found = await self._find(one)
-                self._found.append((*one.key, _ENCODE(found)))
+            if one.key not in self._refused and self.walk.checkpoint.look_up(*one.key) is None:
+                await for_each([one.account], partial(self._look_up, one), self.walk.failed)
             self._done += 1
             if asyncio.get_running_loop().time() - self._saved_at >= COMMIT_EVERY:
                 self._save()
 
     def found(self, one: Absent) -> list[LookedUp]:
         """Return what was found of an order that was looked up."""
-        return _LOOKED_UP.decode(self.walk.checkpoint.look_up(*one.key) or b"")
+        return self._refused.get(one.key) or _LOOKED_UP.decode(self.walk.checkpoint.look_up(*one.key) or b"")
 
     def _save(self) -> None:
         # A few rows in one transaction: a thread would cost more than it saves.
         found, self._found = self._found, []
         self.walk.checkpoint.add_look_ups(found)
         self._saved_at = asyncio.get_running_loop().time()
-        self.walk.report_progress("look-ups", self._done / self.missing)
+        self.walk.report_progress("look-ups", min(1.0, self._done / self.missing))
 
-    async def _find(self, one: Absent) -> list[LookedUp]:
+    async def _look_up(self, one: Absent, _: str) -> None:
+        orders: list[LookedUp] = []
+        try:
+            await self._find(one, orders)
+        except _OF_ORDER as error:
+            if isinstance(error, _OF_SELLER):
+                raise
+            at = moment_of(self.walk.search.begun or 0)
+            orders.append(LookedUp(by_id=bool(one.order_id), reason=str(error), read_at=at))
+            self._refused[one.key] = orders
+        else:
+            self._found.append((*one.key, _ENCODE(orders)))
+
+    async def _find(self, one: Absent, orders: list[LookedUp]) -> None:
+        """Add to *orders* what is found of one; what was found before an error is among them."""
         search, page = self.walk.search, None
         for _ in range(_TRIES):
             rows = Rows(one.account)
             page = await search.page(rows, external_reference=one.reference)
             if page is not None and page.is_atomic(self.walk.rules) and _answers(rows, one.reference):
-                return await self._judge(one, rows, moment_of(page.now))
+                await self._judge(one, rows, moment_of(page.now), orders)
+                return
             if page is not None and (page.total or 0) >= self.walk.rules.max_window:
                 break  # No page of so many is believed.
-        return [_doubtful(one, moment_of(search.begun or 0 if page is None else page.now))]
+        orders.append(_doubtful(one, moment_of(search.begun or 0 if page is None else page.now)))
 
-    async def _judge(self, one: Absent, rows: Rows, at: datetime) -> list[LookedUp]:
-        """Return what all *rows* of a reference say, and the order of the id."""
-        if drop_unstorable(rows):
-            return [_doubtful(one, at)]
+    async def _judge(self, one: Absent, rows: Rows, at: datetime, orders: list[LookedUp]) -> None:
+        """Add to *orders* what all *rows* of a reference say, and the order of the id."""
+        drop_unstorable(rows)
         # The search may find more than it was asked for, such as all references that begin so.
-        found = [_seen(rows, i, at) for i in range(len(rows)) if rows.reference[i] == one.reference]
+        orders += [_seen(rows, i, at) for i in range(len(rows)) if rows.reference[i] == one.reference]
         if not one.order_id:
-            return found
+            return
         order = await self._get(one, at)
         # What was paid is among the rows: if another line of the book has it, this one has nothing.
-        is_counted = order.paid and any(seen.paid for seen in found)
-        return [*found, LookedUp(by_id=True, read_at=at) if is_counted else order]
+        is_counted = order.paid and any(seen.paid for seen in orders)
+        orders.append(LookedUp(by_id=True, read_at=at) if is_counted else order)
 
     async def _get(self, one: Absent, at: datetime) -> LookedUp:
         """Return the order of an id."""
         nothing = LookedUp(by_id=True, read_at=at)
         try:
-            result = await self.walk.accounts[one.account].call(GET, order_id=one.order_id)
+            call = partial(self.walk.accounts[one.account].call, GET, order_id=one.order_id)
+            result = await self.walk.search.served(one.account, call)
         except (NotFound, BadRequest, RequestInvalid) as error:
             # An id that cannot be one is that of no order, too. Another 400, such as a gateway's, says nothing of it.
-            is_other = isinstance(error, BadRequest) and error.code != "invalid_path_param"
-            return replace(nothing, is_doubtful=is_other)
+            if isinstance(error, BadRequest) and error.code != "invalid_path_param":
+                raise
+            return nothing
         seen = _of_order(result.value, at)
-        is_unread = any(anomaly.dropped and "amount" in anomaly.path for anomaly in result.anomalies)
-        if is_unread or not all(map(is_storable, (seen.total, seen.paid, seen.refunded))):
-            return replace(nothing, is_doubtful=True)
+        dropped = [anomaly.path for anomaly in result.anomalies if anomaly.dropped]
+        for name, places in _AMOUNTS.items():
+            is_unread = any(place.startswith(path) or path.startswith(place) for path in dropped for place in places)
+            if is_unread or not is_storable(getattr(seen, name)):
+                seen = replace(seen, **{name: None})
         # The id of another order says nothing about this one.
         return seen if result.value.external_reference in (None, one.reference) else nothing
 
@@ -273,13 +314,13 @@ def _doubtful(one: Absent, at: datetime) -> LookedUp:
 
 
 def _seen(rows: Rows, i: int, at: datetime) -> LookedUp:
-    created, state = rows.created[i], rows.order_status[i] or ""
+    created, state, unread = rows.created[i], rows.order_status[i] or "", rows.unread[i] or ""
     return LookedUp(
         id=rows.id[i],
         currency=rows.currency[i],
         total=rows.total[i],
-        paid=rows.paid[i] or Decimal(0),
-        refunded=rows.refunded[i] or Decimal(0),
+        paid=None if "paid" in unread else rows.paid[i] or Decimal(0),
+        refunded=None if "refunded" in unread else rows.refunded[i] or Decimal(0),
         status=state if state.lower() in STATES else rows.status[i],
         created=None if created is None else EPOCH + created,
         read_at=at,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import cache, partial
@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from itertools import chain, product
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import astuple
@@ -22,7 +22,7 @@ from paymentsdk._codec.anomaly import MOST_REPORTS
 from paymentsdk._files import whole
 from paymentsdk._headers import http_date
 from paymentsdk._paging.cursor import uncertainty
-from paymentsdk.errors import BadRequest, NotWhole, install_extra
+from paymentsdk.errors import BadRequest, NotWhole, RateLimited, install_extra
 from paymentsdk.reconcile._certificate import (
     EPOCH,
     MILLISECOND,
@@ -42,12 +42,16 @@ if TYPE_CHECKING:
     from paymentsdk._codec.anomaly import Anomaly
     from paymentsdk.client import PaymentsClient
 
+T = TypeVar("T")
+
 #: The date that a range is about.
 By: TypeAlias = Literal["date_created", "last_updated"]
 #: Of more than so many accounts, the date filter is proved on fewer rows of each: thousands are asked before a walk.
 FEW_ACCOUNTS = 100
 #: How often rows are sampled anew that have changed before they were found.
 _TRIES = 3
+#: Seconds that an account waits, as 429s ask it to, while none of its calls is served.
+PATIENCE = 900.0
 #: Digits of an amount, and how many of them are decimals: more than any currency has. Sums may have two more.
 DIGITS, DECIMALS = 36, 18
 #: Columns with few values.
@@ -138,6 +142,8 @@ class Rows(Struct):
     updated: list[timedelta | None] = []
     read_at: list[int] = []
     """By the platform's clock, in milliseconds since 1970."""
+    unread: list[str | None] = []
+    """Which amounts could not be read, separated by spaces."""
 
     def __len__(self) -> int:
         return len(self.id)
@@ -152,6 +158,7 @@ class Rows(Struct):
         self.created += [None if (moment := one.created) is None else moment - EPOCH for one in orders]
         self.updated += [None if (moment := one.updated) is None else moment - EPOCH for one in orders]
         self.read_at += [now] * len(orders)
+        self.unread += [None] * len(orders)
         return range(first, len(self))
 
     def take(self, places: Sequence[int]) -> Rows:
@@ -181,6 +188,7 @@ def drop_unstorable(rows: Rows) -> str | None:
         for i, amount in enumerate(amounts):
             if not is_storable(amount):
                 reasons.append(f"{name}_amount of {rows.id[i]} is no amount that can be kept: {amount}")
+                rows.unread[i] = f"{rows.unread[i] or ''} {name}"
                 amounts[i] = None
     return "; ".join(reasons[:3]) or None
 
@@ -227,6 +235,7 @@ def kinds() -> dict[str, object]:
         **dict.fromkeys(("status", "order_status"), text),
         **dict.fromkeys(_MOMENTS, moment),
         "read_at": pa.timestamp("ms", "UTC"),
+        "unread": text,
     }
 
 
@@ -250,6 +259,8 @@ class Search:
         self.calls = 0
         #: The platform's time at the first response, in milliseconds since 1970.
         self.begun: int | None = None
+        #: When each account whose calls were only answered with 429 since was first, by the clock of its client.
+        self._limited_since: dict[str, float] = {}
         #: Empty where the platform takes no such number.
         self._limit = {"limit": limit}
 
@@ -258,9 +269,9 @@ class Search:
         self.calls += 1
         limit = self._limit
         try:
-            async with self._budgets[rows.account]:
-                call = self.accounts[rows.account].call(SEARCH_ORDERS, query={"offset": offset, **filters, **limit})
-                result = await call
+            query = {"offset": offset, **filters, **limit}
+            call = partial(self.accounts[rows.account].call, SEARCH_ORDERS, query=query)
+            result = await self.served(rows.account, call)
         except BadRequest:
             if offset:
                 return None
@@ -268,7 +279,11 @@ class Search:
                 raise
             # It may take no number as large as that; then it has one of its own.
             self._limit = {}
-            return await self.page(rows, **filters)
+            try:
+                return await self.page(rows, **filters)
+            except BadRequest:
+                self._limit = limit
+                raise
         orders: Sequence[MerchantOrderRow] = result.value.elements or ()
         # This machine's time, if the platform does not say it.
         now = milliseconds(http_date(header(result.headers, "Date")) or datetime.now(UTC))
@@ -280,6 +295,27 @@ class Search:
         by: By = "last_updated" if "last_updated_from" in filters else "date_created"
         span = _span(rows, places, by, result.anomalies)
         return Page(ids=ids, places=places, total=result.value.total, now=now, received=received, span=span)
+
+    async def served(self, account: str, call: Callable[[], Awaitable[T]]) -> T:
+        """Make a *call* of an account within its budget; after a 429, wait as long as that asks, and call again.
+
+        Raises:
+            RateLimited: The wait would end 15 minutes after the first 429 since a call of the account was served.
+        """
+        clock = self.accounts[account]._state.clock  # noqa: SLF001 - no caller of a client needs it
+        while True:
+            try:
+                async with self._budgets[account]:
+                    result = await call()
+            except RateLimited as error:
+                since = self._limited_since.setdefault(account, clock.monotonic())
+                if not error.retry_after or clock.monotonic() + error.retry_after > since + PATIENCE:
+                    raise
+                pause = error.retry_after
+            else:
+                self._limited_since.pop(account, None)
+                return result
+            await clock.sleep(pause)
 
     async def prove(self, name: str, created: Window, by: By = "date_created") -> int | None:
         """Prove a date filter on live rows of an account, and return its grain; `None` if there are no rows.

@@ -3,7 +3,7 @@
 import csv
 import glob
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from enum import Enum
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from paymentsdk._files import whole
-from paymentsdk.errors import NotWhole
+from paymentsdk.errors import NotWhole, PaymentsError
 from paymentsdk.journal import Record
 from paymentsdk.money import EXACTLY
 from paymentsdk.reconcile._merchant_orders import duckdb, parquet
@@ -59,9 +59,9 @@ class Outcome(Enum):
     """What a reconciliation says about an order of the book, or of the platform."""
 
     MATCH = "match"
-    """They agree in all that both of them say. What the book does not say is not compared, and neither is a total, a
-    currency or a status that the platform does not send, nor a status in no known word. A paid or refunded amount that
-    it does not send is 0."""
+    """They agree in all that both of them say. What the book does not say is not compared, and neither is a currency or
+    a status that the platform does not send, nor a status in no known word. A paid or refunded amount that it does not
+    send is 0."""
     PAID_AMOUNT = "paid_amount"
     """Another amount was paid; nothing, if the platform shows an order that nobody has paid."""
     REFUNDED_AMOUNT = "refunded_amount"
@@ -72,15 +72,21 @@ class Outcome(Enum):
     """The amounts are in another currency."""
     STATUS = "status"
     """The amounts are the same, and the status is another."""
+    NOT_COMPARED = "not_compared"
+    """The book has an amount that could not be read on the platform, or a total that the platform does not send; all
+    else is the same. The `reason` names the amount."""
     DOUBLE = "double"
     """The reference was paid more often than the book has it. At least one of these orders, or the one of the book, is
     of the time that was asked for."""
     MISSING = "missing"
     """The platform has no order of the id that the book has (404), or one of another reference; or it was paid, and
-    other lines of the book have all payments of its reference, as where the book has it twice."""
+    other lines of the book have all payments of its reference."""
     NOT_PAID_OR_MISSING = "not_paid_or_missing"
     """The book expects money and has no id, and no order of the reference was ever paid: unpaid, expired and canceled
     orders do not enter the search."""
+    TWICE_IN_BOOK = "twice_in_book"
+    """Another line of the book has the order: both have the same account, reference or id, and amounts, their dates do
+    not differ, and the platform has fewer orders. The `reason` names the other line."""
     EXTRA = "extra"
     """The book does not have it."""
     TOO_RECENT = "too_recent"
@@ -89,6 +95,8 @@ class Outcome(Enum):
     """The sides differ, and a write of it is open in the journal: `client.recover()` finishes it, then run again."""
     TOO_OLD = "too_old"
     """The search does not show orders of that age, and the book has no id to look it up by."""
+    NOT_READ = "not_read"
+    """The order, or all orders of its seller, could not be read: nothing is claimed. The `reason` says why."""
     NOT_WHOLE = "not_whole"
     """It was not found, and where it should be, not all orders could be seen: nothing is claimed."""
 
@@ -140,6 +148,9 @@ class Difference(Struct, frozen=True, kw_only=True):
     """When it was made, as the platform says."""
     read_at: datetime | None
     """When it was read: the rest is as of then."""
+    reason: str | None = None
+    """Why it could not be read or compared, which line of the book has it too, or what its reference looks like. Lines
+    are counted from `book[0]`."""
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -163,6 +174,9 @@ class Report(Struct, frozen=True, kw_only=True):
     each row is as it was at its `read_at`."""
     not_whole: tuple[NotWhole, ...]
     """Windows in which orders may be missing. Run again to walk them again."""
+    failed: Mapping[str, PaymentsError]
+    """The accounts that could not be read, and the error of each; their orders are `Outcome.NOT_READ`. Run again to
+    read them."""
     open_records: tuple[Record, ...]
     """Open records in the client's journal, for `client.recover()`: a reconciliation moves no money."""
 
@@ -174,7 +188,7 @@ class Report(Struct, frozen=True, kw_only=True):
     @property
     def is_same(self) -> bool:
         """Whether nobody has to look at anything."""
-        return not self.not_whole and not any(self.counts[one] for one in Outcome if one.is_difference)
+        return not (self.not_whole or self.failed or any(self.counts[one] for one in Outcome if one.is_difference))
 
     def differences(self, *outcomes: Outcome) -> Iterator[Difference]:
         """Yield all that is no match, or what has one of *outcomes*, by account and reference."""
@@ -238,13 +252,16 @@ _HEADINGS = {
     Outcome.TOTAL_AMOUNT: "Another total",
     Outcome.CURRENCY: "Another currency",
     Outcome.STATUS: "Another status",
+    Outcome.NOT_COMPARED: "An amount could not be compared",
     Outcome.DOUBLE: "Paid more often than in the book",
     Outcome.MISSING: "The platform has no such order",
     Outcome.NOT_PAID_OR_MISSING: "Not paid, or missing",
+    Outcome.TWICE_IN_BOOK: "Twice in the book",
     Outcome.EXTRA: "Not in the book",
     Outcome.TOO_RECENT: "Too recent to tell",
     Outcome.UNKNOWN: "A write is open in the journal",
     Outcome.TOO_OLD: "Too old for the search, and without an id",
+    Outcome.NOT_READ: "Could not be read",
     Outcome.NOT_WHOLE: "Not found where not all orders could be seen",
 }
 #: What a side says, in words, and the outcome that is about it.
@@ -277,6 +294,7 @@ def _page(report: Report) -> Iterator[str]:
         link = f'<a href="#{outcome.value}">{_HEADINGS[outcome]}</a>' if outcome in _HEADINGS else "Both say the same"
         yield f'<tr><td>{link}</td><td class="number">{number:,}</td></tr>'
     yield "</tbody></table>\n"
+    yield _list("Sellers that could not be read", [f"{name}: {error}" for name, error in report.failed.items()])
     yield _list("Not whole: orders may be missing here", report.not_whole)
     yield _list("Open in the journal: run `paymentsdk journal recover`", [one.name for one in report.open_records])
     for outcome, heading in _HEADINGS.items():
@@ -302,7 +320,7 @@ def _list(heading: str, lines: Sequence[object]) -> str:
 def _table(report: Report, outcome: Outcome) -> Iterator[str]:
     yield '<table class="rows"><thead><tr><th>Order</th><th>Book</th><th>Platform</th></tr></thead><tbody>\n'
     for one in islice(report.differences(outcome), _MOST):
-        names = dict.fromkeys((one.account, one.order_id, one.merchant_order_ids))
+        names = dict.fromkeys((one.account, one.order_id, one.merchant_order_ids, one.reason))
         reference = escape(one.reference) if one.reference else "<i>no reference</i>"
         order = reference + "".join(f"<br><small>{escape(name)}</small>" for name in names if name)
         cells = {"Order": order, "Book": _side(one, "book_"), "Platform": _side(one, "")}

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable
 from typing import ParamSpec, TypeVar
 
+from paymentsdk.errors import PaymentsError
+
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
@@ -18,6 +20,23 @@ async def together(work: Iterable[Coroutine[None, None, T]]) -> list[T]:
         return await asyncio.gather(*tasks)
     finally:
         await cancel(tasks)
+
+
+async def for_each(
+    accounts: Iterable[str], work: Callable[[str], Coroutine[None, None, T]], failed: dict[str, PaymentsError]
+) -> dict[str, T]:
+    """Do *work* for all *accounts* at a time and return the results; an account whose calls fail goes to *failed*."""
+    results: dict[str, T] = {}
+
+    async def work_for(account: str) -> None:
+        try:
+            results[account] = await work(account)
+        except PaymentsError as error:
+            error.account = account or None
+            failed[account] = error.with_traceback(None)
+
+    await together(map(work_for, accounts))
+    return results
 
 
 async def cancel(tasks: Collection[asyncio.Task[T]]) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from paymentsdk._engine.engine import of_one_seller
-from paymentsdk.errors import NotWhole
+from paymentsdk.errors import NotWhole, PaymentsError
 from paymentsdk.reconcile._certificate import (
     EPOCH,
     MILLISECOND,
@@ -30,7 +30,7 @@ from paymentsdk.reconcile._certificate import (
 from paymentsdk.reconcile._checkpoint import Checkpoint, DoneWindow
 from paymentsdk.reconcile._date_filter import GRAINS
 from paymentsdk.reconcile._merchant_orders import By, Rows, Search, asked_for, drop_unstorable, not_whole, write
-from paymentsdk.reconcile._tasks import in_thread, together, work_off
+from paymentsdk.reconcile._tasks import for_each, in_thread, together, work_off
 
 if TYPE_CHECKING:
     from paymentsdk.client import PaymentsClient
@@ -71,10 +71,11 @@ class WalkReport(Struct, frozen=True, kw_only=True):
     """What a walk has found."""
 
     parts: tuple[Path, ...]
-    """The Parquet files with the rows, each row once. Other files in their directory are not part of the walk."""
+    """The Parquet files with the rows, each row once. Other files in their directory are not part of the walk. Rows of
+    accounts that only an earlier run in the directory had are in them, too."""
 
     rows: int
-    """How many rows they have."""
+    """How many rows of the accounts of this run they have."""
 
     undated: int
     """How many of them have no ``date_created``, or one of the year 1. Such a row comes once for each window that
@@ -85,6 +86,9 @@ class WalkReport(Struct, frozen=True, kw_only=True):
 
     not_whole: tuple[NotWhole, ...]
     """The windows that could not be certified. Rows that were seen in them are among the rows."""
+
+    failed: Mapping[str, PaymentsError]
+    """The accounts that could not be read, and the error of each. Run again to walk what is left of them."""
 
     calls: int
     """Calls that this run has made; those of earlier runs do not count."""
@@ -143,32 +147,24 @@ class Walk:
     """Called after each commit."""
     executor: Executor | None
     """Who walks the windows; this event loop without one."""
+    failed: dict[str, PaymentsError] = field(default_factory=dict)
+    """The accounts that are set aside, and the error of each."""
     _reported: tuple[Phase | None, float, float] = (None, 0.0, 0.0)
     """The phase that was reported last, its share, and when."""
 
     def __post_init__(self) -> None:
+        #: How exact the date filter of each account is, in milliseconds.
+        self._grains: dict[str, int] = {}
         budgets = {name: asyncio.Semaphore(self.in_flight) for name in self.accounts}
         self.search = Search(self.accounts, self.rules.max_window, budgets)
 
     async def walk(self) -> WalkReport:
-        """Walk whatever is left."""
-        known = self.checkpoint.grains()
-        proved = await self.prove([name for name in self.accounts if name not in known], self.created)
-        # Not of an account without rows: there may be some when the run is resumed.
-        self.checkpoint.save_grains({name: grain for name, grain in proved.items() if isinstance(grain, int)})
-        for grain in proved.values():
-            if isinstance(grain, NotWhole):
-                raise grain
-        # Without a row to prove it on, the coarsest costs nothing: the rows that appear later are few.
-        grains = {name: known.get(name) or proved[name] or GRAINS[-1] for name in self.accounts}
-        rules = {name: replace(self.rules, grain=grain) for name, grain in grains.items()}
-        todo = {name: remaining(self.created, self.checkpoint.done(name)) for name in self.accounts}
-        if self.executor is None:
-            commit, directory = self.checkpoint.commit, self.checkpoint.parts
-            walker = Walker(self.search, rules, self.in_flight, directory, commit, on_commit=self.report_progress)
-            await walker.run(todo)
-        else:
-            await self._spread(self.executor, rules, todo)
+        """Walk all windows that are left.
+
+        Raises:
+            PaymentsError: As `take_phase` says.
+        """
+        await self.take_phase(self._walk_accounts)
         self.report_progress(share=1.0)
         sums = self.checkpoint.sums()
         doubtful = [
@@ -181,24 +177,63 @@ class Walk:
             undated=sums.undated,
             windows=sums.windows,
             not_whole=tuple(doubtful),
+            failed=self.failed,
             calls=self.search.calls,
-            grain=timedelta(milliseconds=max(one.grain for one in rules.values())),
+            grain=timedelta(milliseconds=max(self._grains.values())),
         )
+
+    async def take_phase(self, phase: Callable[[list[str]], Coroutine[None, None, None]]) -> None:
+        """Take a *phase* of the run with all accounts that have not failed, then again with those that fail in it.
+
+        Raises:
+            PaymentsError: No account could be read. This is the first error.
+        """
+        earlier = {*self.failed}
+        await phase([name for name in self.accounts if name not in earlier])
+        if len(self.failed) == len(self.accounts):
+            raise next(iter(self.failed.values()))
+        if again := [name for name in self.failed if name not in earlier]:
+            for name in again:
+                del self.failed[name]
+            await phase(again)
+
+    async def _walk_accounts(self, names: list[str]) -> None:
+        known = self.checkpoint.grains()
+        proved = await self.prove([name for name in names if name not in known], self.created)
+        # Not of an account without rows: there may be some when the run is resumed.
+        self.checkpoint.save_grains({name: grain for name, grain in proved.items() if isinstance(grain, int)})
+        self.failed |= {name: grain for name, grain in proved.items() if isinstance(grain, NotWhole)}
+        # Without a row to prove it on, the coarsest costs nothing: the rows that appear later are few.
+        grains = {name: grain or GRAINS[-1] for name, grain in {**proved, **known}.items() if name in names}
+        self._grains |= {name: grain for name, grain in grains.items() if isinstance(grain, int)}
+        todo = {name: remaining(self.created, self.checkpoint.done(name)) for name in names if name not in self.failed}
+        rules = {name: replace(self.rules, grain=self._grains[name]) for name in todo}
+        if self.executor is None:
+            commit, directory = self.checkpoint.commit, self.checkpoint.parts
+            walker = Walker(
+                self.search, rules, self.in_flight, directory, commit, self.report_progress, failed=self.failed
+            )
+            await walker.run(todo)
+        else:
+            await self._spread(self.executor, rules, todo)
 
     async def prove(
         self, names: Iterable[str], created: Window, by: By = "date_created"
     ) -> dict[str, int | NotWhole | None]:
-        """Prove the date filter of each account; return its grain, or what is wrong. `None`: it has no rows."""
+        """Prove the date filter of each account; return its grain, or what is wrong. `None`: it has no rows.
+
+        An account whose calls fail is set aside.
+        """
         turn = asyncio.Semaphore(max(1, MOST_IN_FLIGHT // self.in_flight))
 
-        async def one(name: str) -> tuple[str, int | NotWhole | None]:
+        async def grain_of(name: str) -> int | NotWhole | None:
             async with turn:
                 try:
-                    return name, await self.search.prove(name, created, by)
+                    return await self.search.prove(name, created, by)
                 except NotWhole as error:
-                    return name, error
+                    return error
 
-        return dict(await together(map(one, names)))
+        return await for_each(names, grain_of, self.failed)
 
     async def _spread(
         self, executor: Executor, rules: Mapping[str, Rules], todo: Mapping[str, Sequence[Window]]
@@ -211,14 +246,21 @@ class Walk:
             for window in windows
         ]
 
-        async def take(done: JobDone) -> None:
+        async def do_job(job: Job) -> JobDone | None:
+            """Return `None` if the account is set aside."""
+            accounts = [job.account] if job.account not in self.failed else []
+            return (await for_each(accounts, lambda _: executor.run(job), self.failed)).get(job.account)
+
+        async def take(done: JobDone | None) -> None:
+            if done is None:
+                return
             self.search.calls += done.calls
             self.search.begun = min(filter(None, (self.search.begun, done.begun)), default=None)
             await in_thread(self.checkpoint.commit, done.windows, done.files)
             self.report_progress()
             jobs.extend(replace(done.job, window=window) for window in done.postponed)
 
-        await work_off(jobs, executor.run, take, executor.slots)
+        await work_off(jobs, do_job, take, executor.slots)
 
     def report_progress(self, phase: Phase = "walk", share: float | None = None) -> None:
         """Report the progress, four times a second and at the end of a phase; without a *share*, that of the walk."""
@@ -268,6 +310,8 @@ async def do(job: Job, client: "PaymentsClient", in_flight: int, budget: asyncio
 
     walker = Walker(search, {job.account: job.rules}, in_flight, Path(job.directory), collect, most_pieces=MOST_PIECES)
     await walker.run({job.account: [job.window]})
+    if walker.failed:
+        raise walker.failed[job.account]
     return JobDone(
         job=job, windows=windows, files=files, calls=search.calls, begun=search.begun, postponed=walker.postponed
     )
@@ -295,6 +339,8 @@ class Walker:
     """A window that is split into more pieces is left to whoever shares out work."""
     postponed: list[Window] = field(default_factory=list)
     """What was left."""
+    failed: dict[str, PaymentsError] = field(default_factory=dict)
+    """The accounts whose calls have failed, and the error of each."""
 
     _pending: list[tuple[DoneWindow, Rows]] = field(default_factory=list)
     """Windows that are done and not yet committed, with their rows."""
@@ -307,7 +353,7 @@ class Walker:
         """Walk the windows of each account."""
         at_once = asyncio.Semaphore(max(1, MOST_IN_FLIGHT // self.in_flight))
         try:
-            await together(self._account(name, windows, at_once) for name, windows in todo.items())
+            await for_each(todo, lambda name: self._account(name, todo[name], at_once), self.failed)
         finally:
             # Also if a call has failed: what is done need not be done again.
             await self._commit()

@@ -266,6 +266,53 @@ async def test_several_sellers_on_several_processes(shop: Shop) -> None:
     assert (0, "6  match") == (done.code, done.out.splitlines()[0].strip()), done.err
 
 
+async def test_sellers_that_cannot_be_read_are_named(shop: Shop) -> None:
+    """Of thirty sellers three fail for good: 5, the others are reconciled, and the same directory goes on."""
+    faults, tokens = [], {"shop-0": shop.sandbox.access_token}
+    for i in range(1, 30):
+        tenant = shop.sandbox.create_tenant()
+        tokens[f"shop-{i}"] = tenant.access_token
+        if i < 3:
+            search, status = "merchant_orders.search", {1: 403, 2: 500}[i]
+            rule = FaultRule(effect="fail_before_commit", operation=search, status=status, tenant=tenant.user_id)
+            faults.append(shop.sandbox.faults.add(rule))
+    lines = shop.book.read_text(encoding="utf-8").splitlines()
+    rows = [f"shop-0,{line}" for line in lines[1:]] + [f"shop-{i},A-1,,1.00" for i in range(1, 4)]
+    shop.book.write_text("\n".join([f"account,{lines[0]}", *rows]), encoding="utf-8")
+    path = shop.directory / "tokens.json"
+    path.write_text(json.dumps({**tokens, "shop-3": "TEST-0-0-dead-0"}), encoding="utf-8")
+
+    done = await shop.run("--accounts", "tokens.json", "--json")
+
+    assert 5 == done.code, done.err
+    result = json.loads(done.out)
+    assert {"match": 6, "not_read": 3} == result["counts"]
+    assert not result["same"]
+    assert {f"shop-{i}": str(status) for i, status in ((1, 403), (2, 500), (3, 401))} == {
+        name: error.split()[0] for name, error in result["failed"].items()
+    }
+    done = await shop.run("--accounts", "tokens.json")
+    assert 5 == done.code
+    assert "not read: shop-3: 401" in done.out
+
+    for fault in faults:
+        fault.remove()
+    path.write_text(json.dumps(tokens), encoding="utf-8")
+    done = await shop.run("--accounts", "tokens.json", "--json")
+    assert (1, {"match": 6, "not_paid_or_missing": 3}) == (done.code, json.loads(done.out)["counts"]), done.err
+
+
+async def test_a_command_that_can_read_nobody_names_a_seller(shop: Shop) -> None:
+    """3, as for a client of one seller."""
+    shop.book.write_text("account,reference\nshop-1,A-1", encoding="utf-8")
+    (shop.directory / "tokens.json").write_text('{"shop-1": "TEST-0-0-dead-0"}', encoding="utf-8")
+
+    done = await shop.run("--accounts", "tokens.json")
+
+    assert 3 == done.code
+    assert "paymentsdk: shop-1: 401" in done.err
+
+
 async def test_ctrl_c_keeps_what_is_done(shop: Shop) -> None:
     """130, without a traceback; the same command goes on."""
     hang = shop.sandbox.faults.add(FaultRule(effect="hang", operation="merchant_orders.search", nth=3))

@@ -279,6 +279,8 @@ class World:
             "paid": paid,
         }
         row |= {"refunded": Decimal(0), "status": "processed", "created": moment_of(created), **more}
+        if row["total"] is not None and row["order_id"] in self.sellers[name].by_id:
+            self.sellers[name].by_id[row["order_id"]]["total_amount"] = str(row["total"])
         self.book.append(row)
         return paid
 

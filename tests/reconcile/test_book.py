@@ -259,6 +259,7 @@ async def test_a_file_that_cannot_be_a_book_is_rejected(tmp_path: Path) -> None:
         (tmp_path / "other.csv").write_text(f"reference{separator}paid\nA-1{separator}10.50\n", encoding="utf-8")
         with pytest.raises(RequestInvalid, match="there are reference") as rejected:
             await nothing_sent(Book.csv(tmp_path / "other.csv"), tmp_path)
-        assert rejected.value.reason.endswith(f" (separated by {separator!r}? save the file with commas)")
+        advice = "save the file with commas, and amounts such as 10.50"
+        assert rejected.value.reason.endswith(f" (separated by {separator!r}? {advice})")
     with pytest.raises(RequestInvalid, match="is no column of a book"):
         Book.csv(path, names={"ref": "a"})

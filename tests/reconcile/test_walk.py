@@ -560,13 +560,13 @@ async def test_a_walk_asks_for_all_windows_as_one_seller(tmp_path: Path, account
 
 async def test_two_processes_cannot_share_a_directory(tmp_path: Path) -> None:
     """The second is rejected as long as the first works."""
-    checkpoint = _checkpoint.Checkpoint(tmp_path, "mine")
+    checkpoint = _checkpoint.Checkpoint(tmp_path, '{"accounts": [""]}')
 
     with pytest.raises(RequestInvalid, match="out: cannot be used: database is locked"):
-        _checkpoint.Checkpoint(tmp_path, "mine")
+        _checkpoint.Checkpoint(tmp_path, '{"accounts": [""]}')
 
     checkpoint.close()
-    _checkpoint.Checkpoint(tmp_path, "mine").close()
+    _checkpoint.Checkpoint(tmp_path, '{"accounts": [""]}').close()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,298 @@
+"""Runs over many sellers of which some cannot be read: the others are reconciled, and the report names them."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from paymentsdk import (
+    AuthenticationFailed,
+    PaymentsClient,
+    PermissionDenied,
+    RateLimited,
+    Request,
+    Response,
+    RetryPolicy,
+    ServerError,
+)
+from paymentsdk.reconcile import Book, DaskExecutor, Executor, Outcome, ProcessExecutor, Report, reconcile, walk
+from paymentsdk.testing import FakeClock, MemoryTransport
+from tests.reconcile.planted import CREATED, World
+from tests.reconcile.served import Served, client_of_sellers, quiet, written
+from tests.reconcile.test_executors import scheduler  # noqa: F401 - a fixture
+from tests.reconcile.workers import BROKEN, SELLERS, connecting_many, many
+
+#: What tells the calls of each phase.
+PHASES = {
+    "proof": "offset=0&limit",
+    "walk": "date_created_from",
+    "changes": "last_updated_from",
+    "look-ups": "reference",
+}
+#: Without the last hours, which a run that goes on walks again.
+SETTLED = (CREATED[0], CREATED[1] - timedelta(hours=2))
+
+
+class Failing:
+    """A platform that rejects some calls of some sellers.
+
+    Args:
+        world: It responds to all others.
+        fails: The response to a call of a seller, if it is rejected.
+    """
+
+    def __init__(self, world: World, fails: Callable[[str, str], Response | None]) -> None:
+        self.world = world
+        self.fails = fails
+        self.calls = Counter[str]()
+
+    async def __call__(self, request: Request) -> Response:
+        seller = request.headers["Authorization"].removeprefix("Bearer TEST-").removesuffix("-123")
+        self.calls[seller] += 1
+        return self.fails(seller, request.url) or await self.world(request)
+
+    def client(self, clock: FakeClock | None = None) -> PaymentsClient:
+        """A client of all sellers."""
+        return PaymentsClient(
+            base_url="https://x",
+            accounts="TEST-{}-123".format,
+            transport=MemoryTransport(self),
+            clock=clock or FakeClock(),
+            retry=RetryPolicy(attempts=1),
+        )
+
+
+def rejected(status: int, **headers: str) -> Response:
+    """A response without a body that says more."""
+    return Response(status, headers, b"{}")
+
+
+async def reconciled(failing: Failing, out: Path, **options: object) -> Report:
+    """Reconcile the book of its world."""
+    async with failing.client() as client:
+        book = Book.rows(failing.world.book)
+        return await reconcile(book, client, **{"created": SETTLED, "out": out, "max_window": 60, **options})
+
+
+@pytest.fixture(params=["one loop", "processes", "dask"])
+def executor(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Executor | None]:
+    """Makes who walks, all of whose clients get the same responses."""
+    if request.param != "one loop" and os.name == "nt":
+        pytest.skip("it has no SIGKILL")
+    connect = connecting_many(tmp_path)
+    if request.param == "processes":
+        return lambda: ProcessExecutor(connect, processes=2)
+    if request.param == "dask":
+        address = request.getfixturevalue("scheduler")
+        return lambda: DaskExecutor(connect, address)
+    return lambda: None
+
+
+async def test_sellers_that_cannot_be_read_leave_the_others_alone(
+    tmp_path: Path, executor: Callable[[], Executor | None]
+) -> None:
+    """Of thirty, one has a dead token, one may not search, and one gets 500 for good: 27 are reconciled."""
+    world, out = many(), tmp_path / "run"
+    for seller in BROKEN:
+        (tmp_path / f"broken-{seller}").touch()
+    connect = connecting_many(tmp_path)
+
+    async with connect() as client:
+        report = await reconcile(Book.rows(world.book), client, created=CREATED, out=out, executor=executor())
+
+    kinds = {"shop-3": AuthenticationFailed, "shop-11": PermissionDenied, "shop-29": ServerError}
+    assert kinds == {name: type(error) for name, error in report.failed.items()}
+    assert [*report.failed] == [error.account for error in report.failed.values()]
+    assert not report.is_same
+    each = len(world.book) // SELLERS
+    assert {Outcome.MATCH: 27 * each, Outcome.NOT_READ: 3 * each} == report.counts
+    unread = [*report.differences()]
+    assert {(one.account, one.reason) for one in unread} == {(name, str(e)) for name, e in report.failed.items()}
+    assert {(None, None)} == {(one.paid, one.merchant_order_ids) for one in unread}
+
+    for seller in BROKEN:
+        (tmp_path / f"broken-{seller}").unlink()
+    async with connect() as client:
+        report = await reconcile(Book.rows(world.book), client, created=CREATED, out=out, executor=executor())
+
+    assert ({Outcome.MATCH: 30 * each}, {}, True) == (report.counts, report.failed, report.is_same)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+async def test_a_seller_that_fails_in_any_phase_is_set_aside(tmp_path: Path, phase: str) -> None:
+    """It is tried once more at the end of the phase, and what it was matched with before does not count."""
+    world = World(300, grain=4)
+
+    def fails(seller: str, url: str) -> Response | None:
+        return rejected(401) if seller == "shop-1" and PHASES[phase] in url else None
+
+    report = await reconciled(Failing(world, fails), tmp_path, created=CREATED)
+
+    assert ["shop-1"] == [*report.failed]
+    assert isinstance(report.failed["shop-1"], AuthenticationFailed)
+    found = {(one.account, one.reference): one.outcome for one in report.differences() if one.account != "shop-1"}
+    assert {key: outcome for key, outcome in world.expected.items() if key[0] != "shop-1"} == found
+    inside = [row for row in world.book if row["account"] == "shop-1" and CREATED[0] <= row["created"] < CREATED[1]]
+    assert len(inside) == report.counts[Outcome.NOT_READ]
+    assert {Outcome.NOT_READ} == {one.outcome for one in report.differences() if one.account == "shop-1"}
+
+
+@pytest.mark.parametrize("phase", ["proof", "walk", "changes"])
+async def test_a_seller_that_fails_once_is_read_at_the_end(tmp_path: Path, phase: str) -> None:
+    """The outage of a minute leaves no trace."""
+    world, left = World(300, grain=4), [1]
+
+    def fails(seller: str, url: str) -> Response | None:
+        return rejected(500) if seller == "shop-1" and PHASES[phase] in url and left and left.pop() else None
+
+    report = await reconciled(Failing(world, fails), tmp_path, created=CREATED)
+
+    assert not left
+    assert (world.counts, {}) == (report.counts, report.failed)
+
+
+async def test_if_no_seller_can_be_read_the_run_raises(tmp_path: Path) -> None:
+    """The first error, with its account; none of them is tried again."""
+    failing = Failing(World(30), lambda seller, url: rejected(401))
+
+    with pytest.raises(AuthenticationFailed) as caught:
+        await reconciled(failing, tmp_path)
+
+    assert caught.value.account in failing.world.sellers
+    assert {1} == {*failing.calls.values()}
+
+
+async def test_the_same_directory_goes_on_with_fewer_and_more_sellers(tmp_path: Path) -> None:
+    """What was read of a seller counts only in a run that asks for it, and is not read again."""
+    world, dead = World(300, grain=10**9), {"shop-1"}
+    failing = Failing(world, lambda seller, url: rejected(401) if seller in dead and "updated" in url else None)
+    first = await reconciled(failing, tmp_path)
+    assert [*dead] == [*first.failed]
+
+    book, failing.calls = world.book, Counter()
+    world.book = [row for row in book if row["account"] not in dead]
+    fewer = await reconciled(failing, tmp_path)
+    assert ({}, True, 200) == (fewer.failed, fewer.is_same, fewer.rows)
+    assert {Outcome.MATCH: 200} == fewer.counts
+    assert 0 == failing.calls["shop-1"]
+
+    world.book = book
+    dead.clear()
+    more = await reconciled(failing, tmp_path)
+    assert ({}, True, 300) == (more.failed, more.is_same, more.rows)
+    assert more.calls < first.calls
+
+
+async def test_a_directory_of_one_seller_is_no_directory_of_several(tmp_path: Path) -> None:
+    """Rows without the name of their seller are nobody's among those of others."""
+    served = Served(quiet(1))
+    async with client_of_sellers({"a": served, "b": served}) as client:
+        await walk(client.account("a"), created=CREATED, out=tmp_path, max_window=40)
+
+        with pytest.raises(ValueError, match="holds a run with other arguments"):
+            await walk(client, created=CREATED, out=tmp_path, max_window=40, accounts=["a", "b"])
+
+
+async def test_a_walk_names_the_sellers_that_it_could_not_read(tmp_path: Path) -> None:
+    """The rows of the others are there."""
+    sellers = {"a": Served(quiet(1)), "b": lambda request: rejected(403), "c": Served(quiet(3))}
+
+    async with client_of_sellers(sellers) as client:
+        report = await walk(client, created=CREATED, out=tmp_path, max_window=40, accounts=sellers)
+
+    assert {"b": PermissionDenied} == {name: type(error) for name, error in report.failed.items()}
+    assert {"a", "c"} == {name for name, _ in written(report)}
+
+
+async def test_a_seller_whose_date_filter_cannot_be_proved_leaves_the_others_alone(tmp_path: Path) -> None:
+    """No window of it would prove anything; those of the others do."""
+    sellers = {"a": Served(quiet(1)), "b": Served(quiet(2, shift=40 * 86_400_000))}
+
+    async with client_of_sellers(sellers) as client:
+        report = await walk(client, created=CREATED, out=tmp_path, max_window=40, accounts=sellers)
+
+    assert "finds no row by the date" in str(report.failed["b"])
+    assert "b" == report.failed["b"].account
+    assert report.rows == sum(name == "a" for name, _ in written(report)) > 0
+
+
+# --- a seller that is asked to wait -----------------------------------------------------------------------------------
+
+
+def limiting(until: float, clock: FakeClock, retry_after: int) -> Callable[[str, str], Response | None]:
+    """What limits a seller up to a moment."""
+    later = {"Retry-After": str(retry_after)}
+    return lambda seller, url: rejected(429, **later) if clock.monotonic() < until else None
+
+
+@pytest.mark.parametrize("phase", ["start", "look-ups"])
+async def test_a_run_waits_as_long_as_a_429_asks(tmp_path: Path, phase: str) -> None:
+    """A minute is longer than a call waits; the run has the time."""
+    world, clock, left = World(40, sellers=1, grain=4), FakeClock(), [1]
+
+    def fails(seller: str, url: str) -> Response | None:
+        is_hit = (phase == "start" or "reference" in url) and left and left.pop()
+        return rejected(429, **{"Retry-After": "60"}) if is_hit else None
+
+    failing = Failing(world, fails)
+    async with failing.client(clock) as client:
+        report = await reconcile(Book.rows(world.book), client, created=CREATED, out=tmp_path, in_flight=1)
+
+    assert world.counts == report.counts
+    assert 60 == sum(clock.slept)
+
+
+@pytest.mark.parametrize(("seconds", "retry_after", "is_read"), [(840, 60, True), (10**9, 60, False), (10, 901, False)])
+async def test_a_seller_waits_for_15_minutes_at_most(
+    tmp_path: Path, seconds: float, retry_after: int, *, is_read: bool
+) -> None:
+    """Then it is set aside. With nobody else to read, the run raises."""
+    world, clock = World(40, sellers=1, grain=10**9), FakeClock()
+    failing = Failing(world, limiting(seconds, clock, retry_after))
+
+    async with failing.client(clock) as client:
+        run = reconcile(Book.rows(world.book), client, created=CREATED, out=tmp_path, in_flight=1)
+        if is_read:
+            assert (await run).is_same
+        else:
+            with pytest.raises(RateLimited) as caught:
+                await run
+            assert "shop-0" == caught.value.account
+
+    assert clock.monotonic() <= 900
+
+
+async def test_a_seller_that_goes_on_slowly_has_all_the_time(tmp_path: Path) -> None:
+    """Fifteen minutes are counted from the last call that was served."""
+    world, clock, answered = World(200, sellers=1, grain=10**9), FakeClock(), [0.0]
+
+    def fails(seller: str, url: str) -> Response | None:
+        if clock.monotonic() - answered[0] < 300:
+            return rejected(429, **{"Retry-After": "300"})
+        answered[0] = clock.monotonic()
+        return None
+
+    async with Failing(world, fails).client(clock) as client:
+        report = await reconcile(
+            Book.rows(world.book), client, created=CREATED, out=tmp_path, in_flight=1, max_window=100
+        )
+
+    assert report.is_same
+    assert clock.monotonic() > 1_800
+
+
+async def test_the_error_of_a_seller_is_that_of_its_last_try(tmp_path: Path) -> None:
+    """What it was at first may be over."""
+    world, statuses = World(30), iter([500, 401])
+
+    def fails(seller: str, url: str) -> Response | None:
+        return rejected(next(statuses)) if seller == "shop-1" else None
+
+    report = await reconciled(Failing(world, fails), tmp_path)
+
+    assert isinstance(report.failed["shop-1"], AuthenticationFailed)
