@@ -274,8 +274,7 @@ class AiohttpTransport(PooledTransport["SessionPool"]):
 class Wire(asyncio.BufferedProtocol):
     """Stands between a connection and aiohttp's protocol: what arrives while no request is on it belongs to nobody.
 
-    All connections read into one buffer. By itself asyncio takes 256 KiB of memory from the system for each read, which
-    costs an eighth of the CPU time of a request.
+    All connections read into one buffer. By itself asyncio takes 256 KiB of memory from the system for each read.
     """
 
     def __init__(self, handler: ResponseHandler, transport: asyncio.Transport, connector: Connector) -> None:
@@ -415,7 +414,7 @@ class Connector(aiohttp.TCPConnector):
             # It is new. With TLS there may be session tickets to read: these bytes say nothing.
             wire = Wire(handler, transport, self)
             transport.set_protocol(wire)
-        elif handler.should_close or transport.get_write_buffer_size() or wire.is_readable(0):
+        elif attempt.fresh or handler.should_close or transport.get_write_buffer_size() or wire.is_readable(0):
             return False
         if attempt.fresh:
             handler.force_close()

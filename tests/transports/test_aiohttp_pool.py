@@ -206,6 +206,15 @@ async def test_a_fresh_connection_is_not_kept(transport: AiohttpTransport) -> No
         assert 5 == server.opened
 
 
+async def test_a_fresh_connection_is_new_whatever_others_ask_for(transport: AiohttpTransport) -> None:
+    """A server may keep a connection that a request asked it to close: no fresh request goes out on that one."""
+    async with FaultServer(always(http())) as server:
+        for fresh in (False, True):
+            request = Request("POST", server.url(), {"Connection": "close"}, b"{}", fresh=fresh)
+            assert not (await transport.send(request)).reused
+        assert 2 == server.opened
+
+
 _CHUNKS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
 responses_of_all_forms = pytest.mark.parametrize(
     "whole", [http(), http(200, b""), _CHUNKS, b"HTTP/1.1 204 Empty\r\n\r\n"], ids=["body", "empty", "chunks", "204"]
