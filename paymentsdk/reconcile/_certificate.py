@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -31,9 +31,11 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
 #: Below it, a moment is the platform's word for no date at all: the year 1, in any zone.
 NO_DATE = datetime(1, 1, 3, tzinfo=UTC)
-#: How often a window is split because it could not be certified, and not because it has too many rows: a platform
+#: How often a window is split because it could not be certified, and not because it shows too many rows: a platform
 #: whose totals are always wrong would otherwise be asked about every millisecond.
-MOST_DOUBTS = 5
+MOST_DOUBTS = 10
+#: Pages that are asked for at once in any case.
+_PAGES_AT_ONCE = 4
 #: Milliseconds that a walk may take before the oldest rows of its window age out of the search.
 AGEING = 60_000
 
@@ -51,7 +53,7 @@ class Rules(Struct, frozen=True, kw_only=True):
     """Only a total below this is believed."""
 
     tries: int = 20
-    """Walks over a window before it is given up."""
+    """Walks over a window before it is given up; a half of it where it was split in doubt, a third the next time."""
 
     horizon: int = 90 * 86_400_000
     """Milliseconds: the search does not show older rows."""
@@ -77,33 +79,37 @@ class Window(Struct, frozen=True, order=True):
         """Whether no further row can appear in the range that is asked for."""
         return self.end <= settled_until(rules, now)
 
-    def pieces(self, rules: Rules, now: int, total: int) -> list[Window]:
-        """Return the windows to walk in place of this one, which has *total* rows; none if it cannot be split.
+    def pieces(self, rules: Rules, now: int, total: int, received: int) -> list[Window]:
+        """Return the windows to walk in place of this one; none if it cannot be split, or that was tried enough.
 
-        What has settled is parted from what has not. Otherwise, the halves are halved at once as often as the total
-        says: a call for each level of the tree would bring nothing.
+        What has settled is parted from what has not. Otherwise, the halves are halved at once as often as the *total*
+        says, and the rows *received* where it has to come as one page: a call for each level of the tree would bring
+        nothing.
         """
         settled = settled_until(rules, now)
-        width, count = self.end - self.begin, 2
+        width, count, is_small = self.end - self.begin, 2, total < rules.max_window
+        room = received if is_small else rules.max_window
         # Not a sliver: a window that ends now has another at every call.
         if self.begin + width // 2 < settled < self.end:
-            return self._cut([settled])
-        while count * rules.max_window * 3 < total * 4 and width >= 4 * count * rules.grain:
+            return self._cut([settled], self.doubts)
+        if not room:
+            return []  # It shows none of them: smaller windows would show no more.
+        while count * room * 3 < total * 4 and width >= 4 * count * rules.grain:
             count *= 2
-        if width < 2 * rules.grain:
-            return []
-        return self._cut([self.begin + width * i // count for i in range(1, count)])
+        return self._parted(rules, count, doubts=self.doubts + (is_small or not received))
 
     def halves(self, rules: Rules) -> list[Window]:
         """Return two windows to walk in place of one that could not be certified; none if that was tried enough."""
-        width = self.end - self.begin
-        if self.doubts >= MOST_DOUBTS or width < 2 * rules.grain:
-            return []
-        return [Window(w.begin, w.end, self.doubts + 1) for w in self._cut([self.begin + width // 2])]
+        return self._parted(rules, 2, doubts=self.doubts + 1)
 
-    def _cut(self, places: list[int]) -> list[Window]:
-        ends = [self.begin, *places, self.end]
-        return [Window(begin, end, self.doubts) for begin, end in pairwise(ends)]
+    def _parted(self, rules: Rules, count: int, doubts: int) -> list[Window]:
+        width = self.end - self.begin
+        if doubts > MOST_DOUBTS or width < 2 * rules.grain:
+            return []
+        return self._cut([self.begin + width * i // count for i in range(1, count)], doubts)
+
+    def _cut(self, places: list[int], doubts: int) -> list[Window]:
+        return [Window(begin, end, doubts) for begin, end in pairwise([self.begin, *places, self.end])]
 
 
 def settled_until(rules: Rules, now: int) -> int:
@@ -242,7 +248,7 @@ async def examine(window: Window, rules: Rules, ask: Ask) -> Verdict:
     count, places = Count(), dict[str | None, int]()
     total, now, reason = None, 0, "the platform rejects the query"
     answers = partial(Page.answers, window=window, grain=rules.grain)
-    for _ in range(rules.tries):
+    for _ in range(-(-rules.tries // (1 + window.doubts))):
         (first,) = await ask([0])
         if first is None:
             break
@@ -262,8 +268,8 @@ async def examine(window: Window, rules: Rules, ask: Ask) -> Verdict:
         found = await _walk(first, answers, count, places, ask)
         if found is not None:
             return Verdict(places=[place for one, place in places.items() if one in found], at=now)
-        # Nothing new: there may be a largest offset, which smaller windows do not reach.
-        if len(places) == known and (pieces := window.halves(rules)):
+        # Nothing new behind the first page: there may be a largest offset, which smaller windows do not reach.
+        if first.received < len(places) == known and (pieces := window.halves(rules)):
             return Verdict(pieces=pieces, at=now)
     return Verdict(places=list(places.values()), total=total, at=now, reason=reason)
 
@@ -285,7 +291,7 @@ def _at_once(window: Window, rules: Rules, first: Page) -> Verdict | None:
     is_small = total < rules.max_window
     if is_small and window.is_settled(rules, now):
         return None
-    if pieces := window.pieces(rules, now, total):
+    if pieces := window.pieces(rules, now, total, first.received):
         return Verdict(pieces=pieces, at=now)
     return None if is_small else given_up(reason="it has too many rows, and cannot be split")
 
@@ -295,7 +301,8 @@ async def _walk(
 ) -> set[str | None] | None:
     """Walk from the page *first* on; return the ids of all rows, if every row was seen and every page *answers*.
 
-    All other pages are asked for at once. Where one is shorter than the first, that leaves a gap, to be asked for next.
+    Other pages are asked for at once. Where one is shorter than the first, that leaves a gap, to be asked for next.
+    Pages without a row end the walk.
     """
     count.begin(first.total)
     total = first.total or 0
@@ -318,8 +325,11 @@ async def _walk(
             if page.total is None or page.total > total:
                 # No walk that has begun before this page can be certified any more.
                 return None
-        before, asked = asked, [*_gaps(shown, total, first.received or total)]
-        if not asked or asked == before:
+        if not any(page.received for page in pages if page):
+            return None
+        # No more of them than have come: a total may be far too high.
+        asked = [*islice(_gaps(shown, total, first.received or total), max(_PAGES_AT_ONCE, len(shown)))]
+        if not asked:
             return None
         pages = await ask(asked)
 

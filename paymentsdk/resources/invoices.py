@@ -180,6 +180,8 @@ class Invoices(Resource):
     def search(self, **search: Unpack[InvoiceSearch]) -> Pager[Invoice]:
         """Search invoices by subscription, payment or payer (4.2). Nothing is sent before the first row is asked for.
 
+        Without `certify=True`, a walk over rows that share a date can lose some of them, and nothing says so.
+
         Args:
             **search: The fields of `InvoiceFilters` and of `WalkOptions`.
 

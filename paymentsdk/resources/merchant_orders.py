@@ -400,6 +400,8 @@ class MerchantOrders(Resource):
     def search(self, **search: Unpack[MerchantOrderSearch]) -> Pager[MerchantOrder]:
         """Search the orders of the last 90 days (4.7). Nothing is sent before the first row is asked for.
 
+        Without `certify=True`, a walk over rows that share a date can lose some of them, and nothing says so.
+
         Args:
             **search: The fields of `MerchantOrderFilters` and of `WalkOptions`.
 

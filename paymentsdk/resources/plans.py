@@ -210,6 +210,8 @@ class Plans(Resource):
     def search(self, **search: Unpack[PlanSearch]) -> Pager[Plan]:
         """Search plans (4.6). Nothing is sent before the first row is asked for.
 
+        Without `certify=True`, a walk over rows that share a date can lose some of them, and nothing says so.
+
         Args:
             **search: The fields of `PlanFilters` and of `WalkOptions`.
 

@@ -299,8 +299,8 @@ def test_windows_partition_time():
     """However a window is split, its pieces begin where the one before ends."""
     window = Window(0, 1_000_000)
     for rows in (2, 1_000, 50_000, 10**9):
-        pieces = window.pieces(RULES, NOW, rows)
+        pieces = window.pieces(RULES, NOW, rows, 100)
         assert (0, 1_000_000) == (pieces[0].begin, pieces[-1].end)
         assert [one.end for one in pieces[:-1]] == [one.begin for one in pieces[1:]]
-    assert [] == Window(5, 6).pieces(RULES, NOW, 50)
-    assert CREATED.end == CREATED.pieces(RULES, NOW, 50)[0].end + RULES.lag + 2 * RULES.grain
+    assert [] == Window(5, 6).pieces(RULES, NOW, 50, 20)
+    assert CREATED.end == CREATED.pieces(RULES, NOW, 50, 20)[0].end + RULES.lag + 2 * RULES.grain

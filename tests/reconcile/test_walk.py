@@ -184,6 +184,33 @@ async def test_a_window_that_is_not_whole_is_named(tmp_path: Path) -> None:
     assert report.calls < 20
 
 
+class Miscounting(Platform):
+    """Its totals are always wrong by *more*."""
+
+    more = 3
+
+    def show(self, *asked: object) -> tuple[list, int] | None:
+        shown = super().show(*asked)
+        return shown and (shown[0], shown[1] + self.more)
+
+
+@pytest.mark.parametrize("more", [1, 3, 700])
+@pytest.mark.parametrize("page", [10, 50, 500])
+async def test_totals_that_are_always_too_high_cost_a_bounded_number_of_calls(
+    tmp_path: Path, more: int, page: int
+) -> None:
+    """No window is certified, every row is written, and it costs a few times the calls of each row by itself."""
+    platform = Miscounting(1, page=page)
+    platform.more = more
+    platform.fill(240, CREATED.begin, NOW - 3_600_000)
+
+    with pytest.raises(NotWhole, match="as many rows as the total says were never seen"):
+        await walked(Served(platform), tmp_path, max_window=1_000)
+
+    assert [*platform.rows] == [row for _, row in written(tmp_path / "parts")]
+    assert 20 * 240 > platform.calls
+
+
 async def test_more_rows_in_a_millisecond_than_a_window_may_have(tmp_path: Path) -> None:
     """There is nothing left to split: it is named."""
     platform = Platform(1)
