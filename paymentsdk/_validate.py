@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from inspect import iscoroutinefunction, signature
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from paymentsdk._secrets import masked
 from paymentsdk.errors import RequestInvalid
@@ -17,10 +18,37 @@ if TYPE_CHECKING:
 _DAY = 86_400
 #: With a scheme, or with a user and a password; also where a colon or slash of it is missing.
 _ADDRESS = re.compile(r"://|\Apostgres(?:ql)?(?::|//)|(?:\A|//)[^/\\\s:]{2,}:[^/\\\s]+@")
+#: freezegun puts another class in place of the one that a module has, and none in a tuple.
+_MOMENTS = (datetime,)
 #: Encrypts bytes that are kept, or decrypts them.
 Seal: TypeAlias = Callable[[bytes], bytes]
 #: The variable that allows plain http to another machine where it is ``1``.
 ALLOW_HTTP = "PAYMENTSDK_ALLOW_HTTP"
+
+
+def plain_moment(value: object) -> datetime | None:
+    """Return a moment of a subclass as a `datetime`, since subclasses change arithmetic, comparison and text.
+
+    Returns `None` for what is no moment, such as `pandas.NaT`, which is an instance of `datetime` all the same.
+    """
+    if type(value) in _MOMENTS:
+        return cast("datetime", value)
+    if not isinstance(value, _MOMENTS):
+        return None
+    day, time = (value.year, value.month, value.day), (value.hour, value.minute, value.second, value.microsecond)
+    try:
+        return _MOMENTS[0](*day, *time, value.tzinfo, fold=value.fold)
+    except (TypeError, ValueError):
+        return None
+
+
+def plain_duration(value: object) -> timedelta | None:
+    """Return a duration of a subclass as a `timedelta`; `None` for what is none."""
+    if type(value) is timedelta or not isinstance(value, timedelta):
+        return value if isinstance(value, timedelta) else None
+    # Some count months beside the days: these are of all of it.
+    parts = (part.__get__(value) for part in (timedelta.days, timedelta.seconds, timedelta.microseconds))
+    return timedelta(*parts)
 
 
 def check_methods(name: str, value: object, *methods: str, sync: str | None = None) -> None:

@@ -34,7 +34,7 @@ from paymentsdk._headers import check_headers, masked_values
 from paymentsdk._operation.operation import Limits, Operation
 from paymentsdk._public import publish
 from paymentsdk._secrets import masked
-from paymentsdk._validate import check_keywords, check_methods, check_seconds
+from paymentsdk._validate import check_keywords, check_methods, check_seconds, plain_duration
 from paymentsdk._version import __version__
 from paymentsdk.errors import APIError, Incomplete, NoAnswer, NotSent, ReauthorizationRequired, RequestInvalid
 from paymentsdk.events import Attempt, Observer, TokenRefreshed
@@ -587,11 +587,12 @@ def _limits(max_order_expiration: timedelta | None) -> Limits:
     longest = Limits()
     if max_order_expiration is None:
         return longest
-    if not timedelta(0) < max_order_expiration <= longest.order_expiration:
+    most = plain_duration(max_order_expiration)
+    if most is None or not timedelta(0) < most <= longest.order_expiration:
         # More would change nothing: an order that asks for it cannot be made.
         hours = longest.order_expiration / timedelta(hours=1)
         raise RequestInvalid("max_order_expiration", f"must be above 0 and at most {hours:g} hours")
-    return Limits(order_expiration=max_order_expiration)
+    return Limits(order_expiration=most)
 
 
 def _journaling_with(journal: Journal | None, clock: Clock) -> Journaling | None:

@@ -34,8 +34,8 @@ def exact(value: object) -> Decimal:
             digits before the point, or any other type. The text names the rule, but not the place.
     """
     match value:
-        case int() if type(value) is int:
-            value = Decimal(value)
+        case int() if not isinstance(value, bool):
+            value = Decimal(int(value))
         case Decimal() if value.is_finite():
             pass
         case Decimal():

@@ -43,6 +43,7 @@ class Accounts:
         """
         if not isinstance(name, str) or not _NAME.match(name):
             raise RequestInvalid("account", "must be 1 to 100 visible ASCII characters")
+        name = str.__str__(name)
         auth = self._known.get(name)
         if auth is None:
             auth = self._known[name] = _scheme(name, self._look_up(name))

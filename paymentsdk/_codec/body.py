@@ -208,7 +208,7 @@ def _day(value: object) -> str:
             value = read_day(value)
         except ValueError:
             raise RequestInvalid("", "is neither a date such as 2026-01-31 nor a moment with its offset") from None
-    return value.isoformat() if isinstance(value, date) and not isinstance(value, datetime) else timestamp(value)
+    return date.isoformat(value) if isinstance(value, date) and not isinstance(value, datetime) else timestamp(value)
 
 
 def _list_step(step: Step) -> Step:

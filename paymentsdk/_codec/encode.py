@@ -15,8 +15,9 @@ import msgspec
 from msgspec import ValidationError, inspect
 
 from paymentsdk._codec.amounts import MOST_PLACES, is_sound
-from paymentsdk._codec.timestamps import plain, timestamp
+from paymentsdk._codec.timestamps import timestamp
 from paymentsdk._codec.type_walk import MOMENTS, below, walk
+from paymentsdk._validate import plain_moment
 from paymentsdk.errors import RequestInvalid
 
 #: Not compiled here, as at every import: only a body that is rejected needs these two, and `_RULES`.
@@ -114,7 +115,7 @@ class QueryEncoder:
 def _plain(value: object) -> object:
     """Return a moment or a whole number of another library as one that msgspec knows, and a UUID as text."""
     if isinstance(value, datetime):
-        return plain(value)
+        return plain_moment(value) or value
     if not isinstance(value, str | int) and (text := _id_text(value)) is not None:
         return text if isinstance(value, UUID) else int(text)
     return value
@@ -161,8 +162,10 @@ def query_text(value: object) -> str:
             if not is_sound(value):
                 raise RequestInvalid("", f"must be a finite number of at most {MOST_PLACES} digits, not {value}")
             return f"{value:f}"
-        case date() | time():
-            return value.isoformat()
+        case date():
+            return date.isoformat(value)
+        case time():
+            return time.isoformat(value)
         case _:
             if (text := _id_text(value)) is not None:
                 return text

@@ -9,6 +9,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from paymentsdk._validate import plain_moment
 from paymentsdk.errors import RequestInvalid
 
 #: A date alone, as the contract writes it.
@@ -47,9 +48,9 @@ def plain(moment: object) -> datetime:
     Raises:
         TypeError: It is no moment.
     """
-    if not isinstance(moment, datetime):
+    if (found := plain_moment(moment)) is None:
         raise TypeError(f"there is no form for {type(moment).__name__}")
-    return _combine(moment, moment.time(), moment.tzinfo)
+    return found
 
 
 def in_utc(found: datetime) -> datetime:
@@ -73,16 +74,17 @@ def timestamp(value: object) -> str:
     Raises:
         RequestInvalid: *value* is not a datetime, or has no offset, so that nobody could say which moment it is.
     """
-    if not isinstance(value, datetime):
+    moment = plain_moment(value)
+    if moment is None:
         raise RequestInvalid("", f"expected a datetime, got {type(value).__name__}")
-    offset = value.utcoffset()
+    offset = moment.utcoffset()
     if offset is None:
         raise RequestInvalid("", "a datetime needs a time zone")
     if offset % timedelta(minutes=1):
         # No wire format has seconds in an offset, as the local times of long ago have them.
         try:
-            value = value.astimezone(UTC)
+            moment = moment.astimezone(UTC)
         except OverflowError:
             raise RequestInvalid("", "the moment is out of range") from None
-    text = value.isoformat(timespec="milliseconds")
-    return text.replace("+00:00", "Z") if value.tzinfo is UTC else text
+    text = moment.isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z") if moment.tzinfo is UTC else text

@@ -21,6 +21,7 @@ from paymentsdk._operation.rules import (
     settles,
     settles_read,
 )
+from paymentsdk._validate import plain_moment
 from paymentsdk.errors import (
     APIError,
     ClientClosed,
@@ -114,9 +115,10 @@ class History(Struct, eq=False):
         Raises:
             RequestInvalid: It is no datetime with an offset, or lies in the future.
         """
-        if not isinstance(first_sent_at, datetime) or first_sent_at.utcoffset() is None:
+        moment = plain_moment(first_sent_at)
+        if moment is None or moment.utcoffset() is None:
             raise RequestInvalid("first_sent_at", "must be a datetime with its offset, such as datetime.now(UTC)")
-        timestamp = max(0.0, first_sent_at.timestamp())  # Before 1970 is some placeholder; year 0 is no datetime.
+        timestamp = max(0.0, moment.timestamp())  # Before 1970 is some placeholder; year 0 is no datetime.
         if timestamp > clock.now() + 3600:
             raise RequestInvalid("first_sent_at", "must not lie in the future")
         self.first_sent = clock.monotonic() - max(0.0, clock.now() - timestamp), timestamp

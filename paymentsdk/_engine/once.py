@@ -35,7 +35,7 @@ from paymentsdk._engine.response import Result
 from paymentsdk._operation.error_response import parse_error_response, read_scrubbed
 from paymentsdk._operation.rules import KEY_LIFETIME, TURNED_AWAY, classify_response
 from paymentsdk._secrets import MASK, secrets_in
-from paymentsdk._validate import check_bool
+from paymentsdk._validate import check_bool, plain_duration, plain_moment
 from paymentsdk.errors import APIError, Deferred, NotSent, OutcomeUnknown, PaymentsError, RequestInvalid
 from paymentsdk.journal import _states as states
 from paymentsdk.journal._call import JournaledCall, Journaling, Learn, Look, MaySend, Moment, RecordOutcome
@@ -86,6 +86,7 @@ async def call_once(
         raise RequestInvalid("defer", "needs a journal with a seal: the body holds credentials, and would not be kept")
     if call.settings.timeout.attempt is None:
         raise RequestInvalid("timeout.attempt", "must be bounded for a journaled call: its lease has to outlive it")
+    once = str.__str__(once) if isinstance(once, str) else once  # A subclass could not be kept.
     record = _record(call, journaling, once, await seller_of(), not_after)
     made = OnceCall(call, journaling)
     return made.result(await made.run(record, learn_time, defer=defer))
@@ -138,10 +139,10 @@ def _not_after(call: Call[B, R], begun: float, given: datetime | timedelta | Non
         return states.not_after(begun, max(seconds, 1.5 * _lease(call)))
     else:
         window = declared(call.body)
-    if isinstance(window, timedelta) and (seconds := window.total_seconds()) > 0:
+    if (length := plain_duration(window)) and (seconds := length.total_seconds()) > 0:
         return states.not_after(begun, seconds)
-    if isinstance(window, datetime) and window.utcoffset() is not None:
-        return min(window.timestamp(), states.not_after(begun, KEY_LIFETIME))
+    if (moment := plain_moment(window)) and moment.utcoffset() is not None:
+        return min(moment.timestamp(), states.not_after(begun, KEY_LIFETIME))
     raise RequestInvalid("not_after", "must be a timedelta above 0, or a datetime with its offset")
 
 

@@ -20,6 +20,7 @@ from paymentsdk._headers import KEY_HEADER, RESERVED, check_headers, check_name
 from paymentsdk._operation.identity import Addition, Echo, Identity, on_wire, reader, struct_at
 from paymentsdk._operation.rules import ANY_CODE, ErrorCode, RetryClass
 from paymentsdk._public import publish
+from paymentsdk._validate import plain_duration
 from paymentsdk.errors import OutcomeUnknown, RequestInvalid
 
 if TYPE_CHECKING:
@@ -235,7 +236,8 @@ class Operation(Generic[B, R]):
         reserved = self.reserved_headers | {"accept"}
         fixed = check_headers(self.fixed_headers, f"{self.name}.fixed_headers", reserved=reserved)
         object.__setattr__(self, "fixed_headers", fixed)
-        window = self.resend_window
+        window = plain_duration(self.resend_window) or self.resend_window
+        object.__setattr__(self, "resend_window", window)
         if not (window is None or callable(window) or (isinstance(window, timedelta) and window >= _LEAST_WINDOW)):
             reason = "must be a timedelta of 90 seconds or more: a process that was killed holds its record for 60"
             raise RequestInvalid(f"{self.name}.resend_window", reason)

@@ -37,6 +37,7 @@ from paymentsdk._headers import http_date
 from paymentsdk._operation.identity import struct_at
 from paymentsdk._operation.operation import PageShape
 from paymentsdk._resume_point import ResumePoint
+from paymentsdk._validate import plain_moment
 from paymentsdk.errors import PaginationStalled, RequestInvalid
 from paymentsdk.transports.base import header
 
@@ -242,9 +243,8 @@ class Certificate:
     def __init__(self, shape: PageShape, filters: Mapping[str, object]) -> None:
         #: The member of a row that says when it was made.
         self._date = (shape.created_until or "").removesuffix("_to")
-        since, until = (filters.get(name) for name in (f"{self._date}_from", shape.created_until or ""))
-        self._since = since if isinstance(since, datetime) else None
-        self._until = until if isinstance(until, datetime) else None
+        self._since = plain_moment(filters.get(f"{self._date}_from"))
+        self._until = plain_moment(filters.get(shape.created_until or ""))
         #: What every row has to show, if it shows it.
         self._fixed = {name: filters[name] for name in shape.immutable & filters.keys()}
         self._ids: set[str] = set()

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from paymentsdk._engine.engine import of_one_seller
 from paymentsdk._public import publish
-from paymentsdk._validate import check_path, check_utf8, check_within
+from paymentsdk._validate import check_path, check_utf8, check_within, plain_duration, plain_moment
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.journal import Record
 from paymentsdk.journal._states import NO_LIMIT, OPEN
@@ -283,23 +283,23 @@ def _checked(
 ) -> tuple[Window, Rules]:
     check_installed()
     check_within("in_flight", in_flight, 1, MOST_IN_FLIGHT)
-    match created:
-        case (datetime(), datetime()) if all(moment.year in _YEARS for moment in created):
-            pass
-        case _:
-            raise RequestInvalid("created", "must be two datetimes, from 1970 on")
-    for moment in created:
+    ends = [plain_moment(one) for one in created] if isinstance(created, tuple | list) else []
+    moments = [moment for moment in ends if moment is not None and moment.year in _YEARS]
+    if not len(ends) == len(moments) == 2:  # noqa: PLR2004 - as it says
+        raise RequestInvalid("created", "must be two datetimes, from 1970 on")
+    for moment in moments:
         if moment.tzinfo is None or moment.utcoffset() is None:
             raise RequestInvalid("created", f"needs a time zone: {moment}")
     # The platform dates orders to the millisecond: one of the millisecond that *created* ends in is before its end.
     # In UTC: a sum in local time is in the first of the two hours when clocks go back.
-    begin, end = (milliseconds(moment.astimezone(UTC) + MILLISECOND - moment.resolution) for moment in created)
+    begin, end = (milliseconds(moment.astimezone(UTC) + MILLISECOND - moment.resolution) for moment in moments)
     if begin >= end:
         raise RequestInvalid("created", "holds no moment: it ends where it begins, or before")
-    if not isinstance(lag, timedelta) or not timedelta(0) <= lag <= timedelta(days=1):
+    delay = plain_duration(lag)
+    if delay is None or not timedelta(0) <= delay <= timedelta(days=1):
         raise RequestInvalid("lag", "must be a timedelta, 0 to 1 day")
     check_within("max_window", max_window, 2, 100_000)
-    return Window(begin, end), Rules(lag=lag // MILLISECOND, max_window=max_window)
+    return Window(begin, end), Rules(lag=delay // MILLISECOND, max_window=max_window)
 
 
 def _directory(out: str | os.PathLike[str]) -> Path:

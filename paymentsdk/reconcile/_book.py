@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from paymentsdk import money
-from paymentsdk._validate import check_path, check_utf8
+from paymentsdk._validate import check_path, check_utf8, plain_moment
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.journal import Journal, Record, RecordState, tombstone
 from paymentsdk.journal._states import NO_LIMIT, OPEN
@@ -241,11 +241,11 @@ def _as_text(path: str, kind: _Type, value: object) -> str:
         case str():
             return str.__str__(value)
         case int() if not isinstance(value, bool) and kind is not _MOMENT:
-            return str(value)
+            return int.__repr__(value)
         case Decimal() if kind is _AMOUNT and value.is_finite():
-            return f"{value:f}"
-        case datetime() if kind is _MOMENT and value.utcoffset() is not None:
-            return value.astimezone(UTC).isoformat()
+            return f"{Decimal(value):f}"
+        case _ if kind is _MOMENT and (moment := plain_moment(value)) and moment.utcoffset() is not None:
+            return moment.astimezone(UTC).isoformat()
     raise RequestInvalid(path, kind.rule)
 
 

@@ -5,9 +5,8 @@ A part that has the same members in the request and in the response is one Struc
 
 from __future__ import annotations
 
-from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, TypeGuard, Unpack
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, Unpack
 
 from msgspec import Meta
 
@@ -15,6 +14,7 @@ from paymentsdk import money
 from paymentsdk._operation.identity import Echo
 from paymentsdk._operation.operation import Operation
 from paymentsdk._operation.rules import ErrorCode, RetryClass
+from paymentsdk._validate import plain_moment
 from paymentsdk.resources.common import (
     Amount,
     Day,
@@ -405,8 +405,8 @@ class PreferenceRequest(RequestStruct):
         total = _total(self.items)
         if self.marketplace_fee is not None and total is not None:
             require_within_total(self.marketplace_fee, total, "$.marketplace_fee")
-        begin, end = self.expiration_date_from, self.expiration_date_to
-        if _with_zone(begin) and _with_zone(end):
+        begin, end = plain_moment(self.expiration_date_from), plain_moment(self.expiration_date_to)
+        if begin and end and begin.utcoffset() is not None and end.utcoffset() is not None:
             # Two datetimes of one zone are compared by their wall clocks, and in autumn these go back an hour.
             require(begin.timestamp() < end.timestamp(), "$.expiration_date_to", "is not after expiration_date_from")
 
@@ -425,10 +425,6 @@ def _total(items: object) -> Decimal | None:
             return None
         lines.append((item.quantity, price))
     return money.total(lines)
-
-
-def _with_zone(moment: object) -> TypeGuard[datetime]:
-    return isinstance(moment, datetime) and moment.utcoffset() is not None
 
 
 class PreferenceItem(ResponseStruct):

@@ -9,6 +9,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from paymentsdk._codec.timestamps import plain
+from paymentsdk._validate import plain_duration, plain_moment
 from paymentsdk.resources.common import parse_duration
 
 _NOTHING = timedelta(0)
@@ -118,17 +119,18 @@ class Clock:
         """Return where `advance` would put the clock."""
         if isinstance(duration, str):
             duration = _read(duration)
-        if not isinstance(duration, timedelta):
+        length = plain_duration(duration)
+        if length is None:
             raise TypeError(f"a duration is a timedelta, or a string such as PT15M, not {duration!r}")
-        if duration < _NOTHING:
+        if length < _NOTHING:
             raise ValueError("time does not go backwards; restore a snapshot instead")
-        if duration > LONGEST_ADVANCE:
+        if length > LONGEST_ADVANCE:
             raise ValueError("the clock moves at most ten years at once")
         state = self.state
         if state.frozen_at is not None:
-            return ClockState(frozen_at=_possible(state.frozen_at + duration))
-        _possible(self.now() + duration)
-        return ClockState(ahead=state.ahead + duration)
+            return ClockState(frozen_at=_possible(state.frozen_at + length))
+        _possible(self.now() + length)
+        return ClockState(ahead=state.ahead + length)
 
     def _machine(self) -> datetime:
         return _whole_milliseconds(datetime.fromtimestamp(self._wall(), UTC))
@@ -141,10 +143,11 @@ def _read(duration: str) -> timedelta:
         raise ValueError(f"{duration!r} {error}") from None
 
 
-def _possible(moment: datetime) -> datetime:
-    """Return *moment* as the clock has it, if the clock can stand there."""
-    if not isinstance(moment, datetime):
-        raise TypeError(f"a moment is a datetime with its time zone, not {moment!r}")
+def _possible(value: datetime) -> datetime:
+    """Return a moment as the clock has it, if the clock can stand there."""
+    moment = plain_moment(value)
+    if moment is None:
+        raise TypeError(f"a moment is a datetime with its time zone, not {value!r}")
     if moment.tzinfo is None:
         raise ValueError("a moment needs a time zone")
     if not EARLIEST <= moment <= LATEST:

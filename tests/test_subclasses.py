@@ -1,0 +1,319 @@
+"""Values of other libraries: subclasses of moments, durations, numbers and texts are taken for what they are.
+
+pandas, pendulum and numpy change what their subclasses do: arithmetic, comparison, text. Those here change it likewise.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum, IntEnum, StrEnum
+from inspect import isawaitable
+from pathlib import Path
+from typing import NoReturn, Self
+
+import pytest
+
+from paymentsdk import (
+    OPERATIONS,
+    FlowControl,
+    PaymentsClient,
+    Request,
+    RequestInvalid,
+    Response,
+    RetryPolicy,
+    Timeout,
+)
+from paymentsdk.journal import RecordState, SQLiteJournal
+from paymentsdk.reconcile import Book, reconcile, walk
+from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
+from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
+from paymentsdk.sandbox import Sandbox
+from paymentsdk.testing import FakeClock, MemoryTransport
+
+NOW = datetime(2026, 11, 22, 9, 30, 0, 125_000, UTC)
+
+
+def strange(*arguments: object, **named: object) -> NoReturn:
+    """What a subclass does that has changed a method: it fails, or returns what nobody expects."""
+    raise TypeError("unsupported operand type(s)")
+
+
+class Moment(datetime):
+    """A moment as pendulum has it: differences are no durations, and texts are its own."""
+
+    __sub__ = __rsub__ = __add__ = __radd__ = strange
+    astimezone = isoformat = __str__ = __format__ = strange
+
+    def date(self) -> NoReturn:
+        return strange()
+
+    time = combine = replace = date
+
+
+class Duration(timedelta):
+    """A duration as pendulum has it: its days are of another kind."""
+
+    __sub__ = __rsub__ = __add__ = __radd__ = __floordiv__ = __mod__ = __truediv__ = __mul__ = strange
+    __lt__ = __le__ = __gt__ = __ge__ = strange
+
+    @property
+    def days(self) -> int:
+        """Without the weeks."""
+        return super().days % 7
+
+
+class NotATime(datetime):
+    """No moment at all, as `pandas.NaT`: an instance of `datetime` with nothing of one."""
+
+    def __new__(cls) -> Self:
+        return super().__new__(cls, 1, 1, 1)
+
+    year = month = day = hour = minute = second = microsecond = float("nan")
+    tzinfo = None
+
+    def utcoffset(self) -> NoReturn:
+        raise ValueError("NaTType does not support utcoffset")
+
+    date = time = timestamp = isoformat = astimezone = toordinal = replace = utcoffset
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    __hash__ = None
+    __lt__ = __le__ = __gt__ = __ge__ = __eq__
+
+
+class Cents(Decimal):
+    """An amount with a text of its own."""
+
+    __str__ = __format__ = __repr__ = strange
+
+
+class Float(float):
+    """A number as numpy has it."""
+
+    __str__ = __repr__ = __format__ = strange
+
+
+class Number(IntEnum):
+    """A number with a name."""
+
+    TWO = 2
+    TEN = 10
+
+
+class Word(StrEnum):
+    """A text with a name."""
+
+    TABLE = "table-7"
+
+
+class Name(str):
+    """A text that shows itself in another way."""
+
+    __slots__ = ()
+    __str__ = __repr__ = __format__ = strange
+
+
+class Mixed(str, Enum):  # noqa: UP042 - that is what is tried
+    """As enums were before `StrEnum`: `str()` of one is its name."""
+
+    TABLE = "table-7"
+
+
+class Day(date):
+    """A day with a text of its own."""
+
+    isoformat = __str__ = __format__ = strange
+
+
+DAY = timedelta(days=1)
+TOKEN = "TEST-1-112412-x-111"
+#: What a door is tried with: a plain value, those that stand for the same, and what stands for nothing.
+MOMENTS = NOW, [Moment(*NOW.timetuple()[:6], NOW.microsecond, UTC)]
+SOON = NOW + DAY / 24
+LATER = SOON, [Moment(*SOON.timetuple()[:6], SOON.microsecond, UTC)]
+LENGTHS = timedelta(minutes=5), [Duration(minutes=5)]
+LONG = timedelta(days=10), [Duration(days=10)]
+AMOUNTS = Decimal("10.50"), [Cents("10.50")]
+SECONDS = 2.5, [Float(2.5)]
+COUNTS = 10, [Number.TEN]
+WORDS = "table-7", [Word.TABLE, Name("table-7"), Mixed.TABLE]
+
+
+class Platform:
+    """It has nothing, takes everything, and keeps what it was sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[object] = []
+
+    def __call__(self, request: Request) -> Response:
+        self.sent.append((request.method, request.url, request.body, request.headers.get("X-Idempotency-Key")))
+        if request.method == "POST":
+            return Response(201, {}, json.dumps({"init_point": "x", **json.loads(request.body), "id": "1"}).encode())
+        page = b'{"elements":[],"results":[],"paging":{"total":0},"total":0}'
+        body = page if "search" in request.url else b'{"id":"table-7"}'
+        return Response(200, {"Date": "Sun, 22 Nov 2026 09:30:00 GMT"}, body)
+
+
+class Doors:
+    """Calls that take a value of the caller's, each by the name of its argument."""
+
+    def __init__(self, out: Path) -> None:
+        self.out, self.platform = out, Platform()
+
+    def client(self, **options: object) -> PaymentsClient:
+        options = {"access_token": TOKEN, "retry": RetryPolicy(attempts=1), **options}
+        clock = FakeClock(NOW.timestamp())
+        return PaymentsClient(base_url="https://x", transport=MemoryTransport(self.platform), clock=clock, **options)
+
+    def order(self, reference: str = "r", amount: object = Decimal("10.50"), **more: object) -> OrderRequest:
+        parts = TransactionsRequest(payments=[PaymentRequest(amount=amount)])
+        return OrderRequest(external_reference=reference, total_amount=amount, transactions=parts, **more)
+
+    def search(self, **search: object) -> Awaitable[object]:
+        return self.client().merchant_orders.search(**search).collect()
+
+    def invoices(self, **search: object) -> Awaitable[object]:
+        return self.client().invoices.search(**search).collect()
+
+    def certified(self, moment: object) -> Awaitable[object]:
+        return self.search(certify=True, date_created_from=moment, date_created_to=moment)
+
+    def certified_reference(self, text: object) -> Awaitable[object]:
+        return self.search(certify=True, external_reference=text, date_created_to=NOW)
+
+    def create(self, *, expiration_time: str | None = None, **options: object) -> Awaitable[object]:
+        return self.client().orders.create(self.order(expiration_time=expiration_time), **options)
+
+    def keyed(self, order: OrderRequest) -> Awaitable[object]:
+        return self.client().orders.create(order, idempotency_key="k")
+
+    def limited(self, length: object) -> Awaitable[object]:
+        order = self.order(expiration_time="PT4M")
+        return self.client(max_order_expiration=length).orders.create(order, idempotency_key="k")
+
+    async def once(self, **options: object) -> None:
+        async with self.client(journal=SQLiteJournal(f"{self.out}-journal")) as client:
+            await client.orders.create(self.order(), **{"once": "t/1", **options})
+            [record] = await client.journal.records(list(RecordState))
+            self.platform.sent = [record.name, record.not_after]  # Its key is random.
+
+    def preference(self, price: object = Decimal(1), quantity: object = 1, **more: object) -> Awaitable[object]:
+        item = PreferenceItemRequest(title="t", quantity=quantity, unit_price=price)
+        return self.client().preferences.create(PreferenceRequest(items=[item], **more))
+
+    def expiring(self, moment: object) -> Awaitable[object]:
+        return self.preference(expires=True, expiration_date_from=NOW - DAY, expiration_date_to=moment)
+
+    def get(self, order_id: object = "table-7", **options: object) -> Awaitable[object]:
+        return self.client(**options).call(OPERATIONS["orders.get"], order_id=order_id)
+
+    def account(self, name: object) -> Awaitable[object]:
+        return self.client(access_token=None, accounts={"table-7": TOKEN}).account(name).orders.get("table-7")
+
+    async def walk(self, *, begin: object = NOW - DAY, end: object = NOW + DAY, **options: object) -> None:
+        await walk(self.client(), created=(begin, end), out=self.out / "walk", **options)
+
+    async def book(self, **row: object) -> None:
+        book = Book.rows([{"reference": "r", **row}])
+        created = NOW - DAY, NOW + DAY
+        report = await reconcile(book, self.client(), created=created, out=self.out / "book")
+        self.platform.sent.append([(one.outcome, one.reference) for one in report.differences()])
+
+    async def sandbox(self, use: Callable[[Sandbox], object], **options: object) -> None:
+        async with Sandbox(**options) as sandbox:
+            use(sandbox)
+            self.platform.sent.append(sandbox.clock.now() if options else sandbox.clock.now() - datetime.now(UTC) > DAY)
+
+    def declaration(self, length: object) -> None:
+        self.platform.sent.append(replace(OPERATIONS["orders.create"], resend_window=length).resend_window)
+
+
+DOORS = {
+    "date_created_from": (MOMENTS, lambda doors, value: doors.search(date_created_from=value)),
+    "certify": (MOMENTS, Doors.certified),
+    "created[0]": (MOMENTS, lambda doors, value: doors.walk(begin=value)),
+    "created[1]": (MOMENTS, lambda doors, value: doors.walk(end=value)),
+    "first_sent_at": (MOMENTS, lambda doors, value: doors.create(idempotency_key="k", first_sent_at=value)),
+    "not_after=moment": (LATER, lambda doors, value: doors.once(not_after=value)),
+    "expiration_date_to": (MOMENTS, Doors.expiring),
+    "book.created": (MOMENTS, lambda doors, value: doors.book(created=value)),
+    "frozen_at": (MOMENTS, lambda doors, value: doors.sandbox(lambda sandbox: None, frozen_at=value)),
+    "freeze": (MOMENTS, lambda doors, value: doors.sandbox(lambda sandbox: sandbox.clock.freeze(value), frozen_at=NOW)),
+    "lag": (LENGTHS, lambda doors, value: doors.walk(lag=value)),
+    "not_after": (LENGTHS, lambda doors, value: doors.once(not_after=value)),
+    "max_order_expiration": (LENGTHS, Doors.limited),
+    "resend_window": (LENGTHS, Doors.declaration),
+    "advance": (LONG, lambda doors, value: doors.sandbox(lambda sandbox: sandbox.clock.advance(value))),
+    "amount": (
+        AMOUNTS,
+        lambda doors, value: doors.keyed(doors.order(amount=value)),
+    ),
+    "unit_price": (AMOUNTS, Doors.preference),
+    "book.paid": (AMOUNTS, lambda doors, value: doors.book(paid=value)),
+    "whole amount": (COUNTS, Doors.preference),
+    "book.total": (COUNTS, lambda doors, value: doors.book(total=value)),
+    "timeout": (SECONDS, lambda doors, value: doors.get(timeout=Timeout(total=value, attempt=value))),
+    "retry": (SECONDS, lambda doors, value: doors.get(retry=RetryPolicy(base_delay=value, max_delay=value))),
+    "flow": (SECONDS, lambda doors, value: doors.get(flow=FlowControl(max_wait=value))),
+    "refresh_timeout": (SECONDS, lambda doors, value: doors.get(refresh_timeout=value)),
+    "attempts": (COUNTS, lambda doors, value: doors.get(retry=RetryPolicy(attempts=value))),
+    "page_size": (COUNTS, lambda doors, value: doors.search(page_size=value)),
+    "start": (COUNTS, lambda doors, value: doors.search(start=value)),
+    "payment_id": (COUNTS, lambda doors, value: doors.invoices(payment_id=value)),
+    "in_flight": (COUNTS, lambda doors, value: doors.walk(in_flight=value, max_window=value)),
+    "quantity": (COUNTS, lambda doors, value: doors.preference(quantity=value)),
+    "order_id": (WORDS, Doors.get),
+    "external_reference": (WORDS, lambda doors, value: doors.search(external_reference=value)),
+    "certified reference": (WORDS, Doors.certified_reference),
+    "reference": (WORDS, lambda doors, value: doors.keyed(doors.order(value))),
+    "idempotency_key": (WORDS, lambda doors, value: doors.create(idempotency_key=value)),
+    "once": (WORDS, lambda doors, value: doors.once(once=value)),
+    "account": (WORDS, Doors.account),
+    "book.reference": (WORDS, lambda doors, value: doors.book(reference=value)),
+}
+
+
+async def taken(door: Callable[[Doors, object], object], doors: Doors, value: object) -> None:
+    """Let *value* in, at once or in a call."""
+    call = door(doors, value)
+    if isawaitable(call):
+        await call
+
+
+async def passed(door: Callable[[Doors, object], object], value: object, out: Path) -> list[object]:
+    """What is sent, and comes of it, where *value* comes in by a *door*."""
+    doors = Doors(out)
+    await taken(door, doors, value)
+    assert doors.platform.sent
+    return doors.platform.sent
+
+
+@pytest.mark.parametrize("name", DOORS)
+async def test_a_subclass_is_taken_for_what_it_is(tmp_path: Path, name: str) -> None:
+    """Whatever methods it has changed, the platform gets the same bytes as for a plain value."""
+    (plain, others), door = DOORS[name]
+    expected = await passed(door, plain, tmp_path / "plain")
+
+    for number, other in enumerate(others):
+        assert expected == await passed(door, other, tmp_path / f"{number}")
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, (values, _) in DOORS.items() if values in (MOMENTS, LATER, LENGTHS, LONG)]
+)
+async def test_what_is_no_moment_is_rejected(tmp_path: Path, name: str) -> None:
+    """`pandas.NaT` is an instance of `datetime`, and stands for none: nothing is sent."""
+    doors = Doors(tmp_path)
+    of_the_sandbox = name in ("frozen_at", "freeze", "advance")
+
+    rejection = (TypeError, ValueError) if of_the_sandbox else RequestInvalid
+    with pytest.raises(rejection, match=r"must be|expected|is a"):
+        await taken(DOORS[name][1], doors, NotATime())
+
+    assert [] == [sent for sent in doors.platform.sent if sent[0] == "POST"]
