@@ -95,6 +95,11 @@ class PageFields(NamedTuple):
     next_offset: int | None
 
 
+def takes_offset(query: type | None) -> bool:
+    """Whether a search with the filters *query* can be asked for its second page."""
+    return "offset" in getattr(query, "__annotations__", ())
+
+
 def _undeclared(page: PageShape, result: type) -> str | None:
     """Return a name of *page* that *result* does not have; `None` if it has all."""
     names = (page.items, page.total, page.offset, page.next_offset)
@@ -183,7 +188,7 @@ class Operation(Generic[B, R]):
     authenticated: bool = True
     """The call carries a bearer token, or is signed."""
     page: PageShape | None = None
-    """The shape of a search response."""
+    """The shape of a search response. A search without a filter ``offset`` is of one page."""
     check: Callable[[B, Limits], None] | None = None
     """Rejects a body that breaks a rule that the client's settings decide."""
     echoes: tuple[Echo, ...] = ()
@@ -259,6 +264,9 @@ class Operation(Generic[B, R]):
         """Reject a page, or an empty body, that the result cannot be."""
         if self.page is not None and (name := _undeclared(self.page, self.result)) is not None:
             raise RequestInvalid(f"{self.name}.page", f"{name!r} is not a field of the result")
+        if self.page is not None and not takes_offset(self.query) and (self.page.offset or self.page.next_offset):
+            reason = "names an offset, but `query` has no filter offset: without both, the search is of one page"
+            raise RequestInvalid(f"{self.name}.page", reason)
         if self.may_be_empty:
             try:
                 self.result()

@@ -6,7 +6,7 @@ shortly before, as far as their ids tell, are left out.
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import aclosing, suppress
 from copy import copy
 from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, cast
@@ -16,7 +16,7 @@ from msgspec import UNSET, Struct
 from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._engine.engine import Engine, of_one_seller
 from paymentsdk._futures import retrieve_exception
-from paymentsdk._operation.operation import Operation, PageShape
+from paymentsdk._operation.operation import Operation, PageShape, takes_offset
 from paymentsdk._paging.cursor import LARGEST_OFFSET, Certificate, Cursor, PageSummary, check_filters
 from paymentsdk._public import publish
 from paymentsdk._resume_point import ResumePoint
@@ -126,13 +126,17 @@ class Pager(Generic[T]):
                 raise RequestInvalid(name, f"is not a filter: use {option}")
         start = 0 if start is None else start
         check_within("page_size", 1 if page_size is None else page_size, 1, MOST_ROWS)
-        check_within("start", start, 0, LARGEST_OFFSET)
+        check_within("start", start, 0, LARGEST_OFFSET if takes_offset(operation.query) else 0)
         check_within("prefetch", prefetch, 1, MOST_PREFETCH)
         check_within("overlap", overlap, 0, (page_size or MOST_ROWS) - 1)
         check_bool("certify", certify)
         size = {} if page_size is None else {"limit": page_size}
+
+        def position(offset: int) -> Mapping[str, int]:
+            return {"offset": offset, **size} if takes_offset(operation.query) else size
+
         # A bad filter is rejected here, not at the first row.
-        operation.query_encoder.encode({**filters, "offset": start, **size})
+        operation.query_encoder.encode({**filters, **position(start)})
         shape = operation.page
         if certify:
             check_filters(shape, filters, operation.result)
@@ -145,12 +149,21 @@ class Pager(Generic[T]):
             caller = of_one_seller(engine)
 
             def fetch(offset: int) -> Coroutine[object, object, "Result[object]"]:
-                return caller.call(operation, query={**filters, "offset": offset, **size})
+                return caller.call(operation, query={**filters, **position(offset)})
 
             certificate = Certificate(shape, filters) if certify else None
             pages = 1 if overlap else prefetch
             account = engine._settings.account  # noqa: SLF001 - no program has to ask for it
-            return Pages(fetch, operation.name, account, shape, begin, prefetch=pages, certificate=certificate)
+            return Pages(
+                fetch,
+                operation.name,
+                account,
+                shape,
+                begin,
+                prefetch=pages,
+                certificate=certificate,
+                single=not takes_offset(operation.query),
+            )
 
         self._text = f"<Pager of {operation.name} from row {start}>"
         self._walk: Callable[[], Pages[T]] = walk
@@ -235,6 +248,7 @@ class Pages(AsyncIterator[Page[T]]):
         *,
         prefetch: int,
         certificate: Certificate | None,
+        single: bool = False,
     ) -> None:
         self._ahead: deque[tuple[int, asyncio.Task[Result[object]]]] = deque()
         #: Fetches that were cancelled, and may not have ended yet.
@@ -247,6 +261,8 @@ class Pages(AsyncIterator[Page[T]]):
         self._shape = shape
         self._prefetch = prefetch
         self._certificate = certificate
+        #: Whether the search has no second page.
+        self._single = single
         #: Where it stands; ``None`` after the last page.
         self._cursor: Cursor | None = begin
         self._seen = _Seen(REMEMBERED)
@@ -360,6 +376,11 @@ class Pages(AsyncIterator[Page[T]]):
         )
         following = self._advance(cursor, summary, rows, result)
         missing = summary.missing(cursor.offset, cursor.total)
+        if self._single:
+            following = None
+            if total is not None and total > summary.received:
+                reason = "the search has no filter offset, so that it shows one page"
+                raise Incomplete(0, total, ResumePoint(0, total), reason)
         if self._certificate is None and following is None and missing is not None:
             raise Incomplete(self._returned, missing, ResumePoint(cursor.offset, missing))
         if following is None or following.size != cursor.size:

@@ -19,6 +19,7 @@ from msgspec import Struct
 from paymentsdk import money
 from paymentsdk._operation.operation import Operation
 from paymentsdk._operation.rules import ANY_CODE, ErrorCode
+from paymentsdk._paging.cursor import Position
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.oauth import DEFAULT_LIFETIME
 from paymentsdk.sandbox._clock import Ids
@@ -367,6 +368,18 @@ class Noun:
     """Whether a token in the query is rejected, also beside a good one in the header; elsewhere it is ignored."""
     jobs: Mapping[str, Callable[[SellerContext, str], str | None]] = field(default_factory=dict)
     """What happens to the thing of an id when its moment has come; each says what it did, or ``None`` for nothing."""
+    searched: Table[Any] | None = None
+    """What its search looks at. Each filter is a column of it, or an end of a range of one of its dates."""
+    other_filters: Sequence[str] = ()
+    """The filters that its search applies without a column."""
+
+    def __post_init__(self) -> None:
+        table, known = self.searched, {*self.other_filters, *Position.__annotations__}
+        if table is not None:
+            known.update(table.columns, (f"{date}_{end}" for date in table.dates for end in ("from", "to")))
+        for operation in (one.operation for one in self.handlers if one.operation.page is not None):
+            if ignored := getattr(operation.query, "__annotations__", {}).keys() - known:
+                raise ValueError(f"{operation.name}: the sandbox ignores the filter {min(ignored)}: it has no column")
 
     @property
     def name(self) -> str:

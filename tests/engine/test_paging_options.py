@@ -10,6 +10,7 @@ import pytest
 from msgspec import UNSET, Struct, UnsetType
 
 from paymentsdk import (
+    Incomplete,
     NoAnswer,
     Operation,
     Pager,
@@ -307,3 +308,37 @@ async def test_a_reset_in_the_middle_is_not_noticed(tables, make_client) -> None
     table = tables(100, changes=shake)
 
     assert table.ids == await ids(table.search(make_client(transport=MemoryTransport(table)), prefetch=3))
+
+
+class Kind(TypedDict, total=False):
+    """The filters of a search that shows one page."""
+
+    kind: str
+
+
+async def test_a_search_without_an_offset_is_of_one_page(client, transport) -> None:
+    """It is asked for once, without a position; if the total says that there is more, the walk says so."""
+    search = dataclasses.replace(LEDGER, query=Kind)
+    transport.replies(
+        Response(200, {}, b'{"rows":[{"amount":1},{"amount":2}],"total":2}'),
+        Response(200, {}, b'{"rows":[{"amount":1}]}'),
+        Response(200, {}, b'{"rows":[{"amount":1}],"total":2}'),
+    )
+
+    assert [1, 2] == [row.amount for row in await Pager(client, search, kind="x").collect()]
+    assert [1] == [row.amount for row in await Pager(client, search, kind="x", prefetch=4).collect()]
+    with pytest.raises(Incomplete, match="0 of 2 rows were seen: the search has no filter offset"):
+        await Pager(client, search, kind="x").collect()
+    assert {"kind=x"} == {request.url.partition("?")[2] for request in transport.requests}
+    with pytest.raises(RequestInvalid, match="start"):
+        Pager(client, search, start=1)
+
+
+@pytest.mark.parametrize("position", ["offset", "next_offset"])
+@pytest.mark.parametrize("query", [None, Kind])
+def test_a_shape_with_an_offset_for_a_search_without_one(position: str, query: type | None) -> None:
+    """Its second page could not be asked for: the declaration is rejected, and not each walk."""
+    shape = PageShape(items="rows", total="total", **{position: "total"})
+
+    with pytest.raises(RequestInvalid, match=r"shelves\.search\.page: names an offset, but"):
+        dataclasses.replace(SHELVES, query=query, page=shape)

@@ -19,7 +19,7 @@ from paymentsdk.sandbox._noun import Handler, MagicValue, Noun, ParsedRequest, S
 from paymentsdk.sandbox._records import INVOICES, PLANS, SUBSCRIPTIONS, Condition, InvoiceRecord, Subscription
 from paymentsdk.sandbox._wire import Rejected
 
-_FILTERS = ("id", "preapproval_id", "payment_id", "payer_id")
+_FILTERS = tuple(invoices.InvoiceFilters.__annotations__)
 _NUMBERS = ("id", "payment_id", "payer_id")
 #: Instead of a number of rejections: every attempt to collect is rejected.
 ALL_REJECTED = -1
@@ -236,6 +236,7 @@ def _keep(
 
 
 NOUN = Noun(
+    searched=INVOICES,
     handlers=[Handler(operation=invoices.SEARCH, handle=search, magic=MagicValue("preapproval_id"))],
     causes={"bad-request": "a limit below 1, an offset below 0, an id that is not a number"},
     schemas={("invoices.search", name): _DIGITS for name in _NUMBERS},

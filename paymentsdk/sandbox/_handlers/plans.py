@@ -141,6 +141,8 @@ def _sorted(found: list[Plan], member: object, criteria: str) -> list[Plan]:
 
 
 NOUN = Noun(
+    searched=PLANS,
+    other_filters=("q", "sort", "criteria"),
     handlers=[
         Handler(operation=plans.GET, handle=get, magic=MagicValue("id")),
         Handler(operation=plans.SEARCH, handle=search, magic=MagicValue("q")),
