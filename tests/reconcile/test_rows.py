@@ -8,6 +8,7 @@ from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 
 from paymentsdk import Request, RequestInvalid, Response
@@ -301,6 +302,20 @@ async def test_without_the_names_of_unread_amounts_a_row_is_wrong(
     report = await amended(world, tmp_path, lambda row: row.update({"paid_amount": "abc"}))
 
     assert {Outcome.NOT_COMPARED: 1} != report.counts
+
+
+async def test_a_run_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
+    """Its files do not name the amounts that could not be read: there are none in windows that are whole."""
+    world, settled = World(60, grain=10**9), (CREATED[0], CREATED[1] - timedelta(hours=1))
+    first = await reconciled(world, tmp_path, created=settled)
+    for path in (tmp_path / "parts").iterdir():
+        table = pyarrow.parquet.read_table(path)
+        pyarrow.parquet.write_table(table.drop_columns(["unread"]), path)
+
+    second = await reconciled(world, tmp_path, created=settled)
+
+    assert {Outcome.MATCH: 60} == first.counts == second.counts
+    assert second.calls < first.calls
 
 
 # --- what a spreadsheet makes of a book -------------------------------------------------------------------------------
