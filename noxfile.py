@@ -181,6 +181,13 @@ def bench(session: nox.Session) -> None:
 
 
 @nox.session
+def instructions(session: nox.Session) -> None:
+    """Count the instructions of a call with valgrind; fail where they are more than 3 % above the kept ones."""
+    install(session, "bench")
+    session.run("python", "-m", "benchmarks.instructions", *(session.posargs or ["--check"]))
+
+
+@nox.session
 def fuzz(session: nox.Session) -> None:
     """Send whatever the OpenAPI document allows, and what it does not, to a sandbox: about a minute.
 

@@ -64,6 +64,7 @@ _MODULES = (
     "sdk_http11",
     "aiohttp_alone",
     "http11_alone",
+    "frozen_http11_alone",
     "aiohttp_by_hand",
     "bare_wreq",
     "bare_pyreqwest",

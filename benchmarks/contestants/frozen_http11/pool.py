@@ -1,0 +1,297 @@
+"""What both transports of this package do alike: a pool on one event loop, a fair queue for it, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import socket
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections import Counter, OrderedDict
+from collections.abc import AsyncGenerator, Callable, Hashable, Mapping
+from contextlib import suppress
+from itertools import count
+from math import inf
+from ssl import SSLCertVerificationError, SSLError
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+from weakref import WeakSet
+
+from paymentsdk._validate import check_seconds
+from paymentsdk.errors import ClientClosed, RequestInvalid
+from paymentsdk.transports.base import SendFailed
+
+#: Connections at a time. aiohttp's own 100 makes a busy service wait for a place; much more would come near the 1,024
+#: files that many systems let a process open.
+POOL_SIZE = 500
+#: Where the host of a URL can begin at the latest: the path comes after.
+HOST_BEGINS = len("https://")
+#: The most bytes of one read.
+_READ = 64 * 1024
+
+
+#: Who waits for a place: with a number, by which they came, and the host.
+Queue: TypeAlias = OrderedDict[asyncio.Future[None], tuple[int, Hashable]]
+
+C = TypeVar("C")
+P = TypeVar("P", bound="Pool[Any]")
+
+
+class Pool(ABC, Generic[C]):
+    """The connections of one transport on one event loop, and a place for each request, given out in turn.
+
+    Whoever gives a place back queues up behind those who wait. Where a connection goes to whoever asks first, few
+    tasks that send one request after the other keep all others out.
+    """
+
+    #: All pools of this process.
+    known: ClassVar[WeakSet[Pool[Any]]] = WeakSet()
+
+    def __init__(self, limit: int, limit_per_host: int) -> None:
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        #: The same, until the pool is closed, or a child is forked: what a request has to look at is one thing.
+        self.usable_on: asyncio.AbstractEventLoop | None = self.loop
+        self.inherited: bool = False
+        self.closed: bool = False
+        #: Those that are open, in use or idle.
+        self.connections: set[C] = set()
+        self.limit: float = limit or inf
+        self.limit_per_host: float = limit_per_host or inf
+        self.counts_hosts: bool = limit_per_host > 0
+        self._taken = 0
+        self._taken_of: Counter[Hashable] = Counter()
+        #: Who waits, in a queue for each host: those for one that is full are in nobody's way. With each, its number.
+        self._waiting: dict[Hashable, Queue] = {}
+        self._numbers = count()
+        self._emptied = asyncio.Event()
+        #: Closes the connections when the event loop ends: after that nobody can.
+        self._end: AsyncGenerator[None, None] | None = None
+        Pool.known.add(self)
+
+    def enter(self, host: Hashable) -> bool:
+        """Take a place for a request to *host*, if there is one: then nobody waits for it."""
+        if self._taken >= self.limit:
+            return False
+        if self.counts_hosts:
+            if self._taken_of[host] >= self.limit_per_host:
+                return False
+            self._taken_of[host] += 1
+        self._taken += 1
+        return True
+
+    async def wait(self, host: Hashable, within: float | None) -> float | None:
+        """Wait for a place for at most *within* seconds; return what is left of them to connect in.
+
+        Raises:
+            SendFailed: There was none in time.
+            ClientClosed: The pool was closed meanwhile.
+        """
+        place = self.loop.create_future()
+        queue = self._waiting.setdefault(host, OrderedDict())
+        queue[place] = next(self._numbers), host
+        since, began = self.loop.time(), time.time()
+        try:
+            async with asyncio.timeout(within):
+                await place
+        except (TimeoutError, asyncio.CancelledError) as error:
+            if not place.cancelled():
+                self.leave(host)  # It was given a place all the same.
+            if isinstance(error, asyncio.CancelledError):
+                raise
+        else:
+            if self.closed:
+                raise closed_while_waiting()
+            if not overslept(began, within):
+                return None if within is None else within - (self.loop.time() - since)
+            self.leave(host)
+        finally:
+            queue.pop(place, None)
+            if not queue and self._waiting.get(host) is queue:
+                del self._waiting[host]
+        raise SendFailed("no connection in time: all connections that the pool may have are in use", sent=False)
+
+    def leave(self, host: Hashable) -> None:
+        """Give a place back, to whoever has waited longest for one like it."""
+        self._taken -= 1
+        if self.counts_hosts:
+            self._taken_of[host] -= 1
+        while self._waiting and (queue := self._next_queue()) is not None:
+            place, (_, asked) = queue.popitem(last=False)
+            if not place.done():  # Else it was cancelled, and is about to leave.
+                self.enter(asked)
+                place.set_result(None)
+                break
+        if self.usable_on is None and not self._taken:
+            self._emptied.set()
+
+    def _next_queue(self) -> Queue | None:
+        """Return the queue whose first has waited longest, among those whose host has a place."""
+        full = self.limit_per_host
+        free = [queue for host, queue in self._waiting.items() if queue and self._taken_of[host] < full]
+        return min(free, key=lambda queue: next(iter(queue.values()))[0], default=None)
+
+    async def close_with_loop(self, drain: float) -> None:
+        """Close all connections in that way when the event loop ends, if nobody has done it by then."""
+        self._end = self._until_the_end(drain)
+        await anext(self._end)  # Which does not wait.
+
+    async def _until_the_end(self, drain: float) -> AsyncGenerator[None, None]:
+        """Wait for the event loop to end, which closes the generators that it has begun."""
+        try:
+            yield
+        finally:
+            self._end = None
+            if not (self.closed or self.inherited):
+                await self.close(drain)
+
+    async def close(self, drain: float) -> None:
+        """Give requests *drain* seconds to end, and close all connections."""
+        self.usable_on = None
+        try:
+            if self._taken:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(drain):
+                        await self._emptied.wait()
+        finally:
+            await self.abort()
+
+    @abstractmethod
+    async def abort(self) -> None:
+        """Close all connections now; the requests on them fail, and who waits for one learns that nothing was sent."""
+        self.closed, self.usable_on = True, None
+        if self._end is not None:
+            await self._end.aclose()
+        with suppress(RuntimeError):  # Nobody waits on an event loop that is closed.
+            self._emptied.set()  # Places can be lost from here on: whoever closes it once more waits for none.
+            for place in [place for queue in self._waiting.values() for place in queue]:
+                if not place.done():
+                    place.set_result(None)
+
+
+class PooledTransport(Generic[P]):
+    """A transport whose connections are opened by its first request, and belong to that event loop and process."""
+
+    def __init__(self, new_pool: Callable[[], P], drain: float) -> None:
+        self._new_pool = new_pool
+        self._drain = drain
+        self._closed = False
+        self._pool: P | None = None
+
+    @property
+    def open_connections(self) -> int:
+        """How many connections are open, in use or idle; 0 with a session of the caller's, whose pool is its own."""
+        return 0 if self._pool is None else len(self._pool.connections)
+
+    async def aclose(self) -> None:
+        """Reject new requests, give those in flight `drain` seconds to end, and close the connections.
+
+        A request that has not ended by then fails; one that still waits for a connection was not sent, and says so.
+        Closing twice is allowed. A session of the caller's stays open, and what is still in flight on it goes on. In a
+        child that was forked meanwhile, the connections are left to its parent.
+
+        Raises:
+            ClientClosed: The connections belong to another event loop, which still runs: close the transport there.
+        """
+        self._closed, pool = True, self._pool
+        if pool is None or pool.inherited:
+            return  # Parent and child have one selector: to close a connection here would take it from the parent.
+        if pool.loop is asyncio.get_running_loop():
+            await pool.close(self._drain)
+        elif pool.loop.is_running():
+            pool.usable_on = None
+            raise ClientClosed("the connections belong to another event loop: close the transport there")
+        else:
+            await pool.abort()
+
+    async def _bind(self) -> P:
+        """Open a pool on the running event loop, or say why there can be none."""
+        if self._closed:
+            raise ClientClosed("the transport is closed")
+        former, loop = self._pool, asyncio.get_running_loop()
+        if former is not None:
+            if former.inherited:
+                # Both would write on the same connections, and read the responses to each other.
+                raise of_another_process()
+            if former.loop is not loop and not former.loop.is_closed():
+                raise ClientClosed("the connections belong to another event loop: use one client per loop")
+        pool = self._pool = self._new_pool()
+        if former is None or former.loop is not loop:  # Else the loop ends, and what ends with it still makes requests.
+            await pool.close_with_loop(self._drain)
+            if former is not None:
+                await former.abort()
+        return pool
+
+
+def overslept(began: float, within: float | None) -> bool:
+    """Whether a wait took longer than *within* seconds by the wall clock, since it *began*.
+
+    While a machine is suspended, timers stand still: it may wake up a day later, when an idempotency key is forgotten.
+    """
+    return within is not None and time.time() - began > within
+
+
+def closed_while_waiting() -> ClientClosed:
+    return ClientClosed("the transport was closed while the request waited for a connection")
+
+
+def of_another_process() -> ClientClosed:
+    return ClientClosed("the connections belong to another process: make the client after the fork")
+
+
+def check_numbers(counts: Mapping[str, object], seconds: Mapping[str, float]) -> None:
+    """Reject limits and times that are none where they are given: else the first request would fail.
+
+    Raises:
+        RequestInvalid: One is not what it must be.
+    """
+    for name, number in counts.items():
+        if type(number) is not int or number < 0:
+            raise RequestInvalid(name, "must be a whole number; 0 is no limit")
+    for name, value in seconds.items():
+        check_seconds(name, value, zero=True)
+
+
+def shared_buffer() -> memoryview:
+    """Return what all connections of a pool read into, one after the other.
+
+    asyncio would ask the system for 256 KiB at each read.
+    """
+    return memoryview(bytearray(_READ))
+
+
+def unread_on(wire: socket.socket | None) -> Callable[[int], object]:
+    """Return what says, called with 0, whether there are bytes on *wire*, or its end, that nobody has read yet."""
+    if wire is not None and sys.platform == "win32":
+        return lambda _: select.select([wire.fileno()], [], [], 0)[0]
+    if wire is None or not hasattr(select, "poll"):
+        return lambda _: None
+    poll = select.poll()  # Registered once: a new one per request costs more than the question.
+    poll.register(wire.fileno(), select.POLLIN)
+    return poll.poll
+
+
+def words_of_system(error: BaseException | None) -> str:
+    """Return what the system says about *error*, in words that cannot hold anything of ours."""
+    if isinstance(error, SSLError):
+        words = error.verify_message if isinstance(error, SSLCertVerificationError) else error.reason
+    elif isinstance(error, OSError) and not isinstance(error, socket.gaierror) and (error.errno or 0) > 0:
+        words = os.strerror(error.errno or 0)
+    else:
+        words = ""
+    return f": {words}" if words else ""
+
+
+#: In a forked child, the pools of its parent. They are kept to the end: with the connections, which share their
+#: selector with the parent's, the parent would lose its own.
+_INHERITED: list[Pool[Any]] = []
+
+
+def _leave_to_parent() -> None:
+    for pool in tuple(Pool.known):
+        pool.inherited, pool.usable_on = True, None
+        _INHERITED.append(pool)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)
