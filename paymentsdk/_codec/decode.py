@@ -94,7 +94,7 @@ class ResponseDecoder(Generic[R]):
         Raises:
             DecodingError: Nothing in it can be trusted.
         """
-        if (value := self._read(body)) is not None:  # Nearly every response takes this way alone.
+        if (value := self.exact(body)) is not None:  # Nearly every response takes this way alone.
             return value, ()
         if self._empty and body.removeprefix(BOM_UTF8).strip() in _EMPTY:
             found = Anomaly("$", "", "the body is empty; every field is unset")
@@ -109,7 +109,7 @@ class ResponseDecoder(Generic[R]):
         """Do what `decode` does with a large body; others go on between the slices of a page."""
         if not self._is_struct:
             return self.decode(body)
-        if len(body) < HUGE and (value := self._read(body)) is not None:
+        if len(body) < HUGE and (value := self.exact(body)) is not None:
             return value, ()
         reports = Reports(self._essential)
         try:
@@ -117,7 +117,7 @@ class ResponseDecoder(Generic[R]):
         except MALFORMED as error:
             raise DecodingError(f"the body is not JSON: {error}") from None
 
-    def _read(self, body: bytes) -> R | None:
+    def exact(self, body: bytes) -> R | None:
         """Return the value in *body*; `None` if something in it has to be repaired."""
         try:
             value = self._exact(body)
@@ -136,7 +136,7 @@ class ResponseDecoder(Generic[R]):
         names = "|".join(map(re.escape, self._days))
         day = rf'("(?:{names})"\s*:\s*"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})"'
         dated, count = re.subn(day.encode(), rb'\1T00:00:00Z"', body)
-        return self._read(dated) if count else None
+        return self.exact(dated) if count else None
 
     @cached_property
     def _days(self) -> frozenset[str]:

@@ -1,6 +1,7 @@
 """The whole life of a call, top to bottom. Read `Call.run` first; every method below is a step of it.
 
     engine.py               check what the caller gives, choose the key, encode the body, begin the deadline
+    plan.py                 or all of this and the first attempt at once, where nothing stands in its way
     for each attempt:
         credential.py       take the token, or wait until there is one (`_auth/refresh.py`)
         flow.py             wait for a permit, if the seller is at a limit
@@ -18,7 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Hashable, Mapping
 from math import inf
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from msgspec import Struct, structs
 
@@ -28,7 +29,7 @@ from paymentsdk._codec.decode import LARGE
 from paymentsdk._engine import events, failures
 from paymentsdk._engine.deadline import cancelled_again, connect_timeout
 from paymentsdk._engine.failures import AttemptFailed, History
-from paymentsdk._engine.limiter import NO_PERMIT
+from paymentsdk._engine.limiter import NO_PERMIT, Permit
 from paymentsdk._engine.response import Result, check_response
 from paymentsdk._engine.retry import Retries, key_lasts, should_refresh_token
 from paymentsdk._headers import Headers, merge
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from paymentsdk._engine.credential import Credential
     from paymentsdk._engine.deadline import Deadline
     from paymentsdk._engine.flow import Flow
-    from paymentsdk._engine.limiter import Permit, Service
+    from paymentsdk._engine.limiter import Service
     from paymentsdk._engine.settings import ClientState, Settings
     from paymentsdk._operation.operation import Operation
     from paymentsdk.journal._call import MaySend
@@ -103,6 +104,8 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
     """The additions that a response had and another call was told of."""
     last_response: Response | None = None
     """The response that ended the call, if it failed with one."""
+    first: Response | BaseException | None = None
+    """How the first attempt ended, if it was made already (`plan.py`); only that is left to judge then."""
 
     async def run(self) -> Result[R]:
         """Make the attempts, and return what came of them or raise the one error that tells the truth."""
@@ -110,8 +113,8 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         try:
             try:
                 result = await self._attempt()
-            except AttemptFailed as first:
-                return await self._retry(self._note(first))
+            except AttemptFailed as failure:
+                return await self._retry(self._note(failure))
             if state.budgets.remaining:  # Nearly always all of them are full, and none is kept.
                 state.budgets.deposit(self.seller_key, self.operation.retry)
         except AttemptFailed as last:
@@ -141,28 +144,16 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
     async def _attempt(self) -> Result[R]:
         """Get a permit, sign, send, judge the response; once more with a refreshed token if the first is rejected."""
         state, operation, credential = self.state, self.operation, self.credential
-        if operation.authenticated and credential.signer is None and not credential.use_token(state.clock.now()):
+        is_bearer = operation.authenticated and credential.signer is None
+        if self.first is None and is_bearer and not credential.use_token(state.clock.now()):
             await self._wait_for_token()
         while True:
             flow = state.flow
-            # Requests for tokens wait for no permit: those that wait for the token may have it.
-            permit = flow.try_acquire(self.seller_key) if operation.authenticated else NO_PERMIT
-            permit = permit or await self._wait_for_permit(flow)
+            permit, request = Permit(self.seller_key, self.started), None
+            if self.first is None:
+                permit, request = await self._permitted_request(flow)
             try:
-                if self.history is not None or self.may_send is not None:
-                    await self._ensure_may_send()
-                self.attempts += 1
-                self.queued_before, self.queued = self.queued_before + self.queued, permit.waited
-                # Noted now and not after a failure: the machine may sleep while it waits for the response.
-                self.sent_at = state.clock.now()
-                request = self._request()
-                if credential.signer is not None and operation.authenticated:
-                    request = await self._signed(request, credential.signer)
-            except BaseException:
-                flow.release(permit)
-                raise
-            try:
-                response = await state.transport.send(request)
+                response = self._first_response() if request is None else await state.transport.send(request)
                 # In here, since a transport of one's own may return something that is no Response.
                 accepted = _OK <= response.status < _REDIRECTION
                 response = credential.mask_request_id(response, self.body)
@@ -187,6 +178,37 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
                     await self._replace_token(failure)
                     continue
             raise failure
+
+    def _first_response(self) -> Response:
+        """Return the response to the attempt that was made already, or raise the error that it ended with."""
+        outcome, self.first = self.first, None
+        try:
+            if isinstance(outcome, BaseException):
+                raise outcome
+            return cast("Response", outcome)
+        finally:
+            del outcome  # The error would hold itself, by its traceback and this frame.
+
+    async def _permitted_request(self, flow: Flow) -> tuple[Permit, Request]:
+        """Wait for a permit, and return the signed request of the attempt that begins with it."""
+        operation, credential = self.operation, self.credential
+        # Requests for tokens wait for no permit: those that wait for the token may have it.
+        permit = flow.try_acquire(self.seller_key) if operation.authenticated else NO_PERMIT
+        permit = permit or await self._wait_for_permit(flow)
+        try:
+            if self.history is not None or self.may_send is not None:
+                await self._ensure_may_send()
+            self.attempts += 1
+            self.queued_before, self.queued = self.queued_before + self.queued, permit.waited
+            # Noted now and not after a failure: the machine may sleep while it waits for the response.
+            self.sent_at = self.state.clock.now()
+            request = self._request()
+            if credential.signer is not None and operation.authenticated:
+                request = await self._signed(request, credential.signer)
+        except BaseException:
+            flow.release(permit)
+            raise
+        return permit, request
 
     async def _attempt_again(self) -> Result[R]:
         """Make a further attempt, if there may be one, with the time of its own."""

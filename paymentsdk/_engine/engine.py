@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, cast
 
 from msgspec import structs
 
@@ -18,17 +18,18 @@ from paymentsdk._engine.call import Call
 from paymentsdk._engine.credential import Bearer, Credential, user_id
 from paymentsdk._engine.events import observed
 from paymentsdk._engine.failures import AttemptFailed, History
+from paymentsdk._engine.plan import Plan, SendTransport, encode, is_plain
 from paymentsdk._engine.response import Result
 from paymentsdk._engine.settings import CallOptions, ClientState, Settings, check_key
 from paymentsdk._headers import check_headers, masked_values, secret_values
 from paymentsdk._operation.operation import Operation
 from paymentsdk._secrets import masked
 from paymentsdk.errors import NotSent, PaymentsError, RefreshFailed, RequestInvalid
+from paymentsdk.transports.base import DirectTransport
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from paymentsdk._operation.operation import Limits
     from paymentsdk.journal._call import PlatformClock
 
 B = TypeVar("B")
@@ -64,6 +65,8 @@ class Engine(ABC):
         self._seller_key = Seller(settings.auth) if settings.account is None else settings.account
         self._signer, tokens = signer_or_tokens(settings.auth)
         self._bearer = Bearer(tokens)
+        #: The plans of the operations that it has called; `None` for one whose calls take the general way.
+        self._plans: dict[object, Plan[Any, Any] | None] = {}
 
     @abstractmethod
     async def _exchange_refresh_token(self, refresh_token: str) -> TokenPair:
@@ -197,6 +200,63 @@ class Engine(ABC):
             raise
         return result if _RESULTS.get() is None else _add_result(result)
 
+    async def _value(self, operation: Operation[B, R], body: B | None, path: dict[str, PathValue]) -> R:
+        """Carry out *operation* and return its value: what `call` does, for whoever needs no more than that.
+
+        Raises:
+            PaymentsError: Whatever `call` raises.
+        """
+        plan: Plan[B, R] | None = self._plans[operation] if operation in self._plans else self._plan(operation)
+        if plan is None or _RESULTS.get() is not None:
+            return await self._general_value(operation, body, path)
+        call = None
+        try:
+            if (begun := plan.begin(body, path)) is None:
+                return await self._general_value(operation, body, path)
+            try:
+                response = await begun.exchange.response
+            except BaseException as error:  # noqa: BLE001 - the call says what it means
+                call = plan.call(begun, error.with_traceback(None))
+            finally:
+                begun.exchange.end()
+            if call is None:
+                if (value := plan.read(response, begun)) is not None:
+                    plan.succeeded(begun)
+                    return value
+                call = plan.call(begun, response)
+                del response
+            del begun  # By its traceback, an error would hold the task that it ends, and the response.
+            return (await call.run()).value
+        except PaymentsError as error:
+            error.account, error.operation = self._settings.account, error.operation or operation.name
+            raise
+
+    async def _general_value(self, operation: Operation[B, R], body: B | None, path: dict[str, PathValue]) -> R:
+        call = cast("Callable[..., Awaitable[Result[R]]]", self.call)
+        return (await call(operation, body, **path)).value
+
+    def _plan(self, operation: Operation[B, R]) -> Plan[B, R] | None:
+        """Make the plan of *operation*, if its calls need nothing that an inline attempt leaves out."""
+        state, plan = self._state, None
+        if self._signer is None and state.journaling is None and is_plain(operation, self._settings):
+            direct = state.transport if isinstance(state.transport, DirectTransport) else SendTransport(state.transport)
+            name = next(iter(operation.path_names), None)
+            before, _, behind = operation.path.partition(f"{{{name}}}")
+            plan = Plan(
+                operation,
+                direct,
+                state,
+                self._settings,
+                self._seller_key,
+                self._bearer,
+                self._exchange_refresh_token,
+                before,
+                name,
+                behind,
+            )
+        self._plans[operation] = plan
+        return plan
+
     async def _seller(self) -> str:
         """Return the platform's id of the seller whose token is sent; if one has to be waited for, a read is made.
 
@@ -301,7 +361,7 @@ class Engine(ABC):
             history = History()
             history.sent_before(first_sent_at, state.clock)
         started = state.clock.monotonic()
-        content = _encode(operation, body, settings.limits)
+        content = encode(operation, body, settings.limits)
         checked, secrets = None, settings.header_secrets
         if headers:
             checked = check_headers(headers, reserved=operation.reserved_headers)
@@ -353,17 +413,3 @@ def _add_result(result: Result[R]) -> Result[R]:
     if results is not None:
         results[:] = [cast("Result[object]", result)]  # The last alone: there may be as many as a walk has pages.
     return result
-
-
-def _encode(operation: Operation[B, R], body: B | None, limits: Limits) -> bytes:
-    encoder = operation.encoder
-    if body is None:
-        if encoder is not None and operation.body_required:
-            raise RequestInvalid("$", f"{operation.name} needs a body")
-        return b""
-    if encoder is None:
-        raise RequestInvalid("$", f"{operation.name} takes no body")
-    content = encoder.encode(body)
-    if operation.check is not None:
-        operation.check(body, limits)
-    return content

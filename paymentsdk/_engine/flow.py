@@ -110,9 +110,14 @@ class Flow:
         self._pauses: set[asyncio.Future[None]] = set()
         self._closed = False
 
+    @property
+    def is_free(self) -> bool:
+        """Whether nothing is known of any seller: then each request may go out at once."""
+        return self._unlimited and not self._limiters
+
     def try_acquire(self, seller: Hashable) -> Permit | None:
         """Return a permit if there is one at once; `None` if the call has to `acquire` one."""
-        if self._unlimited and not self._limiters:
+        if self.is_free:
             return Permit(seller, self._now())  # Nearly always: nothing is known of any seller.
         return None if self._control.share is not None else self.enter(seller)
 

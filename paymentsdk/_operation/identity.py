@@ -331,7 +331,7 @@ def compile_comparison(
             "    try:",
             *("        " + line for line in wanted),
             # Written out, as nearly all echoes are compared in this way.
-            "        same = " + (_EQUAL if agrees is _equal else f"agrees{i}(asked, echoed)"),
+            "        same = " + _comparison(echo, agrees, f"agrees{i}"),
             *(["        same = None if asked is None else same"] if of_entry else ()),
             "    except Exception as error:",
             f"        anomalies += (raised({echo.member!r}, error),)",
@@ -346,8 +346,13 @@ def compile_comparison(
     return cast("Callable[[object, Mapping[str, str], object], Comparison]", compiled)
 
 
-#: The source of `_equal`.
-_EQUAL = "asked == echoed if echoed or echoed.__class__ is not str else None"
+def _comparison(echo: Echo, agrees: _Agrees, name: str) -> str:
+    """Return the source that compares what was asked for with what came; *name* stands for *agrees* there."""
+    if agrees is _equal:
+        return "asked == echoed if echoed or echoed.__class__ is not str else None"
+    # Most lists agree, and have an entry alone: their entries are compared where that does not show at once.
+    in_lists = echo.agrees is _equal and not echo.whole and "[]" in echo.member and "[]" in (echo.of or echo.member)
+    return ("True if asked == echoed and all(echoed) and echoed else " if in_lists else "") + f"{name}(asked, echoed)"
 
 
 def _raised(member: str, error: Exception) -> Anomaly:

@@ -168,9 +168,9 @@ def require(condition: object, path: str, reason: str, rule: str = "value") -> N
         raise RequestInvalid(path, reason, rule)
 
 
-def comparable(*amounts: object) -> bool:
-    """Whether the rules between amounts make sense; a float or NaN is rejected later, at its own place."""
-    return all(isinstance(amount, Decimal) and amount.is_finite() for amount in amounts)
+def comparable(first: object, second: object) -> bool:
+    """Whether the rules between two amounts make sense; a float or NaN is rejected later, at its own place."""
+    return isinstance(first, Decimal) and isinstance(second, Decimal) and first.is_finite() and second.is_finite()
 
 
 def require_within_total(amount: Decimal, total: Decimal, path: str) -> None:
@@ -276,7 +276,11 @@ class Resource:
         clone._engine = to(self._engine)
         return clone
 
-    async def _write(
+    def _read(self, operation: Operation[B, R], body: B | None = None, **path: PathValue) -> Awaitable[R]:
+        """Carry out an operation without options, and return its value."""
+        return self._engine._value(operation, body, path)  # noqa: SLF001 - for the methods of resources alone
+
+    def _write(
         self,
         operation: Operation[B, R],
         body: B | None,
@@ -284,11 +288,16 @@ class Resource:
         *,
         headers: Mapping[str, str] | None = None,
         **path: PathValue,
-    ) -> R:
-        """Carry out a write with the options that its method was given."""
+    ) -> Awaitable[R]:
+        """Carry out a write with the options that its method was given, and return its value."""
+        if not options and headers is None:
+            return self._engine._value(operation, body, path)  # noqa: SLF001 - as above
+        return self._write_with(operation, body, {"headers": headers, **options, **path})
+
+    async def _write_with(self, operation: Operation[B, R], body: B | None, options: dict[str, object]) -> R:
         # A name that is no option is taken for a placeholder, and rejected: the key of a misspelt one would be random.
         call = cast("Callable[..., Awaitable[Result[R]]]", self._engine.call)
-        return (await call(operation, body, headers=headers, **options, **path)).value
+        return (await call(operation, body, **options)).value
 
 
 def settling(status: int, code: str, meaning: str) -> ErrorCode:

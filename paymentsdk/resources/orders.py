@@ -301,12 +301,8 @@ class OrderRequest(OrderRequestStruct):
         if self.expiration_time is not None:
             check_expiration(self.expiration_time, LONGEST_EXPIRATION)
         # What is not of its type, or more than one payment, is rejected by the call, with its place.
-        match self.transactions:
-            case TransactionsRequest(payments=[PaymentRequest(amount=paid)], cash_withdrawal=cash):
-                amounts = [paid, cash.amount] if isinstance(cash, CashWithdrawalRequest) else [paid]
-                if comparable(*amounts, self.total_amount):
-                    paid = money.total((1, amount) for amount in amounts) if len(amounts) > 1 else paid
-                    require(paid == self.total_amount, "$.total_amount", "is not the sum of the transactions", "sum")
+        if isinstance(self.transactions, TransactionsRequest):
+            _check_sum(self.transactions, self.total_amount)
         if self.marketplace_fee is not None:
             require_within_total(self.marketplace_fee, self.total_amount, "$.marketplace_fee")
         if self.discounts is not None:
@@ -317,6 +313,17 @@ class OrderRequest(OrderRequestStruct):
                     f"$.items[{i}].external_categories",
                     "cannot be combined with discounts",
                 )
+
+
+def _check_sum(transactions: TransactionsRequest, total: Decimal) -> None:
+    payments, cash = transactions.payments, transactions.cash_withdrawal
+    if not isinstance(payments, list) or len(payments) != 1 or not isinstance(payments[0], PaymentRequest):
+        return
+    amount = payments[0].amount
+    if isinstance(cash, CashWithdrawalRequest) and comparable(amount, cash.amount):
+        amount = money.total(((1, amount), (1, cash.amount)))
+    if amount is not total and comparable(amount, total):
+        require(amount == total, "$.total_amount", "is not the sum of the transactions", "sum")
 
 
 def _check_totals(discounts: DiscountsRequest, total: Decimal) -> None:
@@ -784,7 +791,7 @@ class Orders(Resource):
             BadRequest: *order_id* does not have the form of an order id.
             NotFound: No such order for this seller.
         """
-        return (await self._engine.call(GET, order_id=order_id)).value
+        return await self._read(GET, order_id=order_id)
 
     async def cancel(self, order_id: str, **options: Unpack[KeyedWriteOptions]) -> Order:
         """Cancel an order that nobody has paid (4.12).

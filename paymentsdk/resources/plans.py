@@ -205,7 +205,7 @@ class Plans(Resource):
             NotFound: No such plan for this seller.
         """
         require(plan_id != "search", "$path.id", "'search' is not an id: it is the path of the search")
-        return (await self._engine.call(GET, id=plan_id)).value
+        return await self._read(GET, id=plan_id)
 
     def search(self, **search: Unpack[PlanSearch]) -> Pager[Plan]:
         """Search plans (4.6). Nothing is sent before the first row is asked for.

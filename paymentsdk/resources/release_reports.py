@@ -124,4 +124,4 @@ class ReleaseReports(Resource):
             AuthenticationFailed: The token is not valid.
             OutcomeUnknown: The schedule may be disabled. Disable it again.
         """
-        return (await self._engine.call(DISABLE_SCHEDULE)).value
+        return await self._read(DISABLE_SCHEDULE)

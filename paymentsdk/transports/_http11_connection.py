@@ -14,7 +14,7 @@ from typing import NoReturn, cast
 
 from paymentsdk._headers import Headers
 from paymentsdk.transports._pool import unread_on, words_of_system
-from paymentsdk.transports.base import CASELESS, Request, Response, SendFailed, too_long
+from paymentsdk.transports.base import CASELESS, Response, SendFailed, too_long
 
 #: The most bytes of a head, with the interim responses before it.
 MAX_HEAD = 64 * 1024
@@ -28,6 +28,13 @@ _HEAD = re.compile(
 )
 #: The fields that say where a response ends, and whether another may follow, in a head in lower case.
 _FRAMING = re.compile(rb"\n(connection|content-encoding|content-length|transfer-encoding):([^\r]*)")
+#: Statuses of final responses that have a body, but for the 304.
+_ORDINARY = frozenset(b"%d" % status for status in range(200, 600)) - {b"204", b"304"}
+#: The length of a body, and any field beside which a length does not say all.
+_LENGTH = re.compile(
+    rb"\n(?i:content-length:[ \t]*([0-9]{1,18})[ \t]*\r"
+    rb"|(?:connection|content-encoding|content-length|transfer-encoding):)"
+)
 #: What a head may begin with: other bytes are rejected without waiting for the end of a line that may never come.
 _BEGINNING = b"HTTP/1."
 #: The end of a line that is not the end of one.
@@ -76,12 +83,14 @@ class ResponseHeaders(Mapping[str, str]):
 
     __slots__ = ("_head", "_lower")
 
-    def __init__(self, head: bytes, lower: bytes) -> None:
+    def __init__(self, head: bytes) -> None:
         self._head = head
-        self._lower = lower
+        self._lower = b""
 
     def __getitem__(self, name: str) -> str:
         start = _field_start(name)
+        if not self._lower:  # Most responses are never asked for a field.
+            self._lower = self._head.lower()
         at = self._lower.find(start)
         if at < 0 or ":" in name:
             raise KeyError(name)
@@ -188,7 +197,7 @@ class Connection(asyncio.BufferedProtocol):
         self._forget = forget
         self._closed = False
         self._reused = False
-        self._head = self._partial = b""
+        self._begin()
         #: Set while the socket takes no more of a large body.
         self._drained: asyncio.Future[None] | None = None
         self._waiting: asyncio.Future[Response] | None = None
@@ -265,12 +274,32 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- the request ---------------------------------------------------------------------------------------------
 
-    def send(self, request: Request, message: memoryview, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Response]:
-        """Write *message*, the bytes of *request*; return what the response will be set on."""
-        self._without_body = request.method == "HEAD"
-        self._most = request.max_response
-        self._keep = not request.fresh
-        self._large = len(request.body) > PIECE
+    def send(
+        self, message: memoryview, loop: asyncio.AbstractEventLoop, most: int, *, head: bool, keep: bool, large: bool
+    ) -> asyncio.Future[Response]:
+        """Write *message*, the bytes of a request; return what the response will be set on.
+
+        Args:
+            message: The head, and the body unless it is *large*.
+            loop: The running event loop.
+            most: The most bytes that the body of the response may have.
+            head: Whether the request is a HEAD, whose response has no body.
+            keep: Whether another request may follow.
+            large: Whether the body is written by `send_large`.
+        """
+        self._without_body = head
+        self._most = most
+        self._keep = keep
+        self._large = large
+        if self._begun:
+            self._begin()
+        self._waiting = waiting = loop.create_future()
+        self.transport.write(message)
+        return waiting
+
+    def _begin(self) -> None:
+        """Forget what is left of a response that came in parts."""
+        self._begun = False
         self._head = self._partial = b""
         #: The bytes that the body has; -1 if the head does not say.
         self._size: int = -1
@@ -278,15 +307,12 @@ class Connection(asyncio.BufferedProtocol):
         self._received = 0
         self._body: list[bytes] = []
         self._chunks: Chunks | None = None
-        self._waiting = waiting = loop.create_future()
-        self.transport.write(message)
-        return waiting
 
-    async def send_large(self, request: Request) -> None:
-        """Write the body of *request* as the socket takes it; stop when there is a response or the connection ends."""
-        body = memoryview(request.body)
+    async def send_large(self, body: bytes) -> None:
+        """Write the *body* of a request as the socket takes it, until a response comes or the connection ends."""
+        pieces = memoryview(body)
         for start in range(0, len(body), PIECE):
-            self.transport.write(body[start : start + PIECE])
+            self.transport.write(pieces[start : start + PIECE])
             # That the connection has broken is told in the next turn of the event loop.
             await (self._drained or asyncio.sleep(0))
             if self._waiting is None:
@@ -310,11 +336,24 @@ class Connection(asyncio.BufferedProtocol):
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Read a part of the response."""
+        """Read a part of the response; nearly always it is all of it, with a length, and takes this frame alone."""
         if self._waiting is None:
             self.abort()  # Nobody has asked for it, and what comes after it would be shifted.
             return
         data = bytes(self._buffer[:nbytes])
+        if not self._begun and (match := _HEAD.match(data)) is not None and match[1] == b"1" and match[2] in _ORDINARY:
+            end = match.end()
+            length = _LENGTH.search(data, 0, end)
+            if (
+                length is not None
+                and length[1] is not None
+                and int(length[1]) == nbytes - end <= self._most
+                and _LENGTH.search(data, length.end() - 1, end) is None
+                and not self._without_body
+            ):
+                self._deliver(int(match[2]), data[:end], data[end:])
+                return
+        self._begun = True
         try:
             part = data if self._head else self._read_head(data)
             is_whole = part is not None and (self._read_body(part) if self._chunks is None else self._chunks.read(part))
@@ -361,9 +400,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _read_framing(self, head: bytes) -> None:
         """Find out from the *head* where the response ends."""
-        self._head, self._lower = head, head.lower()
+        self._head = head
         fields: dict[bytes, bytes] = {}
-        for name, value in _FRAMING.findall(self._lower):
+        for name, value in _FRAMING.findall(head.lower()):
             if name == b"connection":
                 self._keep = self._keep and b"close" not in value
             elif name in fields:
@@ -397,25 +436,28 @@ class Connection(asyncio.BufferedProtocol):
         return self._received >= self._size >= 0
 
     def _finish(self) -> None:
+        """Hand over a response that came in parts."""
+        self._keep = self._keep and not self._has_surplus()
+        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        if self._received > self._size >= 0:
+            body = body[: self._size]
+        self._body.clear()  # The chunk reader has it as well, and may be kept for as long as the connection.
+        self._deliver(self._status, self._head, body)
+
+    def _deliver(self, status: int, head: bytes, body: bytes) -> None:
         """Hand over the response, and then the connection to the pool, unless it has to be closed.
 
         In this order, so that whoever waits for the response can discard the connection before its next request.
         """
         waiting, self._waiting = self._waiting, None
-        keep = self._keep and not self._has_surplus()
-        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        if self._received > self._size >= 0:
-            body = body[: self._size]
-        self._body.clear()  # The chunk reader has it as well, and may be kept for as long as the connection.
         if waiting is not None and not waiting.done():
-            headers = ResponseHeaders(self._head, self._lower)
-            waiting.set_result(ConnectionResponse(self._status, headers, body, self._reused, self))
+            waiting.set_result(ConnectionResponse(status, ResponseHeaders(head), body, self._reused, self))
         self._reused = True
         if self._large or self.transport.get_write_buffer_size():
             # The server may not have taken the request yet: the next would wait behind it, and the end of the
             # connection for as long as the server likes.
             self.abort()
-        elif keep:
+        elif self._keep:
             self._release(self)
         else:
             self.close()

@@ -96,7 +96,8 @@ class FairPool(Pool[C]):
                 self.enter(asked)
                 place.set_result(None)
                 break
-        self.one_has_left()
+        if self.usable_on is None:
+            self.one_has_left()
 
     def _next_queue(self) -> Queue | None:
         """Return the queue whose first has waited longest, among those whose host has a place."""

@@ -5,7 +5,8 @@ A transport moves one request and brings back one response. It does not retry, f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Mapping
 from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
@@ -154,6 +155,50 @@ class Transport(Protocol):
 
     async def aclose(self) -> None:
         """Let go of every connection. Closing twice is allowed."""
+        ...
+
+
+class Exchange(Protocol):
+    """A request that was written, while its response is awaited."""
+
+    @property
+    def response(self) -> Awaitable[Response]:
+        """The response; it fails with what `Transport.send` raises."""
+        ...
+
+    def end(self) -> None:
+        """Give the connection back, once; break it off if the response has not come."""
+        ...
+
+
+@runtime_checkable
+class DirectTransport(Transport, Protocol):
+    """A transport that can write a request at once, with a head that it has prepared.
+
+    Both methods may decline with `None`: then the request goes through `send`. No `repr` and no pickle shows a head.
+    """
+
+    def prepare(self, request: Request, key_header: str | None) -> object | None:
+        """Return the head that all requests have in common, for `begin`.
+
+        Args:
+            request: Has the base URL, and the header fields with the token.
+            key_header: The name of the header field of the idempotency key; `None` if none is sent.
+        """
+        ...
+
+    def begin(
+        self, head: object, target: str, key: str | None, body: bytes, loop: asyncio.AbstractEventLoop
+    ) -> Exchange | None:
+        """Write a request on a connection that is idle, for the caller to await on *loop*.
+
+        Args:
+            head: What `prepare` has returned.
+            target: The path below the base URL, in ASCII, with nothing in it that has to be quoted.
+            key: The value of the `key_header`, 1 to 64 visible ASCII characters.
+            body: The bytes of the body.
+            loop: The running event loop.
+        """
         ...
 
 

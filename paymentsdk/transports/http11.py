@@ -17,6 +17,7 @@ from socket import AF_UNSPEC, AddressFamily, gaierror
 
 from msgspec import Struct, field
 
+from paymentsdk._secrets import HiddenRepr
 from paymentsdk.errors import ClientClosed, RequestInvalid
 from paymentsdk.transports._http11_connection import PIECE, Connection, ConnectionResponse
 from paymentsdk.transports._pool import (
@@ -30,7 +31,7 @@ from paymentsdk.transports._pool import (
     words_of_system,
 )
 from paymentsdk.transports._queue import FairPool
-from paymentsdk.transports.base import Request, Response, SendFailed
+from paymentsdk.transports.base import Exchange, Request, Response, SendFailed
 
 __all__: list[str] = []  # Public at the top level, which is where to import them from.
 
@@ -144,16 +145,60 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
             connection = None if request.fresh else pool.take(server)
             if connection is None:
                 connection = await pool.connect(server, within)
-            response = connection.send(request, message, loop)
+            large = len(request.body) > PIECE
+            response = connection.send(
+                message, loop, request.max_response, head=request.method == "HEAD", keep=not request.fresh, large=large
+            )
             try:
-                if len(request.body) > PIECE:
-                    await connection.send_large(request)
+                if large:
+                    await connection.send_large(request.body)
                 return await response
             except asyncio.CancelledError:
                 connection.cancel(response)
                 raise
         finally:
             pool.leave(server)
+
+    def prepare(self, request: Request, key_header: str | None) -> object | None:
+        """See `paymentsdk.transports.base.DirectTransport`."""
+        pool, url = self._pool, request.url
+        end = url.find("/", HOST_BEGINS)
+        origin = url if end < 0 else url[:end]
+        server = None if pool is None else pool.servers.get(origin)
+        if pool is None or server is None or self._serialize(request, "/", server.host_field) is None:
+            return None
+        fields = {"Host": server.host_field, **request.headers}
+        lines = "".join(f"\r\n{name}: {value}" for name, value in fields.items())
+        return PreparedHead(
+            pool,
+            server,
+            f"{request.method} {url[len(origin) :]}".encode(),
+            (f" HTTP/1.1{lines}" + ("" if key_header is None else f"\r\n{key_header}: ")).encode(),
+            has_length=request.method not in _BODILESS,
+            most=request.max_response,
+        )
+
+    def begin(
+        self, head: object, target: str, key: str | None, body: bytes, loop: asyncio.AbstractEventLoop
+    ) -> Exchange | None:
+        """See `paymentsdk.transports.base.DirectTransport`."""
+        pool = self._pool
+        if not isinstance(head, PreparedHead) or head.pool is not pool or pool.usable_on is not loop:
+            return None
+        server = head.server
+        if len(body) > PIECE or not pool.enter(server):
+            return None
+        if (connection := pool.take(server)) is None:
+            pool.leave(server)
+            return None
+        line, value = target.encode(), b"" if key is None else key.encode()
+        if head.has_length:
+            parts = head.start, line, head.fields, value, b"\r\nContent-Length: %d\r\n\r\n" % len(body), body
+        else:
+            parts = head.start, line, head.fields, value, b"\r\n\r\n", body
+        message = memoryview(b"".join(parts))
+        response = connection.send(message, loop, head.most, head=False, keep=True, large=False)
+        return BegunExchange(response, connection, pool, server)
 
     def discard(self, response: Response) -> None:
         """See `paymentsdk.DiscardingTransport`."""
@@ -184,6 +229,36 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
         if len(head) - len(head.translate(None, _CONTROLS)) != breaks or line.count(" ") > 1 or "\t" in line:
             return None
         return memoryview(head if len(body) > PIECE else head + body)
+
+
+class PreparedHead(HiddenRepr, Struct, eq=False):
+    """The head of requests that differ in their target, their key and their body alone. It holds a token."""
+
+    pool: ConnectionPool
+    server: Server
+    start: bytes
+    """What comes before the target."""
+    fields: bytes
+    """What comes behind it, up to the value of the key, if the operation takes one."""
+    has_length: bool
+    """Whether the length of the body follows."""
+    most: int
+    """The most bytes that the body of a response may have."""
+
+
+class BegunExchange(Struct, eq=False):
+    """See `paymentsdk.transports.base.Exchange`."""
+
+    response: asyncio.Future[Response]
+    connection: Connection
+    pool: ConnectionPool
+    server: Server
+
+    def end(self) -> None:
+        """See `paymentsdk.transports.base.Exchange`."""
+        if not self.response.done() or self.response.cancelled():
+            self.connection.cancel(self.response)
+        self.pool.leave(self.server)
 
 
 class Server(Struct, eq=False):

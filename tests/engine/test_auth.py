@@ -150,7 +150,7 @@ async def test_a_retry_goes_out_with_a_newer_token_of_the_seller(play, token: st
 @pytest.mark.parametrize("token", [b"APP_USR-access-1", "two words", "", "line\r\nX-Evil: 1"])
 async def test_a_token_that_is_none_is_not_sent(play, token: object) -> None:
     """What a source gives is looked at before it gets into a header, each time that it is another."""
-    played = await play("orders.cancel", ORDER, auth=Vault(token), access_token=None)
+    played = await play("orders.cancel", ORDER, auth=Vault(token, token), access_token=None)
 
     assert (RequestInvalid, "access_token", []) == (type(played.error), played.error.path, played.requests)
 

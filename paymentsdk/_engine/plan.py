@@ -1,0 +1,265 @@
+"""The inline first attempt: what nearly every call is, with no object made that only a failure needs.
+
+`Plan.begin` is a plain function: it checks and encodes what the caller gives, takes the token and writes the request.
+So no frame that waits holds a token or a head. `Engine._value` waits for the response, and knows success alone. It
+hands anything else to a `Call` as the outcome of its first attempt: the call owns all failures.
+
+Where `Plan.begin` cannot begin at once (no token at hand, no idle connection, a limit, a log at DEBUG), it declines.
+Then the call takes the general way from its beginning.
+"""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop
+from collections.abc import Awaitable, Hashable, Mapping
+from math import inf
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
+
+from msgspec import Struct
+
+from paymentsdk._codec.decode import LARGE
+from paymentsdk._codec.encode import PathValue, fill_path
+from paymentsdk._engine import events
+from paymentsdk._engine.call import Call
+from paymentsdk._engine.credential import Credential
+from paymentsdk._engine.deadline import connect_timeout, end_of_attempt
+from paymentsdk._headers import Headers, merge
+from paymentsdk._operation.rules import RetryClass
+from paymentsdk._secrets import HiddenRepr
+from paymentsdk.errors import RequestInvalid
+from paymentsdk.transports.base import DirectTransport, Exchange, Request, Response, Transport
+
+if TYPE_CHECKING:
+    from paymentsdk._auth.schemes import Exchange as RefreshExchange
+    from paymentsdk._engine.credential import Bearer
+    from paymentsdk._engine.deadline import Deadline
+    from paymentsdk._engine.settings import ClientState, Settings
+    from paymentsdk._operation.operation import Limits, Operation
+
+B = TypeVar("B")
+R = TypeVar("R")
+
+#: What a plan is made for; an unkeyed write needs a connection of its own, and a token none of this.
+_INLINE = frozenset({RetryClass.READ, RetryClass.KEYED, RetryClass.REPEATABLE})
+#: How many members of the response to a write have to agree with the request, so that its bytes need no further look.
+_CERTAIN = 2
+
+
+class SendExchange(Struct, eq=False):
+    """See `Exchange`; the transport gives its connection back by itself."""
+
+    response: Awaitable[Response]
+
+    def end(self) -> None:
+        """See `Exchange`."""
+
+
+class SendTransport(Struct, eq=False):
+    """Any transport as a `DirectTransport`: its head is a request without a target, a key and a body."""
+
+    transport: Transport
+
+    def prepare(self, request: Request, key_header: str | None) -> tuple[Request, str | None]:
+        """See `DirectTransport`."""
+        return request, key_header
+
+    def begin(self, head: object, target: str, key: str | None, body: bytes, loop: AbstractEventLoop) -> SendExchange:
+        """See `DirectTransport`."""
+        del loop
+        common, key_header = cast("tuple[Request, str | None]", head)
+        headers = Headers(common.headers)
+        if key is not None and key_header is not None:
+            headers[key_header] = key
+        request = Request(  # By position: to look names up takes msgspec as long as all checks of a call.
+            common.method,
+            common.url + target,
+            headers,
+            body,
+            common.timeout,
+            common.connect_timeout,
+            common.fresh,
+            common.max_response,
+            common.operation,
+            common.attempt,
+            common.account,
+        )
+        return SendExchange(self.transport.send(request))
+
+
+class Begun(HiddenRepr, Struct, Generic[B], eq=False):
+    """A first attempt that was begun, and what a `Call` needs to go on after it."""
+
+    exchange: Exchange
+    deadline: Deadline
+    started: float
+    sent_at: float
+    body: B | None
+    content: bytes
+    path: dict[str, PathValue]
+    target: str
+    key: str | None
+
+
+class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
+    """What all calls of one operation have in common that one client, or one copy, makes."""
+
+    operation: Operation[B, R]
+    transport: DirectTransport | SendTransport
+    state: ClientState
+    settings: Settings
+    seller_key: Hashable
+    bearer: Bearer
+    exchange_refresh_token: RefreshExchange
+    before: str
+    """What of the path is before its one value, or all of it."""
+    name: str | None
+    """The name of that value; `None` without one."""
+    behind: str
+    token: str | None = None
+    """The token that `head` was prepared with."""
+    head: object | None = None
+
+    def begin(self, body: B | None, path: dict[str, PathValue]) -> Begun[B] | None:
+        """Begin the first attempt; `None` if that is not possible at once.
+
+        Raises:
+            RequestInvalid: A value breaks a rule; nothing was sent.
+            ClientClosed: The client is closed, or belongs to another event loop.
+        """
+        state, operation = self.state, self.operation
+        loop, clock = state.ensure_open(), state.clock
+        sent_at = clock.now()
+        if not state.flow.is_free or events.debug_enabled() or not self._is_ready(sent_at):
+            return None
+        target, name = self.before, self.name
+        if path or name is not None:
+            value = path.get(name) if len(path) == 1 and name is not None else None
+            if type(value) is str and value.isalnum() and value.isascii():
+                target = f"{target}{value}{self.behind}"  # Nearly every id.
+            else:
+                target = fill_path(operation.path, operation.path_names, path)
+        content = encode(operation, body, self.settings.limits)
+        key = clock.key() if operation.keyed else None
+        started = clock.monotonic()
+        deadline = state.deadlines.add(self.settings.timeout, started, loop)
+        exchange = self.transport.begin(self.head, target, key, content, loop)
+        if exchange is None:
+            state.deadlines.remove(deadline)
+            self.head = None  # Its connections may be closed for good: the next call prepares another.
+            return None
+        return Begun(exchange, deadline, started, sent_at, body, content, path, target, key)
+
+    def _is_ready(self, now: float) -> bool:
+        """Whether there is a token at hand, and a head with it."""
+        try:
+            token = self.bearer.token(now)
+        except Exception:  # noqa: BLE001 - the general way says what a source of tokens has raised
+            return False
+        if token is None or (token is self.token and self.head is not None):
+            return token is not None
+        operation, settings = self.operation, self.settings
+        headers = Headers(settings.headers)
+        if operation.own_headers:
+            merge(headers, operation.own_headers)
+        headers["Authorization"] = "Bearer " + token
+        if operation.body is not None:
+            headers["Content-Type"] = operation.content_type
+        timeout = settings.timeout
+        left = end_of_attempt(timeout, 0.0, inf if timeout.total is None else timeout.total)
+        request = Request(
+            method=operation.method,
+            url=settings.base_url,
+            headers=headers,
+            timeout=left,
+            connect_timeout=connect_timeout(timeout, left),
+            max_response=operation.max_response,
+            operation=operation.name,
+            account=settings.account,
+        )
+        self.token, self.head = (
+            token,
+            self.transport.prepare(request, operation.key_header if operation.keyed else None),
+        )
+        return self.head is not None
+
+    def read(self, response: Response, begun: Begun[B]) -> R | None:
+        """Return the value in *response*, if it is a documented success that follows the contract; else `None`."""
+        operation = self.operation
+        try:
+            if response.status != operation.status or len(response.body) >= LARGE:
+                return None
+            value, identity = operation.decoder.exact(response.body), operation.identity
+            if value is None or identity is None:
+                return value
+            compared = identity.compare(begun.body, cast("Mapping[str, str]", begun.path), value)
+        except Exception:  # noqa: BLE001 - the call reads it again, and says what is wrong with it
+            return None
+        is_certain = not operation.writes or compared.agreed >= _CERTAIN
+        return value if compared.mismatch is None and not compared.anomalies and is_certain else None
+
+    def succeeded(self, begun: Begun[B]) -> None:
+        """Take note that a first attempt has brought its value."""
+        state, deadline = self.state, begun.deadline
+        if deadline.expired:
+            deadline.uncancel()  # The response came at the moment that our deadline cancelled the wait.
+        state.deadlines.remove(deadline)
+        if state.budgets.remaining:
+            state.budgets.deposit(self.seller_key, self.operation.retry)
+
+    def call(self, begun: Begun[B], outcome: Response | BaseException) -> Call[B, R]:
+        """Return the call that goes on after the first attempt, with its *outcome*."""
+        secrets = self.settings.header_secrets
+        call = Call(
+            begun.deadline,
+            begun.started,
+            begun.started,
+            self.state,
+            self.settings,
+            self.seller_key,
+            Credential(self.bearer, None, self.exchange_refresh_token, secrets, self.token),
+            self.operation,
+            self.settings.base_url + begun.target,
+            cast("dict[str, str]", begun.path),
+            None,
+            begun.body,
+            begun.content,
+            None,
+            begun.key,
+            caller_supplied_key=False,
+        )
+        call.attempts, call.sent_at, call.first = 1, begun.sent_at, outcome
+        return call
+
+
+def is_plain(operation: Operation[B, R], settings: Settings) -> bool:
+    """Whether calls of *operation* with these *settings* may be inline."""
+    return (
+        operation.retry in _INLINE
+        and operation.authenticated
+        and operation.page is None
+        and operation.addition is None
+        and operation.query is None
+        and operation.result is not bytes
+        and (operation.body is None or operation.body_required)
+        and len(operation.path_names) <= 1
+        and not (settings.observers or settings.strict or settings.idempotency_key is not None)
+    )
+
+
+def encode(operation: Operation[B, R], body: B | None, limits: Limits) -> bytes:
+    """Return the bytes of the *body* of a request.
+
+    Raises:
+        RequestInvalid: It breaks a rule, is missing, or the operation takes none.
+    """
+    encoder = operation.encoder
+    if body is None:
+        if encoder is not None and operation.body_required:
+            raise RequestInvalid("$", f"{operation.name} needs a body")
+        return b""
+    if encoder is None:
+        raise RequestInvalid("$", f"{operation.name} takes no body")
+    content = encoder.encode(body)
+    if operation.check is not None:
+        operation.check(body, limits)
+    return content
