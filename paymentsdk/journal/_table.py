@@ -262,7 +262,7 @@ class Transaction(Struct, eq=False):
             columns: Sequence[str] = _ALL_COLUMNS
             if not states.is_readable(record):
                 columns = _STATE_COLUMNS  # The rest stays: a later version may read it.
-            elif record.is_open and values["body"] is None:
+            elif record.is_open and record.sensitive and values["body"] is None:
                 columns = _REQUEST_COLUMNS  # What seals it may be away for a moment.
             else:
                 # A sealed body was there before; where none is sealed, none was kept.

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from paymentsdk import (
     BadRequest,
@@ -23,7 +24,7 @@ from paymentsdk import (
     SendFailed,
 )
 from paymentsdk._codec.anomaly import Anomaly
-from paymentsdk.journal import RecordState, SQLiteJournal
+from paymentsdk.journal import RecordState, Resolution, SQLiteJournal
 from paymentsdk.resources.wallet_payments import (
     CREATE,
     WalletChargeRequest,
@@ -218,3 +219,18 @@ async def test_a_row_whose_body_alone_is_sealed_is_read(tmp_path: Path) -> None:
     await journal.aclose()
 
     assert (headers, b"token") == (read.headers, read.body)
+
+
+async def test_headers_of_a_new_attempt_replace_the_old(tmp_path: Path) -> None:
+    """A request that was not sent may be made again with other headers, also where it has no body."""
+    journal = SQLiteJournal(tmp_path / "payments.db")
+    row = structs.replace(make_record(headers={"X-Trace": "1"}), body=None)
+    await journal.begin(row, lease=60)
+    await journal.resolve(row.key, Resolution(state=RecordState.NOT_SENT), owner=row.owner)
+    await journal.begin(structs.replace(row, headers={"X-Trace": "2"}), lease=60)
+    await journal.aclose()
+    journal = SQLiteJournal(tmp_path / "payments.db")
+    read = await journal.get(row.key)
+    await journal.aclose()
+
+    assert {"X-Trace": "2"} == read.headers
