@@ -96,8 +96,14 @@ def _foreign(seen: Evidence) -> list[str]:
 
 
 def _late(seen: Evidence) -> list[str]:
-    # Of a process whose clock is off by days, and that did not know the platform's time, the end is on that clock.
-    ends = {row.key: row.not_after for row in seen.rows if abs(row.begun - seen.now) < DAY}
+    first: dict[str, float] = {}
+    for line in seen.sent:
+        first[line["key"]] = min(line["at"], first.get(line["key"], line["at"]))
+    ends = {
+        row.key: row.not_after if is_dated(row, seen.now) else first[row.key] + row.not_after - row.begun
+        for row in seen.rows
+        if row.key in first
+    }
     return [
         f"{line['key']}: {line['at'] - ends[line['key']]:.1f} s"
         for line in seen.sent
@@ -112,6 +118,11 @@ def _bytes(seen: Evidence) -> list[str]:
 
 def _unkept(seen: Evidence) -> list[str]:
     return sorted({line["key"] for line in seen.sent} - {row.key for row in seen.rows})
+
+
+def is_dated(row: Record, now: float) -> bool:
+    """Whether a record ends on the platform's clock: not if a process began it whose own clock is off by days."""
+    return abs(row.begun - now) < DAY
 
 
 def is_over(row: Record, now: float) -> bool:
@@ -176,7 +187,11 @@ RULES = {
 
 def controls(seen: Evidence) -> Mapping[str, Evidence]:
     """Return for each rule the same evidence with one thing changed that breaks it: the rule has to see that."""
-    done = next(row for row in seen.rows if row.state is RecordState.DONE and row.keyed and row.name in seen.effects)
+    done = next(
+        row
+        for row in seen.rows
+        if row.state is RecordState.DONE and row.keyed and row.name in seen.effects and is_dated(row, seen.now)
+    )
     entry = seen.effects[done.name][0]
     others = [line for line in seen.ledger if line is not entry]
     sent = next(line for line in seen.sent if line["key"] == done.key)

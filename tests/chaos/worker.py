@@ -22,7 +22,7 @@ from pathlib import Path
 from random import Random, SystemRandom
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from paymentsdk import (
     AiohttpTransport,
@@ -51,11 +51,13 @@ from paymentsdk import (
 from paymentsdk._clock import SystemClock
 from paymentsdk.journal import Journal, PostgresJournal, SQLiteJournal
 from paymentsdk.resources.orders import (
+    IntegrationDataRequest,
     Order,
     OrderConfigRequest,
     OrderRequest,
     PaymentRequest,
     QRConfigRequest,
+    SponsorRequest,
     TransactionsRequest,
 )
 from paymentsdk.resources.preferences import Preference, PreferenceItemRequest, PreferenceRequest
@@ -173,11 +175,24 @@ class NotingTransport:
 
 
 def order(name: str) -> OrderRequest:
-    """The order of a name: the same bytes in every process. The platform rejects one in eleven."""
+    """The order of a name: the same bytes in every process. The platform rejects one in ten."""
     amount = Decimal("10.50")
     payments = TransactionsRequest(payments=[PaymentRequest(amount=amount)])
-    nowhere = OrderConfigRequest(qr=QRConfigRequest(external_pos_id="NOWHERE")) if number_of(name) % 11 == 3 else None
-    return OrderRequest(external_reference=name, total_amount=amount, transactions=payments, config=nowhere)
+    request = OrderRequest(external_reference=name, total_amount=amount, transactions=payments)
+    match rejection(name):
+        case "404 pos_not_found":
+            return structs.replace(request, config=OrderConfigRequest(qr=QRConfigRequest(external_pos_id="NOWHERE")))
+        case "400 sponsor_id_not_valid":
+            return structs.replace(
+                request, integration_data=IntegrationDataRequest(sponsor=SponsorRequest(id="nobody"))
+            )
+        case _:
+            return request
+
+
+def rejection(name: str) -> str | None:
+    """Return the status and the code with which the platform rejects the order of a name; `None` if it does not."""
+    return {3: "404 pos_not_found", 13: "400 sponsor_id_not_valid"}.get(number_of(name) % 20)
 
 
 def number_of(name: str) -> int:
@@ -254,7 +269,7 @@ class Caller:
         return f"s{number % len(self._plan.sellers)}-r{self._plan.round}-{number}"
 
     async def work(self) -> None:
-        self._leave = not self._plan.control
+        self._leave = True
         for number in self._numbers:
             account = self._random.choice(self._plan.sellers[number % len(self._plan.sellers)])
             await self._call(self._name(number), account, hasty=number % 7 == 0)
@@ -304,7 +319,7 @@ class Caller:
         return done.id
 
 
-def client_of(plan: Plan, sent: Diary) -> PaymentsClient:
+def client_of(plan: Plan, sent: Diary, transport: type[NotingTransport] = NotingTransport) -> PaymentsClient:
     """Return a client on the journal of the run."""
     return PaymentsClient(
         base_url=plan.base_url,
@@ -315,7 +330,7 @@ def client_of(plan: Plan, sent: Diary) -> PaymentsClient:
         },
         journal=None if plan.control else journal_at(plan.journal, plan.leases_ahead, fills=plan.disk_fills),
         # The processes of a run use either, as it comes.
-        transport=NotingTransport(sent, AiohttpTransport() if os.getpid() % 2 else Http11Transport()),
+        transport=transport(sent, AiohttpTransport() if os.getpid() % 2 else Http11Transport()),
         clock=ShiftedClock(plan.wall_ahead),
         retry=RetryPolicy(attempts=3, base_delay=0.05, max_delay=0.3),
         timeout=Timeout(total=4.0, attempt=1.0, connect=1.0),
