@@ -394,9 +394,10 @@ class Incomplete(PaymentsError):
 class RecordConflict(PaymentsError):
     """The name of a journaled write (``once=``) belongs to a request with other bytes; nothing was sent.
 
-    A name stands for one business fact, such as a sale. The same sale needs the bytes that were kept for it, also if
-    the program now encodes it in another way: ``client.recover()`` finishes the record, and the record shows what it
-    holds. Only a new sale gets a new name: for the same one that makes a second order.
+    A name stands for one business fact, such as a sale. A record that is refused, not_sent or expired had no effect:
+    give the corrected request a new name. In any other state the same sale needs the bytes that were kept for it, also
+    if the program now encodes it in another way: ``client.recover()`` finishes the record. With a new name, the same
+    sale would make a second order.
     """
 
     def __init__(self, once: str) -> None:
@@ -406,9 +407,10 @@ class RecordConflict(PaymentsError):
 
     def __str__(self) -> str:
         return (
-            f"the record {self.once!r} holds another request, and nothing was sent. If this is the same sale, do not "
-            "rename it: client.recover() finishes the kept request, and `paymentsdk journal show` prints the record. "
-            f"Use a new name, such as {self.once}/2, only for a new sale"
+            f"the record {self.once!r} holds another request, and nothing was sent. `paymentsdk journal show` prints "
+            f"its state. If that is refused, not_sent or expired, the kept request had no effect: use a new name, such "
+            f"as {self.once}/2, for the corrected one. In any other state, do not rename the same sale: "
+            "client.recover() finishes the kept request. A new sale takes a new name"
         )
 
 

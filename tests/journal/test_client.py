@@ -212,10 +212,33 @@ async def test_a_conflict_leads_to_the_kept_bytes_and_not_to_a_second_order(star
     assert 1 == len(platform.made)
     assert (
         "the record 'table-7/1' holds another request, and nothing was sent. "
-        "If this is the same sale, do not rename it: client.recover() finishes the kept request, "
-        "and `paymentsdk journal show` prints the record. "
-        "Use a new name, such as table-7/1/2, only for a new sale"
+        "`paymentsdk journal show` prints its state. "
+        "If that is refused, not_sent or expired, the kept request had no effect: "
+        "use a new name, such as table-7/1/2, for the corrected one. "
+        "In any other state, do not rename the same sale: client.recover() finishes the kept request. "
+        "A new sale takes a new name"
     ) == str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "state"),
+    [(404, "pos_not_found", RecordState.REFUSED), (429, "too_many_requests", RecordState.NOT_SENT)],
+)
+async def test_a_conflict_with_what_had_no_effect_allows_a_new_name(
+    start, platform: Platform, status: int, code: str, state: RecordState
+) -> None:
+    """Recovery finishes neither record, so the advice for the corrected request is a new name: it makes one order."""
+    client, body = start(), b'{"errors":[{"code":"%s"}]}' % code.encode()
+    platform.fail = lambda request: Response(status, {"Retry-After": "60"}, body)
+    with pytest.raises(APIError, match=code):
+        await client.orders.create(order(price="10.51"), once="table-7/1")
+    platform.fail = None
+    with pytest.raises(RecordConflict, match=f"{state}.* had no effect: use a new name, such as table-7/1/2"):
+        await client.orders.create(order(), once="table-7/1")
+    await client.recover()
+    await client.orders.create(order(), once="table-7/1/2")
+
+    assert 1 == len(platform.made)
 
 
 async def test_a_lost_response_is_recovered_with_the_same_key_and_bytes(start, platform: Platform, clock) -> None:
