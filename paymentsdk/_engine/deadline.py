@@ -113,8 +113,9 @@ class Deadlines:
         task = asyncio.current_task(loop)
         if task is None:
             raise RuntimeError("a call has to run inside a task")
-        total = inf if timeout.total is None else now + timeout.total
-        when = end_of_attempt(timeout, now, total)
+        when = total = inf if timeout.total is None else now + timeout.total
+        if timeout.attempt is not None and now + timeout.attempt < total:
+            when = now + timeout.attempt
         deadline = Deadline(task, when, task.cancelling(), total, timeout)
         self._live.add(deadline)
         if when < self._next:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from asyncio import AbstractEventLoop
 from collections.abc import Awaitable, Hashable, Mapping
+from logging import DEBUG
 from math import inf
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
@@ -129,7 +130,7 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
         state, operation = self.state, self.operation
         loop, clock = state.ensure_open(), state.clock
         sent_at = clock.now()
-        if not state.flow.is_free or events.debug_enabled() or not self._is_ready(sent_at):
+        if not state.flow.is_free or events.logger.isEnabledFor(DEBUG) or not self._is_ready(sent_at):
             return None
         target, name = self.before, self.name
         if path or name is not None:

@@ -22,19 +22,21 @@ MAX_HEAD = 64 * 1024
 PIECE = 64 * 1024
 #: RFC 9112, 2 to 5: a status line, and fields with a name, a colon right behind it, and a value on one line. Nothing
 #: that was matched is looked at again (`*+`).
-_HEAD = re.compile(
-    rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: [\t -~\x80-\xff]*+)?\r\n"
-    rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]++:[\t -~\x80-\xff]*+\r\n)*\r\n"
+_REASON = rb"(?: [\t -~\x80-\xff]*+)?\r\n"
+_FIELD = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]++:[\t -~\x80-\xff]*+\r\n"
+_HEAD = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])" + _REASON + rb"(?:" + _FIELD + rb")*\r\n")
+#: Such a head of a final response with one length, and no other field that says where the response ends.
+_OTHERS = rb"(?:(?!(?i:connection|content-encoding|content-length|transfer-encoding):)" + _FIELD + rb")*+"
+_USUAL_HEAD = re.compile(
+    rb"HTTP/1\.1 (?!204|304)([2-5][0-9][0-9])"
+    + _REASON
+    + _OTHERS
+    + rb"(?i:content-length):[ \t]*([0-9]{1,18})[ \t]*\r\n"
+    + _OTHERS
+    + rb"\r\n"
 )
 #: The fields that say where a response ends, and whether another may follow, in a head in lower case.
 _FRAMING = re.compile(rb"\n(connection|content-encoding|content-length|transfer-encoding):([^\r]*)")
-#: Statuses of final responses that have a body, but for the 304.
-_ORDINARY = frozenset(b"%d" % status for status in range(200, 600)) - {b"204", b"304"}
-#: The length of a body, and any field beside which a length does not say all.
-_LENGTH = re.compile(
-    rb"\n(?i:content-length:[ \t]*([0-9]{1,18})[ \t]*\r"
-    rb"|(?:connection|content-encoding|content-length|transfer-encoding):)"
-)
 #: What a head may begin with: other bytes are rejected without waiting for the end of a line that may never come.
 _BEGINNING = b"HTTP/1."
 #: The end of a line that is not the end of one.
@@ -341,17 +343,10 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()  # Nobody has asked for it, and what comes after it would be shifted.
             return
         data = bytes(self._buffer[:nbytes])
-        if not self._begun and (match := _HEAD.match(data)) is not None and match[1] == b"1" and match[2] in _ORDINARY:
+        if not self._begun and not self._without_body and (match := _USUAL_HEAD.match(data)) is not None:
             end = match.end()
-            length = _LENGTH.search(data, 0, end)
-            if (
-                length is not None
-                and length[1] is not None
-                and int(length[1]) == nbytes - end <= self._most
-                and _LENGTH.search(data, length.end() - 1, end) is None
-                and not self._without_body
-            ):
-                self._deliver(int(match[2]), data[:end], data[end:])
+            if int(match[2]) == nbytes - end <= self._most:
+                self._deliver(int(match[1]), data[:end], data[end:])
                 return
         self._begun = True
         try:

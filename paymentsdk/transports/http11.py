@@ -192,11 +192,9 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
             pool.leave(server)
             return None
         line, value = target.encode(), b"" if key is None else key.encode()
-        if head.has_length:
-            parts = head.start, line, head.fields, value, b"\r\nContent-Length: %d\r\n\r\n" % len(body), body
-        else:
-            parts = head.start, line, head.fields, value, b"\r\n\r\n", body
-        message = memoryview(b"".join(parts))
+        length = b"\r\nContent-Length: %d\r\n\r\n" % len(body) if head.has_length else b"\r\n\r\n"
+        # A view, as in `send`.
+        message = memoryview(head.start + line + head.fields + value + length + body)
         response = connection.send(message, loop, head.most, head=False, keep=True, large=False)
         return BegunExchange(response, connection, pool, server)
 
