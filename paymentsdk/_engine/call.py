@@ -100,8 +100,6 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
     """When the attempt under way was sent, in seconds since the epoch."""
     fresh: bool = False
     """Send on a fresh connection: one before has brought a response that is not the response to its request."""
-    disputed: tuple[str, ...] = ()
-    """The additions that a response had and another call was told of."""
     last_response: Response | None = None
     """The response that ended the call, if it failed with one."""
     first: Response | BaseException | None = None
@@ -363,8 +361,6 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
             comparison = check_response(
                 operation, value, response, anomalies, body=self.body, path=self.path, offset=self.offset
             )
-            if comparison.added:
-                comparison, self.disputed = state.additions.doubt(comparison, self.url, self.key or "", self.disputed)
             anomalies, reason = comparison.anomalies, comparison.mismatch
         except Exception as error:  # noqa: BLE001 - a defect of ours must not cost the caller the key of what was done
             failure = failures.not_decoded(response, error)
@@ -374,8 +370,6 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
                 if strict:
                     reason = f"the response breaks the contract at {anomalies[0].path}: {anomalies[0].reason}"
             if reason is None:
-                if comparison.listed and self.key is not None:
-                    state.additions.remember(self.url, comparison.listed, self.key)
                 return self._result(response, value, anomalies)
             # With `strict`, the next response would break the contract in the same way.
             failure = AttemptFailed(Failure.NO_TRUSTED_RESPONSE, reason, permanent=bool(anomalies) and strict)

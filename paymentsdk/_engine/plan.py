@@ -238,7 +238,6 @@ def is_plain(operation: Operation[B, R], settings: Settings) -> bool:
         operation.retry in _INLINE
         and operation.authenticated
         and operation.page is None
-        and operation.addition is None
         and operation.query is None
         and operation.result is not bytes
         and (operation.body is None or operation.body_required)

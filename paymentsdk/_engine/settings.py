@@ -20,7 +20,6 @@ from paymentsdk._engine.flow import Flow, FlowControl
 from paymentsdk._engine.limiter import Priority
 from paymentsdk._engine.retry import RetryBudgets, RetryPolicy
 from paymentsdk._headers import check_headers, masked_values, merged, secret_values
-from paymentsdk._operation.identity import Additions
 from paymentsdk._operation.operation import Limits
 from paymentsdk._secrets import masked
 from paymentsdk._validate import ALLOW_HTTP, check_methods, is_loopback
@@ -251,7 +250,6 @@ class ClientState:
     ) -> None:
         self.transport: Transport = transport
         self._discarding: DiscardingTransport | None = transport if isinstance(transport, DiscardingTransport) else None
-        self.additions: Additions = Additions()
         self.clock: Clock = clock
         self.journaling: Journaling | None = journaling
         self.deadlines: Deadlines = Deadlines(clock)

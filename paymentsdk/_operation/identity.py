@@ -20,8 +20,6 @@ from paymentsdk._codec.type_walk import compile_function
 from paymentsdk._public import publish
 from paymentsdk.errors import RequestInvalid
 
-#: How many additions a client remembers. A duplicated response follows its original closely; this takes about 1 MB.
-MOST_ADDITIONS = 4096
 _ERROR_STATUS = 400
 _CERTAIN = 2
 #: Members that only an error response has, unless the result declares them.
@@ -65,8 +63,7 @@ class Echo(Struct, frozen=True):
 class Addition(Struct, frozen=True):
     """The list of the response to which the write adds one entry, such as the refunds of an order.
 
-    At least one entry has to agree with the body on the fields that both have, and its `id` must not have been in the
-    response to a call of this client with another key.
+    At least one entry has to agree with the body on the fields that both have.
     """
 
     member: str
@@ -84,10 +81,6 @@ class Comparison(Struct, frozen=True, gc=False):
     """Why this is not the response to the request."""
     anomalies: tuple[Anomaly, ...] = ()
     """Members that could not be compared, or a response that nothing identifies."""
-    added: tuple[str, ...] = ()
-    """The ids of the entries that agree, where the write adds one."""
-    listed: tuple[str, ...] = ()
-    """The ids of all entries of that list."""
 
 
 class Identity:
@@ -118,7 +111,6 @@ class Identity:
             for echo in addition.echoes:
                 _check_echo(echo, body, entry, ())
             self.members += tuple(f"{addition.member}[].{echo.member}" for echo in addition.echoes)
-            _check_member("id", entry, addition.member)
         self._result = result
 
     @cached_property
@@ -135,14 +127,9 @@ class Identity:
         entries = reader(member)(value)
         if not isinstance(entries, Sequence) or not entries:
             return Comparison(anomalies=compared.anomalies)
-        added = tuple(str(entry.id) for entry in entries if self._of_entry(body, {}, entry).mismatch is None)
-        return Comparison(
-            agreed=compared.agreed + 1,
-            mismatch=None if added else f"no entry of {member} in the response is about this request",
-            anomalies=compared.anomalies,
-            added=added,
-            listed=tuple(str(entry.id) for entry in entries),
-        )
+        agrees = any(self._of_entry(body, {}, entry).mismatch is None for entry in entries if entry is not None)
+        mismatch = None if agrees else f"no entry of {member} in the response is about this request"
+        return Comparison(compared.agreed + 1, mismatch, compared.anomalies)
 
     @cached_property
     def _compiled(self) -> Callable[[object, Mapping[str, str], object], Comparison]:
@@ -193,42 +180,6 @@ class Identity:
             return False
         place = f"{re.sub(_INDEX, '', anomaly.path)}."
         return place != "$." and any(one.startswith(place) for one in self._places)
-
-
-class Additions:
-    """Which call was told of which addition: the last ones of a client, at most `MOST_ADDITIONS`."""
-
-    def __init__(self) -> None:
-        self._keys: dict[tuple[str, str], str] = {}
-
-    def doubt(
-        self, compared: Comparison, url: str, key: str, disputed: tuple[str, ...]
-    ) -> tuple[Comparison, tuple[str, ...]]:
-        """Doubt a response that adds only what another call was told of: it may be a copy of that call's response.
-
-        If the platform says the same again, on a fresh connection, it is believed, and the doubt goes with it:
-        *disputed* is what the response added that was doubted last. Returns that, too.
-        """
-        owner = self.told(url, compared.added, key)
-        if owner is None:
-            return compared, disputed
-        what = f"{', '.join(compared.added)} was also in the response to the call with idempotency_key={owner!r}"
-        if not set(compared.added) & set(disputed):
-            return Comparison(mismatch=f"the response is about another call: {what}"), compared.added
-        found = Anomaly("$", list(compared.added), f"{what}; this call has idempotency_key={key!r}")
-        return structs.replace(compared, anomalies=(*compared.anomalies, found)), disputed
-
-    def told(self, url: str, added: Collection[str], key: str) -> str | None:
-        """Return the key of the call that was told of all that is *added*; `None` if something is new, or of *key*."""
-        owners = [self._keys.get((url, one), key) for one in added]
-        return None if key in owners or not owners else owners[-1]
-
-    def remember(self, url: str, listed: Collection[str], key: str) -> None:
-        """Remember that the call with *key* was told of all that is *listed*."""
-        for one in listed:
-            self._keys.setdefault((url, one), key)
-        while len(self._keys) > MOST_ADDITIONS:
-            del self._keys[next(iter(self._keys))]
 
 
 # --- the declaration, checked and compiled ----------------------------------------------------------------------------

@@ -10,7 +10,6 @@ import pytest
 
 from paymentsdk import AiohttpTransport, FlowControl, Http11Transport, PaymentsClient, RetryPolicy
 from paymentsdk._engine.limiter import FIRST_CONCURRENCY, HOLD, MAX_HOLD, MIN_CONCURRENCY
-from paymentsdk._operation.identity import MOST_ADDITIONS
 from paymentsdk._operation.rules import KEY_LIFETIME
 from paymentsdk._paging.pager import REMEMBERED
 from paymentsdk.resources import OPERATIONS
@@ -31,7 +30,6 @@ NUMBERS = [
     ("docs/explanation/flow-control.md", f"a bound of {FIRST_CONCURRENCY:g}"),
     ("docs/explanation/flow-control.md", f"down to {MIN_CONCURRENCY:g}"),
     ("docs/explanation/how-paging-does-not-lose-rows.md", f"(the last {REMEMBERED:,})"),
-    ("docs/explanation/why-three-outcomes.md", f"the last {MOST_ADDITIONS:,} refunds"),
     ("docs/explanation/choices.md", f"up to {RetryPolicy().max_retry_after:g} seconds"),
     ("docs/how-to/choose-a-transport.md", f"`limit` ({default(Http11Transport, 'limit')})"),
     ("docs/how-to/choose-a-transport.md", f"`keepalive_timeout` ({default(Http11Transport, 'keepalive_timeout'):g} s)"),

@@ -22,6 +22,7 @@ from paymentsdk import (
     RetryClass,
     RetryPolicy,
 )
+from paymentsdk._operation.identity import Comparison
 from paymentsdk.resources.common import PositiveAmount, RequestStruct, ResponseStruct
 from paymentsdk.resources.orders import PaymentRequest
 from paymentsdk.testing import MemoryTransport
@@ -53,13 +54,14 @@ class Told(ResponseStruct):
 
     id: str
     name: str | None = None
-    lines: tuple[ToldLine, ...] | None = None
+    lines: tuple[ToldLine | None, ...] | None = None
 
 
-def declare(*echoes: Echo, addition: Addition | None = None, retry: RetryClass = RetryClass.KEYED) -> Operation:
+def declare(*echoes: Echo, addition: Addition | None = None) -> Operation:
     """Declare an operation that compares *echoes*."""
-    return Operation(name="things.create", method="POST", path="/things/{id}", section="", summary="", retry=retry,
-                     body=Asked, result=Told, status=201, echoes=echoes, addition=addition)  # fmt: skip
+    return Operation(name="things.create", method="POST", path="/things/{id}", section="", summary="",
+                     retry=RetryClass.KEYED, body=Asked, result=Told, status=201,
+                     echoes=echoes, addition=addition)  # fmt: skip
 
 
 WRONG = [
@@ -69,8 +71,7 @@ WRONG = [
     (lambda: declare(Echo("lines[].code", of="lines[].sku")), "'lines[].code' is not a field of the result"),
     (lambda: declare(Echo("lines[].sku", of="lines[].code")), "'lines[].code' is not a field of the body"),
     (lambda: declare(addition=Addition("refunds")), "'refunds' is not a field of the result"),
-    (lambda: declare(addition=Addition("lines")), "'id' is not a field of lines"),
-    (lambda: declare(addition=Addition("lines"), retry=RetryClass.UNKEYED), "needs an operation that takes a key"),
+    (lambda: declare(addition=Addition("lines", (Echo("code"),))), "'code' is not a field of the result"),
 ]
 
 
@@ -89,6 +90,24 @@ def test_a_declaration_that_works_is_accepted():
     echoes = (Echo("id", of="{id}"), Echo("name"), Echo("lines[].sku"))
 
     assert ("id", "name", "lines[].sku") == declare(*echoes).identity.members
+
+
+OF_ANOTHER = [b'{"id":"1","lines":[{"sku":"other"}]}', b'{"id":"1","lines":[null]}']
+
+
+@pytest.mark.control("paymentsdk._operation.identity.Identity.compare", lambda *_: Comparison(agreed=2))
+@pytest.mark.parametrize("observers", [[], [lambda event: None]], ids=["inline", "observed"])
+@pytest.mark.parametrize("content", OF_ANOTHER, ids=["another", "null"])
+async def test_a_response_without_the_added_entry_is_not_believed(client_over, content, observers):
+    """The list has to have an entry that agrees, also where the first attempt is made inline."""
+    operation = declare(Echo("id", of="{id}"), addition=Addition("lines", (Echo("sku", of="name"),)))
+    right = Response(201, {}, b'{"id":"1","lines":[{"sku":"other"},{"sku":"a"}]}')
+    transport = MemoryTransport([Response(201, {}, content), right])
+
+    result = await client_over(transport, observers=observers).call(operation, Asked(name="a"), id="1")
+
+    assert right.body == result.raw
+    assert [False, True] == [request.fresh for request in transport.requests]
 
 
 def broken(asked: str, echoed: str) -> bool:
