@@ -25,7 +25,6 @@ from benchmarks import harness, payloads
 from benchmarks.at_once import BASE_URL, AtOnce, Call, Way, race
 from benchmarks.harness import Options, Result
 from paymentsdk import (
-    Attempt,
     FlowControl,
     Operation,
     PaymentsClient,
@@ -36,6 +35,7 @@ from paymentsdk import (
     TokenPair,
 )
 from paymentsdk._clock import SystemClock
+from paymentsdk.events import Event
 from paymentsdk.resources import orders
 
 BY_HAND = "by hand, unchecked"
@@ -254,7 +254,7 @@ def logged() -> Iterator[None]:
         logger.propagate = before[1]
 
 
-def _observe(attempt: Attempt) -> None:
+def _observe(event: Event) -> None:
     """Do nothing with it: what an observer costs is up to its author."""
 
 
@@ -265,7 +265,7 @@ def _refreshing() -> RefreshingToken:
 def _ours(subject: Subject) -> Iterator[Way]:
     yield Way(name=OURS, against=CHECKED, call=subject.through_call(subject.client()))
     yield Way(name="client.orders", against=OURS, call=subject.through_method(subject.client()))
-    everything = subject.client(access_token=None, auth=_refreshing(), observer=_observe)
+    everything = subject.client(access_token=None, auth=_refreshing(), observers=[_observe])
     yield Way(name=ALL_ON, against=CHECKED, call=subject.through_method(everything))
 
     def without(name: str, call: Call, meanwhile: Callable[[], Any] = contextlib.nullcontext) -> Way:
@@ -286,7 +286,7 @@ def _ours(subject: Subject) -> Iterator[Way]:
         yield without("- the client's own limits", through(subject.client(), changed(operation, check=None)))
     yield without("- the gate after a 429", through(subject.client(flow=FlowControl(gate=False))))
     yield without("+ a rate that is learned", through(subject.client(flow=FlowControl(adaptive=True))))
-    yield without("+ an observer", through(subject.client(observer=_observe)))
+    yield without("+ an observer", through(subject.client(observers=[_observe])))
     yield without("+ a token that can be refreshed", through(subject.client(access_token=None, auth=_refreshing())))
     yield without("+ the log at DEBUG", through(subject.client()), logged)
 

@@ -13,6 +13,7 @@ from docs.describe import code, table
 BEFORE = Path(__file__).with_name("public_names_0.1.txt")
 #: Names that became others, and are not found by their last part.
 RENAMED = {
+    "paymentsdk.Attempt": "paymentsdk.events.AttemptEnded",
     "paymentsdk.resources.common.AnswerStruct": "paymentsdk.resources.common.ResponseStruct",
     "paymentsdk.resources.common.ByName": "every request and response takes its fields by name",
     **{
@@ -40,8 +41,8 @@ or two; a type checker finds every one. What 0.2 adds is in the [changelog](../c
   that is spent. Catch `RefreshFailed` and try again.
 - **A 4xx that does not settle a write in doubt is an `OutcomeUnknown`**, where 0.1 raised an `APIError`:
   `APIError.settled` tells whether the write has certainly not taken effect.
-- **`observer=` is `observers=`**, a list of functions that get typed events (`paymentsdk.events`); `observer=` works
-  as before until 0.3.
+- **`observer=` is `observers=`**, a list of functions that get typed events (`paymentsdk.events`). 0.3 takes
+  `observer=` no longer.
 - **`search(limit=, offset=)` is `search(page_size=, start=)`**. `limit` was the size of a page; it now raises
   `RequestInvalid`. `--limit N` of the command line is another thing: at most N rows in all.
 - **Structs take their fields by name only**: `Party(1)` is a `TypeError`. By position, an amount could become a
@@ -56,7 +57,8 @@ What was public in 0.1 under another path:"""
 
 #: What is where it was, and is asked for in another way.
 CHANGED = {
-    "paymentsdk.events.Attempt": "an alias of `AttemptEnded`, with more fields; also as `paymentsdk.Attempt`",
+    "paymentsdk.events.Attempt": "`paymentsdk.events.AttemptEnded`, with more fields; 0.2 has both names",
+    "paymentsdk.client.ClientOptions.observer": "`observers`; 0.2 has both",
     **{
         f"paymentsdk.resources.{search}.{old}": f"`{new}`"
         for search in ("invoices.InvoiceSearch", "plans.PlanSearch", "merchant_orders.MerchantOrderSearch")

@@ -75,7 +75,6 @@ if TYPE_CHECKING:
         RequestInvalid,
         ServerError,
     )
-    from paymentsdk.events import Attempt
     from paymentsdk.resources import OPERATIONS
     from paymentsdk.transports.aiohttp import AiohttpTransport
     from paymentsdk.transports.base import DiscardingTransport, Request, Response, SendFailed, Transport
@@ -88,7 +87,6 @@ __all__ = [
     "Addition",
     "AiohttpTransport",
     "Anomaly",
-    "Attempt",
     "Auth",
     "AuthenticationFailed",
     "BadRequest",
@@ -187,7 +185,6 @@ _HOMES = {
     "_resume_point": ("ResumePoint",),
     "_version": ("__version__",),
     "client": ("PaymentsClient",),
-    "events": ("Attempt",),
     "resources": ("OPERATIONS",),
     "transports.aiohttp": ("AiohttpTransport",),
     "transports.base": ("DiscardingTransport", "Request", "Response", "SendFailed", "Transport"),

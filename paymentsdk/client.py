@@ -37,7 +37,7 @@ from paymentsdk._secrets import masked
 from paymentsdk._validate import check_keywords, check_methods, check_seconds, plain_duration
 from paymentsdk._version import __version__
 from paymentsdk.errors import APIError, Incomplete, NoAnswer, NotSent, ReauthorizationRequired, RequestInvalid
-from paymentsdk.events import Attempt, Observer, TokenRefreshed
+from paymentsdk.events import Observer, TokenRefreshed
 from paymentsdk.transports.base import Transport
 
 if TYPE_CHECKING:
@@ -104,8 +104,6 @@ class ClientOptions(TypedDict, total=False):
     """Reject a response that breaks the contract, instead of repairing it; `False` by default."""
     observers: Iterable[Observer] | None
     """Functions that are called with what happens to the calls, see `paymentsdk.events`; none by default."""
-    observer: Callable[[Attempt], None] | None
-    """The former name, for one observer that is called after every attempt alone."""
     clock: Clock | None
     """Source of time and randomness, for tests; by default that of the system."""
     allow_http: bool | None
@@ -152,7 +150,6 @@ class PaymentsClient(Engine):
             ``OutcomeUnknown``. A token is accepted all the same: its grant is already spent.
         observers: Called with what happens to the calls, see `paymentsdk.events`. They must not block; what they raise
             is logged and dropped.
-        observer: The former name, for one observer that is called after every attempt alone.
         clock: Source of time and randomness, for tests; by default that of the system.
         allow_http: Allow plain ``http`` to another machine, as between containers: whoever is on the way can read the
             credentials. By default the environment decides: only ``PAYMENTSDK_ALLOW_HTTP=1`` allows it. This machine
@@ -189,7 +186,6 @@ class PaymentsClient(Engine):
         headers: Mapping[str, str] | None = None,
         strict: bool = False,
         observers: Iterable[Observer] | None = None,
-        observer: Callable[[Attempt], None] | None = None,
         clock: Clock | None = None,
         allow_http: bool | None = None,
         accounts: AccountResolver | None = None,
@@ -219,7 +215,7 @@ class PaymentsClient(Engine):
         options = CallOptions(
             access_token=access_token, auth=auth, timeout=timeout, retry=retry, headers=headers or None, strict=strict
         )
-        settings = settings.changed({**options, "observers": observers, "observer": observer})
+        settings = settings.changed({**options, "observers": observers})
         if transport is None:  # Not where it is false: one of the caller's own may be a list of what it was sent.
             from paymentsdk.transports.aiohttp import AiohttpTransport  # programs with their own do without it
 

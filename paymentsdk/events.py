@@ -177,6 +177,3 @@ class TokenRefreshed(Event, frozen=True, kw_only=True):
 
 #: Called with each event. It may not be async.
 Observer: TypeAlias = Callable[[Event], None]
-
-#: What `observer=` is called with: the former name.
-Attempt = AttemptEnded

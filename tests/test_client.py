@@ -29,6 +29,7 @@ from paymentsdk.resources.oauth import OAuth
 from paymentsdk.resources.orders import Orders
 from paymentsdk.testing import FakeClock, MemoryTransport
 from paymentsdk.testing._fault_server import FaultServer, always, http
+from tests.observing import of_attempts
 
 ORDER = Response(200, {}, b'{"id":"ORD1"}')
 RESOURCES = {
@@ -161,8 +162,8 @@ class Timeless(FakeClock):
         ({"access_token": "a", "auth": StaticToken("b")}, "auth"),
         ({"auth": "token"}, "auth"),
         ({"auth": Awaited()}, "auth"),
-        ({"observer": 5}, "observer"),
-        ({"observer": Awaited()}, "observer"),
+        ({"observers": 5}, "observers"),
+        ({"observers": [Awaited()]}, "observers[0]"),
         ({"timeout": 5}, "timeout"),
         ({"retry": True}, "retry"),
         ({"strict": 0}, "strict"),
@@ -308,14 +309,6 @@ async def test_options_beside_the_environment(environment) -> None:
         ("auth", TokenAlone(), "must have renew, which TokenAlone lacks"),
         ("auth", StaticToken, "must be an instance, not the class StaticToken"),
         ("auth", Awaited(), "token of Awaited must not be async: it is not awaited"),
-        ("observer", [], "must have __call__, which list lacks"),
-        ("observer", Awaited().token, "__call__ of method must not be async: it is not awaited"),
-        (
-            "observer",
-            functools.partial(Awaited().token, 1.0),
-            "__call__ of partial must not be async: it is not awaited",
-        ),
-        ("observer", Awaited(), "__call__ of Awaited must not be async: it is not awaited"),
         (
             "journal",
             3,
@@ -395,8 +388,8 @@ def test_every_resource_is_there_once() -> None:
 async def test_a_copy_has_an_observer_of_its_own() -> None:
     """The attempts of a copy are told to its own observer, those of the original to the original's."""
     ours, theirs = [], []
-    one = client(observer=ours.append)
-    copy = one.with_options(observer=theirs.append)
+    one = client(observers=of_attempts(ours.append))
+    copy = one.with_options(observers=of_attempts(theirs.append))
 
     for caller in (copy, one, one):
         await caller.orders.get("ORD1")

@@ -214,10 +214,7 @@ def test_each_object_is_public_once() -> None:
             if inspect.isclass(value) or inspect.isfunction(value) or value is OPERATIONS:
                 places.setdefault(id(value), []).append(f"{module.__name__}.{name}")
 
-    # The former name of a class stays for one version.
-    assert [["paymentsdk.Attempt", "paymentsdk.events.AttemptEnded"]] == [
-        found for found in places.values() if len(found) > 1
-    ]
+    assert [] == [names for names in places.values() if len(names) > 1]
 
 
 def test_there_are_few_public_names() -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypedDict, get_args
 from uuid import UUID
@@ -24,7 +23,6 @@ from paymentsdk._operation.operation import Limits
 from paymentsdk._secrets import masked
 from paymentsdk._validate import ALLOW_HTTP, check_methods, is_loopback
 from paymentsdk.errors import ClientClosed, RequestInvalid
-from paymentsdk.events import Attempt
 from paymentsdk.transports.base import DiscardingTransport, Response, Transport, header
 
 if TYPE_CHECKING:
@@ -64,8 +62,6 @@ class CallOptions(TypedDict, total=False):
     """`True` rejects a response that breaks the contract, `False` repairs it."""
     observers: Iterable[Observer] | None
     """Functions to call with the events of the copy, instead of those of the client; see `PaymentsClient`."""
-    observer: Callable[[Attempt], None] | None
-    """The former name of `observers`, for one function that is called after every attempt alone."""
     priority: Priority | None
     """`"batch"` for calls that nobody waits for: where calls wait for their turn, they go after all others;
     `"interactive"`, the default."""
@@ -119,7 +115,7 @@ class Settings(Struct, frozen=True, kw_only=True):
             "headers": headers,
             "header_secrets": None if headers is None else secret_values(headers),
             "strict": strict,
-            "observers": _check_observers(options.get("observers"), options.get("observer")),
+            "observers": _check_observers(options.get("observers")),
             "priority": priority,
         }
         given: dict[str, object] = {name: value for name, value in changes.items() if value is not None}
@@ -159,20 +155,12 @@ def check_kinds(**settings: tuple[object, type]) -> None:
             raise RequestInvalid(name, f"must be a {kind.__name__}, not {type(value).__name__}")
 
 
-def _check_observers(
-    observers: Iterable[Observer] | None, observer: Callable[[Attempt], None] | None
-) -> tuple[Observer, ...] | None:
-    """Return what is to be called with events; *observer* is the former name, for the ends of attempts alone.
+def _check_observers(observers: Iterable[Observer] | None) -> tuple[Observer, ...] | None:
+    """Return what is to be called with events.
 
     Raises:
         RequestInvalid: One of them cannot be called, or is async.
     """
-    check_methods("observer", observer, "__call__", sync="__call__")
-    if observer is not None and observers is not None:
-        raise RequestInvalid("observer", "cannot be combined with observers")
-    if observer is not None:
-        warnings.warn("observer= goes in 0.3: use observers=", DeprecationWarning, stacklevel=4)
-        return (lambda event: observer(event) if isinstance(event, Attempt) else None,)
     if observers is None:
         return None
     if not isinstance(observers, Iterable):

@@ -17,7 +17,6 @@ import pytest
 from paymentsdk import (
     OPERATIONS,
     APIError,
-    Attempt,
     FileTokenStore,
     PaymentsError,
     RefreshingToken,
@@ -27,10 +26,11 @@ from paymentsdk import (
     StaticToken,
     TokenPair,
 )
-from paymentsdk.events import Event
+from paymentsdk.events import AttemptEnded, Event
 from paymentsdk.resources.orders import Order
 from paymentsdk.testing import MemoryTransport
 from tests.auth.platform import START, Platform
+from tests.observing import of_attempts
 
 ACCESS, REFRESH = "APP_USR-canary-access-0123456789", "TG-canary-refresh-0123456789"
 PAIR = TokenPair(access_token=ACCESS, refresh_token=REFRESH, expires_at=START + 1)
@@ -96,9 +96,11 @@ async def test_a_refresh_whose_save_fails_shows_no_token(tmp_path, monkeypatch) 
 async def test_an_echoed_token_is_masked_in_the_request_id(make_client, caplog, status: int) -> None:
     """On results and errors, in the log, in pickles, and in what observers see."""
     caplog.set_level(logging.DEBUG)
-    seen: list[Attempt] = []
+    seen: list[AttemptEnded] = []
     response = Response(status, {"x-request-id": f"req-{ACCESS}-1", "Other": "kept"}, b'{"id":"ORD1"}')
-    client = make_client(auth=StaticToken(ACCESS), observer=seen.append, transport=MemoryTransport(lambda _: response))
+    client = make_client(
+        auth=StaticToken(ACCESS), observers=of_attempts(seen.append), transport=MemoryTransport(lambda _: response)
+    )
     texts = []
 
     try:

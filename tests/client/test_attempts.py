@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from paymentsdk import Attempt, PaymentsClient, Request, Response, RetryPolicy
+from paymentsdk import PaymentsClient, Request, Response, RetryPolicy
+from paymentsdk.events import AttemptEnded
 from paymentsdk.testing import FakeClock, MemoryTransport
+from tests.observing import of_attempts
 
 
 async def test_an_attempt_lasts_from_its_own_start() -> None:
     """Neither the attempts before nor the pauses between count: each duration is that of one request."""
-    clock, seen = FakeClock(), list[Attempt]()
+    clock, seen = FakeClock(), list[AttemptEnded]()
     durations = iter([2.0, 3.0, 0.5])
 
     async def answer(request: Request) -> Response:
@@ -17,7 +19,7 @@ async def test_an_attempt_lasts_from_its_own_start() -> None:
 
     retry = RetryPolicy(base_delay=4.0)
     transport = MemoryTransport(answer)
-    options = {"clock": clock, "observer": seen.append, "retry": retry}
+    options = {"clock": clock, "observers": of_attempts(seen.append), "retry": retry}
     client = PaymentsClient("token", base_url="http://127.0.0.1", transport=transport, **options)
 
     result = await client.orders.get("ORD1"), seen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable
 from email.utils import formatdate
 from pathlib import Path
@@ -442,7 +443,7 @@ async def test_a_kept_connection_is_told(fast: bool) -> None:
         ({"observers": 5}, "observers"),
         ({"observers": [5]}, r"observers\[0\]"),
         ({"observers": [print, Seen]}, r"observers\[1\]"),
-        ({"observers": [print], "observer": print}, "observer"),
+        ({"observers": [[]]}, r"observers\[0\].*must have __call__, which list lacks"),
     ],
 )
 def test_what_is_no_observer_is_rejected(settings: dict[str, object], place: str) -> None:
@@ -456,24 +457,9 @@ def test_an_async_observer_is_rejected() -> None:
 
     async def observe(event: Event) -> None: ...
 
-    with pytest.raises(RequestInvalid, match="must not be async"):
-        PaymentsClient(TOKEN, base_url="https://platform.test", observers=[observe])
-
-
-async def test_the_former_name_observes_attempts_alone() -> None:
-    """`observer=` is told of the end of each attempt, as it ever was, and says that it goes."""
-    seen = Seen()
-    with pytest.warns(DeprecationWarning, match="observer= goes in 0.3: use observers=") as told:
-        client = PaymentsClient(
-            TOKEN, base_url="https://platform.test", transport=MemoryTransport([ORDER]), observer=seen.append
-        )
-    with pytest.warns(DeprecationWarning, match="use observers=") as told_of_copy:
-        copy = client.with_options(observer=seen.append)
-
-    await copy.orders.get("ORD1")
-
-    assert ["AttemptEnded"] == seen.kinds
-    assert {__file__} == {one.filename for one in [*told, *told_of_copy]}
+    for asynchronous in (observe, functools.partial(observe)):
+        with pytest.raises(RequestInvalid, match="must not be async"):
+            PaymentsClient(TOKEN, base_url="https://platform.test", observers=[asynchronous])
 
 
 async def test_a_token_that_cannot_be_refreshed_is_told_before_it_ends() -> None:

@@ -10,6 +10,7 @@ from paymentsdk import AuthenticationFailed, RequestInvalid, Response, SendFaile
 from paymentsdk.testing import MemoryTransport
 from tests.engine.conftest import CREATED, TOKEN
 from tests.engine.issuer import ORDER, START
+from tests.observing import of_attempts
 
 # --- static tokens ----------------------------------------------------------------------------------------------------
 
@@ -82,7 +83,9 @@ async def test_a_source_that_fails_does_not_hide_a_doubt(play) -> None:
     """Whatever a source of tokens raises after a first attempt is in doubt: the caller gets the key of it."""
     auth, seen = Vault("APP_USR-access-1", KeyError("the lease has expired: s3cr3t")), []
 
-    played = await play("orders.cancel", SendFailed("reset"), auth=auth, access_token=None, observer=seen.append)
+    played = await play(
+        "orders.cancel", SendFailed("reset"), auth=auth, access_token=None, observers=of_attempts(seen.append)
+    )
 
     assert played.is_unknown()
     assert [1, 0] == [attempt.number for attempt in seen]

@@ -14,7 +14,6 @@ import pytest
 from paymentsdk import (
     OPERATIONS,
     APIError,
-    Attempt,
     OutcomeUnknown,
     PaymentsError,
     Response,
@@ -22,8 +21,9 @@ from paymentsdk import (
     RetryPolicy,
     SendFailed,
 )
-from paymentsdk.events import CallOutcome, Event
+from paymentsdk.events import AttemptEnded, CallOutcome, Event
 from paymentsdk.testing import MemoryTransport
+from tests.observing import of_attempts
 
 ONCE = RetryPolicy(attempts=1)
 SILENT = logging.getLogger("paymentsdk")
@@ -70,13 +70,13 @@ async def test_any_2xx_is_a_success(play) -> None:
 
 async def test_an_observer_learns_of_every_attempt(make_client, clock) -> None:
     """An observer is told of each attempt, with what went wrong, and of the success in the end."""
-    seen: list[Attempt] = []
+    seen: list[AttemptEnded] = []
     steps = [
         SendFailed("connection reset"),
         Response(503, {"X-Request-Id": "r-2"}),
         Response(200, {}, b'{"id":"ORD1"}'),
     ]
-    client = make_client(transport=MemoryTransport(steps), observer=seen.append)
+    client = make_client(transport=MemoryTransport(steps), observers=of_attempts(seen.append))
 
     await client.orders.cancel("ORD1", idempotency_key="k-1")
 
@@ -97,7 +97,7 @@ async def test_a_call_that_is_cancelled_leaves_its_key(make_client, until, caplo
         arrived.set()
         await asyncio.Event().wait()
 
-    client = make_client(transport=MemoryTransport(forever), observer=seen.append)
+    client = make_client(transport=MemoryTransport(forever), observers=of_attempts(seen.append))
     call = asyncio.create_task(client.orders.cancel("ORD1", idempotency_key="k-1"))
     await arrived.wait()
 
@@ -291,7 +291,7 @@ async def test_the_observer_counts_requests(make_client, clock, caplog) -> None:
         await client.aclose()
 
     clock.sleep = sleep
-    client = make_client(Response(503), observer=seen.append)
+    client = make_client(Response(503), observers=of_attempts(seen.append))
     with pytest.raises(OutcomeUnknown):
         await client.orders.cancel("ORD1")
 
@@ -303,10 +303,10 @@ async def test_the_observer_counts_requests(make_client, clock, caplog) -> None:
 async def test_an_observer_that_raises_changes_nothing(make_client, caplog, response: int) -> None:
     """An observer with a defect must not turn money that moved into an error: it is logged, and dropped."""
 
-    def observe(attempt: Attempt) -> None:
+    def observe(attempt: AttemptEnded) -> None:
         raise LookupError("a defect")
 
-    client = make_client(Response(response, {}, b'{"id":"ORD1"}'), observer=observe)
+    client = make_client(Response(response, {}, b'{"id":"ORD1"}'), observers=of_attempts(observe))
 
     with pytest.raises(PaymentsError) if response == 400 else nullcontext():
         await client.orders.cancel("ORD1")

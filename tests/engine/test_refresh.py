@@ -28,6 +28,7 @@ from paymentsdk.resources.customers import CustomerRequest
 from paymentsdk.resources.oauth import Token
 from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
 from tests.engine.issuer import START, counted
+from tests.observing import of_attempts
 
 CANARY = "TEST-refresh-canary"
 
@@ -366,7 +367,7 @@ async def test_the_table_says_whose_token_is_refreshed(signed_in, issuer, monkey
 async def test_every_rejection_is_observed(signed_in, issuer) -> None:
     """An observer learns of the attempt that was rejected, and of the one with the new token."""
     seen = []
-    client = signed_in(issuer.pair(), observer=seen.append)
+    client = signed_in(issuer.pair(), observers=of_attempts(seen.append))
     issuer.generation = 2
     issuer.renew = counted(issuer)
 
@@ -391,7 +392,7 @@ async def test_a_rejection_is_observed_when_it_comes(
         return honest(refresh_token) if end == "a new pair" else Response(400, {}, b'{"error":"invalid_grant"}')
 
     issuer.renew = slowly
-    client = signed_in(issuer.pair(), observer=seen.append)
+    client = signed_in(issuer.pair(), observers=of_attempts(seen.append))
     issuer.generation = 2
     call = asyncio.create_task(client.orders.get("ORD1"))
     await until(lambda: issuer.asked == 2)

@@ -34,6 +34,7 @@ from paymentsdk.errors import ServerError
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.engine.declared import declared
+from tests.observing import of_attempts
 
 ENDLESS = Timeout(total=None, attempt=30.0)
 RESET = SendFailed("connection reset", sent=True)
@@ -167,7 +168,7 @@ async def test_a_machine_that_slept_does_not_send_again(make_client, clock, jobs
     """
     seen = []
     transport = MemoryTransport([RESET, jobs["orders.create"].response])
-    client = make_client(transport=transport, timeout=ENDLESS, observer=seen.append)
+    client = make_client(transport=transport, timeout=ENDLESS, observers=of_attempts(seen.append))
 
     async def sleep(seconds: float) -> None:
         clock._monotonic += counted * 3600

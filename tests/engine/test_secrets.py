@@ -38,6 +38,7 @@ from paymentsdk.journal import Record, RecoverySummary
 from paymentsdk.resources.oauth import Token, TokenRequest
 from paymentsdk.resources.wallet_payments import WalletChargeRequest, WalletPayerRequest, WalletPaymentRequest
 from paymentsdk.testing import MemoryTransport
+from tests.observing import of_attempts
 
 TESTS = str(Path(__file__).parents[1])
 ACCESS, REFRESH, SECRET, CODE, VERIFIER, PAYER, NEXT_ACCESS, NEXT_REFRESH = CANARIES = tuple(
@@ -316,7 +317,7 @@ def spied(make_client):
     def make(*steps: object, **settings: object) -> PaymentsClient:
         if "auth" not in settings:
             settings["access_token"] = ACCESS
-        return make_client(*steps, client_secret=SECRET, observer=observe, **settings)
+        return make_client(*steps, client_secret=SECRET, observers=of_attempts(observe), **settings)
 
     return make
 

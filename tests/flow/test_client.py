@@ -11,7 +11,6 @@ import pytest
 
 from paymentsdk import (
     APIError,
-    Attempt,
     BadRequest,
     ClientClosed,
     ErrorCode,
@@ -32,9 +31,11 @@ from paymentsdk import (
     Timeout,
     TokenPair,
 )
+from paymentsdk.events import AttemptEnded
 from paymentsdk.resources.orders import Order, OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.flow.platform import SimulatedClock
+from tests.observing import of_attempts
 
 ONCE = RetryPolicy(attempts=1)
 ORDER = Response(200, {}, b'{"id":"ORD1"}')
@@ -291,10 +292,10 @@ async def test_a_wait_that_is_too_long_sends_nothing(clock, connect):
 
 async def test_a_write_in_doubt_that_waits_too_long_stays_in_doubt(clock, connect):
     """Its first attempt may have taken effect: "not sent" would be wrong. Observers are told of no second one."""
-    seen: list[Attempt] = []
+    seen: list[AttemptEnded] = []
     platform = Platform(clock, SendFailed("reset", sent=True), Response(429, {"Retry-After": "600"}, b"{}"), None)
     client = connect(platform, flow=FlowControl(max_wait=3.0), retry=RetryPolicy(attempts=2, base_delay=0.0))
-    twice = client.with_options(retry=RetryPolicy(attempts=2, base_delay=2.0), observer=seen.append)
+    twice = client.with_options(retry=RetryPolicy(attempts=2, base_delay=2.0), observers=of_attempts(seen.append))
     [write] = start(twice.orders.create(order()))
     await clock.settle()
     with pytest.raises(RateLimited):
