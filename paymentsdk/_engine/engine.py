@@ -18,14 +18,13 @@ from paymentsdk._engine.call import Call
 from paymentsdk._engine.credential import Bearer, Credential, user_id
 from paymentsdk._engine.events import observed
 from paymentsdk._engine.failures import AttemptFailed, History
-from paymentsdk._engine.plan import Plan, SendTransport, encode, is_plain
+from paymentsdk._engine.plan import Plan, direct, encode, is_plain
 from paymentsdk._engine.response import Result
 from paymentsdk._engine.settings import CallOptions, ClientState, Settings, check_key
 from paymentsdk._headers import check_headers, masked_values, secret_values
 from paymentsdk._operation.operation import Operation
 from paymentsdk._secrets import masked
 from paymentsdk.errors import NotSent, PaymentsError, RefreshFailed, RequestInvalid
-from paymentsdk.transports.base import DirectTransport
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -238,13 +237,13 @@ class Engine(ABC):
     def _plan(self, operation: Operation[B, R]) -> Plan[B, R] | None:
         """Make the plan of *operation*, if its calls need nothing that an inline attempt leaves out."""
         state, plan = self._state, None
-        if self._signer is None and state.journaling is None and is_plain(operation, self._settings):
-            direct = state.transport if isinstance(state.transport, DirectTransport) else SendTransport(state.transport)
+        is_own = getattr(self.call, "__func__", None) is Engine.call  # Else a subclass is to see each call.
+        if is_own and self._signer is None and state.journaling is None and is_plain(operation, self._settings):
             name = next(iter(operation.path_names), None)
             before, _, behind = operation.path.partition(f"{{{name}}}")
             plan = Plan(
                 operation,
-                direct,
+                direct(state.transport),
                 state,
                 self._settings,
                 self._seller_key,
@@ -404,7 +403,7 @@ class Engine(ABC):
 
 def of_one_seller(engine: E) -> E:
     """Return what makes the calls of one walk, as *engine* does: all for the seller of the first."""
-    return engine._twin(_bearer=engine._bearer.of_one_seller())  # noqa: SLF001 - no program has to ask for it
+    return engine._twin(_bearer=engine._bearer.of_one_seller(), _plans={})  # noqa: SLF001 - no program has to ask for it
 
 
 def _add_result(result: Result[R]) -> Result[R]:

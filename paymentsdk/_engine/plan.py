@@ -14,7 +14,7 @@ from asyncio import AbstractEventLoop
 from collections.abc import Awaitable, Hashable, Mapping
 from logging import DEBUG
 from math import inf
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar, cast
 
 from msgspec import Struct
 
@@ -99,6 +99,8 @@ class Begun(HiddenRepr, Struct, Generic[B], eq=False):
     path: dict[str, PathValue]
     target: str
     key: str | None
+    token: str | None
+    """What it was sent with; the plan may have another by now."""
 
 
 class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
@@ -143,12 +145,15 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
         key = clock.key() if operation.keyed else None
         started = clock.monotonic()
         deadline = state.deadlines.add(self.settings.timeout, started, loop)
-        exchange = self.transport.begin(self.head, target, key, content, loop)
+        try:
+            exchange = self.transport.begin(self.head, target, key, content, loop)
+        except BaseException as error:  # noqa: BLE001 - it may have been sent: the call says what it means
+            exchange = SendExchange(_raise(error))
         if exchange is None:
             state.deadlines.remove(deadline)
             self.head = None  # Its connections may be closed for good: the next call prepares another.
             return None
-        return Begun(exchange, deadline, started, sent_at, body, content, path, target, key)
+        return Begun(exchange, deadline, started, sent_at, body, content, path, target, key, self.token)
 
     def _is_ready(self, now: float) -> bool:
         """Whether there is a token at hand, and a head with it."""
@@ -159,9 +164,12 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
         if token is None or (token is self.token and self.head is not None):
             return token is not None
         operation, settings = self.operation, self.settings
+        _ = operation.decoder  # That nothing can decode the result shows before a write.
         headers = Headers(settings.headers)
         if operation.own_headers:
             merge(headers, operation.own_headers)
+        if key_header := operation.key_header if operation.keyed else None:
+            headers.pop(key_header, None)  # The operation has put an empty one there; a platform may read the first.
         headers["Authorization"] = "Bearer " + token
         if operation.body is not None:
             headers["Content-Type"] = operation.content_type
@@ -177,10 +185,7 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
             operation=operation.name,
             account=settings.account,
         )
-        self.token, self.head = (
-            token,
-            self.transport.prepare(request, operation.key_header if operation.keyed else None),
-        )
+        self.token, self.head = token, self.transport.prepare(request, key_header)
         return self.head is not None
 
     def read(self, response: Response, begun: Begun[B]) -> R | None:
@@ -217,7 +222,7 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
             self.state,
             self.settings,
             self.seller_key,
-            Credential(self.bearer, None, self.exchange_refresh_token, secrets, self.token),
+            Credential(self.bearer, None, self.exchange_refresh_token, secrets, begun.token),
             self.operation,
             self.settings.base_url + begun.target,
             cast("dict[str, str]", begun.path),
@@ -230,6 +235,17 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
         )
         call.attempts, call.sent_at, call.first = 1, begun.sent_at, outcome
         return call
+
+
+async def _raise(error: BaseException) -> NoReturn:
+    raise error
+
+
+def direct(transport: Transport) -> DirectTransport | SendTransport:
+    """Return what begins the requests of *transport*: itself, unless that passes by a `send` of the caller's own."""
+    owner = next((cls for cls in type(transport).__mro__ if vars(cls).keys() & {"send", "begin"}), object)
+    is_passed_by = "begin" not in vars(owner) or "send" in getattr(transport, "__dict__", ())
+    return transport if isinstance(transport, DirectTransport) and not is_passed_by else SendTransport(transport)
 
 
 def is_plain(operation: Operation[B, R], settings: Settings) -> bool:

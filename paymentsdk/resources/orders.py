@@ -320,7 +320,9 @@ def _check_sum(transactions: TransactionsRequest, total: Decimal) -> None:
     if not isinstance(payments, list) or len(payments) != 1 or not isinstance(payments[0], PaymentRequest):
         return
     amount = payments[0].amount
-    if isinstance(cash, CashWithdrawalRequest) and comparable(amount, cash.amount):
+    if isinstance(cash, CashWithdrawalRequest):
+        if not comparable(amount, cash.amount):
+            return
         amount = money.total(((1, amount), (1, cash.amount)))
     if amount is not total and comparable(amount, total):
         require(amount == total, "$.total_amount", "is not the sum of the transactions", "sum")

@@ -164,7 +164,7 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
         pool, url = self._pool, request.url
         end = url.find("/", HOST_BEGINS)
         origin = url if end < 0 else url[:end]
-        server = None if pool is None else pool.servers.get(origin)
+        server = None if pool is None or request.method == "HEAD" else pool.servers.get(origin)
         if pool is None or server is None or self._serialize(request, "/", server.host_field) is None:
             return None
         fields = {"Host": server.host_field, **request.headers}
@@ -192,7 +192,7 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
             pool.leave(server)
             return None
         line, value = target.encode(), b"" if key is None else key.encode()
-        length = b"\r\nContent-Length: %d\r\n\r\n" % len(body) if head.has_length else b"\r\n\r\n"
+        length = b"\r\nContent-Length: %d\r\n\r\n" % len(body) if head.has_length or body else b"\r\n\r\n"
         # A view, as in `send`.
         message = memoryview(head.start + line + head.fields + value + length + body)
         response = connection.send(message, loop, head.most, head=False, keep=True, large=False)
@@ -239,7 +239,7 @@ class PreparedHead(HiddenRepr, Struct, eq=False):
     fields: bytes
     """What comes behind it, up to the value of the key, if the operation takes one."""
     has_length: bool
-    """Whether the length of the body follows."""
+    """Whether the length of the body follows, also that of none."""
     most: int
     """The most bytes that the body of a response may have."""
 

@@ -6,12 +6,30 @@ import asyncio
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from types import CodeType, FrameType
 
 import pytest
+from msgspec import Struct
 
-from paymentsdk import Http11Transport, PaymentsClient
+from paymentsdk import (
+    APIError,
+    Http11Transport,
+    NotSent,
+    Operation,
+    OutcomeUnknown,
+    PaymentsClient,
+    PaymentsError,
+    Request,
+    RequestInvalid,
+    Response,
+    Result,
+    RetryClass,
+    RetryPolicy,
+    SendFailed,
+)
+from paymentsdk.resources.common import Resource
+from paymentsdk.testing import MemoryTransport
 from paymentsdk.testing._fault_server import FaultServer, Peer, http
 from tests.engine.conftest import order_request
 
@@ -150,3 +168,268 @@ async def test_the_bytes_of_both_ways_are_the_same() -> None:
 
     assert seen[0] == seen[2] == seen[4]
     assert seen[1] == seen[3] == seen[5]
+
+
+class Name(Struct):
+    """What a thing is made of."""
+
+    name: str
+
+
+class Thing(Struct):
+    """What the platform has."""
+
+    id: str = ""
+
+
+class Unreadable(Struct, forbid_unknown_fields=True):
+    """What nothing can decode: the platform may add fields."""
+
+    id: str = ""
+
+
+KEYED = Operation(
+    name="things.create", method="POST", path="/t", retry=RetryClass.KEYED, body=Name, result=Thing, key_header="Foo-Id"
+)
+PROBE = Operation(
+    name="things.probe", method="HEAD", path="/t", retry=RetryClass.READ, result=Thing, empty_response=True
+)
+LOOK = Operation(name="things.look", method="GET", path="/t", retry=RetryClass.READ, body=Name, result=Thing)
+BLIND = Operation(name="things.blind", method="POST", path="/t", retry=RetryClass.KEYED, body=Name, result=Unreadable)
+
+
+class Things(Resource):
+    """A namespace of a client's own."""
+
+    async def write(self, operation: Operation[Name, object], body: Name | None = None) -> object:
+        """Carry out an operation of one's own without options."""
+        return await self._write(operation, body, {})
+
+
+class Raw:
+    """A server that keeps the bytes of its requests and gives each the same response."""
+
+    def __init__(self, response: bytes) -> None:
+        self.received: list[bytes] = []
+        self._response = response
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Take whatever comes in one piece for a request."""
+        with suppress(ConnectionError):
+            while data := await reader.read(65536):
+                self.received.append(data)
+                writer.write(self._response)
+        writer.close()
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[PaymentsClient]:
+        """Give a client of this server."""
+        server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        transport = Http11Transport(drain=1)
+        async with server, PaymentsClient(TOKEN, base_url=f"http://127.0.0.1:{port}", transport=transport) as client:
+            yield client
+
+
+async def test_a_key_stands_once_in_the_header_of_an_own_name() -> None:
+    """A platform that reads the first of two fields would see an empty key, and would do a resent write twice."""
+    raw = Raw(http(200, b'{"id":"1"}'))
+    async with raw.client() as client:
+        for _ in range(3):
+            await Things(client).write(KEYED, Name("a"))
+
+    assert [1, 1, 1] == [data.lower().count(b"\r\nfoo-id:") for data in raw.received]
+
+
+async def test_the_body_of_a_get_has_its_length() -> None:
+    """Without it, the platform would take the body for the beginning of the next request."""
+    raw = Raw(http(200, b'{"id":"1"}'))
+    async with raw.client() as client:
+        for _ in range(3):
+            await Things(client).write(LOOK, Name("a"))
+
+    assert 3 * [1] == [data.lower().count(b"\r\ncontent-length: 12\r\n") for data in raw.received]
+
+
+async def test_the_response_to_a_head_has_no_body() -> None:
+    """Its length is that of what it is about: to wait for so many bytes would be for ever."""
+    raw = Raw(http(200, b"", length=12))
+    async with raw.client() as client:
+        for _ in range(3):
+            await asyncio.wait_for(Things(client).write(PROBE), 5)
+
+    assert 3 == len(raw.received)
+
+
+async def test_a_result_that_nothing_decodes_shows_before_the_write(make_client: Callable[..., PaymentsClient]) -> None:
+    """The first call says so, and sends nothing."""
+    transport = MemoryTransport(lambda _: Response(200, {}, b'{"id":"1"}'))
+    client = make_client(transport=transport)
+
+    with pytest.raises(RequestInvalid, match="forbids unknown fields"):
+        await Things(client).write(BLIND, Name("a"))
+
+    assert not transport.requests
+
+
+async def test_a_subclass_that_overrides_call_sees_each_call() -> None:
+    """The methods of the resources call it, as `PaymentsClient.call` says."""
+    names: list[str] = []
+
+    class Watching(PaymentsClient):
+        async def call(self, operation: Operation[object, object], *args: object, **options: object) -> Result[object]:
+            names.append(operation.name)
+            return await super().call(operation, *args, **options)
+
+    async with (
+        FaultServer(respond) as server,
+        Watching(TOKEN, base_url=server.url(), transport=Http11Transport()) as client,
+    ):
+        for _ in range(3):
+            await client.orders.get("ORD1")
+        await client.orders.create(order_request())
+
+    assert [*3 * ["orders.get"], "orders.create"] == names
+
+
+class Counting(Http11Transport):
+    """A transport of one's own that sees each request."""
+
+    def __init__(self) -> None:
+        super().__init__(drain=5)
+        self.targets: list[str] = []
+
+    async def send(self, request: Request) -> Response:
+        """Take note of the request, and send it."""
+        self.targets.append(request.url)
+        return await super().send(request)
+
+
+class Delegating:
+    """A transport that has all but `send` from another."""
+
+    def __init__(self) -> None:
+        self.inner = Http11Transport(drain=5)
+        self.targets: list[str] = []
+
+    async def send(self, request: Request) -> Response:
+        """Take note of the request, and send it."""
+        self.targets.append(request.url)
+        return await self.inner.send(request)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.inner, name)
+
+
+class Patched(Http11Transport):
+    """A transport whose `send` is replaced on the instance, as tests do."""
+
+    def __init__(self) -> None:
+        super().__init__(drain=5)
+        self.targets: list[str] = []
+        self.send = self.count  # type: ignore[method-assign]
+
+    async def count(self, request: Request) -> Response:
+        """Take note of the request, and send it."""
+        self.targets.append(request.url)
+        return await Http11Transport.send(self, request)
+
+
+@pytest.mark.parametrize("kind", [Counting, Delegating, Patched])
+async def test_a_transport_with_a_send_of_its_own_sees_each_request(
+    kind: type[Counting | Delegating | Patched],
+) -> None:
+    """What it does to requests, such as to stop them, is done to all of them."""
+    transport = kind()
+    async with (
+        FaultServer(respond) as server,
+        PaymentsClient(TOKEN, base_url=server.url(), transport=transport) as client,
+    ):
+        for _ in range(3):
+            await client.orders.get("ORD1")
+
+    assert 3 == len(transport.targets)
+
+
+@pytest.mark.parametrize("certain", [True, False])
+async def test_a_send_that_raises_before_it_is_awaited_fails_its_attempt(certain: bool) -> None:
+    """A function that returns what another transport's `send` returns may raise at once."""
+
+    class Guard(MemoryTransport):
+        def send(self, request: Request) -> Awaitable[Response]:
+            if certain:
+                raise SendFailed("the gateway is off", sent=False)
+            raise SendFailed("the gateway broke")
+
+    client = PaymentsClient(TOKEN, base_url="https://x", transport=Guard(), retry=RetryPolicy(attempts=1))
+    general = client.with_options(observers=[lambda event: None])
+    errors = []
+    for caller in (client, general):
+        with pytest.raises(PaymentsError) as caught:
+            await caller.orders.create(order_request())
+        errors.append(caught.value)
+
+    assert type(errors[0]) is type(errors[1]) is (NotSent if certain else OutcomeUnknown)
+    assert (errors[0].attempts, errors[0].operation) == (errors[1].attempts, errors[1].operation)
+
+
+class Changing:
+    """A source whose tokens change."""
+
+    def __init__(self) -> None:
+        self.current = "APP_USR-1-first-token-0123456789-77"
+        self.rejected: list[str | None] = []
+
+    def token(self, now: float) -> str | None:
+        """Return the current one."""
+        return self.current
+
+    async def renew(self, token: str | None, exchange: object, now: float) -> str | None:
+        """Take note of which one was rejected."""
+        self.rejected.append(token)
+        return self.current
+
+
+async def test_a_rejection_is_of_the_token_that_was_sent(make_client: Callable[..., PaymentsClient]) -> None:
+    """Another call may have sent another token meanwhile: that one was not rejected, and is not in the error."""
+    held, source = asyncio.Event(), Changing()
+    first = source.current
+
+    async def reply(request: Request) -> Response:
+        if request.headers["Authorization"].endswith(first):
+            await held.wait()
+            return Response(401, {}, f'{{"message":"not valid: {first}"}}'.encode())
+        return Response(200, {}, order_json("ORD1"))
+
+    client = make_client(transport=MemoryTransport(reply), auth=source)
+    task = asyncio.create_task(client.orders.get("ORD1"))
+    await asyncio.sleep(0)
+    source.current = "APP_USR-1-other-token-9876543210-77"
+    await client.orders.get("ORD1")
+    held.set()
+
+    assert "ORD1" == (await task).id
+    assert [first] == source.rejected
+
+
+async def test_an_error_shows_nothing_of_the_token_that_was_sent(make_client: Callable[..., PaymentsClient]) -> None:
+    """Not even if another call has sent another token meanwhile."""
+    held, source = asyncio.Event(), Changing()
+    first = source.current
+
+    async def reply(request: Request) -> Response:
+        if request.headers["Authorization"].endswith(first):
+            await held.wait()
+            return Response(400, {}, f'{{"message":"not valid: {first}"}}'.encode())
+        return Response(200, {}, order_json("ORD1"))
+
+    client = make_client(transport=MemoryTransport(reply), auth=source)
+    task = asyncio.create_task(client.orders.get("ORD1"))
+    await asyncio.sleep(0)
+    source.current = "APP_USR-1-other-token-9876543210-77"
+    await client.orders.get("ORD1")
+    held.set()
+
+    with pytest.raises(APIError) as caught:
+        await task
+    assert "first-token" not in f"{caught.value} {vars(caught.value)}"

@@ -20,6 +20,7 @@ from paymentsdk.resources import OPERATIONS
 from paymentsdk.resources.common import DAY_SCHEMA
 from paymentsdk.resources.customers import CustomerRequest
 from paymentsdk.resources.orders import (
+    CashWithdrawalRequest,
     CategoryRequest,
     DiscountRequest,
     DiscountsRequest,
@@ -266,6 +267,9 @@ WRONG: list[tuple[str, Callable[[], object], str, str]] = [
     ("customers.create", lambda: {"email": "ana@example.com"}, "$", "expected CustomerRequest, got dict"),
     ("orders.create", lambda: order(total_amount=24.90), "$.total_amount", "not float"),
     ("orders.create", lambda: order(total_amount=Decimal("24.91")), "$.total_amount", "sum of the transactions"),
+    ("orders.create", lambda: order(total_amount=Decimal("29.90"), transactions=TransactionsRequest(
+        payments=[PaymentRequest(amount=Decimal("24.90"))], cash_withdrawal=CashWithdrawalRequest(amount=5.0))),
+     "$.transactions.cash_withdrawal.amount", "not float"),
     ("orders.create", lambda: order(marketplace_fee=Decimal("sNaN")), "$.marketplace_fee", "finite"),
     ("orders.create", lambda: order(marketplace_fee=Decimal("24.91")), "$.marketplace_fee", "above the total"),
     ("orders.create", lambda: order(transactions=TransactionsRequest(payments=[{"amount": "24.90"}])),
