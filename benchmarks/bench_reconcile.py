@@ -40,9 +40,8 @@ from benchmarks import harness, payloads, reconcile_files
 from benchmarks.harness import Options, Result, Row
 from benchmarks.virtual_time import LoopClock, VirtualLoop
 from paymentsdk import OPERATIONS, FlowControl, PaymentsClient, Request, Response
-from paymentsdk.reconcile import DaskExecutor, Executor, ProcessExecutor, walk
+from paymentsdk.reconcile import DaskExecutor, Executor, walk
 from paymentsdk.reconcile._certificate import EPOCH, MILLISECOND
-from paymentsdk.reconcile._executors import JOBS_PER_WORKER
 from paymentsdk.reconcile._merchant_orders import MerchantOrderPage, Rows, write
 from paymentsdk.reconcile._walk import MOST_PENDING, Job, JobDone, do
 
@@ -351,7 +350,7 @@ def comparing(options: Options) -> Result:
 
 
 def sharing(options: Options) -> Result:
-    """Walk one seller with latency: on one event loop, and on one and two worker processes of each kind."""
+    """Walk one seller with latency: on one event loop, and on one and two workers of Dask."""
     # So slow that it is the latency that counts, also on a machine that does other things.
     count, latency = 3_000 if options.quick else 70_000, 0.25
     make = partial(connect, count, latency)
@@ -360,8 +359,6 @@ def sharing(options: Options) -> Result:
     with server.running(server.dask, 1) as one, server.running(server.dask, 2) as two:
         executors = {
             "event loop": None,
-            "1 process": ProcessExecutor(make, processes=1, in_flight=8),
-            "2 processes": ProcessExecutor(make, processes=2, in_flight=8),
             "Dask, 1 worker": DaskExecutor(make, one, in_flight=8),
             "Dask, 2 workers": DaskExecutor(make, two, in_flight=8),
         }
@@ -387,7 +384,7 @@ class Waiting:
 
     @property
     def slots(self) -> int:
-        return JOBS_PER_WORKER * len(self._load)
+        return 4 * len(self._load)
 
     async def run(self, job: Job) -> JobDone:
         i = self._load.index(min(self._load))

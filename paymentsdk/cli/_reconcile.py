@@ -82,7 +82,7 @@ def add_arguments(reconcile: argparse.ArgumentParser) -> None:
     add("--max-window", type=count, default=1000, metavar="N", help="split windows of this many rows")
     add("--in-flight", type=count, default=8, metavar="N", help="calls in flight per seller (default: 8)")
     add("--rate", type=float, metavar="N", help="calls per second, of all processes of this machine")
-    add("--executor", type=_executor, metavar="KIND", help="walk on processes:N of this machine, or on dask:ADDRESS")
+    add("--executor", type=_executor, metavar="dask:ADDRESS", help="walk on the workers of a Dask cluster")
     add("--csv", type=file, metavar="FILE", help="write the differences for a spreadsheet")
     add("--html", type=file, metavar="FILE", help="write a page for people")
     add("--json", action="store_true", help="print the result as one line of JSON")
@@ -218,14 +218,12 @@ def _moment(text: str) -> datetime:
 
 
 def _executor(text: str) -> Callable[[Callable[[], PaymentsClient]], Executor]:
-    from paymentsdk.reconcile import DaskExecutor, ProcessExecutor
+    from paymentsdk.reconcile import DaskExecutor
 
     kind, _, value = text.partition(":")
-    if kind == "processes" and value.isdecimal() and int(value):
-        return partial(ProcessExecutor, processes=int(value))
     if kind == "dask" and value:
         return partial(DaskExecutor, address=value)
-    raise argparse.ArgumentTypeError(f"{text!r} is neither processes:N nor dask:ADDRESS")
+    raise argparse.ArgumentTypeError(f"{text!r} is not dask:ADDRESS")
 
 
 # --- what is shown ----------------------------------------------------------------------------------------------------

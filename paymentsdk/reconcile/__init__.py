@@ -36,7 +36,7 @@ from paymentsdk.reconcile._book import Book, BookRow, Subject, subject_of
 from paymentsdk.reconcile._certificate import MILLISECOND, Rules, Window, milliseconds, moment_of
 from paymentsdk.reconcile._checkpoint import Checkpoint
 from paymentsdk.reconcile._diff import Diff
-from paymentsdk.reconcile._executors import DaskExecutor, ProcessExecutor
+from paymentsdk.reconcile._executors import DaskExecutor
 from paymentsdk.reconcile._follow_up import Changes, LookUps
 from paymentsdk.reconcile._merchant_orders import check_installed
 from paymentsdk.reconcile._report import Difference, Outcome, Report
@@ -52,7 +52,6 @@ __all__ = [
     "Difference",
     "Executor",
     "Outcome",
-    "ProcessExecutor",
     "Progress",
     "Report",
     "WalkReport",
@@ -108,7 +107,7 @@ async def reconcile(
             than this are `Outcome.TOO_RECENT`.
         max_window: The platform's totals are believed below this: 2 to 100,000.
         in_flight: Calls in flight per account, 1 to 64. Of all accounts together, there are at most 64.
-        executor: Who walks the windows, for one run at a time: `ProcessExecutor`, `DaskExecutor`, or this event loop.
+        executor: Walks the windows, for one run at a time: a `DaskExecutor`. Default: this event loop.
 
     Raises:
         RequestInvalid: An argument or a row of the book is invalid, *out* holds a run with other arguments or files
@@ -181,7 +180,7 @@ async def walk(
         max_window: The platform's totals are believed below this: 2 to 100,000. Set it to the platform's largest
             offset, or the number at which its totals stop.
         in_flight: Calls in flight per account, 1 to 64. Of all accounts together, there are at most 64.
-        executor: Who walks the windows, for one run at a time: `ProcessExecutor`, `DaskExecutor`, or this event loop.
+        executor: Walks the windows, for one run at a time: a `DaskExecutor`. Default: this event loop.
 
     Raises:
         NotWhole: Windows could not be certified. This is the first; its notes name the others. Everything else is

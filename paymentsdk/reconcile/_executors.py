@@ -1,18 +1,13 @@
-"""Who walks windows beside this event loop: processes of this machine, or the workers of a Dask cluster."""
+"""Walks windows on the workers of a Dask cluster."""
 
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
-import pickle
-import signal
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import Future
 from functools import cache
 from importlib import import_module
-from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
@@ -23,109 +18,10 @@ from paymentsdk.reconcile._walk import Job, JobDone, do
 if TYPE_CHECKING:
     from paymentsdk.client import PaymentsClient
 
-#: Jobs that a process has at a time: while one waits for its last page, the others keep the calls in flight.
-JOBS_PER_WORKER = 4
 #: Calls in flight of a worker process, at most.
 _MOST_IN_FLIGHT = 1_000
-#: Workers that a job may outlive.
-_MOST_DEATHS = 5
 #: Seconds without a job after which a worker closes its client: the driver may have been killed.
 IDLE = 60.0
-
-
-class ProcessExecutor:
-    """Walks windows in processes of this machine, for `walk(executor=)` and `reconcile(executor=)`.
-
-    Each process has one event loop and one client for the whole run. A process that dies is replaced, and what it was
-    at is done again: its files do not count.
-
-    Args:
-        connect: Makes the client of a process: a function at the top of a module, so that a new process can import it.
-            It is called on the event loop; the client ends with the process.
-        processes: How many, 1 to 256.
-        in_flight: Calls in flight of each process, 1 to 1,000. For a rate that all share, give their clients the same
-            `FlowControl(share=RateShare(path, rate))`.
-
-    Raises:
-        RequestInvalid: A number is out of range, or *connect* cannot be sent to a process.
-    """
-
-    def __init__(self, connect: Callable[[], PaymentsClient], *, processes: int, in_flight: int = 16) -> None:
-        self._connect = connect
-        self._processes = check_within("processes", processes, 1, 256)
-        self._in_flight = check_within("in_flight", in_flight, 1, _MOST_IN_FLIGHT)
-        self._workers: list[_Worker] = []
-
-    @property
-    def slots(self) -> int:
-        """How many jobs may be under way."""
-        return self._processes * JOBS_PER_WORKER
-
-    async def run(self, job: Job) -> JobDone:
-        """Have a process do *job*; if it dies, another.
-
-        Raises:
-            ChildProcessError: Five processes have died with it.
-            PaymentsError: A call failed.
-        """
-        for _ in range(_MOST_DEATHS):
-            worker = max(self._workers, key=lambda one: len(one.free))
-            pipe = worker.free.pop()
-            try:
-                done = await asyncio.get_running_loop().run_in_executor(self._threads, _ask, pipe, job)
-            except (EOFError, OSError):
-                if worker in self._workers:
-                    self._workers[self._workers.index(worker)] = _Worker(self._connect, self._in_flight)
-                    await asyncio.to_thread(worker.stop)
-                continue
-            worker.free.append(pipe)
-            if isinstance(done, BaseException):
-                raise done
-            return done
-        raise ChildProcessError(f"{_MOST_DEATHS} processes have died with the window {job.window}")
-
-    async def __aenter__(self) -> Self:
-        if self._workers:
-            raise _in_use()
-        #: One for each job: those of the event loop are fewer, and the driver needs them for its own files.
-        self._threads = ThreadPoolExecutor(self.slots)
-        self._workers = [_Worker(self._connect, self._in_flight) for _ in range(self._processes)]
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        workers, self._workers = self._workers, []
-        await asyncio.gather(*(asyncio.to_thread(worker.stop) for worker in workers))
-        await asyncio.to_thread(self._threads.shutdown)
-
-
-class _Worker:
-    """A process, as the driver sees it."""
-
-    def __init__(self, connect: Callable[[], PaymentsClient], in_flight: int) -> None:
-        # A fork would have the threads and the connections of this process, in any state.
-        context = multiprocessing.get_context("spawn")
-        pipes = [context.Pipe() for _ in range(JOBS_PER_WORKER)]
-        theirs = [one for _, one in pipes]
-        #: Each takes a job at a time.
-        self.free = [one for one, _ in pipes]
-        self._process = context.Process(target=_serve, args=(theirs, connect, in_flight), daemon=True)
-        try:
-            self._process.start()
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise RequestInvalid("connect", f"cannot be sent to a process: {error}") from None
-        for pipe in theirs:
-            pipe.close()
-
-    def stop(self) -> None:
-        """End the process, and wait until it is gone: what it has not reported counts for nothing."""
-        self._process.terminate()
-        self._process.join()
-
-
-def _ask(pipe: Connection, job: Job) -> JobDone | BaseException:
-    pipe.send(job)
-    done: JobDone | BaseException = pipe.recv()
-    return done
 
 
 class DaskExecutor:
@@ -250,25 +146,6 @@ def _loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True, name="paymentsdk").start()
     return loop
-
-
-def _serve(pipes: list[Connection], connect: Callable[[], PaymentsClient], in_flight: int) -> None:
-    """Do the jobs that come through *pipes*, until the driver is gone."""
-    # Ctrl-C in a terminal reaches all processes; the driver ends this one.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    host = _Host(connect, in_flight)
-    for pipe in pipes:
-        threading.Thread(target=_serve_pipe, args=(host, pipe), daemon=True).start()
-    driver = multiprocessing.parent_process()
-    if driver is not None:
-        driver.join()
-
-
-def _serve_pipe(host: _Host, pipe: Connection) -> None:
-    with pipe, suppress(EOFError, OSError):
-        while True:
-            done = host.do(pipe.recv())
-            pipe.send(done.exception() or done.result())
 
 
 #: By the run: a worker of Dask may serve several drivers.

@@ -122,7 +122,7 @@ class JobDone(Struct, frozen=True, kw_only=True):
 
 
 class Executor(AbstractAsyncContextManager["Executor"], Protocol):
-    """Who walks the windows of `walk(executor=)` and `reconcile(executor=)`: `ProcessExecutor` or `DaskExecutor`."""
+    """Walks the windows of `walk(executor=)` and `reconcile(executor=)`, as `DaskExecutor` does."""
 
     @property
     def slots(self) -> int:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,7 +19,6 @@ from paymentsdk.reconcile import (
     DaskExecutor,
     Executor,
     Outcome,
-    ProcessExecutor,
     WalkReport,
     _executors,
     reconcile,
@@ -49,15 +47,12 @@ def scheduler() -> Iterator[str]:
         cluster.stdin.close()
 
 
-@pytest.fixture(params=["processes", "dask"])
-def executor(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Executor]:
+@pytest.fixture
+def executor(scheduler: str, tmp_path: Path) -> Callable[..., Executor]:
     """Makes an executor whose workers write down what they do."""
 
     def make(**options: float) -> Executor:
-        connect = connecting(tmp_path, **options)
-        if request.param == "processes":
-            return ProcessExecutor(connect, processes=2, in_flight=8)
-        return DaskExecutor(connect, request.getfixturevalue("scheduler"), in_flight=8)
+        return DaskExecutor(connecting(tmp_path, **options), scheduler, in_flight=8)
 
     return make
 
@@ -91,7 +86,7 @@ async def test_a_worker_that_is_killed_changes_nothing(tmp_path: Path, executor:
     alone = await walked(tmp_path / "alone", None)
     (tmp_path / "dies").touch()
 
-    shared = await walked(tmp_path / "shared", executor(dies_at=9))
+    shared = await walked(tmp_path / "shared", executor(dies_at=15))
 
     assert not (tmp_path / "dies").exists()
     assert written(alone) == written(shared)
@@ -125,49 +120,27 @@ async def cancelled(_: object) -> None:
     raise asyncio.CancelledError
 
 
-async def test_files_that_no_driver_has_entered_have_rows_twice(tmp_path: Path) -> None:
-    """Control: were a worker's files to count without the driver, a worker that dies late would leave rows twice."""
-    (tmp_path / "dies").touch()
-
-    shared = await walked(
-        tmp_path / "shared", ProcessExecutor(connecting(tmp_path, dies_at=22), processes=1, in_flight=1)
-    )
-
-    assert len(written(shared)) == ROWS
-    assert ROWS < len(written(tmp_path / "shared" / "parts"))
-
-
-async def test_more_processes_than_the_loop_has_threads(tmp_path: Path) -> None:
-    """What waits for the processes leaves the threads of the event loop to the driver, which writes with them."""
-    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
-
-    shared = await walked(tmp_path / "shared", ProcessExecutor(connecting(tmp_path), processes=3))
-
-    assert ROWS == shared.rows
-
-
-async def test_the_rate_is_that_of_all_workers_together(tmp_path: Path) -> None:
+async def test_the_rate_is_that_of_all_workers_together(tmp_path: Path, executor: Callable[..., Executor]) -> None:
     """`RateShare` is one rate, whoever sends."""
     rate = 100.0
 
-    await walked(tmp_path / "out", ProcessExecutor(connecting(tmp_path, rate=rate), processes=2))
+    await walked(tmp_path / "out", executor(rate=rate))
 
     driver = str(os.getpid())
     lines = [line.split() for line in (tmp_path / "calls").read_text().splitlines()]
     times = sorted(float(at) for pid, at in lines if pid != driver)
-    assert 2 == len({pid for pid, _ in lines} - {driver})
+    assert len(times) > 10
     assert (len(times) - 1) / (times[-1] - times[0]) < rate * 1.2
 
 
-async def test_a_reconciliation_on_workers(tmp_path: Path) -> None:
+async def test_a_reconciliation_on_workers(tmp_path: Path, executor: Callable[..., Executor]) -> None:
     """The book is compared by the driver."""
     whole = world()
     whole.book[7]["paid"] += 1
-    executor = ProcessExecutor(connecting(tmp_path), processes=2)
 
     async with connecting(tmp_path)() as client:
         report = await reconcile(
-            Book.rows(whole.book), client, created=CREATED, out=tmp_path / "out", max_window=60, executor=executor
+            Book.rows(whole.book), client, created=CREATED, out=tmp_path / "out", max_window=60, executor=executor()
         )
 
     assert {Outcome.MATCH: ROWS - 1, Outcome.PAID_AMOUNT: 1} == report.counts
@@ -232,25 +205,13 @@ async def test_too_many_deaths_end_the_walk(tmp_path: Path, monkeypatch: pytest.
         await walked(tmp_path / "out", DaskExecutor(connecting(tmp_path), "tcp://127.0.0.1:1"))
 
 
-async def test_a_worker_without_a_client_ends_the_walk(tmp_path: Path) -> None:
+async def test_a_worker_without_a_client_ends_the_walk(tmp_path: Path, scheduler: str) -> None:
     """Nobody waits for it for ever."""
     with pytest.raises(OSError, match="no credentials here"):
-        await walked(tmp_path / "out", ProcessExecutor(fails, processes=1))
+        await walked(tmp_path / "out", DaskExecutor(fails, scheduler))
 
 
 def test_settings_that_make_no_sense_are_rejected(tmp_path: Path) -> None:
-    """Before a process is started."""
-    with pytest.raises(RequestInvalid, match="processes"):
-        ProcessExecutor(connecting(tmp_path), processes=0)
+    """Before the cluster is reached."""
     with pytest.raises(RequestInvalid, match="in_flight"):
         DaskExecutor(connecting(tmp_path), "tcp://127.0.0.1:1", in_flight=0)
-
-
-async def test_a_function_that_no_process_can_import_is_rejected(tmp_path: Path) -> None:
-    """What is local to a function has no name to be imported by."""
-
-    def local() -> PaymentsClient:
-        return fails()
-
-    with pytest.raises(RequestInvalid, match="connect: cannot be sent"):
-        await walked(tmp_path / "out", ProcessExecutor(local, processes=1))

@@ -20,7 +20,7 @@ from paymentsdk import (
     RetryPolicy,
     ServerError,
 )
-from paymentsdk.reconcile import Book, DaskExecutor, Executor, Outcome, ProcessExecutor, Report, _walk, reconcile, walk
+from paymentsdk.reconcile import Book, DaskExecutor, Executor, Outcome, Report, _walk, reconcile, walk
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.reconcile.planted import CREATED, World
 from tests.reconcile.served import Served, client_of_sellers, quiet, written
@@ -79,14 +79,12 @@ async def reconciled(failing: Failing, out: Path, **options: object) -> Report:
         return await reconcile(book, client, **{"created": SETTLED, "out": out, "max_window": 60, **options})
 
 
-@pytest.fixture(params=["one loop", "processes", "dask"])
+@pytest.fixture(params=["one loop", "dask"])
 def executor(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Executor | None]:
     """Makes who walks, all of whose clients get the same responses."""
     if request.param != "one loop" and os.name == "nt":
         pytest.skip("it has no SIGKILL")
     connect = connecting_many(tmp_path)
-    if request.param == "processes":
-        return lambda: ProcessExecutor(connect, processes=2)
     if request.param == "dask":
         address = request.getfixturevalue("scheduler")
         return lambda: DaskExecutor(connect, address)
