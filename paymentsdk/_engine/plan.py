@@ -151,7 +151,6 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
             exchange = SendExchange(_raise(error))
         if exchange is None:
             state.deadlines.remove(deadline)
-            self.head = None  # Its connections may be closed for good: the next call prepares another.
             return None
         return Begun(exchange, deadline, started, sent_at, body, content, path, target, key, self.token)
 

@@ -170,8 +170,7 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
         fields = {"Host": server.host_field, **request.headers}
         lines = "".join(f"\r\n{name}: {value}" for name, value in fields.items())
         return PreparedHead(
-            pool,
-            server,
+            origin,
             f"{request.method} {url[len(origin) :]}".encode(),
             (f" HTTP/1.1{lines}" + ("" if key_header is None else f"\r\n{key_header}: ")).encode(),
             has_length=request.method not in _BODILESS,
@@ -183,10 +182,10 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
     ) -> Exchange | None:
         """See `paymentsdk.transports.base.DirectTransport`."""
         pool = self._pool
-        if not isinstance(head, PreparedHead) or head.pool is not pool or pool.usable_on is not loop:
+        if not isinstance(head, PreparedHead) or pool is None or pool.usable_on is not loop:
             return None
-        server = head.server
-        if len(body) > PIECE or not pool.enter(server):
+        server = pool.servers.get(head.origin)
+        if server is None or len(body) > PIECE or not pool.enter(server):
             return None
         if (connection := pool.take(server)) is None:
             pool.leave(server)
@@ -232,8 +231,8 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
 class PreparedHead(HiddenRepr, Struct, eq=False):
     """The head of requests that differ in their target, their key and their body alone. It holds a token."""
 
-    pool: ConnectionPool
-    server: Server
+    origin: str
+    """The beginning of the URLs, up to the path."""
     start: bytes
     """What comes before the target."""
     fields: bytes
