@@ -21,7 +21,7 @@ from collections.abc import Hashable, Mapping
 from math import inf
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
-from msgspec import Struct, structs
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from paymentsdk._auth.refresh import RefreshingToken
 from paymentsdk._codec.anomaly import Anomaly
@@ -102,7 +102,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
     """Send on a fresh connection: one before has brought a response that is not the response to its request."""
     last_response: Response | None = None
     """The response that ended the call, if it failed with one."""
-    first: Response | BaseException | None = None
+    first: Response | BaseException | UnsetType = UNSET
     """How the first attempt ended, if it was made already (`plan.py`); only that is left to judge then."""
 
     async def run(self) -> Result[R]:
@@ -143,12 +143,12 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         """Get a permit, sign, send, judge the response; once more with a refreshed token if the first is rejected."""
         state, operation, credential = self.state, self.operation, self.credential
         is_bearer = operation.authenticated and credential.signer is None
-        if self.first is None and is_bearer and not credential.use_token(state.clock.now()):
+        if self.first is UNSET and is_bearer and not credential.use_token(state.clock.now()):
             await self._wait_for_token()
         while True:
             flow = state.flow
             permit, request = Permit(self.seller_key, self.started), None
-            if self.first is None:
+            if self.first is UNSET:
                 permit, request = await self._permitted_request(flow)
             try:
                 response = self._first_response() if request is None else await state.transport.send(request)
@@ -179,7 +179,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
 
     def _first_response(self) -> Response:
         """Return the response to the attempt that was made already, or raise the error that it ended with."""
-        outcome, self.first = self.first, None
+        outcome, self.first = self.first, UNSET
         try:
             if isinstance(outcome, BaseException):
                 raise outcome

@@ -176,6 +176,7 @@ class DirectTransport(Transport, Protocol):
     """A transport that can write a request at once, with a head that it has prepared.
 
     Both methods may decline with `None`: then the request goes through `send`. No `repr` and no pickle shows a head.
+    Where a subclass overrides `send` alone, all its requests go through that.
     """
 
     def prepare(self, request: Request, key_header: str | None) -> object | None:

@@ -433,3 +433,20 @@ async def test_an_error_shows_nothing_of_the_token_that_was_sent(make_client: Ca
     with pytest.raises(APIError) as caught:
         await task
     assert "first-token" not in f"{caught.value} {vars(caught.value)}"
+
+
+async def test_a_transport_that_returns_no_response_is_asked_once_for_each_attempt() -> None:
+    """What it returns has ended the attempt, whatever it is."""
+
+    class Silent(MemoryTransport):
+        async def send(self, request: Request) -> Response:
+            self.requests.append(request)
+            return None  # type: ignore[return-value]
+
+    transport = Silent()
+    client = PaymentsClient(TOKEN, base_url="https://x", transport=transport, retry=RetryPolicy(attempts=1))
+
+    with pytest.raises(OutcomeUnknown) as caught:
+        await client.orders.create(order_request())
+
+    assert 1 == len(transport.requests) == caught.value.attempts
