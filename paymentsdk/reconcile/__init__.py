@@ -197,8 +197,7 @@ async def walk(
     if not names:
         raise RequestInvalid("accounts", "is empty")
     directory = _directory(out)
-    asked = question(window, names, rules, *await asked_of(client, names))
-    with closing(Checkpoint(directory, asked)) as checkpoint:
+    with closing(Checkpoint(directory, question(window, names, rules, *await asked_of(client, names)))) as checkpoint:
         async with executor or nullcontext():
             run = Walk(window, _clients(client, names), rules, in_flight, checkpoint, progress, executor)
             report = await run.walk()

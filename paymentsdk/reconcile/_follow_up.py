@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -192,8 +193,9 @@ _AMOUNTS = {
     "paid": ("$.transactions.payments[0].paid_amount",),
     "refunded": ("$.transactions.payments[0].refunded_amount", "$.transactions.refunds"),
 }
-#: What a look-up raises that is about one order, except for the errors that are about the seller.
-_OF_ORDER = (errors.APIError, errors.NoAnswer)
+#: Look-ups of a seller in a row that get no response; then it is the seller that cannot be read.
+_MOST_SILENT = 10
+#: What a look-up raises that is about its seller.
 _OF_SELLER = (errors.AuthenticationFailed, errors.RateLimited, errors.ReauthorizationRequired)
 
 
@@ -207,6 +209,8 @@ class LookUps:
 
     _refused: dict[tuple[str, str, str], list[LookedUp]] = field(default_factory=dict)
     """What could not be read; a run that goes on asks for it again."""
+    _silent: Counter[str] = field(default_factory=Counter)
+    """Look-ups without a response, by seller, since the last that had one."""
     _found: list[tuple[str, str, str, bytes]] = field(default_factory=list)
     _saved_at: float = 0.0
     _done: int = 0
@@ -247,13 +251,15 @@ class LookUps:
         orders: list[LookedUp] = []
         try:
             await self._find(one, orders)
-        except _OF_ORDER as error:
-            if isinstance(error, _OF_SELLER):
+        except (errors.APIError, errors.NoAnswer) as error:
+            self._silent[one.account] += isinstance(error, errors.NoAnswer)
+            if isinstance(error, _OF_SELLER) or self._silent[one.account] > _MOST_SILENT:
                 raise
             at = moment_of(self.walk.search.begun or 0)
             orders.append(LookedUp(by_id=bool(one.order_id), reason=str(error), read_at=at))
             self._refused[one.key] = orders
         else:
+            self._silent[one.account] = 0
             self._found.append((*one.key, _ENCODE(orders)))
 
     async def _find(self, one: Absent, orders: list[LookedUp]) -> None:
@@ -267,7 +273,8 @@ class LookUps:
                 return
             if page is not None and (page.total or 0) >= self.walk.rules.max_window:
                 break  # No page of so many is believed.
-        orders.append(_doubtful(one, moment_of(search.begun or 0 if page is None else page.now)))
+        at = moment_of(search.begun or 0 if page is None else page.now)
+        orders.append(LookedUp(by_id=bool(one.order_id), is_doubtful=True, read_at=at))
 
     async def _judge(self, one: Absent, rows: Rows, at: datetime, orders: list[LookedUp]) -> None:
         """Add to *orders* what all *rows* of a reference say, and the order of the id."""
@@ -306,11 +313,6 @@ def _answers(rows: Rows, reference: str) -> bool:
     """Whether *rows* can be what was found by *reference*, since some have one like it, or none has any."""
     shown = list(filter(None, rows.reference))
     return not shown or any(reference.casefold() in one.casefold() for one in shown)
-
-
-def _doubtful(one: Absent, at: datetime) -> LookedUp:
-    """Return that nothing can be said of an order, as of *at* where it has an id."""
-    return LookedUp(by_id=bool(one.order_id), is_doubtful=True, read_at=at)
 
 
 def _seen(rows: Rows, i: int, at: datetime) -> LookedUp:

@@ -167,16 +167,15 @@ class Walk:
         await self.take_phase(self._walk_accounts)
         self.report_progress(share=1.0)
         sums = self.checkpoint.sums()
-        doubtful = [
-            not_whole(one.account, Window(one.begin, one.end), one.seen, one.total, one.reason or "")
-            for one in self.checkpoint.doubtful()
-        ]
         return WalkReport(
             parts=tuple(self.checkpoint.parts / name for name in self.checkpoint.names()),
             rows=sums.rows,
             undated=sums.undated,
             windows=sums.windows,
-            not_whole=tuple(doubtful),
+            not_whole=tuple(
+                not_whole(one.account, Window(one.begin, one.end), one.seen, one.total, one.reason or "")
+                for one in self.checkpoint.doubtful()
+            ),
             failed=self.failed,
             calls=self.search.calls,
             grain=timedelta(milliseconds=max(self._grains.values())),
@@ -239,9 +238,8 @@ class Walk:
         self, executor: Executor, rules: Mapping[str, Rules], todo: Mapping[str, Sequence[Window]]
     ) -> None:
         """Have *executor* walk the windows. Workers write files; whose windows are entered is decided here alone."""
-        directory = str(self.checkpoint.parts.absolute())
         jobs = [
-            Job(directory=directory, account=name, window=window, rules=rules[name])
+            Job(directory=str(self.checkpoint.parts.absolute()), account=name, window=window, rules=rules[name])
             for name, windows in todo.items()
             for window in windows
         ]

@@ -12,17 +12,19 @@ import pytest
 
 from paymentsdk import (
     AuthenticationFailed,
+    NoAnswer,
     PaymentsClient,
     PermissionDenied,
     RateLimited,
     Request,
     Response,
     RetryPolicy,
+    SendFailed,
     ServerError,
 )
 from paymentsdk.reconcile import Book, DaskExecutor, Executor, Outcome, Report, _walk, reconcile, walk
 from paymentsdk.testing import FakeClock, MemoryTransport
-from tests.reconcile.planted import CREATED, World
+from tests.reconcile.planted import BEGIN, CREATED, World
 from tests.reconcile.served import Served, client_of_sellers, quiet, written
 from tests.reconcile.test_executors import scheduler  # noqa: F401 - a fixture
 from tests.reconcile.workers import BROKEN, SELLERS, connecting_many, many
@@ -158,6 +160,31 @@ async def test_a_seller_that_fails_once_is_read_at_the_end(tmp_path: Path, phase
 
     assert not left
     assert (world.counts, {}) == (report.counts, report.failed)
+
+
+async def test_a_seller_whose_look_ups_get_no_response_is_set_aside_soon(tmp_path: Path) -> None:
+    """Thousands of look-ups that time out would take a night. A response in between counts for its seller."""
+    world, clock, calls = World(60, grain=10**9), FakeClock(), Counter[str]()
+    for i in range(400):
+        world.plant_absent(f"shop-{i % 2}", f"absent-{i}", BEGIN + 9)
+    world.freeze()
+
+    def fails(seller: str, url: str) -> Response | None:
+        if "reference" not in url or seller == "shop-2":
+            return None
+        calls[seller] += 1
+        if seller == "shop-0" and calls[seller] % 5 == 0:
+            return None
+        clock.advance(30.0)
+        raise SendFailed("timed out", sent=True)
+
+    async with Failing(world, fails).client(clock) as client:
+        report = await reconcile(Book.rows(world.book), client, created=CREATED, out=tmp_path)
+
+    assert {"shop-1": NoAnswer} == {name: type(error) for name, error in report.failed.items()}
+    assert calls["shop-1"] < 40
+    unread = Counter(one.account for one in report.differences(Outcome.NOT_READ))
+    assert 0 < unread["shop-0"] < 200 < unread["shop-1"]
 
 
 async def test_if_no_seller_can_be_read_the_run_raises(tmp_path: Path) -> None:
