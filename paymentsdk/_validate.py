@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from inspect import iscoroutinefunction, signature
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from paymentsdk._secrets import masked
@@ -67,20 +67,6 @@ def check_methods(name: str, value: object, *methods: str, sync: str | None = No
         raise RequestInvalid(name, f"must have {' and '.join(missing)}, which {type(value).__name__} lacks")
     if sync is not None and (iscoroutinefunction(value) or iscoroutinefunction(getattr(value, sync))):
         raise RequestInvalid(name, f"{sync} of {type(value).__name__} must not be async: it is not awaited")
-
-
-def check_keywords(name: str, value: object, method: str, *keywords: str) -> None:
-    """Reject a part of the caller's own with a *method* of an argument that does not take *keywords* besides.
-
-    Raises:
-        RequestInvalid: It takes others, as that of an earlier version may.
-    """
-    try:
-        signature(getattr(value, method)).bind(None, **dict.fromkeys(keywords))
-    except TypeError:
-        raise RequestInvalid(name, f"{method} of {type(value).__name__} must take {' and '.join(keywords)}") from None
-    except ValueError:
-        return  # Compiled, it may not say what it takes.
 
 
 def check_seals(seal: Seal | None, unseal: Seal | None) -> None:

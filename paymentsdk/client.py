@@ -27,14 +27,13 @@ from paymentsdk._engine.settings import (
     ClientState,
     Settings,
     check_base_url,
-    check_kinds,
     mask_options,
 )
 from paymentsdk._headers import check_headers, masked_values
 from paymentsdk._operation.operation import Limits, Operation
 from paymentsdk._public import publish
 from paymentsdk._secrets import masked
-from paymentsdk._validate import check_keywords, check_methods, check_seconds, plain_duration
+from paymentsdk._validate import check_methods, check_seconds, plain_duration
 from paymentsdk._version import __version__
 from paymentsdk.errors import APIError, Incomplete, NoAnswer, NotSent, ReauthorizationRequired, RequestInvalid
 from paymentsdk.events import Observer, TokenRefreshed
@@ -197,11 +196,6 @@ class PaymentsClient(Engine):
         headers = masked_values(headers)
         if transport is not None and session is not None:
             raise RequestInvalid("session", "cannot be combined with transport")
-        check_kinds(flow=(flow, FlowControl), max_order_expiration=(max_order_expiration, timedelta))
-        check_kinds(session_header=(session_header, str), allow_http=(allow_http, bool))
-        check_methods("transport", transport, "send", "aclose")
-        check_methods("session", session, "request", "close")
-        check_methods("clock", clock, "now", "monotonic", "sleep", "call_at", "random", "key", sync="now")
         check_headers({session_header: "any"}, "session_header")
         settings = Settings(
             base_url=check_base_url(base_url, allow_http=allow_http),
@@ -594,9 +588,8 @@ def _limits(max_order_expiration: timedelta | None) -> Limits:
 def _journaling_with(journal: Journal | None, clock: Clock) -> Journaling | None:
     if journal is None:
         return None
+    # One without `resolve` would show that only after the write was sent.
     check_methods("journal", journal, "begin", "get", "renew", "resolve", "claim", "records", "aclose")
-    # What a look-up asks without them would be an error that it takes for "it does not show".
-    check_keywords("journal", journal, "records", "limit", "path", "containing")
     from paymentsdk.journal._call import Journaling
 
     return Journaling(journal, clock)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Collection
 from datetime import timedelta
 from types import SimpleNamespace
 
@@ -24,10 +23,9 @@ from paymentsdk import (
     Timeout,
 )
 from paymentsdk.client import ClientOptions
-from paymentsdk.journal import Record, RecordState, SQLiteJournal
 from paymentsdk.resources.oauth import OAuth
 from paymentsdk.resources.orders import Orders
-from paymentsdk.testing import FakeClock, MemoryTransport
+from paymentsdk.testing import MemoryTransport
 from paymentsdk.testing._fault_server import FaultServer, always, http
 from tests.observing import of_attempts
 
@@ -93,14 +91,10 @@ def test_an_address_that_makes_no_sense(base_url: object) -> None:
         ({"session": SimpleNamespace(request=print, close=print)}, "session"),
         ({"client_id": "app-1"}, "client_secret"),
         ({"client_secret": "secret"}, "client_id"),
-        ({"timeout": 5}, "timeout"),
         ({"retry": 3}, "retry"),
-        ({"max_order_expiration": 3600}, "max_order_expiration"),
         ({"max_order_expiration": timedelta(0)}, "max_order_expiration"),
         ({"max_order_expiration": timedelta(hours=3600, seconds=1)}, "max_order_expiration"),
-        ({"strict": "false"}, "strict"),
         ({"session_header": "not a name"}, "session_header"),
-        ({"session_header": ["X-Brand-Id"]}, "session_header"),
         ({"session_header": "Authorization"}, "session_header.Authorization"),
         ({"headers": {"X-Tag": ""}}, "headers.X-Tag"),
     ],
@@ -141,20 +135,6 @@ class Awaited:
         raise NotImplementedError
 
 
-class OldJournal(SQLiteJournal):
-    """A journal that cannot be asked for some of its records."""
-
-    async def records(self, among: Collection[RecordState], *, limit: int = 1000) -> list[Record]:
-        raise NotImplementedError
-
-
-class Timeless(FakeClock):
-    """A clock that would have to be awaited."""
-
-    async def now(self) -> float:
-        raise NotImplementedError
-
-
 @pytest.mark.parametrize(
     ("options", "path"),
     [
@@ -162,11 +142,7 @@ class Timeless(FakeClock):
         ({"access_token": "a", "auth": StaticToken("b")}, "auth"),
         ({"auth": "token"}, "auth"),
         ({"auth": Awaited()}, "auth"),
-        ({"observers": 5}, "observers"),
-        ({"observers": [Awaited()]}, "observers[0]"),
-        ({"timeout": 5}, "timeout"),
         ({"retry": True}, "retry"),
-        ({"strict": 0}, "strict"),
         ({"idempotency_key": ""}, "idempotency_key"),
         ({"headers": {"X Tag": "a"}}, "headers"),
     ],
@@ -302,9 +278,6 @@ async def test_options_beside_the_environment(environment) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
-        ("transport", 3, "must have send and aclose, which int lacks"),
-        ("transport", MemoryTransport, "must be an instance, not the class MemoryTransport"),
-        ("session", "http://x", "must have request and close, which str lacks"),
         ("auth", "a token", "must have sign, or token and renew, which str lacks"),
         ("auth", TokenAlone(), "must have renew, which TokenAlone lacks"),
         ("auth", StaticToken, "must be an instance, not the class StaticToken"),
@@ -314,9 +287,6 @@ async def test_options_beside_the_environment(environment) -> None:
             3,
             "must have begin and get and renew and resolve and claim and records and aclose, which int lacks",
         ),
-        ("journal", OldJournal("unused.db"), "records of OldJournal must take limit and path and containing"),
-        ("clock", 3, "must have now and monotonic and sleep and call_at and random and key, which int lacks"),
-        ("clock", Timeless(), "now of Timeless must not be async: it is not awaited"),
     ],
 )
 def test_parts_of_another_kind(name: str, value: object, reason: str) -> None:
@@ -327,16 +297,6 @@ def test_parts_of_another_kind(name: str, value: object, reason: str) -> None:
         PaymentsClient(**given)
 
     assert (name, reason) == (refused.value.path, refused.value.reason)
-
-
-async def test_a_part_that_does_not_say_what_it_takes() -> None:
-    """A compiled journal is taken at its word."""
-
-    class Compiled(SQLiteJournal):
-        records = min
-
-    async with PaymentsClient("token", base_url="https://x", journal=Compiled("unused.db")) as client:
-        assert isinstance(client.journal, Compiled)
 
 
 async def test_parts_that_are_empty() -> None:

@@ -27,7 +27,7 @@ from msgspec import Struct, structs
 from paymentsdk._clock import Clock
 from paymentsdk._engine.limiter import FIRST_CONCURRENCY, NO_PERMIT, Limiter, Meter, Permit, Priority, Service, Waiter
 from paymentsdk._public import publish
-from paymentsdk._validate import check_bool, check_methods, check_seconds, check_within
+from paymentsdk._validate import check_bool, check_seconds, check_within
 from paymentsdk.errors import RequestInvalid
 
 #: Seconds before its slot that a call lets the next one ask for one. Whoever asks earlier has it before an interactive
@@ -75,7 +75,6 @@ class FlowControl(Struct, frozen=True, kw_only=True):
             raise RequestInvalid("flow.gate", "must be True where flow.adaptive is")
         check_within("flow.max_in_flight", self.max_in_flight, 1, _MAX_IN_FLIGHT)
         check_seconds("flow.max_wait", self.max_wait)
-        check_methods("flow.share", self.share, "reserve")
 
 
 _MAX_IN_FLIGHT = 100_000

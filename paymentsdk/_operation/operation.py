@@ -213,17 +213,17 @@ class Operation(Generic[B, R]):
     """It cannot be sent again when a kept connection breaks, so it travels on a new one."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.method, str) or not re.match(_METHOD, self.method):
+        if not re.match(_METHOD, self.method):
             raise RequestInvalid(f"{self.name}.method", "must be an HTTP method in capitals, such as POST")
         # It goes behind the base URL as it is: without its slash it would become a part of the host's name, and the
         # token would go to whoever has that.
-        if not isinstance(self.path, str) or not re.match(_PATH, self.path):
+        if not re.match(_PATH, self.path):
             reason = "must be a path without query that begins with a slash, such as /v1/orders/{order_id}"
             raise RequestInvalid(f"{self.name}.path", reason)
         if not isinstance(self.retry, RetryClass):
             raise RequestInvalid(f"{self.name}.retry", "must be a RetryClass")
         for status in (self.status, *self.other_statuses):
-            if type(status) is not int or status not in _SUCCESS:
+            if status not in _SUCCESS:
                 raise RequestInvalid(f"{self.name}.status", f"{status!r} is no status of a success, 200 to 299")
         if self.body is not None and not _is_class(self.body):
             reason = "must be a class, such as a Struct, or bytes; with body_required=False it can be left out"

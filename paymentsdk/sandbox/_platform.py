@@ -15,7 +15,6 @@ from msgspec.structs import asdict, replace
 
 from paymentsdk._operation.operation import Operation
 from paymentsdk._secrets import MaskedRepr
-from paymentsdk._validate import check_methods
 from paymentsdk.resources.plans import Plan
 from paymentsdk.sandbox._clock import Clock, ClockEvent, ClockState, Ids
 from paymentsdk.sandbox._faults import Faults, FaultState
@@ -126,8 +125,6 @@ class Platform:
         jobs: Mapping[str, Job] | None = None,
     ) -> None:
         own = {operation.name: Handler(operation=operation, handle=one) for operation, one in (handlers or {}).items()}
-        for name, part in [*((name, handler.handle) for name, handler in own.items()), *(jobs or {}).items()]:
-            check_methods(name, part, "__call__", sync="__call__")
         self.handlers: Mapping[str, Handler[Any, Any]] = {**HANDLERS, **own}
         self.jobs: Mapping[str, Job] = {**JOBS, **(jobs or {})}
         self.operations: Mapping[str, Operation[Any, Any]] = _operations_of(self.handlers.values())

@@ -15,7 +15,7 @@ from aiohttp import web
 from aiohttp.http import HttpProcessingError
 from yarl import URL
 
-from paymentsdk._validate import check_methods, check_within, is_http, is_loopback
+from paymentsdk._validate import check_within, is_http, is_loopback
 from paymentsdk.sandbox._app import Authenticate, make_app
 from paymentsdk.sandbox._buyer import Buyer
 from paymentsdk.sandbox._control import STOPPING
@@ -114,7 +114,6 @@ class Sandbox(Platform):
             raise ValueError("the host is '', which is not an address")
         if not public and not is_loopback(host):
             raise ValueError(f"{host} can be reached by other machines: set `public` to allow that")
-        check_methods("authenticate", authenticate, "__call__", sync="__call__")
         self._host, self._port = host, check_within("port", port, 0, _LARGEST_PORT)
         names = frozenset({host} if public_url is None else {host, _public_host(public_url)})
         self._public_url = public_url and public_url.rstrip("/")

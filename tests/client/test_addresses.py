@@ -115,11 +115,11 @@ def test_from_env_obeys_it_too(environment: pytest.MonkeyPatch) -> None:
     PaymentsClient.from_env(transport=MemoryTransport())
 
 
-@pytest.mark.parametrize("value", ["1", 1, "yes"])
-def test_what_allows_it_is_true_or_false(value: object) -> None:
-    """A string would count as true whatever it says."""
-    with pytest.raises(RequestInvalid, match="allow_http"):
-        client("https://api.example.com", allow_http=value)
+@pytest.mark.parametrize("value", ["1", 1, "yes", "false"])
+def test_only_true_allows_it(value: object) -> None:
+    """A string would count as true, also "false": plain http would show the credentials."""
+    with pytest.raises(RequestInvalid, match="is plain http"):
+        client("http://api.example.com", allow_http=value)
 
 
 async def test_a_copy_goes_where_its_client_goes() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Callable
 from email.utils import formatdate
 from pathlib import Path
@@ -24,7 +23,6 @@ from paymentsdk import (
     ReauthorizationRequired,
     RefreshingToken,
     Request,
-    RequestInvalid,
     Response,
     RetryPolicy,
     SendFailed,
@@ -435,31 +433,6 @@ async def test_a_kept_connection_is_told(fast: bool) -> None:
             await client.merchant_orders.search().first()
 
     assert [False, True] == [event.reused for event in seen.of(AttemptEnded)]
-
-
-@pytest.mark.parametrize(
-    ("settings", "place"),
-    [
-        ({"observers": 5}, "observers"),
-        ({"observers": [5]}, r"observers\[0\]"),
-        ({"observers": [print, Seen]}, r"observers\[1\]"),
-        ({"observers": [[]]}, r"observers\[0\].*must have __call__, which list lacks"),
-    ],
-)
-def test_what_is_no_observer_is_rejected(settings: dict[str, object], place: str) -> None:
-    """The error names which of them it is."""
-    with pytest.raises(RequestInvalid, match=place):
-        PaymentsClient(TOKEN, base_url="https://platform.test", **settings)
-
-
-def test_an_async_observer_is_rejected() -> None:
-    """It would never be awaited."""
-
-    async def observe(event: Event) -> None: ...
-
-    for asynchronous in (observe, functools.partial(observe)):
-        with pytest.raises(RequestInvalid, match="must not be async"):
-            PaymentsClient(TOKEN, base_url="https://platform.test", observers=[asynchronous])
 
 
 async def test_a_token_that_cannot_be_refreshed_is_told_before_it_ends() -> None:

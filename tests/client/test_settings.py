@@ -40,7 +40,6 @@ BOUNDS = {
     "flow.max_wait": ([0.001, 86_400], [0, 86_401]),
     "flow.gate": ([True, False], [1]),
     "flow.adaptive": ([True, False], [1]),
-    "flow.share": ([None], [object()]),
 }
 SETTINGS = pytest.mark.parametrize("name", BOUNDS)
 

@@ -586,13 +586,6 @@ def test_a_loop_after_another_finds_what_was_learned():
     assert [0.0, 0.1] == platform.times
 
 
-@pytest.mark.parametrize("settings", [{"flow": "adaptive"}, {"flow": {"adaptive": True}}])
-def test_what_is_no_flow_control_is_rejected(settings):
-    """When the client is made."""
-    with pytest.raises(RequestInvalid, match="flow"):
-        PaymentsClient("APP_USR-1", base_url="https://platform.test", **settings)
-
-
 async def test_a_priority_that_is_none_is_rejected(clock, connect):
     """When the copy is made."""
     with pytest.raises(RequestInvalid, match="priority"):

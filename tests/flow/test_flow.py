@@ -476,7 +476,6 @@ async def test_a_call_that_gives_up_takes_its_precedence_along(clock, waiters, e
         {"max_in_flight": 2.5},
         {"max_wait": 0},
         {"max_wait": float("nan")},
-        {"share": object()},
     ],
 )
 def test_settings_out_of_range_are_rejected(settings):

@@ -7,7 +7,6 @@ import sqlite3
 from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from typing import NoReturn
 
 import pytest
@@ -128,27 +127,6 @@ async def test_a_handler_may_have_nothing_to_return(start, plain_to, result, mor
     plain = plain_to(await start(**without_a_result(OPERATIONS["plans.search"], result, **more)))
 
     assert b"null" == (await plain("GET", "/tills")).raw
-
-
-async def respond(*_: object) -> None:
-    """Would have to be awaited."""
-
-
-@pytest.mark.parametrize(
-    "own",
-    [
-        {"handlers": {OPERATIONS["plans.search"]: respond}},
-        {"handlers": {OPERATIONS["plans.search"]: partial(respond, 1)}},
-        {"handlers": {OPERATIONS["plans.search"]: "plans"}},
-        {"jobs": {"till.close": respond}},
-        {"authenticate": respond},
-    ],
-    ids=["handler", "partial", "text", "job", "authenticate"],
-)
-def test_a_part_of_another_program_that_is_not_called_as_it_should_be_is_rejected(own):
-    """A coroutine function would do nothing, and fail each request: it is named where it is given."""
-    with pytest.raises(ValueError, match=r"must not be async|must have __call__"):
-        Sandbox(**own)
 
 
 async def create_many(client: PaymentsClient, order) -> None:
