@@ -1,8 +1,8 @@
 """What a page costs that is malformed in every row, next to the same page as it should be.
 
 Both are decoded in turn, in one process, and the ratio of the CPU time of the best rounds is shown: four members of
-each row with the same values, with a value of its own in each row, and rows without ids. *Longest step* is the most
-CPU time between two turns of the event loop. A page of `--rows` rows is what a search has, one of 10 MB the largest.
+each row with the same values, with a value of its own in each row, and rows without ids. A page of
+`--rows` rows is what a search has, one of 10 MB the largest.
 
     python -m benchmarks.bench_repair --rows 20000
 """
@@ -10,7 +10,6 @@ CPU time between two turns of the event loop. A page of `--rows` rows is what a 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import gc
 import json
 import time
@@ -62,16 +61,6 @@ def seconds(operation: str, body: bytes) -> float:
     return time.process_time() - began
 
 
-async def longest_step(operation: str, body: bytes) -> float:
-    """Return the most CPU time between two turns of another task."""
-    longest, decoding = 0.0, asyncio.ensure_future(OPERATIONS[operation].decoder.decode_in_turns(body))
-    while not decoding.done():
-        began = time.process_time()
-        await asyncio.sleep(0)
-        longest = max(longest, time.process_time() - began)
-    return longest
-
-
 def spoilt(page: bytes, member: str, malformed: Malformed) -> bytes:
     """Return *page*, each row of it *malformed*."""
     found = json.loads(page)
@@ -100,7 +89,6 @@ def main() -> None:
             print(
                 f"{operation:24}{chosen.rows:>8,} rows {len(body) / 1e6:6.1f} MB  {name:16}{best[name] * 1e3:8.1f} ms"
                 f"{ratio:6.1f}{' (above the bar)' if ratio > BAR else ''}"
-                f"  longest step {asyncio.run(longest_step(operation, body)) * 1e3:5.1f} ms"
             )
 
 

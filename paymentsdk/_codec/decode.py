@@ -1,23 +1,21 @@
 """A response's bytes as a Struct: exact where they follow the contract, repaired where they do not.
 
 Nearly every response goes straight from bytes to its Struct, in C: the text of a JSON number becomes a `Decimal`, and
-never a float. Only when that fails is it repaired along the type. A large page is decoded in slices: the event loop has
-a turn after each, and one malformed row costs no other: not even one with half an emoji, which the decoder takes for
-no JSON at all. Only a value nested deeper than the decoder goes, a thousand levels or so, costs the whole body.
+never a float. Only when that fails is it repaired along the type, a large one in a thread. One malformed row costs no
+other: not even one with half an emoji, which the decoder takes for no JSON at all. Only a value nested deeper than the
+decoder goes, a thousand levels or so, costs the whole body.
 """
 
 from __future__ import annotations
 
-import asyncio
 import re
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterator
-from functools import cached_property, partial
-from itertools import chain, islice
+from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import msgspec
-from msgspec import Raw, Struct, inspect, structs
+from msgspec import Raw, Struct, inspect
 
 from paymentsdk._codec import amounts
 from paymentsdk._codec.anomaly import MALFORMED, Anomaly, DecodingError, Reports, kind_of
@@ -29,23 +27,9 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-#: Bytes from which on other tasks have turns while a response is decoded: less takes a few milliseconds, even if all of
-#: it is malformed.
+#: Bytes from which on a response is repaired in a thread: less takes a few milliseconds. A response that needs no
+#: repair is decoded on the event loop, since the decoder holds the GIL in a thread, too.
 LARGE = 65_536
-#: Bytes from which on any response is decoded in slices, which takes twice the time of one piece; in one piece, these
-#: take 8 ms.
-HUGE = 2_097_152
-#: Bytes of rows that are decoded in one piece: a few hundred microseconds, and a few milliseconds if all are malformed.
-SLICE = 32_768
-#: Entries of which a piece has no more, however short they are: what is no row is still reported.
-MOST_ENTRIES = 1_000
-#: Bytes from which on a row is huge: to repair what is in it takes seconds, if it has 10 MB.
-HUGE_ROW = 262_144
-#: Bytes of the list in which entries are looked for at once, and behind them those in which rows are told apart.
-_PART, _NEAR = 262_144, 65_536
-_BETWEEN_ROWS = rb"(?<=\})\s*,(?=\s*\{)"
-#: Commas that are looked at for one between two entries.
-_MOST_CUTS = 8
 #: What the decoder says of a day without a time, and where.
 _NO_TIMESTAMP = re.compile(r"RFC3339.*\.([^.`\[]+)[^.`]*`\Z")
 #: Half a surrogate pair that stands alone, or else all up to the next one: escapes of whole characters, and plain text.
@@ -54,9 +38,6 @@ _LONE_SURROGATE = (
 ).replace(b".", rb"[0-9a-fA-F]")
 #: What a response without members looks like.
 _EMPTY = frozenset({b"", b"null", b"[]", b'""'})
-
-
-_entries = msgspec.json.Decoder(list[Raw]).decode
 
 
 class ResponseDecoder(Generic[R]):
@@ -96,24 +77,16 @@ class ResponseDecoder(Generic[R]):
         """
         if (value := self.exact(body)) is not None:  # Nearly every response takes this way alone.
             return value, ()
+        return self.repair(body)
+
+    def repair(self, body: bytes) -> tuple[R, tuple[Anomaly, ...]]:
+        """Do what `decode` does with a body that is not `exact`."""
         if self._empty and body.removeprefix(BOM_UTF8).strip() in _EMPTY:
             found = Anomaly("$", "", "the body is empty; every field is unset")
             return self._type(), () if self._documented and not body else (found,)
         reports = Reports(self._essential)
         try:
             return cast(R, self._repair(body, reports)), reports.all()
-        except MALFORMED as error:
-            raise DecodingError(f"the body is not JSON: {error}") from None
-
-    async def decode_in_turns(self, body: bytes) -> tuple[R, tuple[Anomaly, ...]]:
-        """Do what `decode` does with a large body; others go on between the slices of a page."""
-        if not self._is_struct:
-            return self.decode(body)
-        if len(body) < HUGE and (value := self.exact(body)) is not None:
-            return value, ()
-        reports = Reports(self._essential)
-        try:
-            return cast(R, await self._repair_in_turns(body, reports)), reports.all()
         except MALFORMED as error:
             raise DecodingError(f"the body is not JSON: {error}") from None
 
@@ -159,24 +132,10 @@ class ResponseDecoder(Generic[R]):
             raise DecodingError(f"the body holds {kind_of(amounts.read_untyped(whole))}, not {self._type}")
         return value
 
-    async def _repair_in_turns(self, body: bytes, reports: Reports) -> object:
-        """Do what `_repair` does, the rows in slices of some milliseconds, between which other tasks have turns."""
-        reader, found = self._decode(body, reports)
-        name, on_wire, _ = self._rows or ("", "", None)
-        listed = memoryview(getattr(found, name, None) or b"")
-        has_rows = bytes(listed[:1]) == b"["
-        if has_rows:
-            structs.force_setattr(found, name, Raw(b"[]"))
-        [value] = reader.restore([found], ["$"], reports.add)
-        if not has_rows:
-            return value
-        rows = await _read_rows(self._repairs[1], listed, f"$.{on_wire}", reports)
-        return structs.replace(cast(Struct, value), **{name: type(getattr(value, name))(rows)})
-
     def _decode(self, body: bytes, reports: Reports) -> tuple[Reader, Struct]:
         """Decode *body* but for its rows, and what is malformed."""
         try:
-            decoded = self._repairs[0].decode([body])
+            decoded = self._struct_repair.decode([body])
         except MALFORMED:
             whole = _with_whole_characters(body, reports)
             if whole == body:
@@ -190,17 +149,12 @@ class ResponseDecoder(Generic[R]):
         return reader, found
 
     @cached_property
-    def _rows(self) -> tuple[str, str, type[Struct]] | None:
-        return rows_of(self._type)
+    def _struct_repair(self) -> StructRepair:
+        """The repair of a body; its rows are read by themselves."""
+        from paymentsdk._codec.repair import StructRepair  # only a malformed response needs it
 
-    @cached_property
-    def _repairs(self) -> tuple[StructRepair, StructRepair]:
-        """The repair of a body, and that of its rows."""
-        from paymentsdk._codec.repair import StructRepair, struct_repair  # only a malformed response needs it
-
-        kind = cast("type[Struct]", self._type)
-        apart = frozenset(self._rows[1:2] if self._rows else ())
-        return StructRepair(kind, apart), struct_repair(self._rows[2] if self._rows else kind)
+        rows = rows_of(self._type)
+        return StructRepair(cast("type[Struct]", self._type), frozenset(rows[1:2] if rows else ()))
 
 
 def _with_whole_characters(body: bytes, reports: Reports) -> bytes:
@@ -225,51 +179,3 @@ def replace_lone_surrogates(body: bytes) -> tuple[bytes, list[str]]:
         return rb"\ufffd"
 
     return re.sub(_LONE_SURROGATE, replaced, body).removeprefix(BOM_UTF8), halves
-
-
-async def _read_rows(repair: StructRepair, listed: memoryview, place: str, reports: Reports) -> list[object]:
-    """Read the rows of the list at *place*; others go on between the slices, and while a huge row is read."""
-    rows: list[object] = []
-    first = 0
-    for entries in _parts(listed):
-        await asyncio.sleep(0)
-        for piece in _pieces(entries):
-            read = partial(repair.read, piece, place, reports.add, first)
-            # A piece ends with what makes it large.
-            rows += await asyncio.to_thread(read) if len(memoryview(piece[-1])) > HUGE_ROW else read()
-            first += len(piece)
-            await asyncio.sleep(0)
-    return rows
-
-
-def _parts(listed: memoryview) -> Iterator[list[Raw]]:
-    """Yield the entries of a list, some hundred kilobytes of them at a time.
-
-    A part of the list is cut off at a comma. If it is a list by itself, that comma is between two entries.
-    """
-    begin = 1
-    while len(listed) - begin > _PART:
-        near = begin + _PART
-        between_rows, comma_anywhere = re.compile(_BETWEEN_ROWS), re.compile(b",")
-        commas = chain(between_rows.finditer(listed, near, near + _NEAR), comma_anywhere.finditer(listed, near))
-        for comma in islice(commas, _MOST_CUTS):
-            try:
-                entries = _entries(b"[" + listed[begin : comma.start()] + b"]")
-            except MALFORMED:
-                continue
-            begin = comma.end()
-            yield entries
-            break
-        else:
-            break
-    yield _entries(b"[" + listed[begin:])
-
-
-def _pieces(entries: list[Raw]) -> Iterator[list[Raw]]:
-    """Yield *entries* in pieces of some `SLICE` bytes or fewer."""
-    first = size = 0
-    for i, entry in enumerate(entries, 1):
-        size += len(memoryview(entry))
-        if size >= SLICE or i - first == MOST_ENTRIES or i == len(entries):
-            yield entries[first:i]
-            first, size = i, 0

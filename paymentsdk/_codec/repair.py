@@ -131,7 +131,8 @@ class StructRepair:
                 return None
             apart = reader.apart.union(named)
             # What is malformed in one Struct is so in most of its kind.
-            reader = self._without(self._last if self._last.issuperset(apart) else apart)
+            last = self._last  # Another thread may repair another page.
+            reader = self._without(last if last.issuperset(apart) else apart)
 
     def _read_other(self, raw: bytes | Raw, place: Place, report: Report) -> list[object]:
         """Read what should be an object, and is none."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
@@ -356,8 +357,10 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         try:
             if len(body) < LARGE or operation.writes:
                 value, anomalies = operation.decoder.decode(body)
+            elif (exact := operation.decoder.exact(body)) is not None:
+                value, anomalies = exact, ()
             else:
-                value, anomalies = await self._decode_in_turns(response)
+                value, anomalies = await self._repair_in_thread(response)
             comparison = check_response(
                 operation, value, response, anomalies, body=self.body, path=self.path, offset=self.offset
             )
@@ -378,14 +381,18 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         state.discard(response)
         raise failure
 
-    async def _decode_in_turns(self, response: Response) -> tuple[R, tuple[Anomaly, ...]]:
-        """Decode a large page while others have their turns; the call may be cancelled meanwhile."""
+    async def _repair_in_thread(self, response: Response) -> tuple[R, tuple[Anomaly, ...]]:
+        """Repair a large page while others have their turns; the call may be cancelled meanwhile."""
         self.state.deadlines.reset(self.deadline, inf)  # The response is here: what is left cannot hang.
+        thread = ThreadPoolExecutor(1)  # All threads of the event loop's own executor may be busy.
         try:
-            return await self.operation.decoder.decode_in_turns(response.body)
+            repair = self.operation.decoder.repair
+            return await asyncio.get_running_loop().run_in_executor(thread, repair, response.body)
         except asyncio.CancelledError as error:
             events.report(self, response, failures.interrupted(Failure.NO_TRUSTED_RESPONSE, error))
             raise
+        finally:
+            thread.shutdown(wait=False)
 
     def _result(self, response: Response, value: R, anomalies: tuple[Anomaly, ...]) -> Result[R]:
         elapsed = self.state.clock.monotonic() - self.started

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar, cast
 
 from msgspec import Struct
 
-from paymentsdk._codec.decode import LARGE
 from paymentsdk._codec.encode import PathValue, fill_path
 from paymentsdk._engine import events
 from paymentsdk._engine.call import Call
@@ -191,7 +190,7 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
         """Return the value in *response*, if it is a documented success that follows the contract; else `None`."""
         operation = self.operation
         try:
-            if response.status != operation.status or len(response.body) >= LARGE:
+            if response.status != operation.status:
                 return None
             value, identity = operation.decoder.exact(response.body), operation.identity
             if value is None or identity is None:

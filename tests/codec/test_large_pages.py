@@ -1,22 +1,28 @@
-"""A large page, however malformed: decoded in slices, told in a bounded report, and the same as row by row."""
+"""A large page, however malformed: repaired in a thread, told in a bounded report, and the same as row by row."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from paymentsdk import OPERATIONS, Anomaly, PaymentsClient, Response, Timeout
-from paymentsdk._codec import decode, repair
+from paymentsdk._codec import repair
 from paymentsdk.testing import FakeClock, MemoryTransport
 
+ROOT = Path(__file__).parents[2]
 SEARCH = OPERATIONS["merchant_orders.search"]
 #: What a member may be, followed by the contract or not.
 ODD = st.sampled_from(
@@ -58,11 +64,6 @@ def client(body: bytes, **options: object) -> PaymentsClient:
     return PaymentsClient("token", base_url="http://127.0.0.1", transport=transport, **options)
 
 
-def in_turns(body: bytes) -> tuple[object, tuple[Anomaly, ...]]:
-    """Decode *body* as a client does that has other tasks."""
-    return asyncio.run(SEARCH.decoder.decode_in_turns(body))
-
-
 # --- what comes out ---------------------------------------------------------------------------------------------------
 
 
@@ -72,16 +73,17 @@ def number_of(anomalies: tuple[Anomaly, ...]) -> int:
 
 
 @pytest.mark.control(
-    "paymentsdk._codec.decode.partial",
-    lambda read, piece, place, report, first: lambda: read(piece, place, report, first)[1:],
+    "paymentsdk._codec.repair._entries",
+    lambda listed: msgspec.json.decode(listed, type=list[msgspec.Raw])[1:],
+    raises=(AssertionError, ExceptionGroup),
 )
 @given(rows=ROWS)
 def test_a_large_page_is_its_rows_one_by_one(rows: list[object]) -> None:
-    """Decoded in slices, each row is what it is on a page of its own, and has the anomalies that it has there."""
+    """Each row is what it is on a page of its own, and has the anomalies that it has there."""
     rows = [*rows, {"id": 77, "external_reference": "y" * 2_000}]
     alone = [SEARCH.decode(page([row])) for row in rows]
 
-    together, anomalies = in_turns(large(rows, 100_000))
+    together, anomalies = SEARCH.decode(large(rows, 100_000))
 
     times = together.total // len(rows)
     assert [row for value, _ in alone for row in value.elements] * times == list(together.elements)
@@ -248,13 +250,36 @@ async def turns_during(body: bytes) -> int:
 
 
 @pytest.mark.control("paymentsdk._engine.call.LARGE", 10**9)
-@pytest.mark.parametrize("row", [malformed(1), {"id": 1, "external_reference": "x" * 300}], ids=["malformed", "sound"])
-async def test_the_loop_goes_on_while_a_large_page_is_decoded(row: dict[str, object]) -> None:
-    """Every other task has a turn at least once in 64 KiB, and with twice the page twice as often."""
-    once, twice = [await turns_during(large([row], size)) for size in (3_000_000, 6_000_000)]
+async def test_the_loop_goes_on_while_a_large_page_is_repaired() -> None:
+    """Repair takes many times as long as decoding: other tasks have their turns meanwhile."""
+    small, large_page = [await turns_during(large([malformed(1)], size)) for size in (50_000, 3_000_000)]
 
-    assert once >= 3_000_000 // 65_536
-    assert 1.8 <= twice / once <= 2.2
+    assert large_page > small
+
+
+async def test_a_repair_waits_for_no_other_threads() -> None:
+    """Those of the event loop may all wait for something else, and the call has no deadline any more."""
+    loop, over = asyncio.get_running_loop(), threading.Event()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    busy = loop.run_in_executor(None, over.wait, 20)
+    try:
+        async with asyncio.timeout(10):
+            result = await client(large([malformed(1)], 200_000)).call(SEARCH)
+    finally:
+        over.set()
+        await busy
+
+    assert 101 == len(result.anomalies)
+
+
+async def test_pages_may_be_repaired_at_once() -> None:
+    """What is learnt of the rows of a page is shared, and leads no other astray."""
+    bodies = [page([{"id": 1, "external_reference": "x" * 99, name: [1]}] * 2_000) for name in ("site_id", "payer")]
+    alone = [SEARCH.decode(body) for body in bodies]
+
+    results = await asyncio.gather(*(client(body).call(SEARCH) for body in bodies * 3))
+
+    assert alone * 3 == [(result.value, result.anomalies) for result in results]
 
 
 async def test_a_deadline_does_not_end_a_decoding() -> None:
@@ -289,24 +314,27 @@ async def test_a_cancelled_decoding_ends() -> None:
         await call
 
 
-@pytest.mark.control("paymentsdk._codec.decode.HUGE_ROW", 10**9)
-async def test_the_loop_goes_on_while_a_huge_row_is_repaired(monkeypatch) -> None:
-    """One row cannot be decoded in slices: what is wrong in it is repaired in a thread."""
-    threads = set()
-    read = repair.StructRepair.read
-    monkeypatch.setattr(
-        repair.StructRepair, "read", lambda *given: [threads.add(threading.get_ident()), read(*given)][1]
+def test_a_program_that_ends_while_a_page_is_repaired_ends() -> None:
+    """Its exit waits for the repair, which is finite, and writes nothing."""
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS], cwd=ROOT, capture_output=True, text=True, timeout=50, check=False
     )
-    row = {"id": 2, "payments": [{"id": number, "status": 5} for number in range(20_000)]}
 
-    result = await client(page([{"id": 1}, row, {"id": 3}])).call(SEARCH)
-    alone, anomalies = SEARCH.decode(page([{"id": 1}, row, {"id": 3}]))
+    assert (0, "") == (done.returncode, done.stderr)
 
-    assert [1, 2, 3] == [one.id for one in result.value.elements]
-    assert (alone, anomalies) == (result.value, result.anomalies)
-    assert ("$.elements[1].payments[0].status", 19_900) == (anomalies[0].path, anomalies[-1].value)
-    assert threading.get_ident() in threads, "without an event loop there is nothing to wait for"
-    assert 2 == len(threads)
+
+ENDS = """
+import asyncio
+from tests.codec.test_large_pages import SEARCH, client, large, malformed
+
+async def main():
+    call = asyncio.create_task(client(large([malformed(1)], 3_000_000)).call(SEARCH))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not call.done()
+
+asyncio.run(main())
+"""
 
 
 #: Rows whose commas are between two of them, within them, or in strings that look like rows.
@@ -317,30 +345,25 @@ NESTED = [
 ]
 
 
-@pytest.mark.control("paymentsdk._codec.decode._PART", 10**9)
 @pytest.mark.parametrize("separators", [(",", ":"), (", ", ": "), (" ,\n", " : ")], ids=repr)
 @pytest.mark.parametrize("rows", [NESTED, [{"id": 8}] * 9], ids=["nested", "short"])
-def test_the_rows_of_a_large_page_are_found_in_parts(rows, separators, monkeypatch) -> None:
-    """Wherever a part ends, each row is there once and as it came; to find all at once takes 0.4 s in 10 MB."""
-    sizes = []
-    entries = decode._entries
-    monkeypatch.setattr(decode, "_entries", lambda part: [sizes.append(len(part)), entries(part)][1])
+def test_a_malformed_row_costs_no_row_of_a_large_page(rows: list[object], separators: tuple[str, str]) -> None:
+    """Each row is there once and as it came."""
     times = 2_000_000 // len(json.dumps(rows))
     body = json.dumps({"elements": [{"id": 0, "site_id": 5}, *rows * times], "total": 5}, separators=separators)
 
-    value, anomalies = in_turns(body.encode())
+    value, anomalies = SEARCH.decode(body.encode())
 
     alone, _ = SEARCH.decode(page(rows))
-    assert max(sizes) < 400_000
     assert alone.elements * times == value.elements[1:]
     assert ["$.elements[0].site_id"] == [one.path for one in anomalies]
 
 
-def test_rows_that_are_longer_than_a_part_are_found() -> None:
-    """However many commas there are in each: none of the first that are looked at is between two rows."""
+def test_huge_rows_are_repaired() -> None:
+    """One row may have most of the page."""
     rows = [{"id": number, "payments": [{"id": 7}] * 50_000} for number in (1, 2)]
 
-    value, _ = in_turns(page([{"id": 0, "site_id": 5}, *rows, {"id": 3}]))
+    value, _ = SEARCH.decode(page([{"id": 0, "site_id": 5}, *rows, {"id": 3}]))
 
     assert [(0, 0), (1, 50_000), (2, 50_000), (3, 0)] == [(row.id, len(row.payments or ())) for row in value.elements]
 
@@ -350,6 +373,5 @@ def test_a_large_body_that_is_cut_off_is_read_once(monkeypatch) -> None:
     """It is not JSON, and nothing that would repair it is tried."""
     monkeypatch.setattr(repair, "read_untyped", lambda body: pytest.fail("it was read again"))
 
-    for read in SEARCH.decode, in_turns:
-        with pytest.raises(ValueError, match="the body is not JSON"):
-            read(large([{"id": 1}], 2_000_000)[:-9])
+    with pytest.raises(ValueError, match="the body is not JSON"):
+        SEARCH.decode(large([{"id": 1}], 2_000_000)[:-9])

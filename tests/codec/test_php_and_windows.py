@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from codecs import BOM_UTF8
 from decimal import Decimal
@@ -65,12 +64,14 @@ def test_an_object_of_numbered_objects_is_a_list(listed: object, ids: list[str |
 
 @pytest.mark.control("paymentsdk._codec.repair._numbered", lambda raw: [])
 def test_rows_of_a_page_may_be_numbered() -> None:
-    """A page whose rows were filtered is such an object, also in a large body that is decoded in turns."""
+    """A page whose rows were filtered is such an object."""
     rows = {str(number): {"id": number} for number in range(0, 6000, 2)}
     body = json.dumps({"elements": rows, "next_offset": 3000, "total": 3000}).encode()
-    for value, anomalies in (SEARCH.decode(body), asyncio.run(SEARCH.decoder.decode_in_turns(body))):
-        assert list(range(0, 6000, 2)) == [row.id for row in value.elements]
-        assert [("$.elements", NUMBERED)] == [(one.path, one.reason) for one in anomalies]
+
+    value, anomalies = SEARCH.decode(body)
+
+    assert list(range(0, 6000, 2)) == [row.id for row in value.elements]
+    assert [("$.elements", NUMBERED)] == [(one.path, one.reason) for one in anomalies]
 
 
 def test_what_is_wrong_in_an_entry_has_its_place() -> None:
@@ -124,7 +125,7 @@ def test_a_byte_order_mark_before_a_page_is_skipped(rows: int) -> None:
         {"elements": [{"id": number, "status": "closed"} for number in range(rows)], "total": rows}
     ).encode()
 
-    plain, marked = (asyncio.run(SEARCH.decoder.decode_in_turns(content)) for content in (body, BOM_UTF8 + body))
+    plain, marked = SEARCH.decode(body), SEARCH.decode(BOM_UTF8 + body)
 
     assert plain == marked
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -129,14 +128,9 @@ def test_a_response_may_be_generic() -> None:
         (object, b"null", None, []),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("in_turns", [False, True])
-def test_a_response_may_be_no_struct(
-    kind: object, sent: bytes, value: object, reported: list[str], in_turns: bool
-) -> None:
+def test_a_response_may_be_no_struct(kind: object, sent: bytes, value: object, reported: list[str]) -> None:
     """What is in it is repaired as anywhere else."""
-    decoder = declared(result=kind).decoder
-
-    found, anomalies = asyncio.run(decoder.decode_in_turns(sent)) if in_turns else decoder.decode(sent)
+    found, anomalies = declared(result=kind).decode(sent)
 
     assert (value, reported) == (found, [one.path for one in anomalies])
 
