@@ -88,7 +88,7 @@ def test_a_credential_in_a_header_that_is_rejected(wrong: dict[str, str]) -> Non
         assert_clean("".join(str(frame.locals) for frame in frames), str(refused.value))
 
 
-@pytest.mark.parametrize("wrong", [{"timeout": 5}, {"bogus": 1}])
+@pytest.mark.parametrize("wrong", [{"retry": 5}, {"observers": 5}, {"bogus": 1}])
 def test_a_credential_beside_an_option_that_is_rejected(
     wrong: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -456,7 +456,7 @@ SETTINGS = [
     {"client_id": None},
     {"session": object()},
     {"auth": StaticToken(ACCESS)},
-    {"timeout": 5},
+    {"retry": 5},
     {"headers": {"Authorization": f"Bearer {ACCESS}"}},
     {"headers": {"X-Api-Key": f"{SECRET}\n"}},
     {"access_token": f"{ACCESS}\n"},
@@ -476,7 +476,7 @@ def test_settings_that_make_no_sense_hold_no_credential() -> None:
         assert_clean(str(refused.value), str(pickle.dumps(refused.value)))
 
 
-@pytest.mark.parametrize("options", [{"auth": StaticToken("other")}, {"timeout": 5}, {"idempotency_key": "two words"}])
+@pytest.mark.parametrize("options", [{"auth": StaticToken("other")}, {"retry": 5}, {"idempotency_key": "two words"}])
 def test_options_that_make_no_sense_hold_no_credential(options: dict[str, object]) -> None:
     """The same holds for a copy."""
     client = PaymentsClient(base_url="https://x", transport=MemoryTransport())
