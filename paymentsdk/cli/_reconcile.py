@@ -107,7 +107,8 @@ def _run(options: argparse.Namespace) -> int:
         whose = f"{account}: " if account and not isinstance(error, errors.NotWhole) else ""
         say(f"paymentsdk: {whose}{error}")
         return next(code for kinds, code in _FAILURES.items() if isinstance(error, kinds))
-    code = NOT_WHOLE if report.not_whole or report.failed else SAME if report.is_same else DIFFERENT
+    unread = report.not_whole or report.failed or [one for one in report.counts if one.value == "not_read"]
+    code = NOT_WHOLE if unread else SAME if report.is_same else DIFFERENT
     try:
         print_output(Output(_data(report), list(_lines(report))), as_json=options.json)
         flush()

@@ -233,8 +233,7 @@ async def _compared(
         open_writes=open_writes,
     )
     if missing:
-        are_known = changes.as_of is not None
-        run.checkpoint.forget_look_ups(one.key for one in diff.absent() if not (are_known and one.may_be_kept))
+        run.checkpoint.forget_look_ups(one.key for one in diff.absent() if changes.as_of is None or not one.may_be_kept)
         look_ups = LookUps(run, missing)
         await look_ups.run(diff.absent)
         diff.add_looked_up((one, look_ups.found(one)) for one in diff.absent() if one.account not in run.failed)

@@ -313,6 +313,18 @@ async def test_sellers_that_cannot_be_read_are_named(shop: Shop) -> None:
     assert (1, {"match": 6, "not_paid_or_missing": 3}) == (done.code, json.loads(done.out)["counts"]), done.err
 
 
+async def test_an_order_that_cannot_be_read_is_no_difference_for_a_person(shop: Shop) -> None:
+    """5: fix the cause and run again, as where a seller cannot be read."""
+    with shop.book.open("a", encoding="utf-8") as book:
+        book.write("\nA-none,ORD-none,1.00")
+    shop.sandbox.faults.add(FaultRule(effect="fail_before_commit", operation="orders.get", status=403))
+
+    done = await shop.run("--json")
+
+    assert 5 == done.code, done.err
+    assert 1 == json.loads(done.out)["counts"]["not_read"]
+
+
 async def test_a_command_that_can_read_nobody_names_a_seller(shop: Shop) -> None:
     """3, as for a client of one seller."""
     shop.book.write_text("account,reference\nshop-1,A-1", encoding="utf-8")
