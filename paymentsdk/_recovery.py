@@ -330,16 +330,10 @@ class Sender(HiddenRepr, Struct, frozen=True):
             return _done(seen) if _is_refunded_whole(seen) else None
         # Read after the order: what it shows was kept before it was sent.
         others = [row for row in await self._others(record, path=record.path) if row.path == record.path]
-        known = {_own_refund(row) for row in others if row.state is RecordState.DONE}
-        in_doubt = {row.key: _wanted(row) for row in others if row.state is not RecordState.DONE}
-        if None in known or None in in_doubt.values():
-            return None  # It may be any of the refunds.
-        rivals = sorted([record.key, *(key for key, other in in_doubt.items() if other == wanted)])
-        found = [one for one in seen.refunds if (one.transaction_id, one.amount) == wanted and one.id not in known]
-        if len(found) != len(rivals):
-            return None
-        # Of several with the same bytes it does not matter which is whose, as long as no two have one.
-        return _done(_with_last(seen, found[rivals.index(record.key)]))
+        if any(_wanted(row) in (None, wanted) for row in others):
+            return None  # It may be the refund of another record.
+        equal = [refund for refund in seen.refunds if (refund.transaction_id, refund.amount) == wanted]
+        return _done(_with_last(seen, equal[0])) if len(equal) == 1 else None
 
     async def _create(self, record: Record) -> Resolution | None:
         asked, now = _ORDER.decode(record.body or b""), self.journaling.platform_clock.now()
@@ -409,14 +403,6 @@ def _wanted(record: Record) -> tuple[object, object] | None:
     """Return the payment and the amount of a partial refund; `None` of a whole one, or of one whose body is gone."""
     asked = _REFUND.decode(record.body or b"{}").transactions
     return (asked[0].id, asked[0].amount) if asked else None
-
-
-def _own_refund(record: Record) -> str | None:
-    """Return the id of the refund that a record has made: the newest of its response, which comes last."""
-    refunds = () if record.response is None else orders.REFUND.decode(record.response.body)[0].refunds
-    if not refunds or _wanted(record) not in (None, (refunds[-1].transaction_id, refunds[-1].amount)):
-        return None
-    return refunds[-1].id
 
 
 def _with_last(order: orders.Order, refund: orders.Refund) -> orders.Order:
