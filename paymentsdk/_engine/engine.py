@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from paymentsdk.journal._call import PlatformClock
+    from paymentsdk.transports.base import Response
 
 B = TypeVar("B")
 E = TypeVar("E", bound="Engine")
@@ -208,7 +209,7 @@ class Engine(ABC):
         plan: Plan[B, R] | None = self._plans[operation] if operation in self._plans else self._plan(operation)
         if plan is None or _RESULTS.get() is not None:
             return await self._general_value(operation, body, path)
-        call = None
+        call, response = None, cast("Response", None)
         try:
             if (begun := plan.begin(body, path)) is None:
                 return await self._general_value(operation, body, path)
