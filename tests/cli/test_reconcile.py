@@ -25,7 +25,6 @@ from paymentsdk.sandbox._faults import AddedFault
 from tests.cli.terminal import read
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="it has no terminals of this kind")
-ROOT = Path(__file__).parents[2]
 BEGIN = datetime.now(UTC).replace(microsecond=0) - timedelta(days=2)
 
 
@@ -254,25 +253,15 @@ async def test_orders_that_cannot_all_be_seen_have_an_exit_code(shop: Shop) -> N
     assert "cannot be split" in done.out
 
 
-async def test_several_sellers_on_a_dask_cluster(shop: Shop) -> None:
-    """Tokens from a file, as an editor on Windows writes it; the workers make their clients of it."""
+async def test_the_tokens_of_sellers_come_from_a_file(shop: Shop) -> None:
+    """As an editor on Windows writes it."""
     content = json.dumps({"shop-1": shop.sandbox.access_token})
     (shop.directory / "tokens.json").write_text(content, encoding="utf-8-sig")
     lines = shop.book.read_text(encoding="utf-8").splitlines()
     rows = [f"shop-1,{line}" for line in lines[1:]]
     shop.book.write_text("\n".join([f"account,{lines[0]}", *rows]), encoding="utf-8")
 
-    cluster = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.reconcile.cluster", "2"),
-        cwd=shop.directory,
-        env={**shop.environment, "PYTHONPATH": str(ROOT)},
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert cluster.stdout is not None
-    address = (await cluster.stdout.readline()).decode().strip()
-    done = await shop.run("--accounts", "tokens.json", "--executor", f"dask:{address}")
-    await cluster.communicate()
+    done = await shop.run("--accounts", "tokens.json")
 
     assert (0, "6  match") == (done.code, done.out.splitlines()[0].strip()), done.err
 
