@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _DAY = 86_400
-#: With a scheme, or with a user and a password; also where a colon or slash of it is missing.
-_ADDRESS = re.compile(r"://|\Apostgres(?:ql)?(?::|//)|(?:\A|//)[^/\\\s:]{2,}:[^/\\\s]+@")
+#: The address of a database, or one with a user and a password; also where a colon or slash of it is missing.
+_LOGIN = re.compile(r"\Apostgres(?:ql)?(?::|//)|(?:\A|//)[^/\\\s:]{2,}:[^/\\\s]+@")
+_NO_PATH = "looks like the address of a server, not the path of a file; an address begins with postgresql://"
 #: freezegun puts another class in place of the one that a module has, and none in a tuple.
 _MOMENTS = (datetime,)
 #: Encrypts bytes that are kept, or decrypts them.
@@ -98,10 +99,21 @@ def check_path(name: str, path: str | os.PathLike[str]) -> Path:
     """
     from pathlib import Path  # it brings half of the library along, and most programs have no such file
 
-    if _ADDRESS.search(os.fspath(path)):
-        reason = "looks like the address of a server, not the path of a file; an address begins with postgresql://"
-        raise RequestInvalid(name, reason)
+    if "://" in check_no_login(name, path):
+        raise RequestInvalid(name, _NO_PATH)
     return Path(path).absolute()
+
+
+def check_no_login(name: str, path: str | os.PathLike[str]) -> str:
+    """Return *path* as text. It may be an address that DuckDB reads, such as `s3://bucket/book.csv`.
+
+    Raises:
+        RequestInvalid: It has a password in it, or is the address of a database.
+    """
+    text = os.fspath(path)
+    if _LOGIN.search(text):
+        raise RequestInvalid(name, _NO_PATH)
+    return text
 
 
 def check_bool(name: str, value: object) -> None:

@@ -34,6 +34,8 @@ async def start(path: str) -> None:
 
 
 TAKE_A_PATH: dict[str, Callable[[str], object]] = {
+    "Book.csv": Book.csv,
+    "Book.parquet": Book.parquet,
     "FileTokenStore": FileTokenStore,
     "RateShare": lambda path: RateShare(path, 10),
     "SQLiteJournal": SQLiteJournal,

@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from paymentsdk import money
-from paymentsdk._validate import check_path, check_utf8, plain_moment
+from paymentsdk._validate import check_no_login, check_path, check_utf8, plain_moment
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.journal import Journal, Record, RecordState, tombstone
 from paymentsdk.journal._states import NO_LIMIT, OPEN
@@ -156,12 +156,12 @@ class Book:
     @classmethod
     def parquet(cls, path: str | PathLike[str], *, names: Mapping[str, str] | None = None) -> Self:
         """Return the book in a Parquet file, or in all files of a pattern such as `book/*.parquet`."""
-        return cls(_Source("read_parquet(?)", fspath(path), _checked(names)))
+        return cls(_Source("read_parquet(?)", check_no_login("path", path), _checked(names)))
 
     @classmethod
     def csv(cls, path: str | PathLike[str], *, names: Mapping[str, str] | None = None) -> Self:
         """Return the book in a CSV file with the names of its columns in its first line. An empty field is null."""
-        return cls(_Source(_CSV, fspath(path), _checked(names)))
+        return cls(_Source(_CSV, check_no_login("path", path), _checked(names)))
 
     @classmethod
     def sqlite(cls, path: str | PathLike[str], query: str, *, names: Mapping[str, str] | None = None) -> Self:
