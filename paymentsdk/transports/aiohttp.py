@@ -279,10 +279,12 @@ class Wire(asyncio.BufferedProtocol):
 
     def __init__(self, handler: ResponseHandler, transport: asyncio.Transport, connector: Connector) -> None:
         self.attempt: Attempt | None = None
-        self.handler, self.transport = handler, transport
-        self.buffer, self.connections = connector.buffer, connector.connections
+        self.handler: ResponseHandler = handler
+        self.transport: asyncio.Transport = transport
+        self.buffer: memoryview = connector.buffer
+        self.connections: set[Wire] = connector.connections
         #: Whether the system holds bytes, or the end, that the event loop has not read yet.
-        self.is_readable = unread_on(transport.get_extra_info("socket"))
+        self.is_readable: Callable[[int], object] = unread_on(transport.get_extra_info("socket"))
         self.connections.add(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -329,7 +331,8 @@ class Attempt(Struct, eq=False):
     ended: bool = False
     """Whether the transport was closed meanwhile."""
 
-    __repr__ = object.__repr__  # Tracebacks show variables.
+    def __repr__(self) -> str:  # Tracebacks show variables.
+        return object.__repr__(self)
 
     def end(self, task: asyncio.Task[object]) -> None:
         """End it: the transport is closed, and its time is over."""
@@ -363,9 +366,10 @@ class Connector(aiohttp.TCPConnector):
     """aiohttp's pool, which gives a connection once to each request, and only if nothing has arrived on it."""
 
     def __init__(self, attempts: Attempts, connections: set[Wire], options: ConnectorOptions) -> None:
-        self.attempts, self.connections = attempts, connections
-        self.buffer = shared_buffer()
-        self.process = os.getpid()
+        self.attempts: Attempts = attempts
+        self.connections: set[Wire] = connections
+        self.buffer: memoryview = shared_buffer()
+        self.process: int = os.getpid()
         # `FairPool` has the limits: those of aiohttp do not hold for its idle connections.
         unlimited: ConnectorOptions = {**options, "limit": 0, "limit_per_host": 0}
         super().__init__(**unlimited)
@@ -438,14 +442,14 @@ class SessionPool(FairPool[Wire]):
         process: int,
     ) -> None:
         self.attempts: Attempts = {}
-        self.owned = session is None
+        self.owned: bool = session is None
         #: How many requests are to ask the server to close their connections, since one of them is not trusted.
         self.emptying = 0
         if session is not None:
             if process != os.getpid():
                 raise of_another_process()  # It can have connections already, on which the other goes on.
             super().__init__(0, 0)
-            self.session = session
+            self.session: aiohttp.ClientSession = session
             with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
                 if session.loop is not self.loop:
                     raise ClientClosed("the session belongs to another event loop")
