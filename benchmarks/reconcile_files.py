@@ -89,8 +89,10 @@ async def compare(directory: Path) -> int:
     created = Window(milliseconds(BEGIN), milliseconds(BEGIN + SPAN))
     later = milliseconds(BEGIN + 2 * SPAN)
     parts = [directory / f"part-{i:02}.parquet" for i in range(SELLERS)]
-    diff.compare(created, parts, [], columns=columns, settled=later, oldest=0, doubtful=[], open_writes=[])
-    counts = diff.finish(own / "differences.parquet")
+    accounts = [f"shop-{i}" for i in range(SELLERS)]
+    known = {"settled": later, "oldest": 0, "doubtful": [], "accounts": accounts, "open_writes": []}
+    diff.compare(created, parts, [], columns=columns, **known)
+    counts = diff.finish(own / "differences.parquet", {})
     diff.close()
     return sum(number for outcome, number in counts.items() if outcome.is_difference)
 

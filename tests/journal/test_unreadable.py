@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import closing
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import asyncpg
@@ -169,7 +170,7 @@ async def test_recovery_finishes_the_others(start, platform: Platform, tmp_path:
 async def test_what_cannot_be_read_may_be_what_is_seen(seller: Seller, tmp_path: Path) -> None:
     """A refund in doubt is not taken for done, where a row that nobody can read may be of the refund that shows."""
     lunch = await seller.paid()
-    await seller.refund(lunch, "damaged")
+    await seller.refund(lunch, "damaged", amount=Decimal("4.00"))
     await seller.refund(lunch, "in doubt", LOST)
     [damaged] = [row for row in await seller.journal.records([RecordState.DONE]) if row.name == "damaged"]
     path = tmp_path / "payments.db"

@@ -103,7 +103,7 @@ def test_a_coarse_or_shifted_filter_is_found_out(settings: dict):
     assert 0 < lost(proves=False)
 
 
-@pytest.mark.control("paymentsdk.reconcile._certificate.Page.answers", lambda self, **query: True)
+@pytest.mark.control("paymentsdk.reconcile._certificate.Page.answers", lambda self, window, grain: True)
 def test_a_filter_that_reaches_further_than_it_was_proved_certifies_nothing():
     """It shows the whole hour in which a window ended: rows of now join, as many vanish, and every count agrees."""
     minutes = 60_000
