@@ -156,7 +156,7 @@ def sbom(session: nox.Session) -> None:
 def mutants(session: nox.Session) -> None:
     """Change the package in one place after the other: does a test notice? The lines that differ from `main`, at first.
 
-    `nox -s mutants -- paymentsdk/_engine/retry.py` tries a file, or a folder; `--help` says more.
+    `nox -s mutants -- paymentsdk/_call/retry.py` tries a file, or a folder; `--help` says more.
     """
     install(session, "test")
     session.run("python", "tests/mutants.py", *session.posargs)

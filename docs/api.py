@@ -20,11 +20,11 @@ from paymentsdk._public import written_in
 #: The top-level names by the module or package below `paymentsdk` that defines them.
 GROUPS = {
     "client": "The client",
-    "_engine": "Calls, timeouts and rates",
+    "_call": "Calls, timeouts and rates",
     "errors": "Errors",
     "_auth": "Credentials and tokens",
     "_paging": "Pagination",
-    "_operation": "Operations",
+    "_contract": "Operations",
     "transports": "Transports",
     "_headers": "Transports",
 }

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from docs.describe import code, members, opening, table
 from paymentsdk import OPERATIONS, resources
-from paymentsdk._operation.rules import KEY_LIFETIME
+from paymentsdk._contract.rules import KEY_LIFETIME
 from paymentsdk.money import MOST_DIGITS
 from paymentsdk.resources.common import OpenEnum
 from paymentsdk.resources.oauth import DEFAULT_LIFETIME

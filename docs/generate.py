@@ -22,8 +22,8 @@ from docs.records import records
 from docs.upgrade import upgrade
 from paymentsdk import OPERATIONS, Operation, PaymentsClient, errors
 from paymentsdk._codec.type_walk import rows_of
-from paymentsdk._operation.error_response import TERMINAL
-from paymentsdk._operation.rules import (
+from paymentsdk._contract.error_response import TERMINAL
+from paymentsdk._contract.rules import (
     KEY_ALREADY_USED,
     MAX_UNSETTLED,
     TABLE,

@@ -32,18 +32,18 @@ if TYPE_CHECKING:
         TokenPair,
         TokenStore,
     )
+    from paymentsdk._call.concurrent_map import MapOutcome
+    from paymentsdk._call.deadline import Timeout
+    from paymentsdk._call.flow import FlowControl
+    from paymentsdk._call.rate_share import RateShare
+    from paymentsdk._call.response import Result
+    from paymentsdk._call.retry import RetryPolicy
     from paymentsdk._clock import Clock
     from paymentsdk._codec.anomaly import Anomaly
-    from paymentsdk._engine.concurrent_map import MapOutcome
-    from paymentsdk._engine.deadline import Timeout
-    from paymentsdk._engine.flow import FlowControl
-    from paymentsdk._engine.rate_share import RateShare
-    from paymentsdk._engine.response import Result
-    from paymentsdk._engine.retry import RetryPolicy
+    from paymentsdk._contract.identity import Addition, Echo
+    from paymentsdk._contract.operation import Limits, Operation, PageShape
+    from paymentsdk._contract.rules import ErrorCode, Failure, RetryClass
     from paymentsdk._headers import Headers
-    from paymentsdk._operation.identity import Addition, Echo
-    from paymentsdk._operation.operation import Limits, Operation, PageShape
-    from paymentsdk._operation.rules import ErrorCode, Failure, RetryClass
     from paymentsdk._paging.pager import Page, Pager, WalkOptions
     from paymentsdk._resume_point import ResumePoint
     from paymentsdk._version import __version__
@@ -171,16 +171,16 @@ _HOMES = {
     ),
     "_clock": ("Clock",),
     "_codec.anomaly": ("Anomaly",),
-    "_engine.concurrent_map": ("MapOutcome",),
-    "_engine.deadline": ("Timeout",),
-    "_engine.flow": ("FlowControl",),
-    "_engine.rate_share": ("RateShare",),
-    "_engine.response": ("Result",),
-    "_engine.retry": ("RetryPolicy",),
+    "_call.concurrent_map": ("MapOutcome",),
+    "_call.deadline": ("Timeout",),
+    "_call.flow": ("FlowControl",),
+    "_call.rate_share": ("RateShare",),
+    "_call.response": ("Result",),
+    "_call.retry": ("RetryPolicy",),
     "_headers": ("Headers",),
-    "_operation.identity": ("Addition", "Echo"),
-    "_operation.operation": ("Limits", "Operation", "PageShape"),
-    "_operation.rules": ("ErrorCode", "Failure", "RetryClass"),
+    "_contract.identity": ("Addition", "Echo"),
+    "_contract.operation": ("Limits", "Operation", "PageShape"),
+    "_contract.rules": ("ErrorCode", "Failure", "RetryClass"),
     "_paging.pager": ("Page", "Pager", "WalkOptions"),
     "_resume_point": ("ResumePoint",),
     "_version": ("__version__",),

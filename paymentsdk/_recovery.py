@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct, field, structs
 
-from paymentsdk._engine import events
-from paymentsdk._engine.engine import unreported
-from paymentsdk._engine.once import LEASE, OnceCall
-from paymentsdk._operation.operation import Operation
+from paymentsdk._call import events
+from paymentsdk._call.engine import unreported
+from paymentsdk._call.once import LEASE, OnceCall
+from paymentsdk._contract.operation import Operation
 from paymentsdk._secrets import HiddenRepr
 from paymentsdk.errors import ClientClosed, InProgress, JournalUnavailable, PaymentsError, RequestInvalid, describe
 from paymentsdk.journal import StoredResponse
@@ -34,7 +34,7 @@ from paymentsdk.money import ZERO, total
 from paymentsdk.resources import merchant_orders, orders
 
 if TYPE_CHECKING:
-    from paymentsdk._engine.call import Call
+    from paymentsdk._call.call import Call
     from paymentsdk.events import Observer
 
 logger = logging.getLogger("paymentsdk")

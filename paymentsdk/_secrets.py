@@ -5,15 +5,15 @@ repr of a variable            `Secret`: whatever takes a credential from outside
                               the client, its settings, `_auth`, `oauth`, the transports and the stores
 repr of a Struct              `MaskedRepr` for the members in `__secrets__`; `HiddenRepr`, which shows the class alone
 header fields                 `_headers.py`: a `Headers` shows the values of known fields only
-the platform's error message  `scrub`, in `_operation/error_response.py`
-the platform's request id     `Credential.mask_request_id`, in `_engine/credential.py`
+the platform's error message  `scrub`, in `_contract/error_response.py`
+the platform's request id     `Credential.mask_request_id`, in `_call/credential.py`
 anomalies of a response       `_codec/repair.py`: of a member in `__secrets__`, no value
 the journal                   `journal/_table.py`: a body with a secret is sealed, or not kept
 the sandbox's feed and pages  `sandbox/_feed.py`
 tracebacks                    errors are raised outside of handlers, without those of the frames below:
-                              `Call.run`, `final_error` in `_engine/failures.py`, `send` of `AiohttpTransport`;
+                              `Call.run`, `final_error` in `_call/failures.py`, `send` of `AiohttpTransport`;
                               that of `Http11Transport` has what it sends behind a view
-events and the log            `_engine/events.py`: no body, and of headers the request id alone; of a rejection its
+events and the log            `_call/events.py`: no body, and of headers the request id alone; of a rejection its
                               code and message, which have been through `scrub`
 pickles                       `__reduce__` of what holds one raises `TypeError`; but a `Headers` pickles as a dict
 """

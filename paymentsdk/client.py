@@ -15,13 +15,12 @@ from paymentsdk._auth.accounts import AccountResolver, Accounts
 from paymentsdk._auth.refresh import drain
 from paymentsdk._auth.schemes import AuthScheme, credentials_of
 from paymentsdk._auth.token_store import TokenPair
-from paymentsdk._clock import Clock, SystemClock
-from paymentsdk._engine.deadline import RefreshTimeout, Timeout
-from paymentsdk._engine.engine import Engine, unreported
-from paymentsdk._engine.events import notify
-from paymentsdk._engine.flow import FlowControl
-from paymentsdk._engine.retry import RetryPolicy
-from paymentsdk._engine.settings import (
+from paymentsdk._call.deadline import RefreshTimeout, Timeout
+from paymentsdk._call.engine import Engine, unreported
+from paymentsdk._call.events import notify
+from paymentsdk._call.flow import FlowControl
+from paymentsdk._call.retry import RetryPolicy
+from paymentsdk._call.settings import (
     SESSION_HEADER,
     CallOptions,
     ClientState,
@@ -29,8 +28,9 @@ from paymentsdk._engine.settings import (
     check_base_url,
     mask_options,
 )
+from paymentsdk._clock import Clock, SystemClock
+from paymentsdk._contract.operation import Limits, Operation
 from paymentsdk._headers import check_headers, masked_values
-from paymentsdk._operation.operation import Limits, Operation
 from paymentsdk._public import publish
 from paymentsdk._secrets import masked
 from paymentsdk._validate import check_methods, check_seconds, plain_duration
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     import aiohttp
 
-    from paymentsdk._engine.concurrent_map import MapOutcome
+    from paymentsdk._call.concurrent_map import MapOutcome
     from paymentsdk._recovery import Backoff, Recovery, Sender
     from paymentsdk.journal import Journal, RecoverySummary
     from paymentsdk.journal._call import Journaling
@@ -376,7 +376,7 @@ class PaymentsClient(Engine):
         Raises:
             RequestInvalid: An argument is invalid; raised here, not by the iterator.
         """
-        from paymentsdk._engine.concurrent_map import check_map, concurrent_map
+        from paymentsdk._call.concurrent_map import check_map, concurrent_map
 
         check_map(function, items, concurrency)
         return concurrent_map(function, items, concurrency=concurrency, ordered=ordered)

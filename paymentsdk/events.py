@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from paymentsdk._operation.rules import Failure
+from paymentsdk._contract.rules import Failure
 
 __all__ = [
     "AttemptEnded",

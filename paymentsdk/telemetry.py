@@ -27,7 +27,7 @@ except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(f"{_error.msg}: {install_extra('otel')}", name=_error.name) from None
 
 from paymentsdk import events
-from paymentsdk._operation.rules import CANCELLED
+from paymentsdk._contract.rules import CANCELLED
 from paymentsdk._version import __version__
 from paymentsdk.journal import RecordResolved, RecordsOpen
 from paymentsdk.journal._states import OPEN

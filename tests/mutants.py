@@ -1,7 +1,7 @@
 """Change the package in one place after the other, and look whether a test notices.
 
     python tests/mutants.py                                 the lines that differ from `main`
-    python tests/mutants.py paymentsdk/_engine/retry.py     files and folders
+    python tests/mutants.py paymentsdk/_call/retry.py     files and folders
 
 The tests are collected once. They run once as they are, which shows who runs which line; then each mutant is tried in a
 fork of that process, with the tests that run its line, until one of them fails. Inside a function the mutated code
@@ -43,7 +43,7 @@ ACCEPTED = ROOT / "tests" / "mutants.txt"
 GOAL = 96
 #: The tests that try a part of the package; for any other part, all.
 TESTS = {
-    "paymentsdk/_engine": [
+    "paymentsdk/_call": [
         *(
             "auth",
             "calls",

@@ -33,9 +33,9 @@ from paymentsdk._codec.anomaly import MOST_REPORTS, Anomaly
 from paymentsdk._codec.encode import query_text
 from paymentsdk._codec.timestamps import in_utc
 from paymentsdk._codec.type_walk import alternatives
+from paymentsdk._contract.identity import struct_at
+from paymentsdk._contract.operation import PageShape
 from paymentsdk._headers import http_date
-from paymentsdk._operation.identity import struct_at
-from paymentsdk._operation.operation import PageShape
 from paymentsdk._resume_point import ResumePoint
 from paymentsdk._validate import plain_moment
 from paymentsdk.errors import PaginationStalled, RequestInvalid

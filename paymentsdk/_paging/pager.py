@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, cast
 
 from msgspec import UNSET, Struct
 
+from paymentsdk._call.engine import Engine, of_one_seller
 from paymentsdk._codec.anomaly import Anomaly
-from paymentsdk._engine.engine import Engine, of_one_seller
+from paymentsdk._contract.operation import Operation, PageShape, takes_offset
 from paymentsdk._futures import retrieve_exception
-from paymentsdk._operation.operation import Operation, PageShape, takes_offset
 from paymentsdk._paging.cursor import LARGEST_OFFSET, Certificate, Cursor, PageSummary, check_filters
 from paymentsdk._public import publish
 from paymentsdk._resume_point import ResumePoint
@@ -24,7 +24,7 @@ from paymentsdk._validate import check_bool, check_within
 from paymentsdk.errors import ClientClosed, Incomplete, PaginationStalled, PaymentsError, RequestInvalid
 
 if TYPE_CHECKING:
-    from paymentsdk._engine.response import Result
+    from paymentsdk._call.response import Result
 
 T = TypeVar("T")
 #: Fetches the page at an offset.

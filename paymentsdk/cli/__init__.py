@@ -34,7 +34,7 @@ from paymentsdk.cli._parsing import DONE, FAILED, INTERRUPTED, MISUSED, UNREAD, 
 from paymentsdk.errors import PaymentsError
 
 if TYPE_CHECKING:
-    from paymentsdk._operation.operation import Operation
+    from paymentsdk._contract.operation import Operation
     from paymentsdk.client import PaymentsClient
 
 __all__ = ["main"]

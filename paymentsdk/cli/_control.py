@@ -13,7 +13,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
-from paymentsdk._engine.settings import check_base_url
+from paymentsdk._call.settings import check_base_url
 from paymentsdk.cli._output import Output, counted, print_output, say
 from paymentsdk.cli._parsing import Commands, add_parser, count, pair, pairs
 from paymentsdk.errors import RequestInvalid

@@ -19,8 +19,8 @@ import msgspec
 from msgspec import Struct, structs
 
 from paymentsdk._codec.type_walk import rows_of
+from paymentsdk._contract.identity import undeclared
 from paymentsdk._files import whole
-from paymentsdk._operation.identity import undeclared
 from paymentsdk._public import written_in
 from paymentsdk._resume_point import ResumePoint
 from paymentsdk._texts import texts
@@ -42,9 +42,9 @@ from paymentsdk.errors import OutcomeUnknown, PaymentsError, RequestInvalid
 if TYPE_CHECKING:
     from argparse import Namespace
 
+    from paymentsdk._call.response import Result
     from paymentsdk._codec.anomaly import Anomaly
-    from paymentsdk._engine.response import Result
-    from paymentsdk._operation.operation import Operation
+    from paymentsdk._contract.operation import Operation
     from paymentsdk.client import PaymentsClient
 
     AnyOperation = Operation[object, object]

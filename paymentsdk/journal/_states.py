@@ -18,7 +18,7 @@ from hashlib import sha256
 
 from msgspec import Struct, structs
 
-from paymentsdk._operation.rules import KEY_LIFETIME
+from paymentsdk._contract.rules import KEY_LIFETIME
 
 #: As a limit: more records than a journal has.
 NO_LIMIT = 2**31 - 1

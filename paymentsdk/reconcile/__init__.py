@@ -26,7 +26,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from paymentsdk._engine.engine import of_one_seller
+from paymentsdk._call.engine import of_one_seller
 from paymentsdk._public import publish
 from paymentsdk._validate import check_path, check_utf8, check_within, plain_duration, plain_moment
 from paymentsdk.errors import RequestInvalid

@@ -13,7 +13,7 @@ from uuid import uuid4
 from msgspec import Struct
 from msgspec.structs import replace
 
-from paymentsdk._engine.engine import of_one_seller
+from paymentsdk._call.engine import of_one_seller
 from paymentsdk.errors import NotWhole, PaymentsError
 from paymentsdk.reconcile._certificate import (
     EPOCH,

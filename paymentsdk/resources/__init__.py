@@ -8,7 +8,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from paymentsdk._operation.operation import Operation
+from paymentsdk._contract.operation import Operation
 
 __all__: list[str] = []  # Public at the top level, which is where to import it from.
 

@@ -15,13 +15,13 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta, Struct, StructMeta, field
 
+from paymentsdk._call.engine import Engine
+from paymentsdk._call.response import Result
+from paymentsdk._call.settings import CallOptions, mask_options
 from paymentsdk._codec.encode import PathValue
 from paymentsdk._codec.timestamps import read_day
-from paymentsdk._engine.engine import Engine
-from paymentsdk._engine.response import Result
-from paymentsdk._engine.settings import CallOptions, mask_options
-from paymentsdk._operation.operation import Operation, PageShape
-from paymentsdk._operation.rules import ErrorCode
+from paymentsdk._contract.operation import Operation, PageShape
+from paymentsdk._contract.rules import ErrorCode
 from paymentsdk.errors import RequestInvalid, visible
 
 __all__ = [

@@ -9,9 +9,9 @@ from typing import Annotated, Unpack
 
 from msgspec import Meta
 
-from paymentsdk._operation.identity import Echo
-from paymentsdk._operation.operation import Operation
-from paymentsdk._operation.rules import ErrorCode, RetryClass
+from paymentsdk._contract.identity import Echo
+from paymentsdk._contract.operation import Operation
+from paymentsdk._contract.rules import ErrorCode, RetryClass
 from paymentsdk.resources.common import (
     UNAUTHORIZED,
     Day,

@@ -7,8 +7,8 @@ from typing import TypedDict, Unpack
 
 from msgspec.structs import replace
 
-from paymentsdk._operation.operation import MIB, Operation
-from paymentsdk._operation.rules import ErrorCode, RetryClass
+from paymentsdk._contract.operation import MIB, Operation
+from paymentsdk._contract.rules import ErrorCode, RetryClass
 from paymentsdk._paging.cursor import Position
 from paymentsdk._paging.pager import Pager, WalkOptions
 from paymentsdk.resources.common import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TypedDict, Unpack
 
-from paymentsdk._operation.operation import MIB, Operation, PageShape
-from paymentsdk._operation.rules import ErrorCode, RetryClass
+from paymentsdk._contract.operation import MIB, Operation, PageShape
+from paymentsdk._contract.rules import ErrorCode, RetryClass
 from paymentsdk._paging.cursor import Position
 from paymentsdk._paging.pager import Pager, WalkOptions
 from paymentsdk.resources.common import Id, Moment, Open, OpenEnum, Resource, ResponseStruct

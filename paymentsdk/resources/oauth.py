@@ -10,8 +10,8 @@ from msgspec import Meta
 
 from paymentsdk._auth.schemes import Credentials, credentials_of
 from paymentsdk._auth.token_store import TokenPair
-from paymentsdk._operation.operation import Operation
-from paymentsdk._operation.rules import ErrorCode, RetryClass
+from paymentsdk._contract.operation import Operation
+from paymentsdk._contract.rules import ErrorCode, RetryClass
 from paymentsdk._secrets import MaskedRepr, masked
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.common import Id, RequestStruct, Resource, ResponseStruct, require, settling

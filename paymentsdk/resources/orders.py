@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, Unpack
 from msgspec import Meta, field
 
 from paymentsdk import money
-from paymentsdk._operation.identity import Addition, Echo
-from paymentsdk._operation.operation import Limits, Operation
-from paymentsdk._operation.rules import KEY_LIFETIME, ErrorCode, RetryClass
+from paymentsdk._contract.identity import Addition, Echo
+from paymentsdk._contract.operation import Limits, Operation
+from paymentsdk._contract.rules import KEY_LIFETIME, ErrorCode, RetryClass
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.common import (
     KEY_IN_FLIGHT,

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, Unpack
 from msgspec import Meta
 
 from paymentsdk import money
-from paymentsdk._operation.identity import Echo
-from paymentsdk._operation.operation import Operation
-from paymentsdk._operation.rules import ErrorCode, RetryClass
+from paymentsdk._contract.identity import Echo
+from paymentsdk._contract.operation import Operation
+from paymentsdk._contract.rules import ErrorCode, RetryClass
 from paymentsdk._validate import plain_moment
 from paymentsdk.resources.common import (
     Amount,

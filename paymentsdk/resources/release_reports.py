@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from paymentsdk._operation.identity import Echo
-from paymentsdk._operation.operation import Operation
-from paymentsdk._operation.rules import ErrorCode, RetryClass
+from paymentsdk._contract.identity import Echo
+from paymentsdk._contract.operation import Operation
+from paymentsdk._contract.rules import ErrorCode, RetryClass
 from paymentsdk.resources.common import Id, Moment, Open, OpenEnum, Resource, ResponseStruct
 
 __all__ = [

@@ -12,10 +12,10 @@ from typing import Annotated, ClassVar, Unpack
 from msgspec import Meta
 from msgspec.structs import replace
 
-from paymentsdk._engine.settings import SESSION_HEADER
-from paymentsdk._operation.identity import Echo
-from paymentsdk._operation.operation import Operation
-from paymentsdk._operation.rules import ErrorCode, RetryClass
+from paymentsdk._call.settings import SESSION_HEADER
+from paymentsdk._contract.identity import Echo
+from paymentsdk._contract.operation import Operation
+from paymentsdk._contract.rules import ErrorCode, RetryClass
 from paymentsdk._secrets import MaskedRepr
 from paymentsdk.money import EXACTLY, total
 from paymentsdk.resources.common import (

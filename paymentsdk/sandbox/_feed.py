@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from msgspec import Struct
 from msgspec.structs import replace
 
-from paymentsdk._operation.operation import Operation
+from paymentsdk._contract.operation import Operation
 from paymentsdk._secrets import MASK
 from paymentsdk.sandbox._records import Tenant
 from paymentsdk.sandbox._wire import read_json, structs_in, write_json

@@ -17,8 +17,8 @@ from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypedDict, Type
 from msgspec import Struct
 
 from paymentsdk import money
-from paymentsdk._operation.operation import Operation
-from paymentsdk._operation.rules import ANY_CODE, ErrorCode
+from paymentsdk._contract.operation import Operation
+from paymentsdk._contract.rules import ANY_CODE, ErrorCode
 from paymentsdk._paging.cursor import Position
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.oauth import DEFAULT_LIFETIME

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from paymentsdk._operation.operation import Operation
+from paymentsdk._contract.operation import Operation
 from paymentsdk._secrets import MaskedRepr
 from paymentsdk.resources.plans import Plan
 from paymentsdk.sandbox._clock import Clock, ClockEvent, ClockState, Ids

@@ -91,7 +91,7 @@ async def test_a_refresh_whose_save_fails_shows_no_token(tmp_path, monkeypatch) 
 # --- a request id that repeats the token ------------------------------------------------------------------------------
 
 
-@pytest.mark.control("paymentsdk._engine.credential.Credential.mask_request_id", lambda self, response, *_: response)
+@pytest.mark.control("paymentsdk._call.credential.Credential.mask_request_id", lambda self, response, *_: response)
 @pytest.mark.parametrize("status", [200, 401, 404, 503])
 async def test_an_echoed_token_is_masked_in_the_request_id(make_client, caplog, status: int) -> None:
     """On results and errors, in the log, in pickles, and in what observers see."""
@@ -130,8 +130,8 @@ async def test_an_echoed_refresh_token_is_masked_as_well(make_client, platform: 
     assert "canary" not in caplog.text + str([vars(record) for record in caplog.records])
 
 
-@pytest.mark.control("paymentsdk._engine.settings.secret_values", lambda headers: ())
-@pytest.mark.control("paymentsdk._engine.engine.secret_values", lambda headers: ())
+@pytest.mark.control("paymentsdk._call.settings.secret_values", lambda headers: ())
+@pytest.mark.control("paymentsdk._call.engine.secret_values", lambda headers: ())
 @pytest.mark.parametrize("status", [200, 400, 503])
 @pytest.mark.parametrize("scheme", ["", "Bearer "])
 async def test_an_echoed_header_of_ones_own_is_masked(make_client, caplog, status: int, scheme: str) -> None:

@@ -65,7 +65,7 @@ async def test_a_failing_seller_costs_another_nothing() -> None:
         assert 4 == await requests_of(transport, client.orders.get("ORD1"))
 
 
-@pytest.mark.control("paymentsdk._engine.engine.Seller", lambda auth: None)
+@pytest.mark.control("paymentsdk._call.engine.Seller", lambda auth: None)
 async def test_a_seller_whose_refreshes_fail_costs_another_nothing() -> None:
     """The one retry that a refresh has is paid from the budget of the seller whose token it is."""
     seen: list[str] = []
@@ -109,7 +109,7 @@ async def test_a_429_spends_nothing() -> None:
 
 async def test_many_sellers_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of more failing sellers than the bound, the one that failed longest ago is forgotten."""
-    monkeypatch.setattr("paymentsdk._engine.retry.RetryBudgets.MOST", 10)
+    monkeypatch.setattr("paymentsdk._call.retry.RetryBudgets.MOST", 10)
     async with clients() as (client, transport):
         for number in range(50):
             await requests_of(transport, client.with_options(access_token=f"TEST-{number}").orders.get("ORD1"))
@@ -121,11 +121,11 @@ async def test_many_sellers_take_bounded_memory(monkeypatch: pytest.MonkeyPatch)
 async def test_one_budget_for_all_would_cost_them(monkeypatch: pytest.MonkeyPatch, cost: str) -> None:
     """The control of the first two rules: with one budget, the healthy ones lose their retries."""
     if cost == "group":
-        from paymentsdk._engine.retry import GROUP
+        from paymentsdk._call.retry import GROUP
 
-        monkeypatch.setattr("paymentsdk._engine.retry.GROUP", dict.fromkeys(GROUP, 1))
+        monkeypatch.setattr("paymentsdk._call.retry.GROUP", dict.fromkeys(GROUP, 1))
     else:
-        monkeypatch.setattr("paymentsdk._engine.engine.Seller", lambda auth: None)
+        monkeypatch.setattr("paymentsdk._call.engine.Seller", lambda auth: None)
     async with clients() as (client, transport):
         failing = client if cost == "group" else client.with_options(access_token="TEST-two")
         for _ in range(MANY):

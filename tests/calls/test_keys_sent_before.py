@@ -148,7 +148,7 @@ class Signed:
         return {"X-Signature": "0123456789abcdef"}
 
 
-@pytest.mark.control("paymentsdk._engine.call.connect_timeout", lambda timeout, left: timeout.connect or inf)
+@pytest.mark.control("paymentsdk._call.call.connect_timeout", lambda timeout, left: timeout.connect or inf)
 @pytest.mark.parametrize("bounds", [UNBOUNDED, A_DAY], ids=["unbounded", "a day"])
 @pytest.mark.parametrize("auth", [StaticToken("TEST-token"), Signed()], ids=["token", "signed"])
 async def test_a_key_is_sent_on_no_connection_that_comes_after_its_time(

@@ -49,7 +49,7 @@ def client(base_url: str, **options: object) -> PaymentsClient:
 # --- plain http -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.control("paymentsdk._engine.settings.is_loopback", lambda host: True)
+@pytest.mark.control("paymentsdk._call.settings.is_loopback", lambda host: True)
 @pytest.mark.parametrize("base_url", ELSEWHERE)
 @pytest.mark.parametrize(
     "credentials",
@@ -76,7 +76,7 @@ def test_plain_http_to_another_machine_is_rejected(base_url: str, credentials: d
     assert "secret" not in str(rejected.value)
 
 
-@pytest.mark.control("paymentsdk._engine.settings.is_loopback", lambda host: False, raises=RequestInvalid)
+@pytest.mark.control("paymentsdk._call.settings.is_loopback", lambda host: False, raises=RequestInvalid)
 @pytest.mark.parametrize("base_url", LOOPBACK)
 def test_plain_http_on_this_machine_is_allowed(base_url: str) -> None:
     """What does not leave the machine needs no TLS: the sandbox, and every test against it."""

@@ -56,7 +56,7 @@ async def test_an_order_that_was_made_is_an_order() -> None:
     assert ("lunch \ufffd", 1, (ONE,)) == (result.value.description, result.attempts, result.anomalies)
 
 
-@pytest.mark.control("paymentsdk._operation.error_response.replace_lone_surrogates", lambda body: (body, []))
+@pytest.mark.control("paymentsdk._contract.error_response.replace_lone_surrogates", lambda body: (body, []))
 async def test_a_rejection_keeps_its_code_and_hides_what_it_repeats() -> None:
     """Half an emoji in its message hides neither what the platform says, nor a token that has escapes in it."""
     body = rb'{"error": "invalid_order", "message": "lunch \ud83d for \u0054EST-secret-token"}'
@@ -93,7 +93,7 @@ def test_a_name_that_nobody_declares_may_have_one() -> None:
     assert 3 == SEARCH.decode(page({"id": 3, "\udc00": {"\ud83d": ["\ud83d"]}}))[0].elements[0].id
 
 
-@pytest.mark.control("paymentsdk._operation.identity.replace_lone_surrogates", lambda body: (body, []))
+@pytest.mark.control("paymentsdk._contract.identity.replace_lone_surrogates", lambda body: (body, []))
 async def test_an_error_that_came_as_a_success_is_none() -> None:
     """What has half a character is still looked at for what an error has."""
     body = json.dumps({**MADE, "status": 400, "message": "lunch \ud83d"}).encode()

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from paymentsdk import AiohttpTransport, FlowControl, Http11Transport, PaymentsClient, RetryPolicy
-from paymentsdk._engine.limiter import FIRST_CONCURRENCY, HOLD, MAX_HOLD, MIN_CONCURRENCY
-from paymentsdk._operation.rules import KEY_LIFETIME
+from paymentsdk._call.limiter import FIRST_CONCURRENCY, HOLD, MAX_HOLD, MIN_CONCURRENCY
+from paymentsdk._contract.rules import KEY_LIFETIME
 from paymentsdk._paging.pager import REMEMBERED
 from paymentsdk.resources import OPERATIONS
 

@@ -96,7 +96,7 @@ async def test_a_source_that_fails_does_not_hide_a_doubt(play) -> None:
 OTHER = "APP_USR-9001-112305-fedcba9876543210-78"
 
 
-@pytest.mark.control("paymentsdk._engine.credential._is_of_another_seller", lambda token, before: False)
+@pytest.mark.control("paymentsdk._call.credential._is_of_another_seller", lambda token, before: False)
 @pytest.mark.parametrize("due", [False, True], ids=["at hand", "waited for"])
 async def test_a_retry_goes_out_as_the_seller_of_the_first_attempt(play, due: bool) -> None:
     """Under another's token the same key is a second order: somebody has replaced the pair in the store meanwhile."""
@@ -112,7 +112,7 @@ async def test_a_retry_goes_out_as_the_seller_of_the_first_attempt(play, due: bo
     assert "another seller" in played.error.reason
 
 
-@pytest.mark.control("paymentsdk._engine.credential._is_of_another_seller", lambda token, before: False)
+@pytest.mark.control("paymentsdk._call.credential._is_of_another_seller", lambda token, before: False)
 async def test_a_refresh_that_brings_the_token_of_another_seller_is_none(play) -> None:
     """The rejection stands: nothing was done, and nothing is done as somebody else."""
 
@@ -126,7 +126,7 @@ async def test_a_refresh_that_brings_the_token_of_another_seller_is_none(play) -
     assert "another seller" in played.error.__notes__[0]
 
 
-@pytest.mark.control("paymentsdk._engine.credential._is_of_another_seller", lambda token, before: False)
+@pytest.mark.control("paymentsdk._call.credential._is_of_another_seller", lambda token, before: False)
 @pytest.mark.parametrize("due", [False, True], ids=["at hand", "waited for"])
 async def test_a_token_that_names_nobody_does_not_hide_the_seller_before_it(play, due: bool) -> None:
     """From one seller by such a token to another: a third attempt as that one would be a second order."""

@@ -218,7 +218,7 @@ async def at_once(cancelled: asyncio.CancelledError, note: str | None) -> None:
     """Take the words of a transport."""
 
 
-@pytest.mark.control("paymentsdk._engine.call.cancelled_again", at_once, raises=asyncio.CancelledError)
+@pytest.mark.control("paymentsdk._call.call.cancelled_again", at_once, raises=asyncio.CancelledError)
 async def test_a_scope_of_anyio_ends_a_call(make_client) -> None:
     """Whoever calls in a cancel scope goes on behind it, also if the transport cancels in words of its own."""
     scope = anyio.CancelScope()
@@ -250,7 +250,7 @@ class Swallows(MemoryTransport):
         return await super().send(request)
 
 
-@pytest.mark.control("paymentsdk._engine.deadline.Deadline.cancelled_by_others", lambda self: False)
+@pytest.mark.control("paymentsdk._call.deadline.Deadline.cancelled_by_others", lambda self: False)
 async def test_nothing_more_is_sent_for_a_task_that_was_cancelled(make_client, until) -> None:
     """A transport that swallows a cancellation does not have a write sent again by a task that was cancelled."""
     transport = Swallows([Response(200, {}, b'{"id":"ORD1"}')])

@@ -39,7 +39,7 @@ async def test_a_call_needs_an_open_client_of_this_loop(client, transport) -> No
     assert [] == transport.requests
 
 
-@pytest.mark.control("paymentsdk._engine.settings.ClientState.close", lambda self: setattr(self, "closed", True))
+@pytest.mark.control("paymentsdk._call.settings.ClientState.close", lambda self: setattr(self, "closed", True))
 @pytest.mark.parametrize(("first", "end"), [(SendFailed("reset"), OutcomeUnknown), (Response(429), ClientClosed)])
 async def test_closing_wakes_those_that_wait_for_their_next_attempt(make_client, until, first, end) -> None:
     """A call that pauses when its client is closed ends at once, with the truth about the attempt before."""

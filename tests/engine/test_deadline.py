@@ -49,7 +49,7 @@ async def under_way(coroutine, transport: MemoryTransport) -> asyncio.Task:
 # --- which bound ran out ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.control("paymentsdk._engine.deadline.Deadlines._fire", lambda self: None)
+@pytest.mark.control("paymentsdk._call.deadline.Deadlines._fire", lambda self: None)
 @pytest.mark.parametrize(
     ("bounds", "passed", "words"),
     [
@@ -209,7 +209,7 @@ async def test_a_users_cancellation_passes_through(make_client) -> None:
     assert 1 == len(transport.requests)
 
 
-@pytest.mark.control("paymentsdk._engine.deadline.Deadline.uncancel", lambda self: self.expired, raises=NoAnswer)
+@pytest.mark.control("paymentsdk._call.deadline.Deadline.uncancel", lambda self: self.expired, raises=NoAnswer)
 @pytest.mark.parametrize("user_first", [True, False])
 async def test_a_users_cancellation_in_the_tick_of_the_expiry(make_client, clock, user_first: bool) -> None:
     """When both come at the same moment, the user's is never swallowed: the task ends as cancelled."""
@@ -227,7 +227,7 @@ async def test_a_users_cancellation_in_the_tick_of_the_expiry(make_client, clock
 
 
 @pytest.mark.control(
-    "paymentsdk._engine.deadline.Deadline.uncancel", lambda self: self.expired, raises=(AssertionError, NotSent)
+    "paymentsdk._call.deadline.Deadline.uncancel", lambda self: self.expired, raises=(AssertionError, NotSent)
 )
 @pytest.mark.parametrize("attempts", [1, 4])
 async def test_an_expiry_leaves_no_trace(make_client, hang, attempts: int) -> None:

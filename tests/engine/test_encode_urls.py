@@ -347,7 +347,7 @@ ARGUMENTS = sorted(
 )
 
 
-@pytest.mark.control("paymentsdk._operation.operation._ARGUMENTS", frozenset(), raises=pytest.fail.Exception)
+@pytest.mark.control("paymentsdk._contract.operation._ARGUMENTS", frozenset(), raises=pytest.fail.Exception)
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_a_placeholder_is_no_argument_of_a_call(name: str) -> None:
     """Its value could not be given: an operation that nobody can call is rejected when it is declared."""

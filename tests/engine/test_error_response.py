@@ -346,7 +346,7 @@ def test_details_are_plain() -> None:
     assert ErrorDetail() == ErrorDetail(code=None, message=None, meaning=None, details=())
 
 
-@pytest.mark.control("paymentsdk._operation.error_response.scrub", lambda text, secrets: text)
+@pytest.mark.control("paymentsdk._contract.error_response.scrub", lambda text, secrets: text)
 async def test_credentials_in_a_response_are_masked(read) -> None:
     """A platform that repeats the request does not bring its credentials into the error: not even into `raw`."""
     secret = "client-secret-0123456789"  # Of the client.

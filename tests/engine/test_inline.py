@@ -70,7 +70,7 @@ async def warm(server: FaultServer) -> AsyncIterator[PaymentsClient]:
         yield client
 
 
-@pytest.mark.control("paymentsdk._engine.engine.is_plain", lambda operation, settings: False)
+@pytest.mark.control("paymentsdk._call.engine.is_plain", lambda operation, settings: False)
 @pytest.mark.parametrize("method", MOST_FUNCTIONS)
 async def test_a_usual_call_runs_few_functions(method: str) -> None:
     """A call with a valid token on an idle connection takes the short way."""

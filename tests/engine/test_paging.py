@@ -191,7 +191,7 @@ def sales(rows: list[object], size: int, *filters: object):
 
 
 @pytest.mark.control(
-    "paymentsdk._operation.operation.PageShape.places",
+    "paymentsdk._contract.operation.PageShape.places",
     lambda self, response: ("$.filters", "$.total"),
     raises=LOST,
 )

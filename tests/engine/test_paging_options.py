@@ -210,7 +210,7 @@ async def test_a_shape_whose_names_are_found_later_or_by_a_property(client, tran
     assert [[1]] == [row.id for row in await Pager(client, EARLY).collect()]
 
 
-@pytest.mark.control("paymentsdk._operation.operation._undeclared", lambda page, result: None)
+@pytest.mark.control("paymentsdk._contract.operation._undeclared", lambda page, result: None)
 @pytest.mark.parametrize(
     ("result", "shape", "wrong"),
     [

@@ -151,7 +151,7 @@ def goes_on(self) -> None:
     """Send for a client that is closed."""
 
 
-@pytest.mark.control("paymentsdk._engine.call.Call._ensure_open", goes_on, raises=pytest.fail.Exception)
+@pytest.mark.control("paymentsdk._call.call.Call._ensure_open", goes_on, raises=pytest.fail.Exception)
 @pytest.mark.parametrize("expires_at", [0.0, None], ids=["ended", "refused"])
 async def test_nothing_is_sent_for_a_client_that_was_closed_during_a_refresh(
     signed_in, issuer, until, expires_at: float | None
@@ -348,10 +348,10 @@ async def test_only_the_rejection_of_a_token_asks_for_another(signed_in, issuer,
 @pytest.mark.parametrize("rule", ["KEYED", "READ"])
 async def test_the_table_says_whose_token_is_refreshed(signed_in, issuer, monkeypatch, rule: str) -> None:
     """The table of verdicts decides about a rejected token as about all else: with a stop there, no grant is spent."""
-    from paymentsdk._operation.rules import TABLE, Failure, RetryClass, Verdict
+    from paymentsdk._contract.rules import TABLE, Failure, RetryClass, Verdict
 
     stopped = {RetryClass[rule]: {**TABLE[RetryClass[rule]], Failure.UNAUTHORIZED: Verdict.STOP}}
-    monkeypatch.setattr("paymentsdk._engine.retry.TABLE", {**TABLE, **stopped})
+    monkeypatch.setattr("paymentsdk._call.retry.TABLE", {**TABLE, **stopped})
     client = signed_in(issuer.pair())
     issuer.generation = 2
     calls = {"KEYED": client.orders.cancel, "READ": client.orders.get}

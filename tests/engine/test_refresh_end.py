@@ -27,7 +27,7 @@ from tests.engine.issuer import ORDER, START, Issuer
 # --- the end of a grant -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.control("paymentsdk._operation.error_response.TERMINAL", frozenset())
+@pytest.mark.control("paymentsdk._contract.error_response.TERMINAL", frozenset())
 @pytest.mark.parametrize("code", ["invalid_grant", "invalid_client", "unauthorized_client"])
 async def test_a_spent_grant_is_remembered(signed_in, issuer, code: str) -> None:
     """After a terminal rejection every call fails at once, with an error of its own, and nothing is sent any more."""
@@ -227,7 +227,7 @@ async def test_a_doubt_outlives_the_token(make_client, issuer) -> None:
     assert unknown.value.idempotency_key
 
 
-@pytest.mark.control("paymentsdk._engine.retry.History.age", lambda self, clock: 0.0, raises=pytest.fail.Exception)
+@pytest.mark.control("paymentsdk._call.retry.History.age", lambda self, clock: 0.0, raises=pytest.fail.Exception)
 @pytest.mark.parametrize("refused", [True, False], ids=["refused", "ended"])
 async def test_a_machine_that_slept_while_the_token_was_refreshed(make_client, issuer, clock, *, refused: bool) -> None:
     """A laptop that is shut during a refresh wakes up a day later: the platform has forgotten the key by then."""
@@ -252,7 +252,7 @@ async def test_a_machine_that_slept_while_the_token_was_refreshed(make_client, i
     assert 1 + refused == len(sent)
 
 
-@pytest.mark.control("paymentsdk._engine.failures.History.note_sent", lambda self, monotonic, timestamp: None)
+@pytest.mark.control("paymentsdk._call.failures.History.note_sent", lambda self, monotonic, timestamp: None)
 async def test_a_key_is_as_old_as_the_request_whose_token_was_rejected(make_client, issuer, clock) -> None:
     """The platform has seen the key then, and not only when it came again with the new token."""
 

@@ -17,7 +17,7 @@ from paymentsdk import (
     RetryPolicy,
     SendFailed,
 )
-from paymentsdk._operation.rules import Settles
+from paymentsdk._contract.rules import Settles
 from paymentsdk.testing import MemoryTransport
 
 ONCE = RetryPolicy(attempts=1)
@@ -139,7 +139,7 @@ async def test_a_response_within_a_wallet_payment(play, jobs) -> None:
     assert (await play("wallet_payments.create", ours, retry=ONCE)).error is None
 
 
-@pytest.mark.control("paymentsdk._engine.failures.settles", lambda *args, **facts: Settles.ALL)
+@pytest.mark.control("paymentsdk._call.failures.settles", lambda *args, **facts: Settles.ALL)
 @pytest.mark.parametrize("name", ["release_reports.disable_schedule", "preferences.create"])
 async def test_a_rejection_of_what_may_be_done_already(play, name: str) -> None:
     """Without a key a rejection after a doubt settles nothing: what is gone, or there, may be the work of the first."""

@@ -71,7 +71,7 @@ class BrokenLater:
         return 0.0
 
 
-@pytest.mark.control("paymentsdk._engine.retry.Retries._should_retry", lambda self, error: True)
+@pytest.mark.control("paymentsdk._call.retry.Retries._should_retry", lambda self, error: True)
 @pytest.mark.parametrize(("slots", "name", "kind"), [
     (0, "orders.create", NotSent), (1, "orders.get", NoAnswer), (1, "orders.create", OutcomeUnknown),
 ])  # fmt: skip
@@ -101,7 +101,7 @@ def whole(pauses: list[float]) -> list[int]:
     return [int(seconds) for seconds in pauses if seconds % 1 < 0.5]
 
 
-@pytest.mark.control("paymentsdk._engine.retry.AttemptFailed.retry_after", 0.0)
+@pytest.mark.control("paymentsdk._call.retry.AttemptFailed.retry_after", 0.0)
 @pytest.mark.parametrize("status", [429, 503, 408])
 async def test_what_the_platform_asks_for_is_a_floor(play, jobs, status: int) -> None:
     """Coming back early prolongs the ban: a pause is never shorter than Retry-After, whatever the jitter says."""
@@ -111,7 +111,7 @@ async def test_what_the_platform_asks_for_is_a_floor(play, jobs, status: int) ->
     assert [7] == whole(played.slept)
 
 
-@pytest.mark.control("paymentsdk._engine.retry.AttemptFailed.retry_after", 0.0)
+@pytest.mark.control("paymentsdk._call.retry.AttemptFailed.retry_after", 0.0)
 async def test_a_longer_wait_is_the_callers_to_decide(play) -> None:
     """Above the cap the call fails at once, and the error says how long to wait."""
     played = await play("orders.create", asks_for(31))
@@ -131,7 +131,7 @@ async def test_the_cap_is_a_setting(play, jobs) -> None:
     assert [31] == whole(played.slept)
 
 
-@pytest.mark.control("paymentsdk._engine.retry.delay", lambda policy, number, failure, chance: 0.0)
+@pytest.mark.control("paymentsdk._call.retry.delay", lambda policy, number, failure, chance: 0.0)
 @pytest.mark.parametrize("total", [15.0, 20.0])
 async def test_no_pause_outlives_the_call(play, total: float) -> None:
     """A pause that would end at the deadline or after it is not begun: the caller learns at once."""
@@ -146,7 +146,7 @@ async def test_no_pause_outlives_the_call(play, total: float) -> None:
 SLOW = RetryPolicy(attempts=20, max_retry_after=86_400, base_delay=0)
 
 
-@pytest.mark.control("paymentsdk._engine.retry.KEY_LIFETIME", inf)
+@pytest.mark.control("paymentsdk._call.retry.KEY_LIFETIME", inf)
 async def test_nothing_is_sent_again_after_23_hours(play) -> None:
     """The platform forgets a key after 24 hours, and would then do it twice: the last resend is before 23 hours."""
     played = await play("orders.create", asks_for(5 * 3600, 503), timeout=ENDLESS, retry=SLOW)
@@ -159,7 +159,7 @@ async def test_nothing_is_sent_again_after_23_hours(play) -> None:
     assert [] == to_the_end.slept
 
 
-@pytest.mark.control("paymentsdk._engine.retry.History.age", lambda self, clock: 0.0)
+@pytest.mark.control("paymentsdk._call.retry.History.age", lambda self, clock: 0.0)
 @pytest.mark.parametrize(("counted", "told"), [(0, 30), (30, 0)])
 async def test_a_machine_that_slept_does_not_send_again(make_client, clock, jobs, *, counted: int, told: int) -> None:
     """A laptop that was shut in a pause wakes up a day later: its monotonic clock stood still, the other did not.
@@ -181,7 +181,7 @@ async def test_a_machine_that_slept_does_not_send_again(make_client, clock, jobs
     assert [1, 0] == [attempt.number for attempt in seen]
 
 
-@pytest.mark.control("paymentsdk._engine.retry.KEY_LIFETIME", inf, raises=pytest.fail.Exception)
+@pytest.mark.control("paymentsdk._call.retry.KEY_LIFETIME", inf, raises=pytest.fail.Exception)
 @pytest.mark.parametrize("refused_before", [False, True])
 async def test_a_machine_that_slept_during_an_attempt_does_not_send_again(make_client, clock, jobs, *, refused_before):
     """A key is as old as the request, and not as the reset that the machine finds a day later, when it wakes up."""
@@ -258,7 +258,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.control("paymentsdk._engine.call.Call._request", around=encoded_again)
+@pytest.mark.control("paymentsdk._call.call.Call._request", around=encoded_again)
 @pytest.mark.parametrize("change", CHANGES)
 async def test_every_attempt_sends_the_bytes_of_the_first(make_client, clock, change: str) -> None:
     """What the caller does to the body during a pause changes no retry: one key stands for one request."""
@@ -278,7 +278,7 @@ async def test_every_attempt_sends_the_bytes_of_the_first(make_client, clock, ch
     assert 1 == len({request.headers["X-Idempotency-Key"] for request in transport.requests})
 
 
-@pytest.mark.control("paymentsdk._engine.call.Call._request", around=encoded_again, raises=RequestInvalid)
+@pytest.mark.control("paymentsdk._call.call.Call._request", around=encoded_again, raises=RequestInvalid)
 async def test_a_list_of_an_order_that_changes_is_sent_as_it_was(make_client, clock, jobs) -> None:
     """The order that the platform may have made already is the one that is sent again, with its payments."""
     payments = [PaymentRequest(amount=Decimal("24.90"))]
@@ -316,7 +316,7 @@ async def calls(client, call, count: int) -> int:
     return failed
 
 
-@pytest.mark.control("paymentsdk._engine.retry.RetryBudgets.withdraw", lambda self, seller, rule, failure: 5)
+@pytest.mark.control("paymentsdk._call.retry.RetryBudgets.withdraw", lambda self, seller, rule, failure: 5)
 async def test_an_outage_is_not_multiplied(make_client, jobs) -> None:
     """When everything fails, the budget pays for 100 retries; after that each call is one request."""
     transport = MemoryTransport(lambda request: Response(503))
@@ -327,7 +327,7 @@ async def test_an_outage_is_not_multiplied(make_client, jobs) -> None:
     assert 200 + 100 == len(transport.requests)
 
 
-@pytest.mark.control("paymentsdk._engine.retry.RetryBudgets.deposit", lambda self, seller, rule, tokens=1: None)
+@pytest.mark.control("paymentsdk._call.retry.RetryBudgets.deposit", lambda self, seller, rule, tokens=1: None)
 async def test_the_budget_is_not_noticed_at_30_percent(make_client, jobs) -> None:
     """With three of ten attempts failing, for ever, every retry is made that the policy allows."""
     dice = random.Random(3)
@@ -368,7 +368,7 @@ async def test_a_success_gives_back_what_it_took(make_client, jobs) -> None:
     assert 500 + 8 + 2 + 2 == len(transport.requests)
 
 
-@pytest.mark.control("paymentsdk._engine.retry.RetryBudgets.COST_OF_TIMEOUT", 5)
+@pytest.mark.control("paymentsdk._call.retry.RetryBudgets.COST_OF_TIMEOUT", 5)
 @pytest.mark.parametrize("ending", [asyncio.CancelledError, SendFailed("given up"), OSError("given up")])
 async def test_what_our_deadline_ended_is_a_timeout(make_client, clock, jobs, ending: object) -> None:
     """Whatever a transport makes of an expiry, the retry after it costs twice: the budget pays for 50, not 100."""

@@ -180,7 +180,7 @@ def as_the_status_says(original: Callable[..., object]) -> Callable[..., object]
 
 
 @pytest.mark.parametrize("kind", [Failure.CLIENT_ERROR, Failure.SERVER])
-@pytest.mark.control("paymentsdk._engine.failures.classify_response", around=as_the_status_says)
+@pytest.mark.control("paymentsdk._call.failures.classify_response", around=as_the_status_says)
 async def test_a_429_that_is_declared_as_something_else_closes_no_gate(clock, connect, kind: Failure):
     """As a quota of one thing, which says nothing of the other calls."""
     platform = Platform(clock, Response(429, {"Retry-After": "3600"}, b'{"error":"custom"}'))
@@ -373,7 +373,7 @@ def without_deadline(original: Callable[..., object]) -> Callable[..., object]:
     return acquire
 
 
-@pytest.mark.control("paymentsdk._engine.flow.Flow.acquire", around=without_deadline)
+@pytest.mark.control("paymentsdk._call.flow.Flow.acquire", around=without_deadline)
 async def test_calls_that_are_too_many_for_a_shared_rate_leave_it_to_those_who_have_the_time(clock, connect):
     """Half of the calls are not sent; the others get every slot, and go out early enough for their responses."""
 
@@ -408,7 +408,7 @@ async def test_a_call_waits_for_its_slot_for_half_of_its_time_and_no_longer_than
     assert 0.0 == clock.monotonic()
 
 
-@pytest.mark.control("paymentsdk._engine.flow._SLOTS_AHEAD", 3600.0)
+@pytest.mark.control("paymentsdk._call.flow._SLOTS_AHEAD", 3600.0)
 async def test_batch_calls_take_their_slots_after_the_others(clock, connect):
     """Whoever comes with an interactive call waits for the slots that are taken, not for all who have asked before."""
     platform = Platform(clock)
@@ -424,7 +424,7 @@ async def test_batch_calls_take_their_slots_after_the_others(clock, connect):
     assert [3, 4] == [at for at, request in enumerate(platform.requests) if "X-Who" not in request.headers]
 
 
-@pytest.mark.control("paymentsdk._engine.flow._SLOTS_AHEAD", 3600.0)
+@pytest.mark.control("paymentsdk._call.flow._SLOTS_AHEAD", 3600.0)
 async def test_calls_that_are_cancelled_as_they_wait_for_a_slot_leave_it_to_the_others(clock, connect):
     """But for the one that had its slot already."""
     platform = Platform(clock)
@@ -440,7 +440,7 @@ async def test_calls_that_are_cancelled_as_they_wait_for_a_slot_leave_it_to_the_
 
 
 @pytest.mark.control(
-    "paymentsdk._engine.flow.Flow.pause", around=lambda _: lambda self, seconds: self._clock.sleep(seconds)
+    "paymentsdk._call.flow.Flow.pause", around=lambda _: lambda self, seconds: self._clock.sleep(seconds)
 )
 @pytest.mark.parametrize("ahead", [0.05, 1.0])
 async def test_closing_the_client_ends_the_wait_for_a_slot(clock, connect, ahead: float):

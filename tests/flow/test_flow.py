@@ -8,8 +8,8 @@ import random
 import pytest
 
 from paymentsdk import RequestInvalid
-from paymentsdk._engine.flow import Flow, FlowControl
-from paymentsdk._engine.limiter import Permit
+from paymentsdk._call.flow import Flow, FlowControl
+from paymentsdk._call.limiter import Permit
 from tests.flow.platform import SimulatedClock
 
 ADAPTIVE = FlowControl(adaptive=True)
@@ -73,7 +73,7 @@ def never(gate, sent_at, now, retry_after):
     return gate
 
 
-@pytest.mark.control("paymentsdk._engine.limiter.close_gate", never)
+@pytest.mark.control("paymentsdk._call.limiter.close_gate", never)
 async def test_after_a_429_the_others_wait_then_go_one_at_a_time_until_one_is_served(clock, flow, waiters):
     """For 0.1 s nobody goes; then one; then, once that one is served, all."""
     reject(flow)
@@ -131,7 +131,7 @@ def always(gate, sent_at, service):
     return True
 
 
-@pytest.mark.control("paymentsdk._engine.limiter.should_open_gate", always)
+@pytest.mark.control("paymentsdk._call.limiter.should_open_gate", always)
 async def test_a_response_to_what_was_sent_before_the_429_does_not_open_the_gate(clock, waiters):
     """It was counted before the limit was reached."""
     flow = waiters.flow = Flow(ADAPTIVE, clock)
@@ -290,7 +290,7 @@ async def leak(self, seller, priority, longest):
     return await turn
 
 
-@pytest.mark.control("paymentsdk._engine.flow.Flow.wait", leak)
+@pytest.mark.control("paymentsdk._call.flow.Flow.wait", leak)
 async def test_who_is_cancelled_at_the_moment_of_its_turn_gives_the_permit_back(clock):
     """Else the gate would wait for a response that never comes."""
     for turns in range(8):
@@ -313,7 +313,7 @@ async def test_who_is_cancelled_at_the_moment_of_its_turn_gives_the_permit_back(
         assert ["1"] == last
 
 
-@pytest.mark.control("paymentsdk._engine.flow.Flow.wait", leak)
+@pytest.mark.control("paymentsdk._call.flow.Flow.wait", leak)
 async def test_a_storm_of_cancellations_loses_no_permit(clock):
     """However many are cancelled at whatever turn of the loop: in the end nothing is in flight, and nobody waits."""
     for seed in range(6):
@@ -440,7 +440,7 @@ async def test_a_place_goes_to_an_interactive_call_of_any_seller_first(clock, wa
 
 @pytest.mark.parametrize("ends", ["cancelled", "too late"])
 @pytest.mark.control(
-    "paymentsdk._engine.flow.Flow._queue",
+    "paymentsdk._call.flow.Flow._queue",
     lambda self, limiter: (self._turns if limiter.interactive else self._batch_turns).setdefault(limiter),
 )
 async def test_a_call_that_gives_up_takes_its_precedence_along(clock, waiters, ends: str):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paymentsdk._engine.limiter import (
+from paymentsdk._call.limiter import (
     CUT,
     HOLD,
     MAX_DELAY,

@@ -8,7 +8,7 @@ from collections.abc import Collection
 
 import pytest
 
-from paymentsdk._engine.flow import Flow, FlowControl
+from paymentsdk._call.flow import Flow, FlowControl
 from tests.flow.platform import Callers, Limiter, SimulatedClock
 
 ADAPTIVE, GATE, OFF = FlowControl(adaptive=True), FlowControl(), FlowControl(gate=False)

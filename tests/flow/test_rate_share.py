@@ -14,8 +14,8 @@ import asyncpg
 import pytest
 
 from paymentsdk import RequestInvalid
-from paymentsdk._engine.flow import Flow, FlowControl
-from paymentsdk._engine.rate_share import RateShare, next_slot
+from paymentsdk._call.flow import Flow, FlowControl
+from paymentsdk._call.rate_share import RateShare, next_slot
 from tests.conftest import PATIENCE
 from tests.flow.platform import SimulatedClock
 
@@ -23,7 +23,7 @@ NOW = 1_700_000_000.0
 #: Takes slots, all at the same moment, and says how far ahead they were.
 PROCESS = """
 import asyncio, sys
-from paymentsdk._engine.rate_share import RateShare
+from paymentsdk._call.rate_share import RateShare
 
 async def main():
     share = RateShare(sys.argv[1], float(sys.argv[2]))
@@ -90,7 +90,7 @@ async def test_no_slot_is_given_twice_however_far_ahead_the_next_one_is(tmp_path
 
 
 @pytest.mark.parametrize("back", [11.0, 30.0, 3600.0])
-@pytest.mark.control("paymentsdk._engine.rate_share._SET_BACK", 1e9)
+@pytest.mark.control("paymentsdk._call.rate_share._SET_BACK", 1e9)
 async def test_a_clock_that_is_set_back_takes_the_slots_along(tmp_path, back: float):
     """What was ahead is as far ahead as before, and nobody waits until the clock has caught up."""
     share = RateShare(tmp_path / "rate", 1.0)
@@ -243,7 +243,7 @@ async def test_slots_of_a_database_are_a_distance_apart(dsn: str):
     assert 40.0 == pytest.approx(next_one, abs=2.0)
 
 
-@pytest.mark.control("paymentsdk._engine.rate_share._SET_BACK", 1e9)
+@pytest.mark.control("paymentsdk._call.rate_share._SET_BACK", 1e9)
 async def test_a_server_whose_clock_is_set_back_takes_the_slots_along(dsn: str):
     """As with a file."""
     share = RateShare(dsn, 0.1)
@@ -260,7 +260,7 @@ async def test_a_server_whose_clock_is_set_back_takes_the_slots_along(dsn: str):
 
 async def test_a_connection_without_work_is_closed(dsn: str, monkeypatch: pytest.MonkeyPatch, until):
     """Nobody has to close a share."""
-    monkeypatch.setattr("paymentsdk._engine.rate_share._IDLE", 0.01)
+    monkeypatch.setattr("paymentsdk._call.rate_share._IDLE", 0.01)
     share = RateShare(dsn, 1000.0)
     await share.reserve(NOW, 60.0)
     lane = share._lane
@@ -281,7 +281,7 @@ async def sessions(dsn: str) -> set[int]:
 
 async def test_a_connection_ends_with_its_loop(dsn: str, monkeypatch: pytest.MonkeyPatch):
     """A runner may have a loop for each job: none of them leaves a connection to the server, nor to the collector."""
-    monkeypatch.setattr("paymentsdk._engine.rate_share._IDLE", 3600.0)
+    monkeypatch.setattr("paymentsdk._call.rate_share._IDLE", 3600.0)
     share, before = RateShare(dsn, 1000.0), await sessions(dsn)
     for _ in range(3):
         await asyncio.to_thread(asyncio.run, share.reserve(NOW, 60.0))
@@ -335,7 +335,7 @@ async def test_slots_are_taken_by_one_connection(dsn: str):
 
 async def test_the_table_of_another_program_is_left_alone(dsn: str, caplog, monkeypatch):
     """Requests go out without a slot, at once, and the log says why."""
-    monkeypatch.setattr("paymentsdk._engine.rate_share._LONGEST_LOCK", 2 * PATIENCE)
+    monkeypatch.setattr("paymentsdk._call.rate_share._LONGEST_LOCK", 2 * PATIENCE)
     connection = await asyncpg.connect(dsn)
     await connection.execute("CREATE TABLE paymentsdk_slot (name text PRIMARY KEY, next float8 NOT NULL)")
     share = RateShare(dsn, 0.1)
@@ -351,7 +351,7 @@ async def test_the_table_of_another_program_is_left_alone(dsn: str, caplog, monk
 
 async def test_a_server_that_is_away_keeps_nothing_from_going(caplog, monkeypatch):
     """As with a file that cannot be used; the log does not show the password."""
-    monkeypatch.setattr("paymentsdk._engine.rate_share._LONGEST_LOCK", 0.1)
+    monkeypatch.setattr("paymentsdk._call.rate_share._LONGEST_LOCK", 0.1)
     share = RateShare("postgresql://me:secret-password@127.0.0.1:1/db", 10.0)
 
     assert 0.0 == await share.reserve(NOW, 60.0)

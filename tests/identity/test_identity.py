@@ -178,7 +178,7 @@ async def test_an_empty_text_identifies_nothing(client_over, name, changes, body
     assert "$" in [one.path for one in result.anomalies if one.reason.startswith("unidentified response")]
 
 
-@pytest.mark.control("paymentsdk._operation.identity.undeclared", lambda raw, value, place: iter(()))
+@pytest.mark.control("paymentsdk._contract.identity.undeclared", lambda raw, value, place: iter(()))
 @pytest.mark.parametrize("name", ["orders.create", "wallet_payments.create", "preferences.create", "customers.create"])
 async def test_a_response_that_nothing_identifies_is_accepted_with_an_anomaly_or_not_at_all(client_over, name):
     """A minimal response is believed, and says so; a member that its type does not have belongs to something else."""
@@ -217,7 +217,7 @@ OF_THE_BASKET = {
 
 
 @pytest.mark.control(
-    "paymentsdk._operation.identity.compile_comparison",
+    "paymentsdk._contract.identity.compile_comparison",
     around=lambda compiled: (
         lambda echoes, *, of_entry=False: compiled(
             [structs.replace(echo, shared=False) for echo in echoes], of_entry=of_entry
@@ -312,7 +312,7 @@ async def test_an_undeclared_2xx_is_an_anomaly(client_over, name, status, declar
     assert declared is ("$status" not in [anomaly.path for anomaly in result.anomalies])
 
 
-@pytest.mark.control("paymentsdk._operation.identity.Identity.unreadable", lambda self, anomaly: False)
+@pytest.mark.control("paymentsdk._contract.identity.Identity.unreadable", lambda self, anomaly: False)
 async def test_no_number_of_anomalies_hides_what_identifies_a_response(client_over):
     """A report is cut after a hundred; that the member to compare cannot be read is told nevertheless."""
     items = [{"id": "sku-1", "title": "A book", "quantity": 1, "unit_price": 24.9}] * 150

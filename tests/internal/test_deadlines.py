@@ -8,8 +8,8 @@ from contextlib import suppress
 import pytest
 
 from paymentsdk import PaymentsClient, Response, Timeout
+from paymentsdk._call.deadline import Deadlines
 from paymentsdk._clock import SystemClock
-from paymentsdk._engine.deadline import Deadlines
 from paymentsdk.testing import FakeClock, MemoryTransport
 
 
@@ -52,7 +52,7 @@ async def test_each_call_has_its_own_deadline(clock) -> None:
     assert all(task.done() for task in tasks)
 
 
-@pytest.mark.control("paymentsdk._engine.deadline.REST", 0.0)
+@pytest.mark.control("paymentsdk._call.deadline.REST", 0.0)
 async def test_deadlines_close_together_ring_together() -> None:
     """When a thousand calls hang that began one after the other, the alarm does not ring a thousand times."""
     clock = CountingClock()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paymentsdk._operation import error_response as rejection
+from paymentsdk._contract import error_response as rejection
 
 
 def test_what_is_nested_too_deeply_is_not_told() -> None:

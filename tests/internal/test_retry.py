@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from paymentsdk import (
     RetryPolicy,
 )
-from paymentsdk._engine.failures import AttemptFailed, History
-from paymentsdk._engine.retry import Failure, RetryBudgets, delay
-from paymentsdk._operation.error_response import retry_after
-from paymentsdk._operation.rules import TABLE as VERDICTS
-from paymentsdk._operation.rules import RetryClass
+from paymentsdk._call.failures import AttemptFailed, History
+from paymentsdk._call.retry import Failure, RetryBudgets, delay
+from paymentsdk._contract.error_response import retry_after
+from paymentsdk._contract.rules import TABLE as VERDICTS
+from paymentsdk._contract.rules import RetryClass
 from paymentsdk.errors import ServerError
 
 DATE = "Fri, 31 Jan 2026 12:00:00 GMT"

@@ -12,7 +12,7 @@ import pytest
 
 from paymentsdk import TokenPair
 from paymentsdk._auth.schemes import Credentials, NoToken
-from paymentsdk._engine.credential import Bearer, Credential
+from paymentsdk._call.credential import Bearer, Credential
 from paymentsdk._secrets import MaskedRepr, Secret, masked, scrub, secrets_in
 from paymentsdk.resources.common import RequestStruct
 

@@ -540,7 +540,7 @@ async def test_a_machine_that_sleeps_over_a_response_sends_nothing_late(
     assert max(world.platform.times) < row.not_after
 
 
-@pytest.mark.control("paymentsdk._engine.call.connect_timeout", lambda timeout, left: timeout.connect)
+@pytest.mark.control("paymentsdk._call.call.connect_timeout", lambda timeout, left: timeout.connect)
 async def test_a_connection_that_comes_too_late_is_not_waited_for(world: World) -> None:
     """An attempt that begins just before `not_after` waits no longer for its connection: it would be sent after it."""
     waits, ends = [], []
@@ -624,7 +624,7 @@ async def test_a_lease_that_is_renewed_too_slowly_is_no_cancellation(world: Worl
     assert [] == world.platform.posts
 
 
-@pytest.mark.control("paymentsdk._engine.call.connect_timeout", lambda timeout, left: timeout.connect)
+@pytest.mark.control("paymentsdk._call.call.connect_timeout", lambda timeout, left: timeout.connect)
 async def test_the_wait_for_a_connection_is_shorter_after_a_slow_signature(world: World) -> None:
     """What an attempt has left is counted once it is signed: else its connection could come after `not_after`."""
     ends = []

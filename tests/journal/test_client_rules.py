@@ -263,7 +263,7 @@ async def test_a_seal_whose_key_was_discarded_costs_its_records_alone(
     assert 1 == len({post.headers["X-Idempotency-Key"] for post in platform.posts if b"token" in post.body})
 
 
-@pytest.mark.control("paymentsdk._engine.once._is_sensitive", lambda call: False)
+@pytest.mark.control("paymentsdk._call.once._is_sensitive", lambda call: False)
 async def test_what_recovery_could_not_send_is_not_deferred(journal, connect, platform: Platform) -> None:
     """A payer's token is kept with a seal alone: without one, what is to be deferred is rejected before it is kept."""
 

@@ -76,7 +76,7 @@ def unscrubbed(body: bytes, secrets: object) -> tuple[None, bytes]:
     return None, body
 
 
-@pytest.mark.control("paymentsdk._engine.once.read_scrubbed", unscrubbed)
+@pytest.mark.control("paymentsdk._call.once.read_scrubbed", unscrubbed)
 @pytest.mark.parametrize("recovered", [False, True], ids=["by its call", "by recovery"])
 @pytest.mark.parametrize("form", FORMS, ids=["plain", "escaped"])
 async def test_a_result_is_kept_without_the_payers_token(
@@ -109,7 +109,7 @@ async def test_a_result_is_kept_without_the_payers_token(
         assert form not in row.response.body
 
 
-@pytest.mark.control("paymentsdk._engine.once.read_scrubbed", unscrubbed)
+@pytest.mark.control("paymentsdk._call.once.read_scrubbed", unscrubbed)
 async def test_a_result_that_cannot_be_read_without_a_token_is_not_kept(start, platform: Platform, tmp_path) -> None:
     """Of a token of digits that stands inside a number: nobody is told a number that the platform did not send."""
     platform.fail = lambda request: Response(201, {}, b'{"id":912345678,"wallet_payment":{"transaction_amount":5}}')
@@ -141,7 +141,7 @@ REJECTING = dataclasses.replace(CREATE, errors=(*CREATE.errors, ErrorCode(400, "
 REFUSED = b'{"error":"bad_token","message":"the payer %s is unknown","errors":[{"description":"%s"}]}'
 
 
-@pytest.mark.control("paymentsdk._engine.once.read_scrubbed", unscrubbed)
+@pytest.mark.control("paymentsdk._call.once.read_scrubbed", unscrubbed)
 @pytest.mark.parametrize("form", FORMS, ids=["plain", "escaped"])
 async def test_a_rejection_is_kept_without_the_payers_token(
     start, platform: Platform, tmp_path: Path, form: bytes
@@ -165,7 +165,7 @@ async def test_a_rejection_that_was_kept_whole_is_told_without_the_token(
 ) -> None:
     """As another version or another program may have kept it."""
     platform.fail = lambda request: Response(400, {}, REFUSED % (FORMS[0], FORMS[0]))
-    monkeypatch.setattr("paymentsdk._engine.once.read_scrubbed", unscrubbed)
+    monkeypatch.setattr("paymentsdk._call.once.read_scrubbed", unscrubbed)
     async with start() as client:
         with pytest.raises(BadRequest):
             await client.call(REJECTING, payment(), once="ride-7")

@@ -26,7 +26,7 @@ from paymentsdk import (
     SendFailed,
     TokenPair,
 )
-from paymentsdk._operation.rules import Settles
+from paymentsdk._contract.rules import Settles
 from paymentsdk.journal import Journal, PostgresJournal, RecordState, SQLiteJournal
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.calls.test_settled import KEYED, UNKEYED, CardDeclinedError
@@ -189,7 +189,7 @@ async def test_an_error_class_of_ones_own_is_raised_later_as_well(start: Start, 
     assert 1 == len(platform.posts)
 
 
-@pytest.mark.control("paymentsdk._engine.once.TURNED_AWAY", frozenset())
+@pytest.mark.control("paymentsdk._call.once.TURNED_AWAY", frozenset())
 @pytest.mark.parametrize("operation", [WRITES["orders.create"], WRITES["customers.create"]], ids=["keyed", "unkeyed"])
 async def test_one_429_that_asks_for_a_minute(start: Start, platform: Platform, operation: Write) -> None:
     """The client does not wait that long: the caller hears how long to wait, and may call again with the name."""
@@ -249,7 +249,7 @@ async def test_attempts_without_effect_do_not_count(
     assert RecordState.REFUSED is await state_of(client, "n-1")
 
 
-@pytest.mark.control("paymentsdk._engine.failures.settles", lambda *args, **facts: Settles.ALL)
+@pytest.mark.control("paymentsdk._call.failures.settles", lambda *args, **facts: Settles.ALL)
 @pytest.mark.parametrize("before", [(LOST,), (TOO_MANY, LOST), (says(503, "x"),), (says(424, "x"),)])
 async def test_a_rejection_after_a_doubt_is_not_final(
     start: Start, platform: Platform, before: tuple[Response | SendFailed, ...]
@@ -280,7 +280,7 @@ async def test_what_was_taken_over_is_not_rejected_by_that(
     assert RecordState.UNKNOWN is await state_of(client, "n-1")
 
 
-@pytest.mark.control("paymentsdk._engine.failures.settles", lambda *args, **facts: Settles.ALL)
+@pytest.mark.control("paymentsdk._call.failures.settles", lambda *args, **facts: Settles.ALL)
 async def test_recovery_does_not_believe_a_plain_rejection(start: Start, platform: Platform) -> None:
     """The control of the rule above: a client that believes every rejection closes the record."""
     in_turn(platform, LOST, PLAIN)

@@ -69,7 +69,7 @@ class Platform:
         return client.invoices.search(prefetch=prefetch)
 
 
-@pytest.mark.control("paymentsdk._engine.credential._is_of_another_seller", lambda token, before: False)
+@pytest.mark.control("paymentsdk._call.credential._is_of_another_seller", lambda token, before: False)
 @AHEAD
 @pytest.mark.parametrize("end", [BOB, None], ids=["at hand", "waited for"])
 @pytest.mark.parametrize("tokens", [[ANN], [ANN, "opaque"], ["opaque", ANN, "opaque"]], ids=len)

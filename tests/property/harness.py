@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine
 
 from paymentsdk import OPERATIONS, AiohttpTransport, APIError, Http11Transport, OutcomeUnknown, PaymentsClient
+from paymentsdk._call.retry import RetryBudgets
 from paymentsdk._clock import SystemClock
-from paymentsdk._engine.retry import RetryBudgets
 from paymentsdk.sandbox import FaultRule, Rejected, Sandbox
 from tests.property.model import Model, Remembered
 

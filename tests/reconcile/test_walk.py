@@ -507,7 +507,7 @@ async def nobody(self: PaymentsClient) -> tuple[str, str | None]:
     return "", None
 
 
-@pytest.mark.control("paymentsdk._engine.engine.Engine._platform_and_seller", nobody)
+@pytest.mark.control("paymentsdk._call.engine.Engine._platform_and_seller", nobody)
 @pytest.mark.parametrize(
     "other",
     [
@@ -574,7 +574,7 @@ class Overwritten:
         """There is no other."""
 
 
-@pytest.mark.control("paymentsdk._engine.credential._is_of_another_seller", lambda token, before: False)
+@pytest.mark.control("paymentsdk._call.credential._is_of_another_seller", lambda token, before: False)
 @pytest.mark.parametrize("accounts", [None, ["shop-1"]], ids=["client", "account"])
 async def test_a_walk_asks_for_all_windows_as_one_seller(tmp_path: Path, accounts: list[str] | None) -> None:
     """Somebody has put another token into the store meanwhile: the rows of its seller are nobody's in this run."""

@@ -11,7 +11,7 @@ from msgspec.structs import replace as replace_struct
 
 from paymentsdk import OPERATIONS
 from paymentsdk._codec.type_walk import walk
-from paymentsdk._operation.operation import Operation
+from paymentsdk._contract.operation import Operation
 from paymentsdk.sandbox._handlers import NOUNS
 from paymentsdk.sandbox._noun import Handler, MagicValue, Noun
 from paymentsdk.sandbox._policies import Policies

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from paymentsdk._operation.operation import MIB
+from paymentsdk._contract.operation import MIB
 from paymentsdk.resources import orders, preferences
 from paymentsdk.sandbox._pages import routes, views
 from tests.sandbox_pages.test_checkout import path_of

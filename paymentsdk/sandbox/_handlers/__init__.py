@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paymentsdk._operation.operation import Operation
-from paymentsdk._operation.rules import ErrorCode
+from paymentsdk._contract.operation import Operation
+from paymentsdk._contract.rules import ErrorCode
 from paymentsdk.sandbox._handlers import (
     customers,
     invoices,

@@ -12,7 +12,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from paymentsdk import money
-from paymentsdk._operation.operation import Operation
+from paymentsdk._contract.operation import Operation
 from paymentsdk.resources import orders
 from paymentsdk.resources.common import parse_duration, require
 from paymentsdk.resources.orders import Order, OrderPayment, OrderRequest, OrderStatus, PaymentStatusDetail

@@ -9,7 +9,7 @@ import socket
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from paymentsdk._operation.operation import KIB, MIB
+from paymentsdk._contract.operation import KIB, MIB
 from paymentsdk.testing._expectation import expect
 from paymentsdk.testing._fault_server import Peer, Script, echo, forever, http, once, play, replies, turns
 from paymentsdk.testing.transport_conformance._case import CASES, Case, Link, MakeTransport, case, linked, served

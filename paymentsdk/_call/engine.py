@@ -13,16 +13,16 @@ from msgspec import structs
 
 from paymentsdk._auth.schemes import Credentials, Seller, signer_or_tokens
 from paymentsdk._auth.token_store import TokenPair
+from paymentsdk._call.call import Call
+from paymentsdk._call.credential import Bearer, Credential, user_id
+from paymentsdk._call.events import observed
+from paymentsdk._call.failures import AttemptFailed, History
+from paymentsdk._call.plan import Plan, direct, encode, is_plain
+from paymentsdk._call.response import Result
+from paymentsdk._call.settings import CallOptions, ClientState, Settings, check_key
 from paymentsdk._codec.encode import PathValue, fill_path
-from paymentsdk._engine.call import Call
-from paymentsdk._engine.credential import Bearer, Credential, user_id
-from paymentsdk._engine.events import observed
-from paymentsdk._engine.failures import AttemptFailed, History
-from paymentsdk._engine.plan import Plan, direct, encode, is_plain
-from paymentsdk._engine.response import Result
-from paymentsdk._engine.settings import CallOptions, ClientState, Settings, check_key
+from paymentsdk._contract.operation import Operation
 from paymentsdk._headers import check_headers, masked_values, secret_values
-from paymentsdk._operation.operation import Operation
 from paymentsdk._secrets import masked
 from paymentsdk.errors import NotSent, PaymentsError, RefreshFailed, RequestInvalid
 
@@ -190,7 +190,7 @@ class Engine(ABC):
             if once is None and not_after is None and not defer:
                 made = call.run()
             else:
-                from paymentsdk._engine.once import call_once  # only who has a journal needs it
+                from paymentsdk._call.once import call_once  # only who has a journal needs it
 
                 made = call_once(call, once, self._seller, self._learn_time, not_after=not_after, defer=defer)
             result = await (observed(call, made) if self._settings.observers else made)

@@ -30,10 +30,10 @@ from paymentsdk.events import (
 from paymentsdk.transports.base import Response, header
 
 if TYPE_CHECKING:
-    from paymentsdk._engine.deadline import Deadline
-    from paymentsdk._engine.failures import AttemptFailed
-    from paymentsdk._engine.settings import ClientState, Settings
-    from paymentsdk._operation.operation import Operation
+    from paymentsdk._call.deadline import Deadline
+    from paymentsdk._call.failures import AttemptFailed
+    from paymentsdk._call.settings import ClientState, Settings
+    from paymentsdk._contract.operation import Operation
 
 T = TypeVar("T")
 

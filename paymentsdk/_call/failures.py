@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import Struct
 
 from paymentsdk._codec.anomaly import DecodingError
-from paymentsdk._operation.error_response import has_object, parse_error_response
-from paymentsdk._operation.rules import (
+from paymentsdk._contract.error_response import has_object, parse_error_response
+from paymentsdk._contract.rules import (
     CANCELLED,
     Failure,
     Settles,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from paymentsdk._clock import Clock
-    from paymentsdk._operation.operation import Operation
+    from paymentsdk._contract.operation import Operation
 
 B = TypeVar("B")
 R = TypeVar("R")

@@ -18,23 +18,23 @@ from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar, cast
 
 from msgspec import Struct
 
+from paymentsdk._call import events
+from paymentsdk._call.call import Call
+from paymentsdk._call.credential import Credential
+from paymentsdk._call.deadline import connect_timeout, end_of_attempt
 from paymentsdk._codec.encode import PathValue, fill_path
-from paymentsdk._engine import events
-from paymentsdk._engine.call import Call
-from paymentsdk._engine.credential import Credential
-from paymentsdk._engine.deadline import connect_timeout, end_of_attempt
+from paymentsdk._contract.rules import RetryClass
 from paymentsdk._headers import Headers, merge
-from paymentsdk._operation.rules import RetryClass
 from paymentsdk._secrets import HiddenRepr
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.transports.base import DirectTransport, Exchange, Request, Response, Transport
 
 if TYPE_CHECKING:
     from paymentsdk._auth.schemes import Exchange as RefreshExchange
-    from paymentsdk._engine.credential import Bearer
-    from paymentsdk._engine.deadline import Deadline
-    from paymentsdk._engine.settings import ClientState, Settings
-    from paymentsdk._operation.operation import Limits, Operation
+    from paymentsdk._call.credential import Bearer
+    from paymentsdk._call.deadline import Deadline
+    from paymentsdk._call.settings import ClientState, Settings
+    from paymentsdk._contract.operation import Limits, Operation
 
 B = TypeVar("B")
 R = TypeVar("R")

@@ -24,8 +24,8 @@ from typing import Protocol
 
 from msgspec import Struct, structs
 
+from paymentsdk._call.limiter import FIRST_CONCURRENCY, NO_PERMIT, Limiter, Meter, Permit, Priority, Service, Waiter
 from paymentsdk._clock import Clock
-from paymentsdk._engine.limiter import FIRST_CONCURRENCY, NO_PERMIT, Limiter, Meter, Permit, Priority, Service, Waiter
 from paymentsdk._public import publish
 from paymentsdk._validate import check_bool, check_seconds, check_within
 from paymentsdk.errors import RequestInvalid

@@ -12,17 +12,17 @@ from msgspec import Struct, structs
 
 from paymentsdk._auth.schemes import check_token
 from paymentsdk._auth.token_store import certain_user_id
+from paymentsdk._call.failures import AttemptFailed, no_token, not_signed
 from paymentsdk._codec.type_walk import can_hold_secrets
-from paymentsdk._engine.failures import AttemptFailed, no_token, not_signed
+from paymentsdk._contract.rules import Failure
 from paymentsdk._headers import OF_THE_TRANSPORT, Headers, check_headers, masked_values, merged
-from paymentsdk._operation.rules import Failure
 from paymentsdk._secrets import HiddenRepr, masked, scrub, secrets_in
 from paymentsdk.errors import RefreshFailed, RequestInvalid
 from paymentsdk.transports.base import Request, Response, header
 
 if TYPE_CHECKING:
     from paymentsdk._auth.schemes import Auth, Exchange, Signer
-    from paymentsdk._engine.deadline import Deadline
+    from paymentsdk._call.deadline import Deadline
 
 #: Bytes of a header that are no text stay as the transport has them.
 _NOT_TEXT = "surrogateescape"

@@ -9,7 +9,7 @@
     response.py             is it the response to this request, and as the contract says?
     after a failure:
         failures.py         what it means; and, if it was the last one, which error is true
-        retry.py            may the call be tried again, and when? (`_operation/rules.py` has the table)
+        retry.py            may the call be tried again, and when? (`_contract/rules.py` has the table)
 
 What an observer is told on the way is in events.py.
 """
@@ -25,16 +25,16 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 from msgspec import UNSET, Struct, UnsetType, structs
 
 from paymentsdk._auth.refresh import RefreshingToken
+from paymentsdk._call import events, failures
+from paymentsdk._call.deadline import cancelled_again, connect_timeout
+from paymentsdk._call.failures import AttemptFailed, History
+from paymentsdk._call.limiter import NO_PERMIT, Permit
+from paymentsdk._call.response import Result, check_response
+from paymentsdk._call.retry import Retries, key_lasts, should_refresh_token
 from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._codec.decode import LARGE
-from paymentsdk._engine import events, failures
-from paymentsdk._engine.deadline import cancelled_again, connect_timeout
-from paymentsdk._engine.failures import AttemptFailed, History
-from paymentsdk._engine.limiter import NO_PERMIT, Permit
-from paymentsdk._engine.response import Result, check_response
-from paymentsdk._engine.retry import Retries, key_lasts, should_refresh_token
+from paymentsdk._contract.rules import KEY_LIFETIME, SINGLE_USE, Failure, classify_status
 from paymentsdk._headers import Headers, merge
-from paymentsdk._operation.rules import KEY_LIFETIME, SINGLE_USE, Failure, classify_status
 from paymentsdk._secrets import HiddenRepr
 from paymentsdk.errors import ClientClosed, OutcomeUnknown, PaymentsError, RequestInvalid, describe
 from paymentsdk.events import Throttled
@@ -42,12 +42,12 @@ from paymentsdk.transports.base import Request, Response
 
 if TYPE_CHECKING:
     from paymentsdk._auth.schemes import Signer
-    from paymentsdk._engine.credential import Credential
-    from paymentsdk._engine.deadline import Deadline
-    from paymentsdk._engine.flow import Flow
-    from paymentsdk._engine.limiter import Service
-    from paymentsdk._engine.settings import ClientState, Settings
-    from paymentsdk._operation.operation import Operation
+    from paymentsdk._call.credential import Credential
+    from paymentsdk._call.deadline import Deadline
+    from paymentsdk._call.flow import Flow
+    from paymentsdk._call.limiter import Service
+    from paymentsdk._call.settings import ClientState, Settings
+    from paymentsdk._contract.operation import Operation
     from paymentsdk.journal._call import MaySend
 
 B = TypeVar("B")

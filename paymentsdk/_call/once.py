@@ -25,15 +25,15 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from msgspec import structs
 
+from paymentsdk._call import events
+from paymentsdk._call.credential import user_id
+from paymentsdk._call.events import observed
+from paymentsdk._call.failures import History
+from paymentsdk._call.response import Result
 from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._codec.type_walk import can_hold_secrets
-from paymentsdk._engine import events
-from paymentsdk._engine.credential import user_id
-from paymentsdk._engine.events import observed
-from paymentsdk._engine.failures import History
-from paymentsdk._engine.response import Result
-from paymentsdk._operation.error_response import parse_error_response, read_scrubbed
-from paymentsdk._operation.rules import KEY_LIFETIME, TURNED_AWAY, classify_response
+from paymentsdk._contract.error_response import parse_error_response, read_scrubbed
+from paymentsdk._contract.rules import KEY_LIFETIME, TURNED_AWAY, classify_response
 from paymentsdk._secrets import MASK, secrets_in
 from paymentsdk._validate import check_bool, plain_duration, plain_moment
 from paymentsdk.errors import APIError, Deferred, NotSent, OutcomeUnknown, PaymentsError, RequestInvalid
@@ -44,7 +44,7 @@ from paymentsdk.journal._states import Record, RecordState, Resolution, StoredRe
 from paymentsdk.transports.base import Response, header
 
 if TYPE_CHECKING:
-    from paymentsdk._engine.call import Call
+    from paymentsdk._call.call import Call
 
 B = TypeVar("B")
 R = TypeVar("R")

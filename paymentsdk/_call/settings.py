@@ -14,12 +14,12 @@ from weakref import WeakSet
 from msgspec import Struct, structs
 
 from paymentsdk._auth.schemes import NoToken, StaticToken, check_scheme
-from paymentsdk._engine.deadline import Deadlines, Timeout
-from paymentsdk._engine.flow import Flow, FlowControl
-from paymentsdk._engine.limiter import Priority
-from paymentsdk._engine.retry import RetryBudgets, RetryPolicy
+from paymentsdk._call.deadline import Deadlines, Timeout
+from paymentsdk._call.flow import Flow, FlowControl
+from paymentsdk._call.limiter import Priority
+from paymentsdk._call.retry import RetryBudgets, RetryPolicy
+from paymentsdk._contract.operation import Limits
 from paymentsdk._headers import check_headers, masked_values, merged, secret_values
-from paymentsdk._operation.operation import Limits
 from paymentsdk._secrets import masked
 from paymentsdk._validate import ALLOW_HTTP, is_loopback
 from paymentsdk.errors import ClientClosed, RequestInvalid

@@ -16,9 +16,9 @@ from msgspec import Struct
 from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._codec.decode import ResponseDecoder
 from paymentsdk._codec.encode import QueryEncoder
+from paymentsdk._contract.identity import Addition, Echo, Identity, on_wire, reader, struct_at
+from paymentsdk._contract.rules import ANY_CODE, ErrorCode, RetryClass
 from paymentsdk._headers import KEY_HEADER, RESERVED, check_headers, check_name
-from paymentsdk._operation.identity import Addition, Echo, Identity, on_wire, reader, struct_at
-from paymentsdk._operation.rules import ANY_CODE, ErrorCode, RetryClass
 from paymentsdk._public import publish
 from paymentsdk._validate import plain_duration
 from paymentsdk.errors import OutcomeUnknown, RequestInvalid

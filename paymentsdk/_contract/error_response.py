@@ -9,9 +9,9 @@ from typing import TypeVar
 import msgspec
 
 from paymentsdk._codec.decode import replace_lone_surrogates
+from paymentsdk._contract.operation import Operation
+from paymentsdk._contract.rules import RetryClass, declared
 from paymentsdk._headers import http_date
-from paymentsdk._operation.operation import Operation
-from paymentsdk._operation.rules import RetryClass, declared
 from paymentsdk._secrets import scrub
 from paymentsdk.errors import APIError, ErrorDetail, ReauthorizationRequired, ServerError, error_class
 from paymentsdk.transports.base import Response, header

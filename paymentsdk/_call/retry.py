@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
+from paymentsdk._call.failures import AttemptFailed, History
 from paymentsdk._clock import Clock
-from paymentsdk._engine.failures import AttemptFailed, History
-from paymentsdk._operation.rules import KEY_LIFETIME, MAX_UNSETTLED, TABLE, Failure, RetryClass, Settles, Verdict
+from paymentsdk._contract.rules import KEY_LIFETIME, MAX_UNSETTLED, TABLE, Failure, RetryClass, Settles, Verdict
 from paymentsdk._public import publish
 from paymentsdk._validate import check_bool, check_seconds, check_within
 

@@ -7,8 +7,8 @@ from typing import Generic, TypeVar
 from msgspec import Struct, structs
 
 from paymentsdk._codec.anomaly import Anomaly
-from paymentsdk._operation.identity import Comparison
-from paymentsdk._operation.operation import Operation, PageShape
+from paymentsdk._contract.identity import Comparison
+from paymentsdk._contract.operation import Operation, PageShape
 from paymentsdk._public import publish
 from paymentsdk.transports.base import Response, header
 
