@@ -15,7 +15,6 @@ from msgspec import Struct
 import paymentsdk
 from docs.describe import opening
 from paymentsdk import Operation
-from paymentsdk._public import written_in
 
 #: The top-level names by the module or package below `paymentsdk` that defines them.
 GROUPS = {
@@ -75,7 +74,7 @@ def grouped(module: ModuleType) -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {title: [] for title in [*GROUPS.values(), OTHERS]}
     for name in module.__all__:
         value = getattr(module, name)
-        home = (written_in(value) if inspect.isclass(value) else str(getattr(value, "__module__", ""))).split(".")
+        home = str(getattr(value, "__module__", "")).split(".")
         groups[GROUPS.get(home[1], OTHERS) if home[0] == "paymentsdk" else OTHERS].append(name)
     return {title: names for title, names in groups.items() if names}
 

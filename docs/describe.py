@@ -14,7 +14,6 @@ from msgspec import inspect
 
 from paymentsdk._codec.encode import rule_of
 from paymentsdk._codec.type_walk import walk
-from paymentsdk._public import written_in
 
 Rows = Iterable[Iterable[str]]
 
@@ -45,7 +44,7 @@ def attributes(cls: type) -> dict[str, str]:
     """Return what the attributes of *cls* mean: the text below each, in the class or in its `__init__`."""
     if cls.__module__.partition(".")[0] != "paymentsdk":  # There may be no source.
         return {}
-    tree = _classes(written_in(cls))[cls.__name__]
+    tree = _classes(cls.__module__)[cls.__name__]
     bodies = [node.body for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.FunctionDef)]
     told = {}
     for one, below in chain.from_iterable(map(pairwise, bodies)):

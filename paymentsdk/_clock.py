@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from paymentsdk._public import publish
-
 
 class Alarm(Protocol):
     """What `Clock.call_at` returns."""
@@ -69,6 +67,3 @@ class SystemClock:
         """See `Clock.key`."""
         # The kernel's generator, not `random`: a forked worker must not repeat its parent's keys.
         return os.urandom(16).hex()
-
-
-publish("paymentsdk", globals())

@@ -10,7 +10,6 @@ from functools import lru_cache
 from typing import TypeVar, cast
 
 from paymentsdk._codec.timestamps import in_utc
-from paymentsdk._public import publish
 from paymentsdk._secrets import LONG, masked
 from paymentsdk.errors import RequestInvalid
 
@@ -125,6 +124,3 @@ def check_headers(
     # As in `check_key`: the text that was checked goes out, and not what a subclass of str formats itself as. Only once
     # all are checked: a traceback shows what is local, and only the values as they were given are masked.
     return Headers({str.__str__(name): str.__str__(value) for name, value in fields.items()})
-
-
-publish("paymentsdk", globals())

@@ -2,8 +2,6 @@
 
 from typing import Self
 
-from paymentsdk._public import publish
-
 
 class ResumePoint(int):
     """Where a walk goes on: the offset of a row, and how many rows the search had when the walk came there.
@@ -25,6 +23,3 @@ class ResumePoint(int):
 
     def __str__(self) -> str:
         return str(int(self))
-
-
-publish("paymentsdk", globals())

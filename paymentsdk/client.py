@@ -31,7 +31,6 @@ from paymentsdk._call.settings import (
 from paymentsdk._clock import Clock, SystemClock
 from paymentsdk._contract.operation import Limits, Operation
 from paymentsdk._headers import check_headers, masked_values
-from paymentsdk._public import publish
 from paymentsdk._secrets import masked
 from paymentsdk._validate import check_methods, check_seconds, plain_duration
 from paymentsdk._version import __version__
@@ -603,6 +602,3 @@ def _transport_named(name: str) -> Transport | None:
     from paymentsdk.transports.http11 import Http11Transport  # only who asks for it pays for it
 
     return Http11Transport()
-
-
-publish(__name__, globals())

@@ -22,7 +22,6 @@ from paymentsdk._auth.token_store import (
 )
 from paymentsdk._files import make_private
 from paymentsdk._postgres import Connection, Lane, Postgres, Table, do_each, is_error, reason_of
-from paymentsdk._public import publish
 from paymentsdk._secrets import masked
 from paymentsdk._validate import Seal, check_path, check_seals
 from paymentsdk.errors import RequestInvalid, tellable
@@ -265,6 +264,3 @@ async def _told(work: Awaitable[T]) -> T:
             raise
         why = reason_of(error)
     raise _not_done(why)
-
-
-publish("paymentsdk", globals())

@@ -51,7 +51,6 @@ from paymentsdk._auth.token_store import (
     usable,
 )
 from paymentsdk._futures import retrieve_exception, wait_for_one
-from paymentsdk._public import publish
 from paymentsdk._secrets import masked
 from paymentsdk.errors import (
     ClientClosed,
@@ -488,6 +487,3 @@ async def _awaited(given: Awaitable[R]) -> R:
 
 async def _ask_nobody(_: str) -> TokenPair:
     raise ClientClosed("the client is closed")
-
-
-publish("paymentsdk", globals())

@@ -9,7 +9,6 @@ from typing import ClassVar, Protocol, TypeAlias, cast
 from msgspec import Struct
 
 from paymentsdk._auth.token_store import TokenPair
-from paymentsdk._public import publish
 from paymentsdk._secrets import MaskedRepr, masked
 from paymentsdk._validate import check_methods
 from paymentsdk.errors import RequestInvalid
@@ -184,6 +183,3 @@ def signer_or_tokens(scheme: AuthScheme) -> tuple[Signer | None, Auth]:
     """Return the signer that *scheme* is, if it is one, and the source of the tokens of calls."""
     signer, tokens = cast("Signer", scheme), cast("Auth", scheme)
     return (signer, NoToken()) if hasattr(scheme, "sign") else (None, tokens)
-
-
-publish("paymentsdk", globals())

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, BinaryIO, ClassVar, Protocol, runtime_checkabl
 import msgspec
 from msgspec import Struct
 
-from paymentsdk._public import publish
 from paymentsdk._secrets import MaskedRepr, masked
 from paymentsdk._validate import check_methods, check_path
 from paymentsdk.errors import RequestInvalid
@@ -411,6 +410,3 @@ def check_store(store: TokenStore | None) -> None:
     if lock is not None and (not callable(lock) or iscoroutinefunction(lock) or isasyncgenfunction(lock)):
         reason = f"lock of {type(store).__name__} must return an asynchronous context manager: see asynccontextmanager"
         raise RequestInvalid("store", reason)
-
-
-publish("paymentsdk", globals())

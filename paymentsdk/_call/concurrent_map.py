@@ -9,7 +9,6 @@ from typing import Generic, TypeVar, cast
 
 from msgspec import UNSET, Struct, UnsetType
 
-from paymentsdk._public import publish
 from paymentsdk._validate import check_within
 from paymentsdk.errors import ClientClosed, PaymentsError, RequestInvalid
 
@@ -133,6 +132,3 @@ def _outcome(item: T, call: asyncio.Task[R]) -> MapOutcome[T, R]:
     """Return what came of the *call* for *item*; what is no `PaymentsError` is raised."""
     error = call.exception()  # Raised and caught, it would hold this frame, and so the call, and itself.
     return MapOutcome(item, error) if isinstance(error, PaymentsError) else MapOutcome(item, _value=call.result())
-
-
-publish("paymentsdk", globals())

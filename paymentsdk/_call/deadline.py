@@ -11,7 +11,6 @@ from math import inf
 from msgspec import Struct
 
 from paymentsdk._clock import Alarm, Clock
-from paymentsdk._public import publish
 from paymentsdk._validate import check_seconds
 
 #: Seconds between two firings at least, so that ten thousand calls that hang are not looked through ten thousand times.
@@ -183,6 +182,3 @@ async def cancelled_again(cancelled: asyncio.CancelledError, note: str | None) -
         if note is not None:
             cancelled.add_note(note)
         del cancelled  # It would hold itself, by its traceback and this frame, and all of the call with it.
-
-
-publish("paymentsdk", globals())

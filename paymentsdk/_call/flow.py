@@ -26,7 +26,6 @@ from msgspec import Struct, structs
 
 from paymentsdk._call.limiter import FIRST_CONCURRENCY, NO_PERMIT, Limiter, Meter, Permit, Priority, Service, Waiter
 from paymentsdk._clock import Clock
-from paymentsdk._public import publish
 from paymentsdk._validate import check_bool, check_seconds, check_within
 from paymentsdk.errors import RequestInvalid
 
@@ -328,6 +327,3 @@ class Flow:
 def _turn_away(waiter: Waiter) -> None:
     if not waiter.done():
         waiter.set_result(None)
-
-
-publish("paymentsdk", globals())

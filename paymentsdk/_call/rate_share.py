@@ -12,7 +12,6 @@ from math import inf
 from pathlib import Path
 
 from paymentsdk._postgres import Connection, Lane, Postgres, Table, is_dsn
-from paymentsdk._public import publish
 from paymentsdk._validate import check_path
 from paymentsdk.errors import RequestInvalid
 
@@ -151,6 +150,3 @@ def next_slot(free: float, taken_at: float, now: float) -> float:
     if now < taken_at - _SET_BACK:
         free -= taken_at - now
     return max(free, now)
-
-
-publish("paymentsdk", globals())

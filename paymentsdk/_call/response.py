@@ -9,7 +9,6 @@ from msgspec import Struct, structs
 from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._contract.identity import Comparison
 from paymentsdk._contract.operation import Operation, PageShape
-from paymentsdk._public import publish
 from paymentsdk.transports.base import Response, header
 
 B = TypeVar("B")
@@ -119,6 +118,3 @@ def _page_mismatch(page: PageShape, offset: object, value: object, anomalies: Se
         if any(f"{place}.".startswith(dropped) for place in page.places(value)):
             return "the response is not a page: its rows cannot be read"
     return None if shown.offset in (None, expected_offset) else f"the response is the page at offset {shown.offset}"
-
-
-publish("paymentsdk", globals())

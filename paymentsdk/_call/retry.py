@@ -8,7 +8,6 @@ from msgspec import Struct
 from paymentsdk._call.failures import AttemptFailed, History
 from paymentsdk._clock import Clock
 from paymentsdk._contract.rules import KEY_LIFETIME, MAX_UNSETTLED, TABLE, Failure, RetryClass, Settles, Verdict
-from paymentsdk._public import publish
 from paymentsdk._validate import check_bool, check_seconds, check_within
 
 if TYPE_CHECKING:
@@ -222,6 +221,3 @@ class Retries(Struct, eq=False):
         cost = self.budgets.withdraw(self.seller, self.rule, self.failure)
         self.paid = cost or 0
         return cost is None
-
-
-publish("paymentsdk", globals())

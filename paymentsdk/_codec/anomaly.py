@@ -5,8 +5,6 @@ from typing import TypeAlias
 
 from msgspec import DecodeError, Struct
 
-from paymentsdk._public import publish
-
 #: What a decoder raises for what does not follow the contract, or is not JSON.
 MALFORMED = (DecodeError, UnicodeDecodeError, RecursionError)
 #: Reports that one response may have: a page can have some in each of a hundred thousand rows.
@@ -99,6 +97,3 @@ class Reports:
         reason = f"and {self._rest} more did not follow the contract, such as this one"
         rest = Anomaly(spell(place), self._rest, reason, dropped=dropped)
         return (*self._kept, rest, *self._missed)
-
-
-publish("paymentsdk", globals())

@@ -17,7 +17,6 @@ from paymentsdk._codec import amounts
 from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._codec.decode import replace_lone_surrogates
 from paymentsdk._codec.type_walk import compile_function
-from paymentsdk._public import publish
 from paymentsdk.errors import RequestInvalid
 
 _ERROR_STATUS = 400
@@ -407,6 +406,3 @@ def undeclared(raw: object, value: object, place: str) -> Iterator[str]:
                     yield f"{place}.{name}"
             else:
                 yield from undeclared(member, getattr(value, members[name]), f"{place}.{name}")
-
-
-publish("paymentsdk", globals())

@@ -19,7 +19,6 @@ from paymentsdk._codec.encode import QueryEncoder
 from paymentsdk._contract.identity import Addition, Echo, Identity, on_wire, reader, struct_at
 from paymentsdk._contract.rules import ANY_CODE, ErrorCode, RetryClass
 from paymentsdk._headers import KEY_HEADER, RESERVED, check_headers, check_name
-from paymentsdk._public import publish
 from paymentsdk._validate import plain_duration
 from paymentsdk.errors import OutcomeUnknown, RequestInvalid
 
@@ -379,6 +378,3 @@ class Operation(Generic[B, R]):
 
     def __repr__(self) -> str:
         return f"<Operation {self.name}: {self.method} {self.path}>"
-
-
-publish("paymentsdk", globals())

@@ -20,7 +20,6 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from paymentsdk._public import publish
 from paymentsdk.errors import APIError, RequestInvalid
 
 #: Stands for any code, and for none.
@@ -309,6 +308,3 @@ def is_in_progress(kind: Failure, codes: Collection[str]) -> bool:
     if any(map(says_in_progress, codes)):
         return True
     return kind is Failure.CONFLICT and not any(map(_names_state, codes))
-
-
-publish("paymentsdk", globals())

@@ -18,7 +18,6 @@ from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._contract.operation import Operation, PageShape, takes_offset
 from paymentsdk._futures import retrieve_exception
 from paymentsdk._paging.cursor import LARGEST_OFFSET, Certificate, Cursor, PageSummary, check_filters
-from paymentsdk._public import publish
 from paymentsdk._resume_point import ResumePoint
 from paymentsdk._validate import check_bool, check_within
 from paymentsdk.errors import ClientClosed, Incomplete, PaginationStalled, PaymentsError, RequestInvalid
@@ -473,6 +472,3 @@ async def _gone(tasks: list[asyncio.Task["Result[object]"]]) -> None:
     """Wait until *tasks*, which are cancelled, have ended."""
     if tasks:
         await asyncio.wait(tasks)
-
-
-publish("paymentsdk", globals())

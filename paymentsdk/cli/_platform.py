@@ -21,7 +21,6 @@ from msgspec import Struct, structs
 from paymentsdk._codec.type_walk import rows_of
 from paymentsdk._contract.identity import undeclared
 from paymentsdk._files import whole
-from paymentsdk._public import written_in
 from paymentsdk._resume_point import ResumePoint
 from paymentsdk._texts import texts
 from paymentsdk.cli._output import Rows, discard, flush, in_terminal, is_stdout, leaves, progress, say
@@ -150,7 +149,7 @@ def _filter_helps(operation: AnyOperation) -> Mapping[str, str]:
     """Return what the text below each filter in the source says, and how a value is written."""
     hints = _filters(operation)
     told: dict[str, str] = {}
-    for members in texts(written_in(operation.query)).values() if operation.query else ():
+    for members in texts(operation.query.__module__).values() if operation.query else ():
         if members.keys() <= hints.keys():  # All filters, or some: they are declared after Structs with such names.
             told |= members
     helps = {}

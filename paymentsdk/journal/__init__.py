@@ -7,7 +7,6 @@ process.
 
 from __future__ import annotations
 
-from paymentsdk._public import publish
 from paymentsdk.journal._journal import Journal, RecordResolved, RecordsOpen, RecoverySummary, derive_key
 from paymentsdk.journal._postgres import PostgresJournal
 from paymentsdk.journal._sqlite import SQLiteJournal
@@ -43,6 +42,3 @@ __all__ = [
     "resolve_record",
     "tombstone",
 ]
-
-
-publish(__name__, globals())

@@ -27,7 +27,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from paymentsdk._call.engine import of_one_seller
-from paymentsdk._public import publish
 from paymentsdk._validate import check_path, check_utf8, check_within, plain_duration, plain_moment
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.journal import Record
@@ -314,6 +313,3 @@ def _names(accounts: Iterable[str]) -> list[str]:
 
 def _clients(client: PaymentsClient, names: Iterable[str]) -> dict[str, PaymentsClient]:
     return {name: of_one_seller(client.account(name) if name else client) for name in names}
-
-
-publish(__name__, globals())

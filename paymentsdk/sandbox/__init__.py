@@ -6,7 +6,6 @@ It is not a real service and moves no money. By default it listens on this machi
 
 from __future__ import annotations
 
-from paymentsdk._public import publish
 from paymentsdk.sandbox._buyer import Buyer
 from paymentsdk.sandbox._clock import Clock, ClockEvent
 from paymentsdk.sandbox._faults import FaultRule, Faults
@@ -52,6 +51,3 @@ __all__ = [
     "describe_policies",
     "page_of",
 ]
-
-
-publish(__name__, globals())

@@ -13,7 +13,6 @@ from msgspec import inspect as types_of
 
 from paymentsdk._codec.type_walk import alternatives
 from paymentsdk._paging.cursor import LARGEST_OFFSET
-from paymentsdk._public import written_in
 from paymentsdk._texts import texts
 from paymentsdk._version import __version__
 from paymentsdk.resources import OPERATIONS
@@ -145,7 +144,7 @@ def _complete(schema: Schema, struct: types_of.StructType) -> None:
             schema["required"].append(name)  # Required by the contract; the SDK fills it in.
     # Not `getdoc`: under `python -OO` it would find what msgspec says of the class below them all.
     schema["description"] = inspect.cleandoc(cls.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
-    for name, text in texts(written_in(cls)).get(cls.__name__, {}).items():
+    for name, text in texts(cls.__module__).get(cls.__name__, {}).items():
         if "$ref" not in members.get(name, {"$ref": ""}):
             members[name]["description"] = text
 

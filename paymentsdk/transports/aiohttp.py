@@ -36,7 +36,6 @@ from aiohttp.hdrs import CONNECTION
 from msgspec import Struct
 from multidict import CIMultiDictProxy
 
-from paymentsdk._public import publish
 from paymentsdk._secrets import masked
 from paymentsdk._validate import check_proxy
 from paymentsdk.errors import ClientClosed, RequestInvalid
@@ -507,4 +506,3 @@ class SessionPool(FairPool[Wire]):
 
 
 CASELESS.add(CIMultiDictProxy)
-publish(__name__, globals())

@@ -8,7 +8,6 @@ from typing import get_args
 
 import pytest
 
-from paymentsdk._public import written_in
 from paymentsdk._texts import texts
 from paymentsdk.resources.orders import OrderStatus
 from paymentsdk.sandbox._faults import COMMON, EFFECTS, Effect, EffectInfo, FaultRule
@@ -120,7 +119,7 @@ def test_every_effect_is_explained() -> None:
     members = {member for effect in EFFECTS.values() for member in effect.members}
 
     assert set(get_args(Effect)) == set(EFFECTS)
-    explained = " ".join(texts(written_in(FaultRule))["FaultRule"].values())
+    explained = " ".join(texts(FaultRule.__module__)["FaultRule"].values())
     assert set(EFFECTS) <= set(re.findall(r"`(\w+)`", explained))
     assert set(FaultRule.__struct_fields__) == {"effect", *COMMON, *members}
 

@@ -24,8 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from paymentsdk._public import publish
-
 # The rules of these enter CASES.
 from paymentsdk.testing.transport_conformance import _connections, _requests, _responses  # noqa: F401 - see above
 from paymentsdk.testing.transport_conformance._case import CASES, Case, MakeTransport
@@ -84,6 +82,3 @@ INJECTED_SESSION_DEVIATIONS: Mapping[str, str] = {
     "discarded connection",
     "closing_ends_the_wait_for_a_connection": "it is not closed with the transport",
 }
-
-
-publish(__name__, globals())
