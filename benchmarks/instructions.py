@@ -1,7 +1,8 @@
 """How many instructions a call executes, counted by valgrind: a number that does not depend on the load of a machine.
 
-`python -m benchmarks.instructions` prints thousand instructions per call. `--check` compares them with
-`benchmarks/results/instructions.json` and fails where a count is more than 3 % higher; `--keep` writes that file.
+`python -m benchmarks.instructions` prints thousand instructions per call. `--check` counts the calls of the package,
+compares them with `benchmarks/results/instructions.json` and fails where a count is more than 3 % higher; `--keep`
+writes that file. The bars on these counts stand with all others in `bars.py`.
 
 Each count is the difference of two runs of one program, with fewer and with more calls, so that the start of the
 interpreter and the import of the package are left out.
@@ -12,7 +13,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib
-import json
 import os
 import re
 import shutil
@@ -20,12 +20,12 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import product, repeat
-from pathlib import Path
 
-from benchmarks.contestants import Target
+from benchmarks.contestants import BASELINE, Target
+from benchmarks.harness import Options, Result, Row, load, matching, result, save
 from benchmarks.server import nginx_or_asyncio
+from benchmarks.tables import page
 
-RESULTS = Path(__file__).parent / "results" / "instructions.json"
 #: Whose calls are counted: modules of `benchmarks.contestants`. Those of the package are checked.
 CHECKED = ("sdk_http11", "sdk")
 COUNTED = (*CHECKED, "bare_aiohttp", "http11_alone", "frozen_http11_alone")
@@ -34,8 +34,7 @@ METHODS = ("GET", "POST")
 FEW, MANY = 100, 350
 #: How much higher a count may be than the kept one.
 TOLERANCE = 1.03
-
-Counts = dict[str, float]
+METRIC = "kinstructions"
 
 
 def count(name: str, method: str, base_url: str) -> float:
@@ -73,21 +72,38 @@ def make(name: str, method: str, base_url: str) -> None:
         print(process, flush=True)
 
 
-def counted(names: Sequence[str]) -> Counts:
-    """Count the instructions of the calls of *names*, and print them."""
-    counts: Counts = {}
+def counted(names: Sequence[str]) -> Result:
+    """Count the instructions of the calls of *names*."""
+    rows: list[Row] = []
     with nginx_or_asyncio() as server:
         for name, method in product(names, METHODS):
-            counts[f"{name} {method}"] = thousands = round(count(name, method, server.plain), 1)
-            print(f"{name} {method}: {thousands} thousand instructions", flush=True)
-    return counts
+            key: dict[str, str | int] = {"contestant": contestant_name(name), "method": method}
+            rows.append(Row(key, {METRIC: [count(name, method, server.plain)]}))
+    return result("instructions", rows, Options(rounds=1), baseline={"contestant": BASELINE})
+
+
+def contestant_name(module: str) -> str:
+    """Return the name of a contestant in results."""
+    name: str = importlib.import_module(f"benchmarks.contestants.{module}").NAME
+    return name
+
+
+def above(counts: Result, kept: Result) -> list[str]:
+    """Return a sentence for each count that is more than 3 % higher than the kept one."""
+    sentences = []
+    for row in counts.rows:
+        [thousands], [before] = row.samples[METRIC], matching(kept.rows, row.key)[0].samples[METRIC]
+        if thousands > before * TOLERANCE:
+            call = f"{row.key['contestant']}, {row.key['method']}"
+            sentences.append(f"{call}: {thousands:.1f} thousand instructions, but {before:g} are kept")
+    return sentences
 
 
 def main() -> int:
     """Count, and keep or check the counts."""
     line = argparse.ArgumentParser(description=__doc__)
     line.add_argument("--check", action="store_true", help="fail where a count is more than 3 %% above the kept one")
-    line.add_argument("--keep", action="store_true", help=f"write {RESULTS.name}")
+    line.add_argument("--keep", action="store_true", help="write instructions.json")
     line.add_argument("--make", nargs=3, metavar=("NAME", "METHOD", "URL"), help=argparse.SUPPRESS)
     arguments = line.parse_args()
     if arguments.make:
@@ -96,30 +112,16 @@ def main() -> int:
     if shutil.which("valgrind") is None:
         print("needs valgrind, which Debian has")
         return 1
+    counts = counted(CHECKED if arguments.check else COUNTED)
+    print(page(counts))
     if arguments.check:
-        return check(counted(CHECKED))
-    counts = counted(COUNTED)
-    for method in METHODS:
-        price = ratio(counts, "sdk_http11", "frozen_http11_alone", method)
-        print(f"a safe call over http11 of 0.2 alone, {method}: {price}")
-        print(f"the default over bare aiohttp, {method}: {ratio(counts, 'sdk', 'bare_aiohttp', method)}")
+        kept = load("instructions")
+        sentences = ["there are no kept counts: run --keep"] if kept is None else above(counts, kept)
+        print("\n".join(sentences))
+        return 1 if sentences else 0
     if arguments.keep:
-        RESULTS.write_text(json.dumps(counts, indent=1) + "\n", encoding="utf-8")
+        save(counts)
     return 0
-
-
-def ratio(counts: Counts, name: str, base: str, method: str) -> str:
-    """Return how many times the instructions of *base* a call of *name* executes."""
-    return f"{counts[f'{name} {method}'] / counts[f'{base} {method}']:.2f}"
-
-
-def check(counts: Counts) -> int:
-    """Return 1 where a count is too high, and say which."""
-    kept: Counts = json.loads(RESULTS.read_text(encoding="utf-8"))
-    above = [name for name, thousands in counts.items() if thousands > kept[name] * TOLERANCE]
-    for name in above:
-        print(f"{name}: {counts[name]} thousand instructions, but {kept[name]} are kept in {RESULTS.name}")
-    return 1 if above else 0
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ BENCHES: Mapping[str, Sequence[str]] = {
 PROCESSES: Mapping[str, int] = {"bench_retry": 3}
 #: Results in the order in which the page shows them.
 _PARTS = ("waiting", "killed", "model", "diff", "executors", "loaded")
-NAMES = (*BENCHES, "bench_pages_memory", *(f"bench_reconcile_{part}" for part in _PARTS))
+NAMES = (*BENCHES, "instructions", "bench_pages_memory", *(f"bench_reconcile_{part}" for part in _PARTS))
 _MARKED = re.compile(r"(?P<start><!-- table: (?P<name>[a-z_]+) -->\n).*?(?P<end><!-- end of table -->)", re.DOTALL)
 
 

@@ -33,6 +33,7 @@ METRICS: Mapping[str, tuple[str, int]] = {
     "engine_us": ("of which engine, µs", 1),
     "by_hand_us": ("by hand, µs", 1),
     "journal_us": ("journal, µs", 1),
+    "kinstructions": ("thousand instructions", 1),
     "kib": ("memory per call, KiB", 1),
     "right": ("right", 0),
     "in_doubt": ("in doubt", 0),
