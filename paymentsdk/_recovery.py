@@ -11,16 +11,14 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
-import msgspec
-from msgspec import Struct, field, structs
+from msgspec import Struct, field
 
 from paymentsdk._call import events
-from paymentsdk._call.engine import unreported
+from paymentsdk._call.events import observed
 from paymentsdk._call.once import LEASE, OnceCall
 from paymentsdk._contract.operation import Operation
 from paymentsdk._secrets import HiddenRepr
@@ -30,8 +28,6 @@ from paymentsdk.journal import _states as states
 from paymentsdk.journal._call import Journaling, Learn, Moment, WithinContract
 from paymentsdk.journal._journal import RecordsOpen, RecoverySummary
 from paymentsdk.journal._states import NO_LIMIT, OPEN, TOLERANCE, Record, RecordState, Resolution
-from paymentsdk.money import ZERO, total
-from paymentsdk.resources import merchant_orders, orders
 
 if TYPE_CHECKING:
     from paymentsdk._call.call import Call
@@ -43,12 +39,6 @@ logger = logging.getLogger("paymentsdk")
 BATCH = 16
 #: Seconds between two tries at a record that may be sent, at most, and at one that can only be looked up.
 _LONGEST, _LONGEST_AFTER = 60.0, 3600.0
-#: Records that a look-up reads at most. Where there are more, as there may be after a purge, it does not say anything.
-_MOST = 10_000
-#: Records in another state have had no effect.
-_EFFECTIVE = tuple(set(RecordState) - {RecordState.REFUSED, RecordState.NOT_SENT, RecordState.EXPIRED})
-_ORDER = msgspec.json.Decoder(orders.OrderRequest)
-_REFUND = msgspec.json.Decoder(orders.RefundRequest)
 
 
 class Backoff(Struct, eq=False):
@@ -267,18 +257,10 @@ async def repeatedly(
 
 
 class Sender(HiddenRepr, Struct, frozen=True):
-    """What recovery needs of one seller: it sends a record again, or finds out by reading what became of it.
-
-    It says nothing where another record may have done what it sees, nor where there is more than the records explain.
-    """
+    """What recovery needs of one seller: it sends a record again, or reads what became of it."""
 
     base_url: str
     operations: Mapping[str, Operation[object, object]]
-    orders: orders.Orders
-    """Of the seller, as the next one."""
-    merchant_orders: merchant_orders.MerchantOrders
-    journaling: Journaling
-    """The journal, whose other records tell what they have done, and the platform's time."""
     seller: Callable[[], Awaitable[str]]
     """Returns the user id on the platform."""
     learn_time: Learn
@@ -312,61 +294,22 @@ class Sender(HiddenRepr, Struct, frozen=True):
         return call
 
     async def look(self, record: Record) -> Resolution | None:
-        """Return what became of *record*; `None` if that does not show."""
-        ways = {orders.CANCEL.name: self._cancel, orders.REFUND.name: self._refund, orders.CREATE.name: self._create}
+        """Read whether *record* took effect, and return that it is done; `None` if that does not show."""
+        operation = self.operations[record.operation]
+        if operation.look_up is None or operation.took_effect is None:
+            return None
         try:
-            with unreported():
-                return await ways[record.operation](record) if record.operation in ways else None
-        except (PaymentsError, ValueError):
-            return None  # What this version cannot read, a body or a response, may be what it would see.
-
-    async def _cancel(self, record: Record) -> Resolution | None:
-        seen = await self.orders.get(_order_id(record))
-        return _done(seen) if seen.status == orders.OrderStatus.CANCELED else None
-
-    async def _refund(self, record: Record) -> Resolution | None:
-        seen, wanted = await self.orders.get(_order_id(record)), _wanted(record)
-        if wanted is None:
-            return _done(seen) if _is_refunded_whole(seen) else None
-        # Read after the order: what it shows was kept before it was sent.
-        others = [row for row in await self._others(record, path=record.path) if row.path == record.path]
-        if any(_wanted(row) in (None, wanted) for row in others):
-            return None  # It may be the refund of another record.
-        equal = [refund for refund in seen.refunds if (refund.transaction_id, refund.amount) == wanted]
-        return _done(_with_last(seen, equal[0])) if len(equal) == 1 else None
-
-    async def _create(self, record: Record) -> Resolution | None:
-        asked, now = _ORDER.decode(record.body or b""), self.journaling.platform_clock.now()
-        search = self.merchant_orders.search(
-            external_reference=asked.external_reference,
-            date_created_from=datetime.fromtimestamp(record.begun - TOLERANCE, UTC),
-            date_created_to=datetime.fromtimestamp(int(now or record.not_after), UTC),  # As a `Date` has it.
-            certify=True,
-        )
-        found = await search.collect()
-        others = await self._others(record, containing=msgspec.json.encode(asked.external_reference))
-        bodies = [row.body for row in others if row.operation == orders.CREATE.name]
-        if any(body is None or _ORDER.decode(body).external_reference == asked.external_reference for body in bodies):
-            return None  # It may be what that one has made.
-        paid = len(found) == 1 and found[0].total_amount == asked.total_amount
-        # The order itself has another id, which a merchant order does not have.
-        return Resolution(state=RecordState.DONE, reason="seen by a read: it was paid") if paid else None
-
-    async def _others(self, record: Record, *, path: str = "", containing: bytes = b"") -> Sequence[Record]:
-        """Return what else the seller has in the journal, of *path* or *containing* that, which may have taken effect.
-
-        Raises:
-            RequestInvalid: It cannot be told what all of them have done.
-        """
-        journal = self.journaling.journal
-        with WithinContract():
-            rows = await journal.records(_EFFECTIVE, limit=_MOST, path=path, containing=containing)
-        if len(rows) >= _MOST:
-            raise RequestInvalid("journal", "has too many records that may have done what is seen")
-        if any(row.seller == record.seller and not states.is_readable(row) for row in rows):
-            raise RequestInvalid("journal", "has a row that cannot be read: it may have done what is seen")
-        mine = (record.base_url, record.seller)
-        return [row for row in rows if row.key != record.key and (row.base_url, row.seller) == mine]
+            values = _path_values(operation, record.path)
+            call = self.prepare_call(operation.look_up, None, values, {})
+            result = await (observed(call, call.run()) if call.settings.observers else call.run())
+            body = operation.encoder.decode(record.body) if operation.encoder is not None and record.body else None
+            if not operation.took_effect(body, result.value):
+                return None
+        except Exception as error:  # noqa: BLE001 - also of `took_effect` of somebody else's operation
+            logger.warning("recovery: %s could not be looked up: %s", record.name, describe(error))
+            return None
+        response = StoredResponse(result.status, {}, result.raw)
+        return Resolution(state=RecordState.DONE, reason="seen by a read", response=response)
 
 
 def _path_values(operation: Operation[object, object], path: str) -> dict[str, str] | None:
@@ -376,37 +319,3 @@ def _path_values(operation: Operation[object, object], path: str) -> dict[str, s
         pattern = pattern.replace(rf"\{{{name}\}}", f"(?P<{name}>[^/]+)", 1).replace(rf"\{{{name}\}}", f"(?P={name})")
     found = re.fullmatch(pattern, path.partition("?")[0])
     return None if found is None else found.groupdict()
-
-
-def _done(seen: orders.Order) -> Resolution:
-    response = StoredResponse(200, {}, msgspec.json.encode(seen))
-    return Resolution(state=RecordState.DONE, reason="seen by a read", response=response)
-
-
-def _is_refunded_whole(seen: orders.Order) -> bool:
-    """Whether all that was paid went back: after a part of it, too, the contract has the status `refunded`."""
-    payment = seen.payment
-    if payment is None or seen.status != orders.OrderStatus.REFUNDED:
-        return False
-    paid, back = payment.amount if payment.paid_amount is None else payment.paid_amount, payment.refunded_amount
-    if back is None:
-        done = (one for one in seen.refunds if one.status == orders.RefundStatus.PROCESSED)
-        back = total((1, one.amount or ZERO) for one in done)
-    return paid is not None and back >= paid
-
-
-def _order_id(record: Record) -> str:
-    return record.path.split("/")[-2]
-
-
-def _wanted(record: Record) -> tuple[object, object] | None:
-    """Return the payment and the amount of a partial refund; `None` of a whole one, or of one whose body is gone."""
-    asked = _REFUND.decode(record.body or b"{}").transactions
-    return (asked[0].id, asked[0].amount) if asked else None
-
-
-def _with_last(order: orders.Order, refund: orders.Refund) -> orders.Order:
-    """Return *order* with *refund* as the last, as the platform sends it."""
-    refunds = (*(one for one in order.refunds if one is not refund), refund)
-    before = order.transactions or orders.Transactions()
-    return structs.replace(order, transactions=structs.replace(before, refunds=refunds))

@@ -200,6 +200,11 @@ class Operation(Generic[B, R]):
     at least one and a half leases of the call, so that recovery can still send it after a crash. A function of the body
     where that decides: what it returns holds, however short. `None`: the total timeout of the call. Never more than 23
     hours."""
+    look_up: "Operation[None, R] | None" = None
+    """The read, with the same placeholders, that recovery makes once a journaled write in doubt may not be sent any
+    more. `None`: the outcome of the write stays unknown."""
+    took_effect: Callable[[B | None, R], bool] | None = None
+    """Whether the response to `look_up` proves that the write with that body took effect; say both or neither."""
     max_response: int = 8 * MIB
     """The most bytes that a response may have."""
     path_names: tuple[str, ...] = field(init=False)

@@ -292,7 +292,7 @@ class JournaledCall(Struct, eq=False):
             outcome = structs.replace(outcome, state=self._judged(row, outcome.state))
             is_barred = self.timing in (Timing.TOO_LATE, Timing.CLOCK_BEHIND)
             if outcome.state is RecordState.UNKNOWN and is_barred and self.look is not None:
-                outcome = await self.look(self._dated(row)) or outcome
+                outcome = await self.look(row) or outcome
         if outcome.state is not _DONE:
             return await self._close(row, outcome)
         # It replaces every other state, so the row cannot say otherwise. To lose it costs one replay.
@@ -325,17 +325,9 @@ class JournaledCall(Struct, eq=False):
         self.left = row.not_after - row.begun - max(ages)
         return states.timing(row, *ages)
 
-    def _age(self, row: Record, moment: Moment | None = None) -> float:
+    def _age(self, row: Record, moment: Moment) -> float:
         """Return the age of *row* by the store's clock."""
         return states.age_when_written(row) + self.clock.since(self.taken, moment)
-
-    def _dated(self, row: Record) -> Record:
-        """Return *row* with times of the platform, by its age, if they are not."""
-        now = self.clock.now()
-        if row.is_dated or now is None:
-            return row
-        begun = now - self._age(row)
-        return structs.replace(row, begun=begun, not_after=begun + row.not_after - row.begun)
 
     async def _renew(self, row: Record, seconds: float) -> str | None:
         """Renew the lease on *row* for an attempt of *seconds*; say why that did not work, or ``None``."""

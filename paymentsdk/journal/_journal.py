@@ -101,14 +101,8 @@ class Journal(Protocol):
         """
         ...
 
-    async def records(
-        self, among: Collection[RecordState], *, limit: int = 1000, path: str = "", containing: bytes = b""
-    ) -> list[Record]:
-        """Return up to *limit* records whose state is *among* these, the oldest first.
-
-        To spare reading them, records of another *path* may be left out, and those whose body has not these bytes in
-        it; not one whose body is gone or sealed, which may have had them.
-        """
+    async def records(self, among: Collection[RecordState], *, limit: int = 1000) -> list[Record]:
+        """Return up to *limit* records whose state is *among* these, the oldest first."""
         ...
 
     async def purge(self, before: float) -> int:

@@ -85,7 +85,7 @@ def _in_sqlite(statement: str) -> str:
     A transaction has locked all of it.
     """
     unlocked = statement.partition(" FOR UPDATE")[0].replace("paymentsdk_record", "record")
-    return re.sub(r"\$\d+", "?", re.sub(r"position\((\S+) in (\w+)\)", r"instr(\2, \1)", unlocked))
+    return re.sub(r"\$\d+", "?", unlocked)
 
 
 class SQLiteJournal(TableJournal):

@@ -38,13 +38,7 @@ _READ = "SELECT * FROM paymentsdk_record WHERE id IN ({})"
 _LOAD = f"{_READ} ORDER BY id FOR UPDATE"
 #: What is locked is being written, or in the hands of a session that may last for hours: recovery comes back to it.
 _LOAD_FREE = f"{_LOAD} SKIP LOCKED"
-_LIST = (
-    "SELECT id, begun FROM paymentsdk_record WHERE state {} AND state IN ({}) "
-    "AND (position($1 in fixed) > 0 OR position($2 in fixed) = 0) "
-    "AND (body IS NULL OR sealed > 0 OR position($3 in body) > 0) ORDER BY begun LIMIT $4"
-)
-#: What is in every address: where it is not, the row is damaged, and may be of any path.
-_IN_EVERY_ROW = b"://"
+_LIST = "SELECT id, begun FROM paymentsdk_record WHERE state {} AND state IN ({}) ORDER BY begun LIMIT $1"
 #: Rows that are read or wiped at once: what else the process wants of the journal comes in between.
 _PAGE = 500
 #: Seconds between two pages that are wiped. Whoever waits to write to a file of SQLite looks that often whether it is
@@ -239,14 +233,13 @@ class Transaction(Struct, eq=False):
         await self._replace([new for new, row in zip(claimed, rows, strict=True) if new is not row])
         return _oldest([row for row in claimed if row.owner == owner])
 
-    async def ids(self, among: Collection[RecordState], limit: int, path: bytes, containing: bytes) -> list[int]:
+    async def ids(self, among: Collection[RecordState], limit: int) -> list[int]:
         """Return the numbers of the rows that `Journal.records` returns."""
         begun: dict[int, float] = {}
         for half, wanted in (("< 4", states.OPEN.intersection(among)), (">= 4", states.CLOSED.intersection(among))):
             if wanted:  # In halves: what is done may be millions of rows, and what is open has an index.
                 codes = ", ".join(str(CODES[state]) for state in wanted)
-                values = (path, _IN_EVERY_ROW, containing, limit)
-                begun |= dict(map(tuple, await self.database.fetch(_LIST.format(half, codes), *values)))
+                begun |= dict(map(tuple, await self.database.fetch(_LIST.format(half, codes), limit)))
         return sorted(begun, key=begun.__getitem__)[:limit]
 
     async def purge(self, before: float, after: int) -> list[int]:
@@ -391,12 +384,10 @@ class TableJournal(ABC):
             self._hold(row)
         return taken
 
-    async def records(
-        self, among: Collection[RecordState], *, limit: int = 1000, path: str = "", containing: bytes = b""
-    ) -> list[Record]:
+    async def records(self, among: Collection[RecordState], *, limit: int = 1000) -> list[Record]:
         """See `Journal.records`: page by page, as there may be millions, and a lease to renew meanwhile."""
         wanted, found = frozenset(among), list[Record]()
-        ids = await self._transact(lambda rows: rows.ids(wanted, limit, path.encode(), containing), reads=True)
+        ids = await self._transact(lambda rows: rows.ids(wanted, limit), reads=True)
         for start in range(0, len(ids), _PAGE):
             page = ids[start : start + _PAGE]
             found += await self._transact(partial(Transaction.by_id, ids=page), reads=True)

@@ -700,6 +700,25 @@ GET: Operation[None, Order] = Operation(
     echoes=(_THIS_ORDER,),
     errors=(_BAD_PATH, *_ALWAYS, _NOT_FOUND),
 )
+
+
+def _is_canceled(_body: None, order: Order) -> bool:
+    return order.status == OrderStatus.CANCELED
+
+
+def _is_refunded_whole(body: RefundRequest | None, order: Order) -> bool:
+    """Whether a whole refund took effect: the status is `refunded` after a part of the payment, too."""
+    payment = order.payment
+    if (body is not None and body.transactions) or payment is None or order.status != OrderStatus.REFUNDED:
+        return False
+    paid = payment.amount if payment.paid_amount is None else payment.paid_amount
+    refunded = payment.refunded_amount
+    if refunded is None:
+        processed = (refund for refund in order.refunds if refund.status == RefundStatus.PROCESSED)
+        refunded = money.total((1, refund.amount or money.ZERO) for refund in processed)
+    return paid is not None and refunded >= paid
+
+
 CANCEL: Operation[None, Order] = Operation(
     name="orders.cancel",
     method="POST",
@@ -708,6 +727,8 @@ CANCEL: Operation[None, Order] = Operation(
     summary="Cancel an order",
     retry=RetryClass.KEYED,
     resend_window=timedelta(minutes=15),
+    look_up=GET,
+    took_effect=_is_canceled,
     result=Order,
     decimal_strings=True,
     # Every response about the order has its id: that of a get or a refund tells another state.
@@ -733,6 +754,8 @@ REFUND = Operation(
     summary="Refund an order, whole or in part",
     retry=RetryClass.KEYED,
     resend_window=timedelta(seconds=KEY_LIFETIME),
+    look_up=GET,
+    took_effect=_is_refunded_whole,
     body=RefundRequest,
     body_required=False,
     example={"transactions": [{"id": "PAY01J67CQQH5904WDBVZEM4JMEP3", "amount": "25.00"}]},

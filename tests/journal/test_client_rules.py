@@ -643,7 +643,7 @@ class Remote:
         print(record.owner, flush=True)
         raise JournalUnavailable("it is elsewhere")
 
-    async def records(self, among, *, limit, path="", containing=b""):
+    async def records(self, among, *, limit):
         return []
 
     renew = resolve = claim = begin
