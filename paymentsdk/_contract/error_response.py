@@ -1,4 +1,4 @@
-"""What a rejection says: one reader for every shape of error body. It never raises, whatever bytes the body has."""
+"""Read a rejection: one reader for every shape of error body. It never raises, whatever bytes the body has."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from paymentsdk.transports.base import Response, header
 B = TypeVar("B")
 R = TypeVar("R")
 
-#: How much of a body stays on the error.
+#: The bytes of a body that stay on the error.
 RAW_LIMIT = 2048
 _MESSAGE_LIMIT = 500
-#: Entries of an error, and lines of an entry. Nobody reads more, and a body of 8 MiB can hold a million.
+#: The most entries of an error, and lines of an entry: a body of 8 MiB can hold a million.
 _MOST_ENTRIES = 100
 #: Members that hold the entries of an error, the most telling first.
 _LISTS = ("errors", "cause", "causes", "ErrorCause", "error")
 _MESSAGES = ("message", "error_description", "ErrorMessage", "description", "msg", "Message", "Description")
 _CODES = ("code", "ErrorCode", "Code")
 _OUTER_CODES = ("error", *_CODES)
-#: A code that stands for many: another one of the same body, such as the sub-error of a grant, says why.
+#: A general code: another code of the same body, such as the sub-error of a grant, gives the reason.
 _SAYS_LITTLE = "bad_request"
-#: A refresh that ends with one of these will end so for ever.
+#: With one of these codes, each further refresh fails, too.
 TERMINAL = frozenset({"invalid_grant", "invalid_client", "unauthorized_client"})
 
 
@@ -39,25 +39,24 @@ def parse_error_response(operation: Operation[B, R], response: Response, secrets
     """Return the error that *response* stands for.
 
     Args:
-        operation: What was asked; its table gives the codes their meaning.
+        operation: The operation of the request; its table gives the codes their meaning.
         response: A response outside 2xx.
         secrets: Credentials to mask should the response repeat them.
     """
-    # A transport of one's own may return a view on what it has read, and `raw` has to pickle. What is no bytes at all
-    # raises here: it is no rejection.
+    # A custom transport may return a view on its buffer, and `raw` has to pickle.
     parsed, body = read_scrubbed(bytes(response.body), tuple(secrets))
     outer: dict[str, object] = parsed if isinstance(parsed, dict) else {"errors": parsed}
     lists = _lists(outer)
     details = tuple(_details(lists[0] if lists else (), operation.meanings))
-    code = next((one.code for one in details if one.code), None) or _text(outer, *_OUTER_CODES)
-    # Every code in the body: one that settles nothing may stand before one that says "in progress".
+    code = next((detail.code for detail in details if detail.code), None) or _text(outer, *_OUTER_CODES)
+    # Every code in the body: a code that settles nothing may come before a code that says "in progress".
     parts = chain([outer], *lists, [outer.get("details")])
     all_codes = (_text(part, name) for part in parts for name in _OUTER_CODES)
     codes = tuple(dict.fromkeys(filter(None, (code, *all_codes))))
     if code == _SAYS_LITTLE:
-        code = next((one for one in codes if one != code and one in operation.meanings), code)
-    raises = (one.raises for one in declared(operation.errors, response.status, codes) if one.raises is not None)
-    cls = next(raises, None) or error_class(response.status, code)
+        code = next((known for known in codes if known != code and known in operation.meanings), code)
+    classes = (entry.raises for entry in declared(operation.errors, response.status, codes) if entry.raises is not None)
+    cls = next(classes, None) or error_class(response.status, code)
     if operation.retry is RetryClass.TOKEN_REFRESH and code in TERMINAL and cls is not ServerError:
         cls = ReauthorizationRequired
     error = cls(
@@ -86,7 +85,7 @@ def has_object(response: Response) -> bool:
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds that the platform asks to wait, 0 or more.
 
-    Takes digits, or a date relative to the response's own ``Date``: our clock may be wrong and says nothing of theirs.
+    Takes digits, or a date relative to the ``Date`` of the response: the clock of this machine may be wrong.
     """
     text = (header(headers, "Retry-After") or "").strip()
     if text.isascii() and text.isdigit():
@@ -96,11 +95,11 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def read_scrubbed(body: bytes, secrets: Sequence[str]) -> tuple[object, bytes]:
-    """Return what the JSON in *body* says, or ``None``, and *body* itself; both without *secrets*."""
+    """Return the value of the JSON in *body*, or ``None``, and *body* itself; both without *secrets*."""
     body = scrub(body, secrets)
     try:
         parsed = msgspec.json.decode(replace_lone_surrogates(body)[0])
-        # A secret may have come with escapes in it: here every text is written without those that it does not need.
+        # A secret may contain JSON escapes: the new encoding has only the necessary ones.
         written = msgspec.json.encode(parsed)
         scrubbed = scrub(written, secrets)
         return (parsed, body) if scrubbed == written else (msgspec.json.decode(scrubbed), scrubbed)
@@ -110,14 +109,15 @@ def read_scrubbed(body: bytes, secrets: Sequence[str]) -> tuple[object, bytes]:
 
 def _lists(outer: Mapping[str, object]) -> list[list[object]]:
     """Return the lists of entries in a body, the most telling first."""
-    found: list[object] = [outer.get(name) for name in _LISTS]
+    values = [outer.get(name) for name in _LISTS]
     if isinstance(fields := outer.get("details"), list):
         # `{code, message, details: [{field, message}]}`: the entries are about fields, the code is outside.
-        found.append(fields)
-    told = [one for one in found if one and isinstance(one, list | dict)]
-    # PHP writes a list with gaps as an object whose members are numbered.
-    told = [[*one.values()] if isinstance(one, dict) and all(map(str.isdigit, one)) else one for one in told]
-    return [one[:_MOST_ENTRIES] if isinstance(one, list) else [one] for one in told]
+        values.append(fields)
+    return [value[:_MOST_ENTRIES] if isinstance(value, list) else [value] for value in values if _has_entries(value)]
+
+
+def _has_entries(value: object) -> bool:
+    return isinstance(value, list | dict) and bool(value)
 
 
 def _details(entries: Iterable[object], meanings: Mapping[str, str]) -> Iterable[ErrorDetail]:
@@ -173,7 +173,7 @@ def _phrase(status: int) -> str:
 
 
 def _text(entry: object, *names: str) -> str | None:
-    """Return the first of *names* that holds a text or a number; ``None`` of what has no members, too."""
+    """Return the first of *names* in *entry* that holds a text or a number; ``None`` if there is none."""
     if not isinstance(entry, dict):
         return None
     for name in names:

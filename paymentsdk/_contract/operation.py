@@ -8,15 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from functools import cached_property
-from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Generic, NamedTuple, TypeVar, cast, get_origin
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
 
 from msgspec import Struct
 
 from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._codec.decode import ResponseDecoder
 from paymentsdk._codec.encode import QueryEncoder
-from paymentsdk._contract.identity import Addition, Echo, Identity, on_wire, reader, struct_at
+from paymentsdk._contract.identity import Addition, Echo, Identity, member_place, reader
 from paymentsdk._contract.rules import ANY_CODE, ErrorCode, RetryClass
 from paymentsdk._headers import KEY_HEADER, RESERVED, check_headers, check_name
 from paymentsdk._validate import plain_duration
@@ -35,11 +34,6 @@ _PATH = r"(/([A-Za-z0-9._~!$&'()*+,;=:@%-]|{[A-Za-z_][A-Za-z0-9_]*})*)+\Z"
 KIB = 1024
 MIB = 1024 * KIB
 
-
-#: What a placeholder cannot be named: its value stands beside these arguments of `PaymentsClient.call`.
-_ARGUMENTS = frozenset({
-    "self", "operation", "body", "query", "idempotency_key", "first_sent_at", "once", "not_after", "defer", "headers",
-})  # fmt: skip
 
 _JSON = "application/json"
 _NO_CONTENT = 204
@@ -81,8 +75,9 @@ class PageShape(Struct, frozen=True, kw_only=True):
         return PageFields._make(None if name is None else reader(name)(response) for name in names)
 
     def places(self, response: object) -> tuple[str, str]:
-        """Return where the rows and the total of *response* stand on the wire (``$.results``, ``$.paging.total``)."""
-        return on_wire(self.items, type(response)), on_wire(self.total, type(response))
+        """Return where the rows and the total of *response* are in its JSON (``$.results``, ``$.paging.total``)."""
+        items, total = (member_place(name, type(response), "the result") for name in (self.items, self.total))
+        return items, total
 
 
 class PageFields(NamedTuple):
@@ -99,42 +94,13 @@ def takes_offset(query: type | None) -> bool:
     return "offset" in getattr(query, "__annotations__", ())
 
 
-def _undeclared(page: PageShape, result: type) -> str | None:
-    """Return a name of *page* that *result* does not have; `None` if it has all."""
-    names = (page.items, page.total, page.offset, page.next_offset)
-    return next((name for name in names if name is not None and not _declares(result, name)), None)
-
-
-def _declares(kind: type | None, name: str) -> bool:
-    """Whether a *kind* has the member *name*; of what is no Struct, or is not defined yet, nobody knows."""
-    if not isinstance(kind, type) or not issubclass(kind, Struct):
-        return True
-    first, _, rest = name.partition(".")
-    if not rest or not hasattr(kind, first):
-        return hasattr(kind, first)
-    try:
-        return _declares(struct_at(first, kind), rest)
-    except NameError:
-        return True
-
-
-def _is_class(kind: object) -> bool:
-    """Whether a value can be an instance of *kind*; of a union, an `Any` or a `TypedDict`, none is."""
-    cls = get_origin(kind) or kind
-    try:
-        isinstance(None, cls)  # type: ignore[arg-type]
-    except TypeError:
-        return False
-    return isinstance(cls, type) and cls not in (UnionType, Annotated)
-
-
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False, match_args=False)
 class Operation(Generic[B, R]):
     """One operation: what goes out, what comes back, and what a failure means.
 
     Raises:
-        RequestInvalid: The method, the path, the retry class, the type of the body or a status is not valid, or a
-            member or a placeholder that an `Echo` or `page` names does not exist.
+        RequestInvalid: The method, the path, the retry class or a status is not valid, or a member or a placeholder
+            that an `Echo` or `page` names does not exist.
     """
 
     name: str
@@ -229,10 +195,9 @@ class Operation(Generic[B, R]):
         for status in (self.status, *self.other_statuses):
             if status not in _SUCCESS:
                 raise RequestInvalid(f"{self.name}.status", f"{status!r} is no status of a success, 200 to 299")
-        if self.body is not None and not _is_class(self.body):
-            reason = "must be a class, such as a Struct, or bytes; with body_required=False it can be left out"
-            raise RequestInvalid(f"{self.name}.body", reason)
-        self._check_result()
+        self._check_page()
+        if self.may_be_empty:
+            self.result()  # A field without a default would make each success an unknown outcome.
         check_name(self.key_header, f"{self.name}.key_header")
         if self.key_header.lower() in RESERVED - {KEY_HEADER.lower()}:
             raise RequestInvalid(
@@ -259,24 +224,21 @@ class Operation(Generic[B, R]):
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
-        if taken := _ARGUMENTS.intersection(self.path_names):
-            reason = f"cannot name a placeholder {min(taken)}: that is an argument of PaymentsClient.call"
-            raise RequestInvalid(f"{self.name}.path", reason)
         _ = self.identity  # A declaration that cannot work is rejected now.
 
-    def _check_result(self) -> None:
-        """Reject a page, or an empty body, that the result cannot be."""
-        if self.page is not None and (name := _undeclared(self.page, self.result)) is not None:
-            raise RequestInvalid(f"{self.name}.page", f"{name!r} is not a field of the result")
-        if self.page is not None and not takes_offset(self.query) and (self.page.offset or self.page.next_offset):
+    def _check_page(self) -> None:
+        """Reject a page that names what the search does not have."""
+        page = self.page
+        if page is None:
+            return
+        for name in (page.items, page.total, page.offset, page.next_offset):
+            try:
+                _ = name is None or member_place(name, self.result, "the result")
+            except RequestInvalid as error:
+                raise RequestInvalid(f"{self.name}.page", error.reason) from None
+        if not takes_offset(self.query) and (page.offset or page.next_offset):
             reason = "names an offset, but `query` has no filter offset: without both, the search is of one page"
             raise RequestInvalid(f"{self.name}.page", reason)
-        if self.may_be_empty:
-            try:
-                self.result()
-            except TypeError:
-                reason = "has fields without a default, which a response without a body cannot have"
-                raise RequestInvalid(f"{self.name}.result", reason) from None
 
     @cached_property
     def identity(self) -> Identity | None:
@@ -313,17 +275,13 @@ class Operation(Generic[B, R]):
         """Checks and encodes the body; made at the first use, since most programs use few operations.
 
         Raises:
-            RequestInvalid: The body is of a recursive type, or of one that msgspec does not support, or has amounts or
-                moments elsewhere than in Structs and lists, where nothing checks them.
+            RequestInvalid: The body has amounts or moments elsewhere than in Structs and lists, where nothing checks
+                them.
+            TypeError, RecursionError: msgspec does not support the type of the body, or it is recursive.
         """
         from paymentsdk._codec.body import BodyEncoder  # only programs that write need it
 
-        try:
-            return None if self.body is None else BodyEncoder(self.body, decimal_strings=self.decimal_strings)
-        except RecursionError:
-            raise RequestInvalid(f"{self.name}.body", "is of a recursive type, which cannot be checked") from None
-        except TypeError as error:
-            raise RequestInvalid(f"{self.name}.body", f"is of a type that cannot be checked: {error}") from None
+        return None if self.body is None else BodyEncoder(self.body, decimal_strings=self.decimal_strings)
 
     @cached_property
     def query_encoder(self) -> QueryEncoder:
@@ -335,15 +293,13 @@ class Operation(Generic[B, R]):
         """Decodes the response.
 
         Raises:
-            RequestInvalid: Its type is one that msgspec does not support, or a Struct of it forbids unknown fields.
+            RequestInvalid: A Struct of the result forbids unknown fields.
+            TypeError: msgspec does not support the type of the result.
         """
         essential = self.identity.unreadable if self.identity else None
-        try:
-            return ResponseDecoder(
-                self.result, empty=self.may_be_empty, documented=self.status == _NO_CONTENT, essential=essential
-            )
-        except TypeError as error:
-            raise RequestInvalid(f"{self.name}.result", f"is of a type that cannot be decoded: {error}") from None
+        return ResponseDecoder(
+            self.result, empty=self.may_be_empty, documented=self.status == _NO_CONTENT, essential=essential
+        )
 
     @cached_property
     def meanings(self) -> Mapping[str, str]:
@@ -379,7 +335,7 @@ class Operation(Generic[B, R]):
 
     def __getstate__(self) -> Mapping[str, object]:
         # What is made at the first use cannot be pickled, and is made anew.
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        return {attribute.name: getattr(self, attribute.name) for attribute in fields(self)}
 
     def __repr__(self) -> str:
         return f"<Operation {self.name}: {self.method} {self.path}>"

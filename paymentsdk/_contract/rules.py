@@ -174,16 +174,6 @@ class ErrorCode(Struct, frozen=True):
             raise RequestInvalid("kind", f"{self.kind.name} is not what a response can mean")
         if self.kind is not None and self.code == ANY_CODE and self.status in _ANYBODY:
             raise RequestInvalid("kind", f"needs a code: a gateway sends {self.status} as well")
-        if self.raises is not None:
-            if not (isinstance(self.raises, type) and issubclass(self.raises, APIError)):
-                raise RequestInvalid("raises", "must be a subclass of APIError")
-            try:
-                self.raises(
-                    self.status, self.code, "", meaning=None, details=(), request_id=None, retry_after=None, raw=b""
-                )
-            except TypeError as error:
-                # Found only when the platform has rejected something, it would hide what that was.
-                raise RequestInvalid("raises", f"must be made as APIError is: {error}") from None
         if self.settles and not can_settle(self.status, self.code):
             raise RequestInvalid("settles", f"{self.status} {self.code} can never settle a write")
         if self.settles and self.kind in _NEVER_SETTLE_KIND:

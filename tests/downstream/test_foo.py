@@ -374,7 +374,6 @@ async def test_the_key_is_not_a_header_of_a_call():
         ({"status": 400, "code": "x", "kind": Failure.NOT_SENT}, "NOT_SENT is not what a response can mean"),
         ({"status": 503, "code": "*", "kind": Failure.RATE_LIMITED}, "a gateway sends 503 as well"),
         ({"status": 408, "code": "*", "kind": Failure.CLIENT_ERROR}, "a gateway sends 408 as well"),
-        ({"status": 400, "code": "x", "raises": ValueError}, "must be a subclass of APIError"),
         ({"status": 409, "code": "*", "settles": True}, "can never settle"),
     ],
 )
@@ -503,17 +502,6 @@ def test_a_key_header_that_is_taken(name: str):
     """What the client sets to something else cannot hold a key."""
     with pytest.raises(RequestInvalid, match="key_header"):
         replace(CREATE, key_header=name)
-
-
-def test_an_error_class_that_cannot_be_made():
-    """It shows where it is declared, not when the platform has rejected something."""
-
-    class OwnError(APIError):
-        def __init__(self, status: int) -> None:
-            super().__init__(status)
-
-    with pytest.raises(RequestInvalid, match="raises: must be made as APIError is"):
-        ErrorCode(422, "spent", "It is spent.", raises=OwnError)
 
 
 async def test_a_program_that_ends_in_an_observer():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import math
 import re
@@ -340,18 +339,3 @@ async def test_an_operation_without_a_path_takes_no_values(client) -> None:
     """A value that no placeholder asks for is rejected."""
     with pytest.raises(RequestInvalid, match="id: is not an argument of this operation"):
         await client.call(OPERATIONS["release_reports.disable_schedule"], id="1")
-
-
-ARGUMENTS = sorted(
-    name for name, one in inspect.signature(PaymentsClient.call).parameters.items() if one.kind is not one.VAR_KEYWORD
-)
-
-
-@pytest.mark.control("paymentsdk._contract.operation._ARGUMENTS", frozenset(), raises=pytest.fail.Exception)
-@pytest.mark.parametrize("name", ARGUMENTS)
-def test_a_placeholder_is_no_argument_of_a_call(name: str) -> None:
-    """Its value could not be given: an operation that nobody can call is rejected when it is declared."""
-    with pytest.raises(RequestInvalid, match=f"cannot name a placeholder {name}") as rejected:
-        declared(path=f"/v1/{{thing_id}}/{{{name}}}")
-
-    assert "things.ask.path" == rejected.value.path

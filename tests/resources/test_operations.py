@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, ForwardRef, Literal, TypedDict
+from typing import ForwardRef
 
 import pytest
 from msgspec import convert
@@ -141,31 +140,10 @@ def test_a_declaration_that_would_send_the_token_astray_is_rejected(change: dict
     assert place == rejected.value.path
 
 
-class Filters(TypedDict):
-    """No class that a value can be an instance of."""
-
-
 def declare(**types: object) -> Operation[object, object]:
     """Declare a write with other *types*."""
     about = {"name": "shops.create", "method": "POST", "path": "/v1/shops", "retry": RetryClass.KEYED}
     return Operation(**{**about, "result": Order, **types})
-
-
-@pytest.mark.parametrize(
-    "body", [Filters, Any, Literal["a"], Deposit | None, Literal["a"] | None, Annotated[Deposit, 1], "Deposit", 5]
-)
-def test_a_body_that_is_no_class_is_rejected(body: object) -> None:
-    """Nothing can be looked at for being of it: a declaration that no call could use is not taken."""
-    with pytest.raises(RequestInvalid, match="must be a class") as rejected:
-        declare(body=body)
-
-    assert "shops.create.body" == rejected.value.path
-
-
-@pytest.mark.parametrize("body", [None, bytes, dict, dict[str, int], list[Deposit], Sequence[int], Deposit])
-def test_a_body_that_is_a_class_is_declared(body: object) -> None:
-    """Negative control of the above: also a generic one, or what is JSON and no Struct."""
-    assert (body is None) == (declare(body=body).encoder is None)
 
 
 @pytest.mark.parametrize("place", ["body", "result"])
@@ -175,10 +153,10 @@ async def test_a_type_that_nothing_can_read_is_named_before_anything_is_sent(pla
     transport = MemoryTransport([Response(200, {}, b"[]")])
 
     async with PaymentsClient("APP_USR-1", base_url="http://127.0.0.1", transport=transport) as client:
-        with pytest.raises(RequestInvalid, match="must be tagged") as rejected:
+        with pytest.raises(TypeError, match="must be tagged"):
             await client.call(operation, [])
 
-    assert (f"shops.create.{place}", []) == (rejected.value.path, transport.requests)
+    assert [] == transport.requests
 
 
 class Deleted(ResponseStruct):
@@ -223,10 +201,8 @@ def test_a_response_without_a_body_has_no_id(declared: dict[str, object]) -> Non
     """A result that cannot be made of nothing would make every success an unknown outcome: it cannot be declared."""
     assert deletion(result=bytes, **declared).decode(b"") == (b"", ())
 
-    with pytest.raises(RequestInvalid, match="without a default") as rejected:
+    with pytest.raises(TypeError, match="Missing required argument 'id'"):
         deletion(result=Named, **declared)
-
-    assert "things.delete.result" == rejected.value.path
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)
