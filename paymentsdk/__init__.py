@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from paymentsdk._auth.token_store import (
         FileTokenStore,
         LockingTokenStore,
-        MarkingTokenStore,
         MemoryTokenStore,
+        PreparingTokenStore,
         TokenPair,
         TokenStore,
     )
@@ -111,7 +111,6 @@ __all__ = [
     "Limits",
     "LockingTokenStore",
     "MapOutcome",
-    "MarkingTokenStore",
     "MemoryTokenStore",
     "NoAnswer",
     "NotFound",
@@ -127,6 +126,7 @@ __all__ = [
     "PaymentsError",
     "PermissionDenied",
     "PostgresTokenStore",
+    "PreparingTokenStore",
     "RateLimited",
     "RateShare",
     "ReauthorizationRequired",
@@ -164,7 +164,7 @@ _HOMES = {
     "_auth.token_store": (
         "FileTokenStore",
         "LockingTokenStore",
-        "MarkingTokenStore",
+        "PreparingTokenStore",
         "MemoryTokenStore",
         "TokenPair",
         "TokenStore",

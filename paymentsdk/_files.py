@@ -26,8 +26,10 @@ def make_private(path: Path) -> None:
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[Path]:
+def whole(path: Path, *, private: bool = False) -> Iterator[Path]:
     """Yield where to write what is *path* in the end: as a whole or not at all, also if the machine stops.
+
+    A *private* file is for its owner alone (mode 0600); any other keeps its mode.
 
     Raises:
         OSError: It is read-only, or its folder takes no new file that it could be replaced by.
@@ -41,9 +43,9 @@ def whole(path: Path) -> Iterator[Path]:
     # Its own name, so that of two who write the file at once none writes into what the other has not finished.
     unfinished = target.with_name(f"{target.name}.{token_hex(4)}.unfinished")
     with _replaceable(path):
-        unfinished.touch(exist_ok=False)
+        unfinished.touch(0o600 if private else 0o666, exist_ok=False)
     try:
-        if target.exists():
+        if target.exists() and not private:
             copymode(target, unfinished)
         yield unfinished
         with unfinished.open("rb+") as file:
@@ -55,11 +57,12 @@ def whole(path: Path) -> Iterator[Path]:
         raise
     if os.name == "nt":
         return  # It opens no directories, and writes their names by itself.
-    descriptor = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with suppress(OSError):  # Not every file system can, and not every folder may be read. The file is replaced.
+        descriptor = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
@@ -18,7 +19,6 @@ from paymentsdk._auth.token_store import (
     TokenPair,
     check_pair,
     file_lock,
-    fingerprint,
 )
 from paymentsdk._files import make_private
 from paymentsdk._postgres import Connection, Lane, Postgres, Table, do_each, is_error, reason_of
@@ -35,12 +35,11 @@ _SAVE = (
     "INSERT INTO paymentsdk_token (name, pair) VALUES ($1, $2) "
     "ON CONFLICT (name) DO UPDATE SET pair = excluded.pair, refresh_began = NULL, refresh_of = NULL"
 )
-_BEGIN = (
-    "INSERT INTO paymentsdk_token (name, refresh_began, refresh_of) VALUES ($1, $2, $3) "
-    "ON CONFLICT (name) DO UPDATE SET refresh_began = excluded.refresh_began, refresh_of = excluded.refresh_of"
+#: It changes the row each time: SQLite does not write a row that stays as it is.
+_PREPARE = (
+    "INSERT INTO paymentsdk_token (name, refresh_began) VALUES ($1, $2) "
+    "ON CONFLICT (name) DO UPDATE SET refresh_began = excluded.refresh_began"
 )
-_END = "UPDATE paymentsdk_token SET refresh_began = NULL, refresh_of = NULL WHERE name = $1"
-_UNFINISHED = "SELECT refresh_began FROM paymentsdk_token WHERE name = $1 AND refresh_of = $2"
 #: Of this table: another schema has sellers of its own.
 _LOCK = "SELECT pg_advisory_lock(hashtextextended($1, 'paymentsdk_token'::regclass::oid::int8))"
 #: With the types of bytes and of seconds.
@@ -100,18 +99,9 @@ class _DatabaseTokenStore(ABC):
         """
         return self._lock()
 
-    async def begin_refresh(self, pair: TokenPair, now: float) -> None:
-        """See `MarkingTokenStore.begin_refresh`."""
-        await self._run(_BEGIN, self._name, now, fingerprint(pair))
-
-    async def end_refresh(self) -> None:
-        """See `MarkingTokenStore.end_refresh`."""
-        await self._run(_END, self._name)
-
-    async def unfinished_refresh(self, pair: TokenPair) -> float | None:
-        """See `MarkingTokenStore.unfinished_refresh`."""
-        rows = await self._run(_UNFINISHED, self._name, fingerprint(pair))
-        return cast("float", rows[0][0]) if rows else None
+    async def prepare(self) -> None:
+        """See `PreparingTokenStore.prepare`."""
+        await self._run(_PREPARE, self._name, time.time())
 
 
 class SQLiteTokenStore(_DatabaseTokenStore):
@@ -119,8 +109,7 @@ class SQLiteTokenStore(_DatabaseTokenStore):
 
     The file is made for its owner alone (mode 0600). Processes that share it renew the pair of a seller one after the
     other, and take over a pair that another one has saved: they lock an empty file in the folder named like the file
-    with ``-locks`` appended. A refresh that a crash has ended is found by the next process, as with `FileTokenStore`,
-    but no room is held for the new pair: on a disk that fills during a refresh, only this process has it.
+    with ``-locks`` appended. No refresh begins if the file cannot be written.
 
     Args:
         path: The file, on a local disk; it is made if it is missing, its folder is not. Of all sellers the same.
@@ -172,8 +161,8 @@ class PostgresTokenStore(_DatabaseTokenStore):
 
     It makes its table, ``paymentsdk_token``, in the first schema of the search path. Processes that share it renew the
     pair of a seller one after the other, by an advisory lock, and take over a pair that another one has saved. A
-    process that dies lets go of the lock, unless a child lives that it forked during the refresh. A refresh that a
-    crash has ended is found by the next process, as with `FileTokenStore`. All stores of an event loop for one server
+    process that dies lets go of the lock, unless a child lives that it forked during the refresh. No refresh begins if
+    the lock was lost or the table cannot be written. All stores of an event loop for one server
     share a connection, which is made anew after it was lost, and closed when nobody has used it for ten seconds, or
     when the loop ends. Beside it a refresh takes one for as long as it lasts, up to eight at once.
 
@@ -196,11 +185,11 @@ class PostgresTokenStore(_DatabaseTokenStore):
     ) -> None:
         self._server = Postgres(dsn, timeout)
         super().__init__(name, seal, unseal)
-        #: Has the lock: while it is held, a mark goes there, and fails with it.
+        #: Has the lock: while it is held, `prepare` writes there, and fails with it.
         self._locked: Connection | None = None
 
     async def _run(self, statement: str, *values: object) -> Sequence[Row]:
-        if statement is _BEGIN and self._locked is not None:
+        if statement is _PREPARE and self._locked is not None:
             # Whoever has lost the lock must not spend the refresh token.
             async with asyncio.timeout(self._server.timeout):
                 return await _told(self._locked.fetch(statement, *values))

@@ -1,6 +1,6 @@
 """A token that is refreshed, once for all calls that wait for it.
 
-What is known of its grant is one of three states, by name, and this is what leads from one to another:
+The pair in use is in one of three states:
 
 ===========  =========================  ======================  ====================  =====================
 state        another pair in the store  the platform refreshes  the platform rejects  the new pair is saved
@@ -10,15 +10,15 @@ PendingSave  Active, if it came after                                           
 Revoked      Active
 ===========  =========================  ======================  ====================  =====================
 
-The way of a refresh, each step in a method below:
+The steps of a refresh, each a method below:
 
-- `renew`: a call without a usable token begins the refresh, or joins the one under way. It waits for a task of its own,
-  so that a call that is cancelled takes it from nobody.
-- `_refresh_once` takes the turn among the processes that share the store. If it fails, and was early, the live token
-  stays in use.
-- `_refresh_alone` looks in the store first (`_adopt`). Only if nobody has been faster, it has the platform exchange the
-  refresh token (`_exchanged`, with a mark in the store), and saves the new pair before anyone uses it (`_persist`).
-- `drain` and `give_up` end it when the client is closed.
+- `renew`: a call without a usable token starts the refresh, or joins the refresh under way. The refresh is a task of
+  its own, so a cancelled call takes it from nobody.
+- `_refresh_once` takes the lock of the store. If the refresh was early and fails, the live token stays in use.
+- `_refresh_alone` reads the store first (`_adopt`). If no other process was faster, the platform exchanges the refresh
+  token (`_exchanged`), once the store has shown that it can be written. The new pair is saved before it is used
+  (`_persist`).
+- `drain` and `give_up` end a refresh when the client is closed.
 """
 
 from __future__ import annotations
@@ -26,40 +26,34 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-from collections.abc import Awaitable, Collection, Sequence
+from collections import deque
+from collections.abc import Collection, Sequence
 from contextlib import nullcontext, suppress
-from datetime import UTC, datetime
-from inspect import isawaitable
 from math import inf
-from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from paymentsdk._auth.token_store import (
     LockingTokenStore,
-    MarkingTokenStore,
     MemoryTokenStore,
+    PreparingTokenStore,
     TokenPair,
     TokenStore,
-    alive,
     certain_user_id,
     check_pair,
-    check_store,
-    early_pause,
-    lead,
     usable,
 )
 from paymentsdk._futures import retrieve_exception, wait_for_one
 from paymentsdk._secrets import masked
+from paymentsdk._validate import check_methods
 from paymentsdk.errors import (
     ClientClosed,
-    NoAnswer,
     PaymentsError,
     ReauthorizationRequired,
     RefreshFailed,
     RequestInvalid,
-    ServerError,
     describe,
 )
 
@@ -67,38 +61,32 @@ if TYPE_CHECKING:
     from paymentsdk._auth.schemes import Exchange
     from paymentsdk._clock import Clock
 
-R = TypeVar("R")
-
 logger = logging.getLogger("paymentsdk")
 
-#: Stands where nobody has seen a pair yet: it has ended, cannot be refreshed, and no store has its like.
+#: The pair before any pair is known: it has expired, cannot be refreshed, and is in no store.
 NO_PAIR = TokenPair(access_token=chr(0), expires_at=-inf)
-#: Pairs that are remembered as older than the one in use; of ten minutes each, those of a night.
+#: Pairs that are remembered as older than the pair in use. Pairs that live ten minutes take a night to reach it.
 MOST_PAST = 100
-
-
-# --- what is known of a grant: nothing here waits ---------------------------------------------------------------------
+#: The share of its life that a token has left when it is refreshed: 30 of 180 days. If a crash loses the new pair, the
+#: seller has so long to authorize again, while the old token is in use.
+SHARE = 1 / 6
+#: Seconds before its expiry at which a token is refreshed whose life is not known.
+LEAST = 600.0
 
 
 class Active(Struct, frozen=True):
     """A pair whose refresh token may be good."""
 
     pair: TokenPair
-    former: TokenPair = NO_PAIR
-    """The one that gave way to it, as the last resort: who knows which of them is later?"""
-    past: tuple[int, ...] = ()
-    """Pairs that gave way to others, or that were not adopted: a backup of the store may bring them back."""
-    kept: bool = False
-    """Whether the store has had it: then a new one there came after it, whatever the clocks of their makers say."""
+    stored: bool = False
+    """Whether the store has had it: then another pair there came after it, whatever the clocks say."""
 
 
 class PendingSave(Struct, frozen=True):
-    """A pair whose refresh token is spent, and the new one, which nobody may use before the store has it."""
+    """A pair whose refresh token is spent, and the new pair, which nobody may use before the store has it."""
 
     pair: TokenPair
     new: TokenPair
-    past: tuple[int, ...] = ()
-    """Those before *pair*."""
 
 
 class Revoked(Struct, frozen=True):
@@ -106,63 +94,9 @@ class Revoked(Struct, frozen=True):
 
     pair: TokenPair
     error: ReauthorizationRequired
-    past: tuple[int, ...] = ()
-    """Those before *pair*."""
 
 
 TokenState: TypeAlias = Active | PendingSave | Revoked
-
-
-def after_reading(grant: TokenState, stored: TokenPair, rejected: str | None) -> TokenState:
-    """Return what *grant* becomes once *stored* was read from the store: it may take the place of the pair in use.
-
-    One that has ended is taken over all the same: its refresh token may be good.
-    """
-    match grant:
-        case Active(pair, former, past, kept):
-            if stored.access_token == pair.access_token:
-                return Active(pair, former, past, kept=True)
-            # Else it is a left-over: to use its spent refresh token would end the grant.
-            came_after = _mark(stored) not in past if kept else _later(stored, pair)
-            if came_after and stored.access_token != rejected:
-                return Active(stored, pair, with_past(past, pair), kept=True)
-            return Active(pair, former, with_past(past, stored), kept)
-        case PendingSave(pair, new, past):
-            # A store that failed may have saved the new pair all the same, and another process may have gone on from
-            # there: then that pair is spent, and must not take the place of what came after it.
-            if stored.refresh_token in (pair.refresh_token, new.refresh_token) or _mark(stored) in past:
-                return grant
-            return Active(stored, new, with_past(past, pair, new), kept=True)
-        case Revoked(pair, _, past):
-            # Any other is better, whenever it ends.
-            better = stored.access_token not in (rejected, pair.access_token)
-            return Active(stored, pair, with_past(past, pair), kept=True) if better else grant
-
-
-def without(grant: TokenState, rejected: str | None) -> TokenState:
-    """Return *grant* after a refresh that failed: a *rejected* token ends if its refresh token is spent."""
-    if isinstance(grant, Active) or grant.pair.access_token != rejected:
-        return grant
-    return replace(grant, pair=replace(grant.pair, expires_at=0.0))
-
-
-def with_past(past: tuple[int, ...], *pairs: TokenPair) -> tuple[int, ...]:
-    """Return *past* with *pairs*, the latest of them."""
-    marks = (mark for pair in pairs if (mark := _mark(pair)) not in past)
-    return (*past, *marks)[-MOST_PAST:]
-
-
-def _mark(pair: TokenPair) -> int:
-    """Return what tells *pair* from others, and nobody its token."""
-    return hash(pair.access_token)
-
-
-def _later(one: TokenPair, other: TokenPair) -> bool:
-    """Whether *one* was made after *other*, as far as their ends tell."""
-    return one.expires_at is None or other.expires_at is None or one.expires_at >= other.expires_at
-
-
-# --- the refresh ------------------------------------------------------------------------------------------------------
 
 
 class RefreshingToken:
@@ -186,8 +120,7 @@ class RefreshingToken:
     The application's ``client_id`` and ``client_secret`` are those of the client that uses this object.
 
     Raises:
-        RequestInvalid: *early* is negative or not a number, *pair* is not a pair, or *store* is not a store or has a
-            ``lock`` that cannot be held.
+        RequestInvalid: *early* is negative or not a number, *pair* is not a pair, or *store* is not a store.
     """
 
     def __init__(
@@ -197,24 +130,24 @@ class RefreshingToken:
             raise RequestInvalid("early", "must be 0 or more seconds")
         pair = masked(pair)
         check_pair(pair)
-        check_store(store)
-        #: The pair in use, and what else is known; a refresh changes it as soon as it knows more.
+        # A store without `save` would lose the first new pair.
+        check_methods("store", store, "load", "save")
         self._state: TokenState = Active(pair or NO_PAIR)
+        #: Marks of pairs that gave way to others, or were not adopted. A restored backup may bring them back.
+        self._past: deque[int] = deque(maxlen=MOST_PAST)
         self._store: TokenStore = MemoryTokenStore(pair) if store is None else store
         self._early = early
         #: When an early refresh may be tried; ``None`` after one that failed, until the pause after it begins.
         self._early_from: float | None = 0.0
         self._flight: asyncio.Task[TokenPair] | None = None
-        #: Whether the store was asked for a refresh that a crash has ended.
-        self._looked = False
-        #: Whether the refresh under way has asked the platform.
-        self._asked = False
-        #: Whether it was cancelled because its client is closed.
+        #: Whether the refresh under way has sent its refresh token.
+        self._is_sent = False
+        #: Whether the refresh was cancelled because its client is closed.
         self._given_up = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __repr__(self) -> str:
-        store = getattr(self, "_store", None)  # A traceback shows one that was rejected, too.
+        store = getattr(self, "_store", None)  # A traceback also shows a token whose arguments were rejected.
         return f"RefreshingToken(store={type(store).__name__})"
 
     def __reduce__(self) -> str | tuple[object, ...]:
@@ -226,7 +159,7 @@ class RefreshingToken:
         """Whether the refresh token is spent, or there is none: a person has to authorize again."""
         state = self._state
         if isinstance(state, Active) and state.pair is not NO_PAIR:
-            return not any(pair.refresh_token for pair in (state.pair, state.former))
+            return not state.pair.refresh_token
         return isinstance(state, Revoked)
 
     @property
@@ -237,21 +170,21 @@ class RefreshingToken:
     def token(self, now: float) -> str | None:
         """See `Auth.token`."""
         pair = self._state.pair
-        if (ends := pair.expires_at) is None or now < ends - lead(pair, self._early):
+        if (expiry := pair.expires_at) is None or now < expiry - _lead(pair, self._early):
             return pair.access_token
-        if now >= ends:
+        if now >= expiry:
             return None
         if self._early_from is None:
             # The pause begins here and not with the refresh, which may have taken longer than the pause.
-            self._early_from = now + early_pause(ends - now)
-        due = now >= self._early_from and self._flight is None
-        return None if due else pair.access_token
+            self._early_from = now + max(60.0, 0.01 * (expiry - now))
+        is_due = now >= self._early_from and self._flight is None
+        return None if is_due else pair.access_token
 
     async def renew(self, rejected: str | None, exchange: Exchange, now: float) -> str | None:
         """See `Auth.renew`."""
         pair = self._state.pair
         if rejected is not None and usable(pair, rejected, now):
-            return pair.access_token  # Someone else has refreshed it in the meantime.
+            return pair.access_token  # Another call has refreshed it in the meantime.
         if self._loop is not (loop := asyncio.get_running_loop()):
             if self._loop is not None and not self._loop.is_closed():
                 raise ClientClosed("the RefreshingToken belongs to another event loop; share its store instead")
@@ -261,17 +194,17 @@ class RefreshingToken:
             # It has ended in this very turn of the loop: it could be joined again and again, with no turn in between.
             joined = None
         try:
-            found = await asyncio.shield(joined or self._begin(rejected, exchange, now))
+            result = await asyncio.shield(joined or self._begin(rejected, exchange, now))
         except PaymentsError as error:
             # A copy: one error raised in a thousand tasks would collect a thousand tracebacks.
             failure = copy.copy(error)
         else:
-            if joined and found is pair and found.access_token == rejected:
+            if joined and result is pair and result.access_token == rejected:
                 # It was an early refresh, which failed and left the token in use that the platform rejects.
                 return await self.renew(rejected, exchange, now)
-            return found.access_token
+            return result.access_token
         if joined and isinstance(failure, ClientClosed):
-            # Another client began it, and was closed. This one can ask for itself.
+            # Another client began it, and was closed. This client can ask for itself.
             return await self.renew(rejected, exchange, now)
         raise failure
 
@@ -285,28 +218,25 @@ class RefreshingToken:
         if self._loop is not asyncio.get_running_loop():
             return
         try:
-            if self._flight is not None and (self._asked or isinstance(self._state, PendingSave)):
+            if self._flight is not None and (self._is_sent or isinstance(self._state, PendingSave)):
                 await asyncio.wait((self._flight,))
             if self._flight is None and isinstance(self._state, PendingSave):
-                # No call may come any more that saves it.
+                # No later call may come that saves it.
                 await asyncio.wait((self._begin(None, _ask_nobody, now),))
-                if isinstance(self._state, PendingSave):
-                    logger.warning("a new token pair could not be saved when the client was closed")
-        except asyncio.CancelledError:
+        finally:
             if isinstance(self._state, PendingSave):
-                logger.warning("a new token pair was not saved yet when the client was closed")
-            raise
+                logger.warning("a new token pair could not be saved when the client was closed")
 
     def give_up(self) -> None:
         """End a refresh that `drain` has waited for in vain; who waits for it learns that the client is closed."""
         if self._flight is None or self._loop is not asyncio.get_running_loop():
             return
-        if self._asked and not isinstance(self._state, PendingSave):
+        if self._is_sent and not isinstance(self._state, PendingSave):
             self._given_up = True
             self._flight.cancel()
 
     def _begin(self, rejected: str | None, exchange: Exchange, now: float) -> asyncio.Task[TokenPair]:
-        self._asked = self._given_up = False
+        self._is_sent = self._given_up = False
         flight = self._flight = asyncio.create_task(self._refresh_once(rejected, exchange, now))
         flight.add_done_callback(self._flight_done)
         return flight
@@ -316,28 +246,31 @@ class RefreshingToken:
         # is under way.
         if self._flight is flight:
             self._flight = None
-        retrieve_exception(flight)  # Everyone who waited may have been cancelled.
+        retrieve_exception(flight)  # All calls that waited may have been cancelled.
 
     async def _refresh_once(self, rejected: str | None, exchange: Exchange, now: float) -> TokenPair:
         """Refresh the pair for all who wait; if that was early and fails, return the live one."""
         pair = self._state.pair
         try:
             if pair is NO_PAIR and isinstance(self._store, LockingTokenStore):
-                # To take what is there needs no turn: nothing is spent by it. But not every store can be read without
-                # its lock, or while somebody else has it.
+                # To take the stored pair needs no lock: that spends nothing. But not every store can be read without
+                # its lock, or while another process has it.
                 with suppress(Exception):
-                    if (found := await self._adopt(rejected, now)) is not None:
-                        return found
+                    if (stored := await self._adopt(rejected, now)) is not None:
+                        return stored
             async with self._store.lock() if isinstance(self._store, LockingTokenStore) else nullcontext():
                 return await self._refresh_alone(rejected, exchange, now)
         except asyncio.CancelledError:
             if not self._given_up:
                 raise
-            # Those who wait for it have not been cancelled.
+            # The calls that wait for it have not been cancelled.
             raise ClientClosed("the client was closed while the token was refreshed") from None
         except Exception as error:
-            self._state = without(self._state, rejected)
-            if rejected is not None or not alive(pair, now):
+            state = self._state
+            if not isinstance(state, Active) and state.pair.access_token == rejected:
+                # Its refresh token is spent. It ends, so that no call sends it again.
+                self._state = replace(state, pair=replace(state.pair, expires_at=0.0))
+            if rejected is not None or not usable(pair, None, now):
                 raise
             # It was early, and the live token will do until the next try.
             logger.warning("the access token could not be refreshed early: %s", describe(error))
@@ -349,104 +282,108 @@ class RefreshingToken:
         # Twice: another process may have been faster, and the refresh token is spent because of it. Not more often: two
         # replicas of a store may show one spent pair after the other.
         for _ in range(2):
-            if (found := await self._adopt(rejected, now)) is not None:
-                return found
-            if not isinstance(self._state, Active):
+            if (stored := await self._adopt(rejected, now)) is not None:
+                return stored
+            if isinstance(self._state, Revoked):
                 break
-            self._state = await self._exchanged(self._state, exchange, now)
+            if isinstance(self._state, Active):
+                self._state = await self._exchanged(self._state.pair, exchange)
             if isinstance(self._state, PendingSave):
-                break
-        if isinstance(state := self._state, PendingSave):
-            return await self._persist(state.new, now)
-        raise copy.copy(cast("Revoked", state).error)
+                return await self._persist(self._state.new, now)
+        raise copy.copy(cast("Revoked", self._state).error)
 
     async def _adopt(self, rejected: str | None, now: float) -> TokenPair | None:
         """Take over the pair that another process has saved, if there is one, and return it if it can be used."""
-        stored, before = await _awaited(self._store.load()), self._state.pair
-        if stored is not None:
-            _check_seller(before, stored, "the store has")
-            self._state = after_reading(self._state, stored, rejected)
-        pair = self._state.pair
-        return pair if pair is not before and usable(pair, rejected, now) else None
+        stored, before = await self._store.load(), self._state.pair
+        if stored is None:
+            return None
+        _check_seller(before, stored, "the store has")
+        if self._came_after(stored, rejected):
+            self._remember(before)
+            self._state = Active(stored, stored=True)
+            return stored if usable(stored, rejected, now) else None
+        if stored.access_token != before.access_token:
+            self._remember(stored)
+        elif isinstance(self._state, Active):
+            self._state = Active(before, stored=True)
+        return None
 
-    async def _exchanged(self, held: Active, exchange: Exchange, now: float) -> PendingSave | Revoked:
-        """Exchange the newest refresh token, and that of the pair before it if the newest is spent."""
-        refused = None
-        for pair in (held.pair, held.former):
-            if pair.refresh_token:
-                try:
-                    return PendingSave(held.pair, await self._asked_for(pair, exchange, now), held.past)
-                except ReauthorizationRequired as error:
-                    refused = error
-        if held.pair is NO_PAIR:
+    def _came_after(self, stored: TokenPair, rejected: str | None) -> bool:
+        """Whether the *stored* pair takes the place of the pair in use, also if it has expired.
+
+        To adopt an older pair and send its spent refresh token would end the grant.
+        """
+        match self._state:
+            case Revoked(pair):
+                return stored.access_token not in (rejected, pair.access_token)  # Any other pair is better.
+            case PendingSave():
+                # A store that failed may have saved the new pair all the same, and another process may have gone on
+                # from there. Then the new pair is spent.
+                return _mark(stored) not in self._past
+            case Active(pair, was_stored):
+                if stored.access_token in (rejected, pair.access_token) or _mark(stored) in self._past:
+                    return False
+                if was_stored or stored.expires_at is None or pair.expires_at is None:
+                    return True
+                return stored.expires_at >= pair.expires_at
+
+    def _remember(self, *pairs: TokenPair) -> None:
+        """Remember that *pairs* are older than the pair in use."""
+        self._past.extend(mark for pair in pairs if (mark := _mark(pair)) not in self._past)
+
+    async def _exchanged(self, pair: TokenPair, exchange: Exchange) -> PendingSave | Revoked:
+        """Exchange the refresh token of *pair*, once the store has shown that it can keep the new pair."""
+        if pair is NO_PAIR:
             reason = "the store has no tokens for this seller; exchange an authorization code first, and save its pair"
             raise ReauthorizationRequired(0, None, reason)
-        if refused is None:
+        if not pair.refresh_token:
             raise ReauthorizationRequired(401, "invalid_token", "there is no refresh token for the access token")
-        return Revoked(held.pair, refused, held.past)
-
-    async def _asked_for(self, pair: TokenPair, exchange: Exchange, now: float) -> TokenPair:
-        """Return what the platform gives for the refresh token of *pair*; the store knows that it is asked."""
-        store = self._store if isinstance(self._store, MarkingTokenStore) else None
-        if store is not None:
-            if not self._looked and (begun := await _awaited(store.unfinished_refresh(pair))) is not None:
-                logger.warning("%s", _lost(pair, begun, now))
-            self._looked = True
-            await _awaited(store.begin_refresh(pair, now))
-        self._asked = True
+        if isinstance(self._store, PreparingTokenStore):
+            await self._store.prepare()
+        self._is_sent = True
         try:
-            new = await exchange(pair.refresh_token or "")
-        except (NoAnswer, ServerError):
-            raise  # It may have been done: the mark stays.
-        except PaymentsError:
-            if store is not None:
-                with suppress(Exception):
-                    await _awaited(store.end_refresh())
-            raise
+            new = await exchange(pair.refresh_token)
+        except ReauthorizationRequired as error:
+            return Revoked(pair, error)
         _check_seller(pair, new, "the platform has sent")
-        return new
+        self._remember(pair, new)
+        return PendingSave(pair, new)
 
     async def _persist(self, new: TokenPair, now: float) -> TokenPair:
         """Save the *new* pair, then let it be used. If the store fails, the next call tries to save it again."""
-        await _awaited(self._store.save(new))
-        self._state = Active(new, past=with_past(self._state.past, self._state.pair), kept=True)
+        await self._store.save(new)
+        self._state = Active(new, stored=True)
         if new.expires_at is not None:
             # Not before the half of its life: it may be shorter than `early`.
             self._early_from = (now + new.expires_at) / 2
         return new
 
 
-def _check_seller(ours: TokenPair, other: TokenPair, who_has: str) -> None:
-    """Reject a pair that is certainly of another seller than *ours*.
+def _lead(pair: TokenPair, early: float | None) -> float:
+    """Return the seconds before its expiry at which *pair* is refreshed: *early*, or else a sixth of its life."""
+    if early is not None:
+        return early
+    if pair.expires_at is None or pair.issued_at is None:
+        return LEAST
+    return max(0.0, (pair.expires_at - pair.issued_at) * SHARE)
+
+
+def _mark(pair: TokenPair) -> int:
+    """Return a number that tells *pair* from other pairs and does not reveal its token."""
+    return hash(pair.access_token)
+
+
+def _check_seller(before: TokenPair, new: TokenPair, who_has: str) -> None:
+    """Reject a pair that is certainly of another seller than the pair *before*.
 
     In the middle of a call, a retry would do for that seller what may have been done for this one.
 
     Raises:
         RefreshFailed: It is.
     """
-    own, another = certain_user_id(ours.access_token), certain_user_id(other.access_token)
-    if own and another and own != another:
-        raise RefreshFailed(f"{who_has} the token pair of another seller: of user {another}, not {own}")
-
-
-def _lost(pair: TokenPair, begun: float, now: float) -> str:
-    """Say what a crash in the middle of the refresh of *pair* may have cost, and until when it can be repaired."""
-    until = "now"  # Whatever its end is: who sets it to make a token be refreshed may take any moment.
-    if pair.expires_at is None:
-        until = "when the access token is rejected"
-    elif alive(pair, now):
-        until = f"by {_in_utc(pair.expires_at)}"
-    return (
-        f"a token refresh that began at {_in_utc(begun)} was never saved: if the platform has issued a new pair, it is "
-        f"lost, and the seller must authorize again {until}"
-    )
-
-
-def _in_utc(seconds: float) -> str:
-    try:
-        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
-    except (OverflowError, ValueError, OSError):  # In the calendar is no such day, as where it counts milliseconds.
-        return f"{seconds:g} seconds after 1970"
+    user, new_user = certain_user_id(before.access_token), certain_user_id(new.access_token)
+    if user and new_user and user != new_user:
+        raise RefreshFailed(f"{who_has} the token pair of another seller: of user {new_user}, not {user}")
 
 
 async def drain(tokens: Sequence[RefreshingToken], asking: Collection[int], clock: Clock, grace: float) -> None:
@@ -463,10 +400,10 @@ async def drain(tokens: Sequence[RefreshingToken], asking: Collection[int], cloc
     drained = asyncio.gather(*drains)
     drained.add_done_callback(retrieve_exception)
     # A task: without any grace, too, each token has its turn to begin to save its pair.
-    ends = asyncio.ensure_future(over.wait())
-    cancelled = await wait_for_one(drained, ends)
+    expiry = asyncio.ensure_future(over.wait())
+    cancelled = await wait_for_one(drained, expiry)
     alarm.cancel()
-    ends.cancel()
+    expiry.cancel()
     if not drained.done():
         for token, its_drain in zip(tokens, drains, strict=True):
             if its_drain.cancel() and id(token) in asking:  # Else a refresh is another client's, which goes on.
@@ -475,14 +412,6 @@ async def drain(tokens: Sequence[RefreshingToken], asking: Collection[int], cloc
         raise cancelled
     if drained.done():
         drained.result()
-
-
-async def _awaited(given: Awaitable[R]) -> R:
-    """Return what a method of a store gives, also of one that is not async: a grant that is spent must not be lost.
-
-    Whether a method that is no coroutine function can be awaited is only seen when it was called.
-    """
-    return await given if isawaitable(given) else cast("R", given)
 
 
 async def _ask_nobody(_: str) -> TokenPair:

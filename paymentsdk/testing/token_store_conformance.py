@@ -10,20 +10,20 @@ With pytest and pytest-asyncio::
         await case.run(lambda: MyStore(tmp_path / "tokens"))
 
 Within one case, all stores that are made keep the pair of one seller in one place: they stand for several processes. A
-rule of `LockingTokenStore` or `MarkingTokenStore` is left out for a store that has not their methods.
+rule of `LockingTokenStore` or `PreparingTokenStore` is left out for a store that has not their methods.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Protocol, TypeAlias
 
 from msgspec import structs
 
 from paymentsdk._auth.refresh import RefreshingToken
-from paymentsdk._auth.token_store import LockingTokenStore, MarkingTokenStore, TokenPair, TokenStore
+from paymentsdk._auth.token_store import LockingTokenStore, PreparingTokenStore, TokenPair, TokenStore
 from paymentsdk.errors import ReauthorizationRequired
 from paymentsdk.testing._expectation import NamedRule, check_rule, expect, named
 
@@ -49,7 +49,7 @@ class Case(NamedRule, frozen=True):
     """One rule of a token store."""
 
     needs: type[object]
-    """The protocol that it is a rule of: `TokenStore`, `LockingTokenStore` or `MarkingTokenStore`."""
+    """The protocol that it is a rule of: `TokenStore`, `LockingTokenStore` or `PreparingTokenStore`."""
 
     def applies_to(self, store: TokenStore) -> bool:
         """Whether *store* has the methods that the rule is about."""
@@ -74,7 +74,7 @@ def _pair(number: int) -> TokenPair:
 CASES: list[Case] = []
 
 
-class _Store(LockingTokenStore, MarkingTokenStore, Protocol):
+class _Store(LockingTokenStore, PreparingTokenStore, Protocol):
     """All methods: a case runs with stores alone that have what it needs."""
 
 
@@ -215,44 +215,23 @@ async def _a_refresh_token_is_spent_once(make_store: Callable[[], _Store]) -> No
     expect(await make_store().load() == _pair(2), "the new pair was not saved")
 
 
-@_case(MarkingTokenStore)
-async def _a_refresh_under_way_is_remembered(make_store: Callable[[], _Store]) -> None:
-    """The next process learns when the refresh of a pair began that was neither saved nor ended."""
-    await make_store().save(_PAIR)
-    expect(await make_store().unfinished_refresh(_PAIR) is None, "a refresh that never began")
-    await make_store().begin_refresh(_PAIR, _NOW)
-    expect(await make_store().unfinished_refresh(_PAIR) == _NOW, "it has forgotten the refresh")
-    await make_store().begin_refresh(_PAIR, _NOW + 60.5)
-    expect(await make_store().unfinished_refresh(_PAIR) == _NOW + 60.5, "not the refresh that began last")
-    expect(await make_store().load() == _PAIR, "the pair is gone")
-
-
-@_case(MarkingTokenStore)
-async def _a_refresh_can_begin_before_a_pair_is_saved(make_store: Callable[[], _Store]) -> None:
-    """The first pair may have come from elsewhere: its refresh is remembered, and no pair is there."""
-    await make_store().begin_refresh(_PAIR, _NOW)
-    expect(await make_store().unfinished_refresh(_PAIR) == _NOW, "it has forgotten the refresh")
+@_case(PreparingTokenStore)
+async def _preparing_leaves_the_pair(make_store: Callable[[], _Store]) -> None:
+    """`prepare` writes, and changes nothing: neither a pair that is there, nor that there is none."""
+    await make_store().prepare()
     expect(await make_store().load() is None, "a pair that nobody saved")
-
-
-@_case(MarkingTokenStore)
-async def _a_refresh_belongs_to_its_pair(make_store: Callable[[], _Store]) -> None:
-    """Of another pair no refresh is under way, also of one whose tokens differ in upper and lower case alone."""
-    await make_store().begin_refresh(_PAIR, _NOW)
-    for other in (_pair(2), structs.replace(_PAIR, access_token=_ACCESS.swapcase(), refresh_token=_GRANT.swapcase())):
-        expect(await make_store().unfinished_refresh(other) is None, "a refresh of another pair")
-
-
-@_case(MarkingTokenStore)
-async def _a_refresh_that_ended_is_forgotten(make_store: Callable[[], _Store]) -> None:
-    """A saved pair forgets the refresh that it came of; so does `end_refresh`, twice as well, which leaves the pair."""
     await make_store().save(_PAIR)
-    await make_store().begin_refresh(_PAIR, _NOW)
     for _ in range(2):
-        await make_store().end_refresh()
-        expect(await make_store().unfinished_refresh(_PAIR) is None, "a refresh that was ended")
-        expect(await make_store().load() == _PAIR, "the pair is gone with its mark")
-    await make_store().begin_refresh(_PAIR, _NOW)
-    await make_store().save(_pair(2))
-    for pair in (_PAIR, _pair(2)):
-        expect(await make_store().unfinished_refresh(pair) is None, "a refresh whose pair was saved")
+        await make_store().prepare()
+        expect(await make_store().load() == _PAIR, "not the pair that was saved")
+
+
+@_case(PreparingTokenStore)
+async def _the_holder_prepares(make_store: Callable[[], _Store]) -> None:
+    """While the pair is held, its holder prepares, and then saves the new pair."""
+    store = make_store()
+    await store.save(_PAIR)
+    async with store.lock() if isinstance(store, LockingTokenStore) else nullcontext():
+        await store.prepare()
+        await store.save(_pair(2))
+    expect(await make_store().load() == _pair(2), "not the pair that its holder has saved")

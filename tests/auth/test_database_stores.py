@@ -28,7 +28,7 @@ from paymentsdk import (
 from paymentsdk._auth import database_stores
 from paymentsdk._postgres import Postgres
 from paymentsdk.errors import describe
-from tests.auth.refreshes import NOW, pair, store_at
+from tests.auth.refreshes import pair, store_at
 from tests.conftest import PATIENCE
 from tests.postgres import Server, Wire, free_port, wire_to
 
@@ -70,13 +70,11 @@ async def test_a_death_costs_one_attempt(where: str, tmp_path: Path) -> None:
     """Killed before the platform heard of it, a refresh is made by the next process, which waits for no lease."""
     got, codes = await refreshed(where, tmp_path, ("before",))
     assert ([], [-signal.SIGKILL]) == (got, codes)
-    assert NOW + 600 == await store_at(where).unfinished_refresh(pair(1))
 
     got = [await asyncio.to_thread(start(where, tmp_path).communicate) for _ in range(3)]
 
     assert ["access-2"] * 3 == [out for out, _ in got]
     assert ["refresh-1"] * 2 == (tmp_path / "asked").read_text().split()
-    assert None is await store_at(where).unfinished_refresh(pair(1))
 
 
 async def test_a_death_at_the_worst_moment_is_said(where: str, tmp_path: Path) -> None:
@@ -94,10 +92,8 @@ async def test_sellers_are_apart(where: str) -> None:
     """Each seller has a row and a lock of its own."""
     stores = [type(store_at(where))(where, name) for name in ("shop-1", "shop-2")]
     await stores[0].save(pair(1))
-    await stores[0].begin_refresh(pair(1), NOW)
 
     assert None is await stores[1].load()
-    assert None is await stores[1].unfinished_refresh(pair(1))
     async with asyncio.timeout(20), stores[0].lock(), stores[1].lock():
         await stores[1].save(pair(2))
     assert [pair(1), pair(2)] == [await store.load() for store in stores]
@@ -222,7 +218,7 @@ async def test_a_server_that_is_away_is_an_error(tmp_path: Path) -> None:
     """The error says so without the password; so does a call that needs the token."""
     store = PostgresTokenStore(f"postgresql://me:{SECRET}@127.0.0.1:{free_port()}/db", "shop-1", timeout=0.2)
 
-    for work in (store.load(), store.save(pair(1)), store.begin_refresh(pair(1), NOW)):
+    for work in (store.load(), store.save(pair(1)), store.prepare()):
         with pytest.raises(ConnectionError, match="Connect call failed") as failed:
             await work
         assert failed.value.__context__ is None
@@ -294,21 +290,21 @@ async def test_no_reason_shows_what_is_kept(dsn: str) -> None:
 
 
 async def test_who_has_lost_the_lock_spends_no_token(postgres: Server, dsn: str) -> None:
-    """A mark goes by the connection that has the lock: if that is lost, the refresh is not sent, and others can."""
+    """`prepare` writes on the connection of the lock: if that is lost, the refresh is not sent, and others can."""
     async with wire_to(postgres) as wire:
         store = PostgresTokenStore(wire.dsn(dsn), "shop-1")
         async with store.lock():
             wire.cut()
             async with asyncio.timeout(20), PostgresTokenStore(dsn, "shop-1").lock():
                 with pytest.raises(ConnectionError):
-                    await store.begin_refresh(pair(1), NOW)
+                    await store.prepare()
             # What was issued is saved all the same: it is the only pair that works.
             await store.save(pair(2))
 
     assert pair(2) == await PostgresTokenStore(dsn, "shop-1").load()
 
 
-async def test_a_mark_that_the_network_swallows_is_given_up(postgres: Server, dsn: str) -> None:
+async def test_a_write_that_the_network_swallows_is_given_up(postgres: Server, dsn: str) -> None:
     """The refresh ends after `timeout`, with its lock: else nobody could refresh that seller ever again."""
     async with wire_to(postgres) as wire:
         store = PostgresTokenStore(wire.dsn(dsn), "shop-1", timeout=0.5)
@@ -316,13 +312,13 @@ async def test_a_mark_that_the_network_swallows_is_given_up(postgres: Server, ds
             async with store.lock():
                 wire.mute = True
                 with pytest.raises(TimeoutError):
-                    await store.begin_refresh(pair(1), NOW)
+                    await store.prepare()
             async with PostgresTokenStore(dsn, "shop-1").lock():
                 pass
 
 
-async def test_who_waits_in_vain_takes_no_mark_from_who_has_the_lock(postgres: Server, dsn: str) -> None:
-    """Two tasks may share a store: the mark of the one goes by its connection after the other has given up."""
+async def test_who_waits_in_vain_takes_no_connection_from_who_has_the_lock(postgres: Server, dsn: str) -> None:
+    """Two tasks may share a store: the one that has the lock prepares on its connection after the other gave up."""
     async with wire_to(postgres) as wire:
         store = PostgresTokenStore(wire.dsn(dsn), "shop-1", timeout=5.0)
         async with store.lock():
@@ -331,7 +327,7 @@ async def test_who_waits_in_vain_takes_no_mark_from_who_has_the_lock(postgres: S
                     pass
             wire.cut()
             with pytest.raises(ConnectionError):
-                await store.begin_refresh(pair(1), NOW)
+                await store.prepare()
 
 
 @pytest.mark.control("paymentsdk._auth.database_stores._MOST_LOCKS", 40)
@@ -450,7 +446,7 @@ async def test_a_refresh_is_one_more_connection(counted: Counted) -> None:
     await store.save(pair(1))
 
     async with store.lock():
-        await store.begin_refresh(pair(1), NOW)
+        await store.prepare()
         await store.save(pair(2))
         assert 2 == counted.connections
     assert pair(2) == await store.load()

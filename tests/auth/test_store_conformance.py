@@ -13,8 +13,8 @@ from msgspec import structs
 from paymentsdk import (
     FileTokenStore,
     LockingTokenStore,
-    MarkingTokenStore,
     PostgresTokenStore,
+    PreparingTokenStore,
     SQLiteTokenStore,
     TokenPair,
     TokenStore,
@@ -27,7 +27,6 @@ class Shared:
 
     def __init__(self) -> None:
         self.pair: TokenPair | None = None
-        self.mark: tuple[float, str | None] | None = None
         self.turn = asyncio.Lock()
 
 
@@ -44,7 +43,6 @@ class PlainStore:
     async def save(self, pair: TokenPair) -> None:
         """See `TokenStore`."""
         self.shared.pair = pair
-        self.shared.mark = None
 
 
 class WholeStore(PlainStore):
@@ -56,18 +54,8 @@ class WholeStore(PlainStore):
         async with self.shared.turn:
             yield
 
-    async def begin_refresh(self, pair: TokenPair, now: float) -> None:
-        """See `MarkingTokenStore`."""
-        self.shared.mark = now, pair.refresh_token
-
-    async def end_refresh(self) -> None:
-        """See `MarkingTokenStore`."""
-        self.shared.mark = None
-
-    async def unfinished_refresh(self, pair: TokenPair) -> float | None:
-        """See `MarkingTokenStore`."""
-        mark = self.shared.mark
-        return mark[0] if mark is not None and mark[1] == pair.refresh_token else None
+    async def prepare(self) -> None:
+        """See `PreparingTokenStore`."""
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -215,41 +203,17 @@ async def locks_alone(self: WholeStore) -> AsyncIterator[None]:
         yield
 
 
-@breaking("begin_refresh")
-async def remembers_the_first(self: WholeStore, pair: TokenPair, now: float) -> None:
-    """Keeps the mark that is there."""
-    self.shared.mark = self.shared.mark or (now, pair.refresh_token)
+@breaking("prepare")
+async def writes_an_empty_pair(self: WholeStore) -> None:
+    """Leaves a pair where there was none."""
+    self.shared.pair = self.shared.pair or TokenPair(access_token="")
 
 
-@breaking("begin_refresh")
-async def marks_what_is_there(self: WholeStore, pair: TokenPair, now: float) -> None:
-    """Changes a row that is not there yet."""
-    if self.shared.pair is not None:
-        self.shared.mark = now, pair.refresh_token
-
-
-@breaking("unfinished_refresh")
-async def takes_any_mark(self: WholeStore, pair: TokenPair) -> float | None:
-    """Asks for no pair."""
-    return self.shared.mark and self.shared.mark[0]
-
-
-@breaking("unfinished_refresh")
-async def compares_no_case(self: WholeStore, pair: TokenPair) -> float | None:
-    """Has a column that knows no upper case."""
-    mark = self.shared.mark
-    return mark[0] if mark is not None and (mark[1] or "").lower() == (pair.refresh_token or "").lower() else None
-
-
-@breaking("end_refresh")
-async def forgets_nothing(self: WholeStore) -> None:
-    """Leaves the mark."""
-
-
-@breaking("end_refresh")
-async def forgets_the_pair(self: WholeStore) -> None:
-    """Removes the row."""
-    self.shared.mark = self.shared.pair = None
+@breaking("prepare")
+async def takes_the_lock(self: WholeStore) -> None:
+    """Waits for itself."""
+    async with self.shared.turn:
+        pass
 
 
 @pytest.mark.parametrize(
@@ -268,12 +232,8 @@ async def forgets_the_pair(self: WholeStore) -> None:
         ("a_lock_is_let_go", keeps_its_lock_when_cancelled),
         ("the_holder_reads_and_writes", reads_under_its_lock),
         ("a_refresh_token_is_spent_once", locks_alone),
-        ("a_refresh_under_way_is_remembered", remembers_the_first),
-        ("a_refresh_can_begin_before_a_pair_is_saved", marks_what_is_there),
-        ("a_refresh_belongs_to_its_pair", takes_any_mark),
-        ("a_refresh_belongs_to_its_pair", compares_no_case),
-        ("a_refresh_that_ended_is_forgotten", forgets_nothing),
-        ("a_refresh_that_ended_is_forgotten", forgets_the_pair),
+        ("preparing_leaves_the_pair", writes_an_empty_pair),
+        ("the_holder_prepares", takes_the_lock),
     ],
 )
 async def test_a_store_that_breaks_a_rule_is_found_out(
@@ -293,4 +253,4 @@ def test_every_rule_has_a_control() -> None:
     controls = test_a_store_that_breaks_a_rule_is_found_out.pytestmark[0].args[1]
 
     assert [case.name for case in CASES] == list(dict.fromkeys(name for name, _ in controls))
-    assert {TokenStore, LockingTokenStore, MarkingTokenStore} == {case.needs for case in CASES}
+    assert {TokenStore, LockingTokenStore, PreparingTokenStore} == {case.needs for case in CASES}

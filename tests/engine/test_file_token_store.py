@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import tempfile
 from codecs import BOM_UTF8
 
 import pytest
@@ -13,12 +12,9 @@ import pytest
 from paymentsdk import (
     FileTokenStore,
     MemoryTokenStore,
-    RefreshFailed,
     RequestInvalid,
-    TokenPair,
 )
 from paymentsdk.resources.oauth import Token
-from tests.engine.issuer import START
 
 
 async def test_a_file_keeps_a_pair(path, issuer) -> None:
@@ -53,26 +49,6 @@ async def test_a_save_leaves_other_files_alone(path, issuer) -> None:
     assert {path, *others} == set(path.parent.iterdir())
 
 
-@pytest.mark.control("paymentsdk._auth.token_store._LONGEST_SAVE", -1.0, raises=RefreshFailed)
-@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
-async def test_a_pair_waits_for_a_file(path, signed_in, issuer, monkeypatch, number: int) -> None:
-    """When the process has as many files as it may, the pair of a grant that is spent is saved once there is room."""
-    mkstemp, asked = tempfile.mkstemp, []
-
-    def crowded(**options: object) -> object:
-        asked.extend(issuer.refreshes)  # What is written before the grant is spent can be.
-        if 0 < len(asked) < 4:
-            raise OSError(number, "too many open files")
-        return mkstemp(**options)
-
-    monkeypatch.setattr("paymentsdk._auth.token_store._LOOK_AGAIN", 0.0)
-    monkeypatch.setattr(tempfile, "mkstemp", crowded)
-    await signed_in(issuer.pair(expires_at=0.0), store=FileTokenStore(path)).orders.get("ORD1")
-
-    assert (4, 1) == (len(asked), len(issuer.refreshes))
-    assert "APP_USR-access-2" == (await FileTokenStore(path).load()).access_token
-
-
 @pytest.mark.parametrize("store", [FileTokenStore, lambda path: MemoryTokenStore()])
 async def test_only_a_pair_is_kept(store, path) -> None:
     """A `Token` says how long it lasts and not when it ends: kept as it is, it would never be refreshed early."""
@@ -93,15 +69,6 @@ async def test_only_the_owner_can_read_the_file(path, issuer) -> None:
         os.umask(before)
 
     assert 0o600 == stat.S_IMODE(path.stat().st_mode)
-
-
-async def test_a_pair_is_written_beside_the_old_one(path, issuer, monkeypatch) -> None:
-    """No other folder is used, as it may be of another disk, from which nothing is moved in one step."""
-    monkeypatch.setattr(tempfile, "tempdir", str(path / "nowhere"))
-
-    await FileTokenStore(path).save(issuer.pair())
-
-    assert issuer.pair() == await FileTokenStore(path).load()
 
 
 async def test_a_pair_is_on_the_disk_before_it_counts(path, issuer, monkeypatch) -> None:
@@ -145,7 +112,7 @@ async def test_a_crash_leaves_the_old_pair(path, issuer, monkeypatch, broken: st
     await store.save(issuer.pair(1))
 
     def fail(*_: object) -> None:
-        raise OSError("disk full")
+        raise OSError(errno.ENOSPC, "disk full")
 
     monkeypatch.setattr(os, broken, fail)
     with pytest.raises(OSError, match="disk full"):
@@ -202,30 +169,6 @@ async def test_a_relative_path_means_one_file(path, issuer, monkeypatch) -> None
     await store.save(issuer.pair())
 
     assert issuer.pair() == await FileTokenStore(path).load()
-
-
-def written_over(file, content: bytes) -> None:
-    """Leave what stood behind *content* where it was."""
-    file.write(content)
-
-
-@pytest.mark.control("paymentsdk._auth.token_store._force", written_over)
-async def test_a_file_that_is_mounted_by_itself(path, issuer, monkeypatch) -> None:
-    """Nothing can take its place, as in a container: it gets the new pair all the same, since the old one is spent.
-
-    Of that one, which may have been longer, nothing is left behind.
-    """
-    store = FileTokenStore(path)
-    await store.save(TokenPair(access_token="APP_USR-" + "a" * 500, refresh_token="TG-" + "r" * 500, expires_at=START))
-
-    def fail(*_: object) -> None:
-        raise OSError(errno.EBUSY, "Device or resource busy")
-
-    monkeypatch.setattr(os, "replace", fail)
-    await store.save(issuer.pair())
-
-    assert issuer.pair() == await store.load()
-    assert [path] == list(path.parent.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -64,32 +64,6 @@ async def test_a_store_that_is_empty_is_a_store() -> None:
     assert [new] == store
 
 
-async def only_awaits(given: object) -> object:
-    """Wait also for what nobody can wait for."""
-    return await given
-
-
-@pytest.mark.control("paymentsdk._auth.refresh._awaited", only_awaits, raises=RefreshFailed)
-async def test_a_store_of_plain_methods_loses_no_pair(signed_in, issuer) -> None:
-    """What a method that is not async has saved is saved: its call goes on with it, and the grant is spent once."""
-
-    class Plain:
-        kept: TokenPair | None = None
-
-        async def load(self) -> TokenPair | None:
-            return self.kept
-
-        def save(self, pair: TokenPair) -> None:
-            self.kept = pair
-
-    store = Plain()
-    client = signed_in(issuer.pair(expires_at=0.0), store=store)
-
-    assert "ORD1" == (await client.orders.get("ORD1")).id
-    assert ["TG-refresh-1"] == issuer.refreshes
-    assert "APP_USR-access-2" == store.kept.access_token
-
-
 @pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken._persist", used_at_once)
 async def test_a_new_pair_is_saved_before_it_is_used(signed_in, issuer, until) -> None:
     """No request carries the new token before the store has it, not even one that is rejected in the meantime."""

@@ -33,7 +33,6 @@ async def test_a_token_is_refreshed_before_it_ends(signed_in, issuer, clock) -> 
     assert ["Bearer APP_USR-access-1", "Bearer APP_USR-access-2"] == issuer.used
 
 
-@pytest.mark.control("paymentsdk._auth.refresh.early_pause", lambda left: 0.0)
 @pytest.mark.parametrize(
     "trouble",
     [

@@ -12,17 +12,13 @@ from paymentsdk import (
     RefreshingToken,
     Response,
     SendFailed,
-    TokenPair,
 )
 from tests.engine.issuer import START, SlowStore, Unsure, counted
 
 
-def none(grant, stored: TokenPair, rejected: str | None):
-    """Find nothing that came after."""
-    return grant
-
-
-@pytest.mark.control("paymentsdk._auth.refresh.after_reading", none, raises=ReauthorizationRequired)
+@pytest.mark.control(
+    "paymentsdk._auth.refresh.RefreshingToken._came_after", lambda self, *_: False, raises=ReauthorizationRequired
+)
 @pytest.mark.parametrize(("expires_at", "generation"), [(None, 3), (START, 4)])
 async def test_a_pair_that_was_saved_all_the_same(signed_in, issuer, expires_at: float | None, generation: int) -> None:
     """A store that fails after it has saved does not make an old pair take the place of one that came after it.
@@ -66,7 +62,7 @@ async def test_a_pair_that_came_after_is_refreshed_if_it_cannot_be_used(signed_i
     assert ["TG-refresh-1", "TG-refresh-2", "TG-refresh-3"] == issuer.refreshes
 
 
-@pytest.mark.control("paymentsdk._auth.token_store.alive", lambda pair, now: True)
+@pytest.mark.control("paymentsdk._auth.refresh.usable", lambda pair, rejected, now: pair.access_token != rejected)
 async def test_a_rejected_token_is_not_given_to_anyone(signed_in, issuer) -> None:
     """While the new pair waits to be saved, a call that was rejected with a still older token saves it and takes it."""
     store = SlowStore(issuer, failures=1)
@@ -81,18 +77,7 @@ async def test_a_rejected_token_is_not_given_to_anyone(signed_in, issuer) -> Non
     assert 1 == len(issuer.refreshes)
 
 
-def forgetting(after_reading):
-    """Know nothing of what the store had before."""
-    from paymentsdk._auth.refresh import PendingSave
-
-    def forgotten(grant, stored: TokenPair, rejected: str | None):
-        waits = isinstance(grant, PendingSave)
-        return after_reading(PendingSave(grant.pair, grant.new) if waits else grant, stored, rejected)
-
-    return forgotten
-
-
-@pytest.mark.control("paymentsdk._auth.refresh.after_reading", around=forgetting)
+@pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken._remember", lambda self, *pairs: None)
 @pytest.mark.parametrize("ends", [START - 9999, START + 60])
 async def test_a_pair_that_was_left_did_not_come_after(signed_in, issuer, ends: float) -> None:
     """While a new pair waits to be saved, an old one that the store had before is a left-over as ever.

@@ -13,7 +13,6 @@ import pytest
 from msgspec import structs
 
 from paymentsdk import (
-    AuthenticationFailed,
     FileTokenStore,
     MemoryTokenStore,
     ReauthorizationRequired,
@@ -57,20 +56,6 @@ async def test_who_comes_second_takes_the_pair_of_the_first(make_client, issuer,
     assert ["ORD1", "ORD1"] == [order.id for order in orders]
     assert ["TG-refresh-1", "TG-refresh-1"] == issuer.refreshes
     assert {"Bearer APP_USR-access-2"} == set(issuer.used)
-
-
-async def test_the_pair_of_the_program_is_the_last_resort(signed_in, issuer) -> None:
-    """Where nobody can tell which pair is later, the one that gave way to a spent one of the store is not lost."""
-    issuer.generation = 5
-    store = MemoryTokenStore(issuer.pair(4, expires_at=START + 9999))
-    client = signed_in(TokenPair(access_token="APP_USR-ended", refresh_token="TG-refresh-5"), store=store)
-
-    with pytest.raises(AuthenticationFailed):
-        await client.orders.get("ORD1")
-    await client.orders.get("ORD1")
-
-    assert ["TG-refresh-4", "TG-refresh-5"] == issuer.refreshes
-    assert "Bearer APP_USR-access-6" == issuer.used[-1]
 
 
 async def test_a_person_who_authorizes_anew_needs_no_restart(signed_in, issuer) -> None:
@@ -366,15 +351,6 @@ async def test_a_child_does_not_keep_the_lock(path, forked) -> None:
     forked.undo()
 
     assert is_free(path)
-
-
-async def test_a_child_does_not_take_the_lock_away(path, forked) -> None:
-    """One that was forked in the middle of a refresh, and ends before that, leaves the lock to its parent."""
-    async with FileTokenStore(path).lock():
-        forked.setattr(os, "getpid", lambda: 0)
-    forked.undo()
-
-    assert not is_free(path)
 
 
 async def test_the_file_is_locked_to_be_written(path, monkeypatch) -> None:
