@@ -40,8 +40,8 @@ from benchmarks import harness, payloads, reconcile_files
 from benchmarks.harness import Options, Result, Row
 from benchmarks.virtual_time import LoopClock, VirtualLoop
 from paymentsdk import OPERATIONS, FlowControl, PaymentsClient, Request, Response
+from paymentsdk._paging.proof import EPOCH, MILLISECOND
 from paymentsdk.reconcile import DaskExecutor, Executor, walk
-from paymentsdk.reconcile._certificate import EPOCH, MILLISECOND
 from paymentsdk.reconcile._merchant_orders import MerchantOrderPage, Rows, write
 from paymentsdk.reconcile._walk import MOST_PENDING, Job, JobDone, do
 

@@ -17,8 +17,8 @@ import pyarrow as pa
 from msgspec import Struct
 from pyarrow import parquet
 
+from paymentsdk._paging.proof import Window, milliseconds
 from paymentsdk.reconcile import Book
-from paymentsdk.reconcile._certificate import Window, milliseconds
 from paymentsdk.reconcile._diff import Diff
 from paymentsdk.reconcile._merchant_orders import kinds
 

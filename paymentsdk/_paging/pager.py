@@ -1,7 +1,7 @@
 """A search as its pages and rows: fetched when they are needed, or ahead, and shared by the tasks that read them.
 
-Where the next page begins, when the last has come, and whether all have, is up to `cursor.py`. Rows that were seen
-shortly before, as far as their ids tell, are left out.
+`cursor.py` decides where the next page begins and when the last one has come. `certified.py` reads all rows of a search
+with `certify=True`. Rows that were seen shortly before, as far as their ids tell, are left out.
 """
 
 import asyncio
@@ -11,16 +11,17 @@ from contextlib import aclosing, suppress
 from copy import copy
 from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, cast
 
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
 from paymentsdk._call.engine import Engine, of_one_seller
 from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._contract.operation import Operation, PageShape, takes_offset
 from paymentsdk._futures import retrieve_exception
-from paymentsdk._paging.cursor import LARGEST_OFFSET, Certificate, Cursor, PageSummary, check_filters
+from paymentsdk._paging.certified import CertifiedSearch, check_filters
+from paymentsdk._paging.cursor import LARGEST_OFFSET, Cursor, PageSummary, dropped_entries
 from paymentsdk._resume_point import ResumePoint
 from paymentsdk._validate import check_bool, check_within
-from paymentsdk.errors import ClientClosed, Incomplete, PaginationStalled, PaymentsError, RequestInvalid
+from paymentsdk.errors import ClientClosed, Incomplete, PaymentsError, RequestInvalid
 
 if TYPE_CHECKING:
     from paymentsdk._call.response import Result
@@ -34,8 +35,6 @@ MOST_PREFETCH = 64
 MOST_ROWS = 1_000_000
 #: How many ids of past rows a walk remembers, to leave out what it sees twice. It bounds the memory of a long walk.
 REMEMBERED = 10_000
-#: What stands for no id.
-_NO_ID = frozenset({None, "", UNSET})
 
 
 class WalkOptions(TypedDict, total=False):
@@ -46,18 +45,18 @@ class WalkOptions(TypedDict, total=False):
     start: int | None
     """The offset of the first row, 0 to 2**53, such as the `resume_point` of an earlier walk."""
     prefetch: int
-    """Pages in flight or waiting, 1 to 64. With 1, the default, and always with *overlap*, a page is fetched when the
-    one before is used up: while pages wait, more rows could slide than are read again."""
+    """Pages in flight or waiting, 1 to 64. With 1, the default, and always with *overlap* or *certify*, a page is
+    fetched when the page before is used up: while pages wait, more rows could slide than are read again."""
     overlap: int
     """Rows to read again at every page, and before *start*; fewer than the rows of a page, and 0 by default. It
     finds rows that slide over a page's edge when as many vanish as appear; without it, a walk notices only a total
     that falls."""
     certify: bool
-    """Raise `Incomplete` in place of the end unless the platform's own count proves that every row has come; `False` by
-    default. A search with a window of creation needs an end of it, and no filter by what can change, such as `status`;
-    on several pages, it is certified only if that end was 15 minutes ago or earlier, and each row has a date. Any other
-    search is certified only if all its rows are on one page. Of 1,000 rows or more, nothing is certain, even on one
-    page."""
+    """Return rows only once the platform's own count proves that these are all, on one `Page`; `False` by default. If
+    that cannot be proved in 5 tries, raise `Incomplete`. A search with a window of creation needs an end of it, and no
+    filter by what can change, such as `status`. On several pages, it is certified only if that end was 15 minutes ago
+    or earlier, and each row has a date. Any other search is certified only if all its rows are on one page. A search of
+    1,000 rows or more is never certified: `paymentsdk.reconcile.walk` certifies larger ones."""
 
 
 class Page(Struct, Generic[T], frozen=True, kw_only=True):
@@ -78,12 +77,14 @@ class Page(Struct, Generic[T], frozen=True, kw_only=True):
 class Pager(Generic[T]):
     """A search that fetches its pages as they are needed. Each ``async for`` starts a new walk.
 
-    A walk that fails raises; it never ends early. One that comes to an empty page before the total of that page, or
-    before the last known one if that page gives none, raises `Incomplete`. All pages are of one seller: if a token
-    names another than the first, the walk raises `RequestInvalid` before it is sent. Pass the error's
-    ``resume_point`` to ``search(start=)`` to go on from there. If rows have vanished in the meantime, the rows behind
-    them have moved up, so the walk begins that many rows earlier. Some rows may then come twice: recognise them by
-    their ids.
+    A walk that fails raises; it never ends early. A walk that comes to an empty page before the total of that page, or
+    before the last known total if that page gives none, raises `Incomplete`. If the total falls, the walk goes back by
+    as many rows. Rows that slide while the total stays are found with `overlap=` or `certify=True`.
+
+    All pages are of one seller: if a token names another seller than the first token, the walk raises `RequestInvalid`
+    before it is sent. Pass the error's ``resume_point`` to ``search(start=)`` to go on from there. If rows have
+    vanished meanwhile, the rows behind them have moved up, so the walk begins that many rows earlier. Some rows may
+    then come twice: recognise them by their ids.
 
     Several tasks may share the iterator of one walk: each row goes to one of them, and a failure to all, once every row
     before it has been handed out. If the iterator is closed before its end, the next request for a row raises
@@ -102,7 +103,7 @@ class Pager(Generic[T]):
     Raises:
         RequestInvalid: An option is out of bounds, a filter is unknown, empty or of the wrong type, or *operation* is
             not a search, or has placeholders in its path. With *certify*: a filter can change, the end of the window is
-            missing, rows do not say when they were made, or the walk does not begin at the first row.
+            missing, or the walk does not begin at the first row.
     """
 
     def __init__(
@@ -138,10 +139,8 @@ class Pager(Generic[T]):
         operation.query_encoder.encode({**filters, **position(start)})
         shape = operation.page
         if certify:
-            check_filters(shape, filters, operation.result)
+            check_filters(shape, filters)
             check_within("start", start, 0, 0)
-
-        begin = Cursor.begin(start if isinstance(start, ResumePoint) else ResumePoint(start), overlap)
 
         def walk() -> Pages[T]:
             # All pages are of one seller: a token of another, put into the store meanwhile, would mix their rows.
@@ -150,18 +149,13 @@ class Pager(Generic[T]):
             def fetch(offset: int) -> Coroutine[object, object, "Result[object]"]:
                 return caller.call(operation, query={**filters, **position(offset)})
 
-            certificate = Certificate(shape, filters) if certify else None
-            pages = 1 if overlap else prefetch
-            account = engine._settings.account  # noqa: SLF001 - no program has to ask for it
             return Pages(
                 fetch,
-                operation.name,
-                account,
-                shape,
-                begin,
-                prefetch=pages,
-                certificate=certificate,
-                single=not takes_offset(operation.query),
+                operation,
+                engine._settings.account,  # noqa: SLF001 - no program has to ask for it
+                Cursor.begin(start if isinstance(start, ResumePoint) else ResumePoint(start), overlap),
+                prefetch=1 if overlap else prefetch,
+                certified=CertifiedSearch(shape, filters, fetch) if certify else None,
             )
 
         self._text = f"<Pager of {operation.name} from row {start}>"
@@ -240,31 +234,30 @@ class Pages(AsyncIterator[Page[T]]):
     def __init__(
         self,
         fetch: Fetch,
-        operation: str,
+        operation: Operation[None, object],
         account: str | None,
-        shape: PageShape,
         begin: Cursor,
         *,
         prefetch: int,
-        certificate: Certificate | None,
-        single: bool = False,
+        certified: CertifiedSearch | None,
     ) -> None:
         self._ahead: deque[tuple[int, asyncio.Task[Result[object]]]] = deque()
         #: Fetches that were cancelled, and may not have ended yet.
-        self._left: list[asyncio.Task[Result[object]]] = []
+        self._cancelled: list[asyncio.Task[Result[object]]] = []
         self._fetch = fetch
-        #: The name of the search.
+        #: The search.
         self.operation = operation
         #: The name of its seller.
         self.account = account
-        self._shape = shape
         self._prefetch = prefetch
-        self._certificate = certificate
-        #: Whether the search has no second page.
-        self._single = single
+        #: Reads all rows, if they have to be certified.
+        self._certified = certified
         #: Where it stands; ``None`` after the last page.
         self._cursor: Cursor | None = begin
-        self._seen = _Seen(REMEMBERED)
+        #: The ids of the last rows, the oldest first.
+        self._seen: OrderedDict[object, None] = OrderedDict()
+        #: The rows of the last page, if none has an id.
+        self._nameless: tuple[T, ...] = ()
         #: How many rows it has returned.
         self._returned = 0
         self._turn = asyncio.Lock()
@@ -278,18 +271,20 @@ class Pages(AsyncIterator[Page[T]]):
         self._check_open()
         cursor = self._cursor
         if cursor is None:
-            await _gone(self._left)
+            await _gone(self._cancelled)
             raise StopAsyncIteration
         try:
+            if self._certified is not None:
+                return await self._take_all(self._certified)
             return self._accept(cursor, await self._take(cursor))
         except PaymentsError as error:
-            error.operation, error.account = self.operation, self.account
+            error.operation, error.account = self.operation.name, self.account
             if error.resume_point is None:
                 error.resume_point = cursor.resume_point
             # Whoever asks next must not take it for the end.
             self._failure = copy(error)
             self._cancel_prefetch()
-            await _gone(self._left)
+            await _gone(self._cancelled)
             raise
         except BaseException:
             # Cancelled, or worse: the fetches ahead must not outlive the walk.
@@ -303,7 +298,7 @@ class Pages(AsyncIterator[Page[T]]):
             self._failure = _closed(self)
             self._failure.resume_point = self._cursor.resume_point
         self._cancel_prefetch()
-        await _gone(self._left)
+        await _gone(self._cancelled)
 
     def __del__(self) -> None:
         # `break` does not close an async iterator; its tasks must not go on fetching. Nobody knows in which thread the
@@ -324,7 +319,7 @@ class Pages(AsyncIterator[Page[T]]):
             else:
                 task.cancel()
                 task.add_done_callback(retrieve_exception)
-        self._left = [task for task in (*self._left, *tasks) if not task.done()]
+        self._cancelled = [task for task in (*self._cancelled, *tasks) if not task.done()]
 
     async def _take(self, cursor: Cursor) -> "Result[object]":
         """Return the page where *cursor* stands, which may have been asked for already, and ask for those behind it."""
@@ -357,107 +352,72 @@ class Pages(AsyncIterator[Page[T]]):
             self._ahead.append((following, task))
             following += stride
 
+    async def _take_all(self, certified: CertifiedSearch) -> Page[T]:
+        """Return all rows as one page."""
+        rows = cast("tuple[T, ...]", tuple(await certified.rows()))
+        self._check_open()
+        self._cursor = None
+        return Page(items=rows, total=len(rows), offset=0, resume_point=None, anomalies=tuple(certified.anomalies))
+
     def _accept(self, cursor: Cursor, result: "Result[object]") -> Page[T]:
-        """Take a page into the walk."""
-        items, total, _, proposed = self._shape.read(result.value)
+        """Take a page into the walk.
+
+        Raises:
+            Incomplete: The page is empty, and before the total; or it is the only one of its search, and not all.
+            PaginationStalled: The platform repeats itself.
+        """
+        shape = cast("PageShape", self.operation.page)
+        items, total, _, proposed = shape.read(result.value)
         rows = cast("tuple[T, ...]", tuple(items or ()))
-        ids = tuple([getattr(row, "id", None) for row in rows])
-        fresh = self._seen.fresh(rows, ids)
-        anomalies = result.anomalies
-        dropped = _dropped(anomalies, self._shape.places(result.value)[0]) if anomalies else ()
-        summary = PageSummary(
-            ids=ids,
-            dropped=dropped,
-            total=total,
-            proposed=proposed,
-            has_new_rows=bool(fresh),
-            nameless=() if any(ids) else rows,
+        ids = tuple([_id_of(row) for row in rows])
+        # A row without an id is always new.
+        fresh = tuple(
+            [row for row, row_id in zip(rows, ids, strict=True) if row_id is None or row_id not in self._seen]
         )
-        following = self._advance(cursor, summary, rows, result)
-        missing = summary.missing(cursor.offset, cursor.total)
-        if self._single:
+        anomalies = result.anomalies
+        dropped = dropped_entries(anomalies, shape.places(result.value)[0]) if anomalies else 0
+        is_repeated = bool(rows) and not any(ids) and rows == self._nameless
+        page = PageSummary(
+            ids=ids, dropped=dropped, total=total, proposed=proposed, has_new_rows=bool(fresh) and not is_repeated
+        )
+        following = cursor.advance(page, looks_ahead=bool(self._ahead))
+        if not takes_offset(self.operation.query):
             following = None
-            if total is not None and total > summary.received:
+            if total is not None and total > page.received:
                 reason = "the search has no filter offset, so that it shows one page"
                 raise Incomplete(0, total, ResumePoint(0, total), reason)
-        if self._certificate is None and following is None and missing is not None:
+        missing = page.missing(cursor.offset, cursor.total)
+        if following is None and missing is not None:
             raise Incomplete(self._returned, missing, ResumePoint(cursor.offset, missing))
         if following is None or following.size != cursor.size:
             # Pages ahead begin where those of the old size would have ended, or behind the last one. Whoever asks next
             # waits until they are gone: here, a cancellation of the wait would take the page along.
             self._cancel_prefetch()
         # Nothing can fail from here on: the page is taken.
-        self._seen.remember([row_id for _, row_id in fresh])
+        self._remember(ids)
+        self._nameless = () if any(ids) else rows
         self._returned += len(fresh)
         self._cursor = following
-        news = tuple([row for row, _ in fresh])
         point = None if following is None else following.resume_point
-        return Page(items=news, total=total, offset=cursor.offset, resume_point=point, anomalies=anomalies)
+        return Page(items=fresh, total=total, offset=cursor.offset, resume_point=point, anomalies=anomalies)
 
-    def _advance(
-        self, cursor: Cursor, page: PageSummary, rows: tuple[T, ...], result: "Result[object]"
-    ) -> Cursor | None:
-        """Return where the walk stands after *page*, which has the *rows* of *result*.
-
-        Raises:
-            Incomplete: It has to be certified, and cannot be.
-        """
-        certificate = self._certificate
-        if certificate is None:
-            return cursor.advance(page, looks_ahead=bool(self._ahead))
-        certificate.add(cursor.offset, page, rows, result.headers, result.anomalies)
-        try:
-            following = cursor.advance(page, looks_ahead=bool(self._ahead))
-        except PaginationStalled as error:
-            following, certificate.rejection = None, str(error)
-        if following is None:
-            certificate.check()
-        if certificate.rejection is not None:
-            # From the first row: what was seen before another walk proves nothing about that.
-            point = ResumePoint(0, page.total)
-            raise Incomplete(certificate.seen, page.total or 0, point, certificate.rejection)
-        return following
-
-
-class _Seen:
-    """The ids of the last rows, the oldest first."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._ids: OrderedDict[object, None] = OrderedDict()
-
-    def fresh(self, rows: tuple[T, ...], ids: tuple[object, ...]) -> list[tuple[T, object]]:
-        """Return the rows that were not on an earlier page, with their *ids*. A row without an id is always new."""
-        fresh: list[tuple[T, object]] = []
-        for row, row_id in zip(rows, ids, strict=True):
-            try:
-                if row_id not in self._ids:
-                    fresh.append((row, row_id))
-            except TypeError:  # No set can hold it: an operation of one's own has a list for an id.
-                fresh.append((row, None))
-        return fresh
-
-    def remember(self, ids: list[object]) -> None:
+    def _remember(self, ids: tuple[object, ...]) -> None:
         """Remember *ids* in place of the oldest."""
         for row_id in ids:
-            if row_id not in _NO_ID:
-                self._ids[row_id] = None
-        while len(self._ids) > self._most:
-            self._ids.popitem(last=False)
+            if row_id is not None and row_id not in self._seen:
+                self._seen[row_id] = None
+        while len(self._seen) > REMEMBERED:
+            self._seen.popitem(last=False)
 
 
-def _dropped(anomalies: tuple[Anomaly, ...], place: str) -> tuple[str, ...]:
-    """Return where entries of the list at *place* were dropped as no rows: the platform counts them in its offsets too.
-
-    Those of other lists, such as filters beside the rows, are none: counted, they would have the walk pass rows by.
-    """
-    paths = (anomaly.path for anomaly in anomalies if anomaly.dropped)
-    return tuple(path for path in paths if path.endswith("]") and path.rpartition("[")[0] == place)
+def _id_of(row: object) -> int | str | None:
+    row_id = getattr(row, "id", None)
+    return row_id if isinstance(row_id, int | str) and row_id != "" else None
 
 
 def _closed(walk: Pages[T]) -> ClientClosed:
     error = ClientClosed("the walk was closed")
-    error.operation, error.account = walk.operation, walk.account
+    error.operation, error.account = walk.operation.name, walk.account
     return error
 
 

@@ -10,7 +10,7 @@ Counter({<Outcome.MATCH: 'match'>: 996052, <Outcome.MISSING: 'missing'>: 1003, .
 
 # The way of a reconciliation: `_book.py` reads the orders that its owner knows of. `_walk.py` drives the walk over all
 # windows of time, on this event loop or on workers (`_executors.py`), and resumes by what `_checkpoint.py` has saved.
-# `_date_filter.py` proves that windows show their rows, and `_certificate.py` that all rows of a window were seen;
+# `paymentsdk/_paging/proof.py` proves that windows show their rows, and that all rows of a window were seen;
 # `_merchant_orders.py` makes the calls, and writes the files. Then `_follow_up.py` reads what has changed or was not
 # found, `_diff.py` compares, in SQL, and `_report.py` says what differs.
 
@@ -27,12 +27,12 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from paymentsdk._call.engine import of_one_seller
+from paymentsdk._paging.proof import MILLISECOND, Rules, Window, milliseconds, moment_of
 from paymentsdk._validate import check_path, check_utf8, check_within, plain_duration, plain_moment
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.journal import Record
 from paymentsdk.journal._states import NO_LIMIT, OPEN
 from paymentsdk.reconcile._book import Book, BookRow, Subject, subject_of
-from paymentsdk.reconcile._certificate import MILLISECOND, Rules, Window, milliseconds, moment_of
 from paymentsdk.reconcile._checkpoint import Checkpoint
 from paymentsdk.reconcile._diff import Diff
 from paymentsdk.reconcile._executors import DaskExecutor

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from paymentsdk._paging.proof import Window
 from paymentsdk.errors import RequestInvalid
-from paymentsdk.reconcile._certificate import Window
 
 #: A row of `windows` is a `DoneWindow`; `kept` is its `is_final`, and so it is of a file.
 _SCHEMA = """

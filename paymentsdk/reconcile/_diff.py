@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from msgspec.structs import asdict
 
 from paymentsdk._files import whole
+from paymentsdk._paging.proof import Window, moment_of
 from paymentsdk.errors import NotWhole, PaymentsError
 from paymentsdk.reconcile._book import STATES, Subject
-from paymentsdk.reconcile._certificate import Window, moment_of
 from paymentsdk.reconcile._follow_up import Absent, LookedUp
 from paymentsdk.reconcile._merchant_orders import arrow, duckdb, kinds
 from paymentsdk.reconcile._report import Outcome

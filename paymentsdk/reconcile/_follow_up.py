@@ -17,10 +17,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from paymentsdk import errors, money
+from paymentsdk._paging.proof import EPOCH, GRAINS, Rules, Window, moment_of
 from paymentsdk.errors import BadRequest, NotFound, NotWhole, RequestInvalid
 from paymentsdk.reconcile._book import STATES
-from paymentsdk.reconcile._certificate import EPOCH, Rules, Window, moment_of
-from paymentsdk.reconcile._date_filter import GRAINS
 from paymentsdk.reconcile._merchant_orders import Rows, drop_unstorable, is_storable, not_whole, write
 from paymentsdk.reconcile._tasks import for_each, together
 from paymentsdk.reconcile._walk import COMMIT_EVERY, MOST_IN_FLIGHT, MOST_PENDING, Walk, examined
@@ -99,7 +98,7 @@ class Changes:
             if page is None:
                 return None
             shown_by = page.now if shown_by is None else shown_by
-            if page.is_atomic(rules) and page.answers(Window(begin, _EVER), rules.grain):
+            if page.is_atomic(rules) and not page.objection_to(Window(begin, _EVER), rules.grain):
                 await self._add(Window(begin, page.now), rows)
                 return shown_by
             if begin < page.now and not await self._ranges(name, rules, Window(begin, page.now)):

@@ -21,18 +21,20 @@ from msgspec.structs import astuple
 from paymentsdk._codec.anomaly import MOST_REPORTS
 from paymentsdk._files import whole
 from paymentsdk._headers import http_date
-from paymentsdk._paging.cursor import uncertainty
-from paymentsdk.errors import BadRequest, NotWhole, RateLimited, install_extra
-from paymentsdk.reconcile._certificate import (
+from paymentsdk._paging.proof import (
     EPOCH,
     MILLISECOND,
     NO_DATE,
-    Page,
+    SAMPLES,
+    Sample,
+    Snapshot,
     Window,
     milliseconds,
     moment_of,
+    prove,
+    uncertainty,
 )
-from paymentsdk.reconcile._date_filter import SAMPLES, Sample, prove
+from paymentsdk.errors import BadRequest, NotWhole, RateLimited, install_extra
 from paymentsdk.reconcile._tasks import together
 from paymentsdk.resources.common import Id, Moment, ResponseStruct
 from paymentsdk.resources.merchant_orders import SEARCH
@@ -264,7 +266,7 @@ class Search:
         #: Empty where the platform takes no such number.
         self._limit = {"limit": limit}
 
-    async def page(self, rows: Rows, offset: int = 0, /, **filters: object) -> Page | None:
+    async def page(self, rows: Rows, offset: int = 0, /, **filters: object) -> Snapshot | None:
         """Fetch a page and add its orders to *rows*; `None` if the platform rejects its offset."""
         self.calls += 1
         limit = self._limit
@@ -294,7 +296,7 @@ class Search:
             received += _mark_unreadable(rows, places, result.anomalies)
         by: By = "last_updated" if "last_updated_from" in filters else "date_created"
         span = _span(rows, places, by, result.anomalies)
-        return Page(ids=ids, places=places, total=result.value.total, now=now, received=received, span=span)
+        return Snapshot(ids=ids, places=places, total=result.value.total, now=now, received=received, span=span)
 
     async def served(self, account: str, call: Callable[[], Awaitable[T]]) -> T:
         """Make a *call* of an account within its budget; after a 429, wait as long as that asks, and call again.
@@ -362,7 +364,7 @@ class Search:
         window, offset, tries = Window(sample.at, sample.at + 1), 0, 0
         asked = asked_for(*window.asked(grain), by)
         while (page := await self.page(Rows(name), offset, **asked)) and page.received and tries < _TRIES:
-            if not page.answers(window, grain):
+            if page.objection_to(window, grain):
                 tries += 1  # It may be the response to another query.
             elif sample.id in page.ids:
                 return True

@@ -14,21 +14,21 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from paymentsdk._call.engine import of_one_seller
-from paymentsdk.errors import NotWhole, PaymentsError
-from paymentsdk.reconcile._certificate import (
+from paymentsdk._paging.proof import (
     EPOCH,
+    GRAINS,
     MILLISECOND,
     NO_DATE,
-    Page,
+    Examination,
     Rules,
+    Snapshot,
     Verdict,
     Window,
-    examine,
     moment_of,
     remaining,
 )
+from paymentsdk.errors import NotWhole, PaymentsError
 from paymentsdk.reconcile._checkpoint import Checkpoint, DoneWindow
-from paymentsdk.reconcile._date_filter import GRAINS
 from paymentsdk.reconcile._merchant_orders import By, Rows, Search, asked_for, drop_unstorable, not_whole, write
 from paymentsdk.reconcile._tasks import for_each, in_thread, together, work_off
 
@@ -426,12 +426,12 @@ async def examined(
     """Walk *window* of an account; return what became of it, and the rows that its places speak of."""
     rows, asked = Rows(name), asked_for(*window.asked(rules.grain), by)
 
-    async def ask(offsets: Sequence[int]) -> list[Page | None]:
+    async def ask(offsets: Sequence[int]) -> list[Snapshot | None]:
         if len(offsets) == 1:
             return [await search.page(rows, offsets[0], **asked)]
         return await together(search.page(rows, offset, **asked) for offset in offsets)
 
-    return await examine(window, rules, ask), rows
+    return await Examination(window, rules, ask).verdict(), rows
 
 
 def _cut(rows: Rows, places: Sequence[int], window: Window) -> tuple[Rows, int]:

@@ -10,8 +10,7 @@ from typing import TypeVar
 
 from msgspec import structs
 
-from paymentsdk.reconcile._certificate import Page, Rules, Verdict, Window, examine, remaining
-from paymentsdk.reconcile._date_filter import Sample, prove
+from paymentsdk._paging.proof import Examination, Rules, Sample, Snapshot, Verdict, Window, prove, remaining
 from tests.reconcile.platform import CAP, CAPS, DAY, DRIFTS, ENDS, NOW, ORDERS, Platform, Row
 
 T = TypeVar("T")
@@ -82,13 +81,13 @@ def walk(
         window = stack.pop()
         begin, end = asked(window, rules.grain)
 
-        async def ask(offsets: Sequence[int], begin: int = begin, end: int = end) -> list[Page | None]:
+        async def ask(offsets: Sequence[int], begin: int = begin, end: int = end) -> list[Snapshot | None]:
             if platform.calls >= most_calls:
                 raise KilledError
             return [fetch(platform, begin, end, offset, walked.rows) for offset in offsets]
 
         try:
-            found = at_once(examine(window, rules, ask))
+            found = at_once(Examination(window, rules, ask).verdict())
         except KilledError:
             return walked
         if found.pieces:
@@ -100,7 +99,7 @@ def walk(
     return walked
 
 
-def fetch(platform: Platform, begin: int, end: int, offset: int, kept: list[Row]) -> Page | None:
+def fetch(platform: Platform, begin: int, end: int, offset: int, kept: list[Row]) -> Snapshot | None:
     """One page, whose rows are added to those that were *kept*."""
     shown = platform.show(begin, end, offset, None)
     if shown is None:
@@ -110,7 +109,7 @@ def fetch(platform: Platform, begin: int, end: int, offset: int, kept: list[Row]
     ids, places = tuple(str(row.id) for row in rows), range(len(kept) - len(rows), len(kept))
     dates = [row.created for row in rows if row.created is not None]
     span = (min(dates), max(dates)) if dates else None
-    return Page(ids=ids, places=places, total=total, now=platform.now, received=len(rows), span=span)
+    return Snapshot(ids=ids, places=places, total=total, now=platform.now, received=len(rows), span=span)
 
 
 def prove_on(platform: Platform) -> int | None:

@@ -17,8 +17,8 @@ from uuid import uuid4
 import pyarrow.parquet
 
 from paymentsdk import PaymentsClient, Request, Response, RetryPolicy
+from paymentsdk._paging.proof import milliseconds, moment_of
 from paymentsdk.reconcile import WalkReport, _walk, walk
-from paymentsdk.reconcile._certificate import milliseconds, moment_of
 from paymentsdk.reconcile._checkpoint import DoneWindow
 from paymentsdk.reconcile._merchant_orders import Rows
 from paymentsdk.testing import FakeClock, MemoryTransport

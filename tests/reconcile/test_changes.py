@@ -10,8 +10,8 @@ from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 from paymentsdk import PaymentsClient, Request, Response, RetryPolicy
+from paymentsdk._paging.proof import milliseconds, moment_of
 from paymentsdk.reconcile import Book, reconcile
-from paymentsdk.reconcile._certificate import milliseconds, moment_of
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.reconcile.platform import DAY, NOW
 from tests.reconcile.served import answer, asked_moment

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from paymentsdk import PaymentsClient, RequestInvalid
+from paymentsdk._paging.proof import Rules, Window
 from paymentsdk.reconcile import (
     Book,
     DaskExecutor,
@@ -24,7 +25,6 @@ from paymentsdk.reconcile import (
     reconcile,
     walk,
 )
-from paymentsdk.reconcile._certificate import Rules, Window
 from paymentsdk.reconcile._walk import Job
 from paymentsdk.testing import MemoryTransport
 from tests.reconcile.planted import BEGIN, CREATED, END

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import pytest
 from msgspec import structs
 
-from paymentsdk.reconcile._certificate import Count, Page, Verdict, Window, examine
-from paymentsdk.reconcile._date_filter import Sample, prove
+from paymentsdk._paging.proof import Count, Examination, Sample, Snapshot, Verdict, Window, prove
 from tests.reconcile.model import (
     CREATED,
     RULES,
@@ -103,7 +102,7 @@ def test_a_coarse_or_shifted_filter_is_found_out(settings: dict):
     assert 0 < lost(proves=False)
 
 
-@pytest.mark.control("paymentsdk.reconcile._certificate.Page.answers", lambda self, window, grain: True)
+@pytest.mark.control("paymentsdk._paging.proof.Snapshot.objection_to", lambda self, window, grain: None)
 def test_a_filter_that_reaches_further_than_it_was_proved_certifies_nothing():
     """It shows the whole hour in which a window ended: rows of now join, as many vanish, and every count agrees."""
     minutes = 60_000
@@ -140,7 +139,7 @@ def test_whole_seconds_prove_no_milliseconds():
     assert 1_000 == prove_on(platform)
 
 
-@pytest.mark.control("paymentsdk.reconcile._date_filter._at", lambda sample: 0)
+@pytest.mark.control("paymentsdk._paging.proof._at", lambda sample: 0)
 @pytest.mark.parametrize("place", ["earliest", "latest"])
 def test_the_earliest_and_the_latest_row_are_always_asked_for(place: str):
     """Where the bounds are moved in one half of the year, they are the first to show it."""
@@ -218,23 +217,23 @@ def test_rows_that_appear_late_are_found_by_a_resumed_walk(keeps_young: bool):
 # --- the pages --------------------------------------------------------------------------------------------------------
 
 
-def page(*ids: int, total: int) -> Page:
+def page(*ids: int, total: int) -> Snapshot:
     """A page with some rows, of a window that has settled."""
-    return Page(ids=tuple(map(str, ids)), places=ids, total=total, now=NOW, received=len(ids))
+    return Snapshot(ids=tuple(map(str, ids)), places=ids, total=total, now=NOW, received=len(ids))
 
 
-def asked(window: Window, *answers: list[Page]) -> tuple[list[list[int]], Verdict | None]:
+def asked(window: Window, *answers: list[Snapshot]) -> tuple[list[list[int]], Verdict | None]:
     """Which pages of *window* are asked for, and the verdict, unless there are not enough *answers* for one."""
     offsets, left = [], iter(answers)
 
-    async def ask(some: Sequence[int]) -> list[Page]:
+    async def ask(some: Sequence[int]) -> list[Snapshot]:
         offsets.append([*some])
         if (answer := next(left, None)) is None:
             raise KilledError
         return answer
 
     try:
-        return offsets, at_once(examine(window, structs.replace(RULES, horizon=NOW), ask))
+        return offsets, at_once(Examination(window, structs.replace(RULES, horizon=NOW), ask).verdict())
     except KilledError:
         return offsets, None
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
+from paymentsdk._paging.proof import milliseconds
 from paymentsdk.reconcile import Outcome
-from paymentsdk.reconcile._certificate import milliseconds
 from tests.reconcile.planted import BEGIN, END, World
 from tests.reconcile.platform import DAY
 from tests.reconcile.test_reconcile import reconciled, replace_in_sql

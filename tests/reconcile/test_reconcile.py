@@ -24,9 +24,9 @@ import pyarrow as pa
 import pytest
 
 from paymentsdk import NoAnswer, OutcomeUnknown, PaymentsClient, Request, RequestInvalid, Response, RetryPolicy
+from paymentsdk._paging.proof import moment_of
 from paymentsdk.journal import Record, RecordState, SQLiteJournal
 from paymentsdk.reconcile import Book, Outcome, Progress, Report, _checkpoint, _diff, _follow_up, _walk, reconcile
-from paymentsdk.reconcile._certificate import moment_of
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.sandbox import FaultRule, Sandbox
 from paymentsdk.testing import FakeClock, MemoryTransport
