@@ -3,62 +3,53 @@
 A body is encoded once, so that every attempt sends the same bytes. Nearly every one is plain: just what its own bytes
 would be read as. Whether it is, is checked first, by source that is written for its type and compiled. It says yes only
 where every member is of exactly its declared class and keeps all of its constraints; whatever it does not know is not
-plain. Any other is brought into the form that the wire wants, encoded, and decoded again with its own type: this runs
-all constraints of all members in C, and gives the place and the rule of the first one that is broken. The platform's
-own decoder in the sandbox is the same one, so both sides reject the same things with the same words.
+plain. Any other body becomes dicts and lists, which are brought into the form of the wire, encoded, and converted to
+the body's type again. The conversion checks all constraints in C, and names the place and the rule of the first one
+that is broken. The sandbox reads requests by the same conversion, so both sides reject the same things in the same
+words.
 """
 
 from __future__ import annotations
 
-import copy
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import date, datetime
+from collections.abc import Iterator
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from enum import Enum, StrEnum
-from operator import is_
-from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast, get_origin
+from enum import StrEnum
+from functools import partial
+from typing import Any, Generic, Literal, TypeVar, cast, get_origin
+from uuid import UUID
 
 import msgspec
-from msgspec import UNSET, Struct, ValidationError, inspect
-from msgspec.structs import fields
+from msgspec import ValidationError, inspect
 
 from paymentsdk import money
+from paymentsdk._codec.amounts import read_untyped
 from paymentsdk._codec.encode import request_invalid
 from paymentsdk._codec.timestamps import read_day, timestamp
-from paymentsdk._codec.type_walk import Check, Found, Marks, alternatives, below, compile_check, parts
+from paymentsdk._codec.type_walk import Check, Found, Step, below, compile_check, compile_step
+from paymentsdk._validate import plain_moment
 from paymentsdk.errors import RequestInvalid
 
 B = TypeVar("B")
-
-#: Takes a member; returns it as the wire wants it, the very same object if nothing changes. It raises `RequestInvalid`
-#: with the place below the member; each level puts its own in front, so that a good body pays for no text.
-Step: TypeAlias = Callable[[object], object]
-
-#: What brings a member of a Struct into its form: its name here, its place, and the step.
-MemberStep: TypeAlias = tuple[str, str, Step]
-
-#: Why the type of a body is rejected: amounts would go out that nobody has looked at.
-_MISPLACED = "amounts and moments must be in Structs or lists, and in no union but with null"
 
 
 class BodyEncoder(Generic[B]):
     """Checks and encodes the bodies of one operation.
 
     Raises:
-        RequestInvalid: There are amounts or timestamps where nothing checks them.
+        RequestInvalid: There are amounts or timestamps in a tuple.
     """
 
     def __init__(self, body: type[B], *, decimal_strings: bool) -> None:
         self._type = body
         self._class: type = get_origin(body) or body  # A generic Struct with its parameters is no class itself.
-        self._on_wire: Step = _step(inspect.type_info(body)) or (lambda value: value)
+        self._on_wire: Step = compile_step(inspect.type_info(body), _wire_step) or (lambda data: data)
         self._not_plain = _compile_plain(body)
         decimal_format: Literal["string", "number"] = "string" if decimal_strings else "number"
-        self._encode = msgspec.json.Encoder(decimal_format=decimal_format, enc_hook=_plain_text).encode
-        self._decode: Callable[[bytes], B] = msgspec.json.Decoder(body).decode
+        self._encode = msgspec.json.Encoder(decimal_format=decimal_format, enc_hook=_standard).encode
         if body is bytes:  # They go out as they are.
-            self._encode = self._decode = cast("Any", bytes)
+            self._encode = cast("Any", bytes)
 
     def encode(self, body: B) -> bytes:
         """Return the bytes of *body*, which is left as it is.
@@ -68,15 +59,13 @@ class BodyEncoder(Generic[B]):
         """
         if not isinstance(body, self._class):
             raise RequestInvalid("$", f"expected {self._type.__name__}, got {type(body).__name__}", "type")
-        encoded = b""
+        data, encoded = None, b""
         try:
             if self._not_plain(body) is None:
                 return self._encode(body)
-            on_wire = self._on_wire(body)
-            encoded = self._encode(on_wire)
-            read = self._decode(encoded)
-            if read != body:
-                _compare(on_wire, read)
+            data = self._on_wire(_to_data(body))
+            encoded = self._encode(data)
+            msgspec.convert(data, self._type)
         except ValidationError as error:
             failure = request_invalid(error, self._type)
         except RequestInvalid as error:
@@ -85,120 +74,87 @@ class BodyEncoder(Generic[B]):
             failure = RequestInvalid("$", f"cannot be written as JSON: {error}")
         else:
             return encoded
-        del encoded  # It may hold credentials, and a traceback can show variables.
+        del data, encoded  # They may hold credentials, and a traceback can show variables.
         raise failure
 
     def decode(self, body: bytes) -> B:
-        """Read a body as the platform does: for the sandbox.
+        """Read a body as the platform does.
 
         Raises:
             RequestInvalid: It breaks a rule.
             ValueError: It is not JSON.
         """
         try:
-            value = self._decode(body)
-        except ValidationError as error:
-            raise request_invalid(error, self._type) from None
+            return self.read(read_untyped(body))
         except RecursionError:
             raise ValueError("the JSON is nested too deeply") from None
+
+    def read(self, data: object) -> B:
+        """Return the body that *data* is, which was read from JSON.
+
+        Raises:
+            RequestInvalid: It breaks a rule.
+        """
         try:
-            self._on_wire(value)  # It rejects what the decoder lets through, such as an amount of three decimals.
+            body = msgspec.convert(data, self._type)
+            self._on_wire(_to_data(body))  # It rejects what its type allows, such as an amount of three decimals.
+        except ValidationError as error:
+            raise request_invalid(error, self._type) from None
         except RequestInvalid as error:
             raise below("$", error) from None
-        return value
-
-
-def _compare(given: object, read: object) -> None:
-    """Reject what the encoder has written in a form of its own: `bytes` as base64, a UUID as text, NaN as null.
-
-    And a Struct that stands in the place of another.
-
-    Raises:
-        RequestInvalid: There is such a member; its place is below *given*.
-    """
-    members: Iterable[tuple[str, object, object]] = ()
-    match read:
-        case str() if not isinstance(given, str | Enum):
-            raise RequestInvalid("", f"expected text, got {type(given).__name__}")
-        case None if isinstance(given, float):
-            raise RequestInvalid("", f"{given} is not a JSON number")
-        case Struct() if isinstance(given, Struct) and not isinstance(given, type(read)):
-            # The platform would read what the two have in common, and nothing of the rest.
-            raise RequestInvalid("", f"expected {type(read).__name__}, got {type(given).__name__}")
-        case Struct() if isinstance(given, Struct):
-            members = ((f".{f.encode_name}", getattr(given, f.name), getattr(read, f.name)) for f in fields(read))
-        case Struct() if isinstance(given, Mapping):
-            names = {f.encode_name: f.name for f in fields(read)}
-            members = ((f".{key}", value, getattr(read, names[key])) for key, value in given.items() if key in names)
-        case list() | tuple() if isinstance(given, list | tuple):
-            members = ((f"[{i}]", *pair) for i, pair in enumerate(zip(given, read, strict=True)))
-        case dict() if isinstance(given, Mapping):
-            # Free-form data: a moment or a UUID may well become a text here.
-            pairs = ((key, value, read.get(str(key))) for key, value in given.items())
-            members = ((f".{key}", value, member) for key, value, member in pairs if not isinstance(member, str))
-        case dict() if isinstance(given, Struct):
-            _compare({f.encode_name: getattr(given, f.name) for f in fields(given) if f.encode_name in read}, read)
-    for place, before, after in members:
-        try:
-            _compare(before, after)
-        except RequestInvalid as error:
-            raise below(place, error) from None
-
-
-def _plain_text(value: object) -> str:
-    """Return the text of a subclass of `str`, such as a credential: msgspec itself writes none."""
-    if isinstance(value, str):
-        return str.__str__(value)
-    raise TypeError(f"there is no form for {type(value).__name__}")
+        return body
 
 
 # --- the form on the wire ---------------------------------------------------------------------------------------------
 
-
-def _step(info: inspect.Type) -> Step | None:
-    """Compile the wire form of a type, or `None` where msgspec's own form is right."""
-    found = [one for one in alternatives(info) if not isinstance(one.type, inspect.NoneType)]
-    steps = [step for one in found if (step := _step_of(one.type, one.marks)) is not None]
-    if steps and len(found) > 1:
-        raise RequestInvalid("$", _MISPLACED)
-    return steps[0] if steps else None
+#: What stays as it is in plain data: its step makes text of it, or no member takes it.
+_KEPT = (Decimal, datetime, date, time, timedelta, bytes, bytearray, UUID)
 
 
-def _step_of(info: inspect.Type, marks: Marks) -> Step | None:
-    """Compile the wire form of a type that is no union and not null."""
-    match info:
-        case _ if marks.get("day"):
-            return _day
+def _to_data(body: object) -> object:
+    return msgspec.to_builtins(body, builtin_types=_KEPT, str_keys=True, enc_hook=_standard)
+
+
+def _standard(value: object) -> object:
+    """Return a text, an amount or a moment of a subclass as one of the class that msgspec knows."""
+    standard: object = None
+    match value:
+        case str():
+            standard = str.__str__(value)
+        case Decimal():
+            standard = Decimal(value)
+        case datetime():
+            standard = plain_moment(value)
+        case date():
+            standard = date.isoformat(value)
+        case _:
+            pass
+    if standard is None:
+        raise TypeError(f"there is no form for {type(value).__name__}")
+    return standard
+
+
+def _wire_step(found: Found) -> Step | None:
+    """Return what brings values of a type into the form that the wire wants, if msgspec's own form is another."""
+    if found.marks.get("day"):
+        return _day
+    match found.type:
         case inspect.DecimalType():
-            return _amount(above_zero="above" in marks)
+            return partial(_amount, above_zero="above" in found.marks)
         case inspect.DateTimeType():
             return timestamp
-        case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
-            step = _step(item)
-            return None if step is None else _list_step(step)
-        case inspect.StructType(cls=cls, fields=members):
-            found = ((one.name, f".{one.encode_name}", _step(one.type)) for one in members)
-            steps = [(name, place, step) for name, place, step in found if step is not None]
-            return _struct_step(get_origin(cls) or cls, steps) if steps else None
-        case _ if any(_step(part) is not None for _, part in parts(info)):
-            raise RequestInvalid("$", _MISPLACED)
         case _:
             return None
 
 
-def _amount(*, above_zero: bool) -> Step:
-    least = "must be above 0" if above_zero else "an amount is not negative"
-
-    def step(value: object) -> object:
-        try:
-            amount = money.exact(value)
-        except ValueError as error:
-            raise RequestInvalid("", str(error)) from None
-        if amount.is_signed() or (above_zero and not amount):  # "-0.00" is an odd thing to send.
-            raise RequestInvalid("", least)
-        return amount
-
-    return step
+def _amount(value: object, *, above_zero: bool) -> object:
+    try:
+        amount = money.exact(value)
+    except ValueError as error:
+        raise RequestInvalid("", str(error)) from None
+    if amount.is_signed() or (above_zero and not amount):  # "-0.00" is an odd thing to send.
+        raise RequestInvalid("", "must be above 0" if above_zero else "an amount is not negative")
+    return amount
 
 
 def _day(value: object) -> str:
@@ -209,44 +165,6 @@ def _day(value: object) -> str:
         except ValueError:
             raise RequestInvalid("", "is neither a date such as 2026-01-31 nor a moment with its offset") from None
     return date.isoformat(value) if isinstance(value, date) and not isinstance(value, datetime) else timestamp(value)
-
-
-def _list_step(step: Step) -> Step:
-    def walk(value: object) -> object:
-        if isinstance(value, set | frozenset):
-            # It is written as a list is, so the decoder would take it.
-            raise RequestInvalid("", f"expected a list, got {type(value).__name__}")
-        if not isinstance(value, list | tuple):
-            return value  # The decoder says what is wrong with it.
-        on_wire: list[object] = []
-        for i, item in enumerate(value):
-            try:
-                on_wire.append(item if item is None else step(item))
-            except RequestInvalid as error:
-                raise below(f"[{i}]", error) from None
-        return value if all(map(is_, on_wire, value)) else on_wire
-
-    return walk
-
-
-def _struct_step(cls: type, steps: Sequence[MemberStep]) -> Step:
-    def walk(value: object) -> object:
-        if not isinstance(value, cls):
-            raise RequestInvalid("", f"expected {cls.__name__}, got {type(value).__name__}")
-        on_wire: Struct | None = None
-        for name, place, step in steps:
-            member = getattr(value, name)
-            try:
-                changed = member if member is None or member is UNSET else step(member)
-            except RequestInvalid as error:
-                raise below(place, error) from None
-            if changed is not member:
-                on_wire = copy.copy(cast("Struct", value)) if on_wire is None else on_wire
-                # Past the checks of the type: a moment is text from here on.
-                msgspec.structs.force_setattr(on_wire, name, changed)
-        return value if on_wire is None else on_wire
-
-    return walk
 
 
 # --- whether a body is plain ------------------------------------------------------------------------------------------

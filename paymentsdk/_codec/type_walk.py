@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple, TypeAlias, cast
 
 from msgspec import UNSET, Struct, inspect
@@ -20,6 +20,8 @@ Marks: TypeAlias = Mapping[str, object]
 _NO_MARKS: Marks = {}
 #: A compiled check of one value: names what is wrong in it.
 Check: TypeAlias = Callable[[object], str | None]
+#: Takes a part of plain data, and returns it in another form. It raises `RequestInvalid` with the place below the part.
+Step: TypeAlias = Callable[[object], object]
 #: freezegun replaces the class that a module has, and so what msgspec compares with; none in a tuple.
 MOMENTS = (datetime,)
 _STRINGS = (inspect.StrType, inspect.EnumType, inspect.DateTimeType)
@@ -203,6 +205,74 @@ def compile_check(kind: type, broken: Callable[[Found, str], str | None], names:
 def indented(lines: Iterable[str]) -> Iterator[str]:
     """Yield *lines* as the body of a compound statement."""
     return (f"    {line}" for line in lines)
+
+
+# --- plain data, changed along a type ---------------------------------------------------------------------------------
+
+
+def compile_step(info: inspect.Type, leaf: Callable[[Found], Step | None]) -> Step | None:
+    """Compile what brings plain data of a type into another form; `None` if nothing of the type changes.
+
+    Args:
+        info: The type. Its values are dicts and lists, which are changed in place.
+        leaf: Returns the step of one type, which is asked before its members.
+
+    Raises:
+        RequestInvalid: A tuple holds what has to be changed.
+    """
+    steps = [step for found in alternatives(info) for step in _steps_of(found, leaf)]
+    if len(steps) < 2:  # noqa: PLR2004 - one step needs no other around it
+        return steps[0] if steps else None
+
+    def all_steps(value: object) -> object:
+        for step in steps:
+            value = step(value)
+        return value
+
+    return all_steps
+
+
+def _steps_of(found: Found, leaf: Callable[[Found], Step | None]) -> Iterator[Step]:
+    if (step := leaf(found)) is not None:
+        yield step
+    held = [(place, compile_step(part, leaf)) for place, part in parts(found.type)]
+    inner = {place.removeprefix("."): step for place, step in held if step is not None}
+    if not inner:
+        return
+    if hasattr(found.type, "item_type"):
+        yield partial(_change_entries, inner["[]"])
+    elif isinstance(found.type, inspect.DictType):
+        yield partial(_change_values, inner["{}"])
+    elif isinstance(found.type, inspect.TupleType | inspect.NamedTupleType) or getattr(found.type, "array_like", False):
+        raise RequestInvalid("$", "amounts and moments must not be in tuples")
+    else:
+        yield partial(_change_members, inner)
+
+
+def _change_entries(step: Step, value: object) -> object:
+    if not isinstance(value, list | tuple):
+        return value
+    return [item if item is None else _changed(step, item, number) for number, item in enumerate(value)]
+
+
+def _change_values(step: Step, value: object) -> object:
+    return _change_members(dict.fromkeys(value, step), value) if isinstance(value, dict) else value
+
+
+def _change_members(steps: Mapping[str, Step], value: object) -> object:
+    if isinstance(value, dict):
+        for name, step in steps.items():
+            if value.get(name) is not None:
+                value[name] = _changed(step, value[name], name)
+    return value
+
+
+def _changed(step: Step, value: object, key: str | int) -> object:
+    """Do a step with what stands at *key*; each level puts its own place in front once something is rejected."""
+    try:
+        return step(value)
+    except RequestInvalid as error:
+        raise below(f"[{key}]" if isinstance(key, int) else f".{key}", error) from None
 
 
 def below(place: str, error: RequestInvalid) -> RequestInvalid:

@@ -6,23 +6,22 @@ gets further than this unless it has the type that the contract gives it.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import cache
+from functools import cache, partial
 from http import HTTPStatus
-from operator import is_
 from typing import NoReturn, TypeAlias, TypeVar, cast, dataclass_transform
 
 import msgspec
-from msgspec import UNSET, Struct, ValidationError, field, inspect
+from msgspec import NODEFAULT, UNSET, Struct, ValidationError, field, inspect
 from msgspec.structs import fields
 
 from paymentsdk._codec.encode import request_invalid
 from paymentsdk._codec.timestamps import DATE
-from paymentsdk._codec.type_walk import alternatives, below, walk
+from paymentsdk._codec.type_walk import Found, Step, alternatives, below, compile_step, walk
 from paymentsdk._contract.operation import MIB, Operation
 from paymentsdk._paging.cursor import LARGEST_OFFSET
 from paymentsdk.errors import RequestInvalid
@@ -49,10 +48,6 @@ _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _AMOUNT = re.compile(r"-?[0-9]{1,18}(\.[0-9]{2})?\Z")
 #: An amount is written with two decimals or none; a JSON number may come with one.
 _TENTH = Decimal("0.1")
-#: The notations of an amount in JSON, and with them that of a decimal string.
-_NUMBER = (int, Decimal)
-_EITHER = (str, *_NUMBER)
-_type_info = cache(inspect.type_info)
 #: Days of which a part, at some offset, is no moment in UTC.
 _ENDS_OF_TIME = ("0001-01-01", "9999-12-31")
 
@@ -90,10 +85,9 @@ def read_body(operation: AnyOperation, body: bytes, content_type: str) -> object
         _check_plain(raw, MAX_DEPTH)
         if not operation.authenticated:
             json.loads(body, object_pairs_hook=_once_each)
-        wanted = (str,) if operation.decimal_strings else _NUMBER
-        normalized = _normalized(raw, _type_info(cast("type[Struct]", operation.body)), wanted)
-        # Written anew, free-form numbers could take another form.
-        return operation.encoder.decode(body if normalized is raw else write_json(normalized))
+        return operation.encoder.read(
+            _decoder_form(cast("Hashable", operation.body), decimal_strings=operation.decimal_strings)(raw)
+        )
 
 
 @contextmanager
@@ -149,19 +143,13 @@ def read_query(operation: AnyOperation, query: Mapping[str, str]) -> Mapping[str
             _check_text(f"$.{name}", text)
         known: Mapping[str, object] = msgspec.convert(given, operation.query, strict=False)
         for name, value in known.items():
-            _check_value(name, given[name], value)
+            # Text may be read as seconds since 1970; no client means them.
+            if isinstance(value, datetime) and not DATE.match(given[name][:10]):
+                raise RequestInvalid(f"$.{name}", "is not a moment such as 2026-01-31T09:30:00Z")
+            if name in {"offset", "limit"} and isinstance(value, int) and value > LARGEST_OFFSET:
+                raise RequestInvalid(f"$.{name}", "is out of range")
+        _decoder_form(operation.query)({**given})
     return known
-
-
-def _check_value(name: str, text: str, value: object) -> None:
-    """Reject a moment or a position that its type allows, and no search can go by."""
-    if isinstance(value, datetime):
-        # Text may be read as seconds since 1970; no client means them.
-        if not DATE.match(text[:10]):
-            raise RequestInvalid(f"$.{name}", "is not a moment such as 2026-01-31T09:30:00Z")
-        _check_moment(text, f"$.{name}")
-    elif name in {"offset", "limit"} and isinstance(value, int) and value > LARGEST_OFFSET:
-        raise RequestInvalid(f"$.{name}", "is out of range")
 
 
 def read_command(form: type[T], body: bytes) -> T:
@@ -173,7 +161,7 @@ def read_command(form: type[T], body: bytes) -> T:
     body = body.strip() or b"{}"
     with _reading():
         if isinstance(form, type) and issubclass(form, Struct):
-            _normalized(read_json(body), _type_info(form), _EITHER)
+            _decoder_form(form)(read_json(body))
         return msgspec.json.decode(body, type=form)
 
 
@@ -218,69 +206,82 @@ def _check_plain(raw: object, depth: int, place: str = "$") -> None:
         raise below(place, error) from None
 
 
-def _normalized(raw: object, info: inspect.Type, wanted: tuple[type, ...], path: str = "$") -> object:
-    """Return *raw*, read along its type, as the decoder takes it: the very same object if nothing changes.
+@cache
+def _decoder_form(form: Hashable, *, decimal_strings: bool | None = None) -> Callable[[object], object]:
+    """Return what brings data that was read from JSON into the form that the decoder of its type takes.
 
-    What has another type is for the decoder to reject.
-
-    An amount in a notation that is not *wanted* is rejected. A date without a time, which the contract asks for in
-    places, becomes its first moment, UTC. ``2.0`` becomes the integer that it is in JSON: languages with one kind of
-    number write it so.
+    What has another type is for the decoder to reject. An amount in another notation than *decimal_strings* asks for is
+    rejected; `None` allows both. A date without a time, which the contract asks for in places, becomes its first
+    moment, UTC. ``2.0`` becomes the integer that it is in JSON: languages with one kind of number write it so.
     """
-    match info, raw:
-        case inspect.Metadata(extra={"day": True}), str() if DATE.match(raw):
-            return f"{raw}T00:00:00Z"
-        case inspect.Metadata(extra={"day": True}) | inspect.DateTimeType(), str() if raw.startswith(_ENDS_OF_TIME):
-            _check_moment(raw, path)
-        case inspect.Metadata(type=inner), _:
-            return _normalized(raw, inner, wanted, path)
-        case inspect.UnionType(types=types), _:
-            for one in types:
-                raw = _normalized(raw, one, wanted, path)
-        case inspect.DecimalType(), str() | int() | Decimal() if not isinstance(raw, bool):
-            _check_amount(raw, wanted, path)
-        case inspect.IntType(), Decimal() if raw == raw.to_integral_value() and abs(raw) <= _LARGEST_INTEGER:
-            return int(raw)
-        case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item), list():
-            normalized = [_normalized(one, item, wanted, f"{path}[{i}]") for i, one in enumerate(raw)]
-            return raw if all(map(is_, normalized, raw)) else normalized
-        case inspect.StructType(), dict():
-            return _normalized_members(raw, info, wanted, path)
-        case _:
-            pass
-    return raw
+
+    def leaf(found: Found) -> Step | None:
+        match found.type:
+            case _ if found.marks.get("day"):
+                return _read_day
+            case inspect.DateTimeType():
+                return _check_moment
+            case inspect.DecimalType():
+                return partial(_check_amount, decimal_strings=decimal_strings)
+            case inspect.IntType():
+                return _whole_number
+            case inspect.StructType(cls=cls) if not issubclass(cls, ControlStruct):
+                # The SDK fills it in, so the contract requires it; the control API fills in its own.
+                required = [field.encode_name for field in found.type.fields if field.default_factory is not NODEFAULT]
+                return partial(_require_members, required) if required else None
+            case _:
+                return None
+
+    step = compile_step(inspect.type_info(form), leaf) or (lambda data: data)
+
+    def read(data: object) -> object:
+        try:
+            return step(data)
+        except RequestInvalid as error:
+            raise below("$", error) from None
+
+    return read
 
 
-def _normalized_members(
-    raw: Mapping[str, object], info: inspect.StructType, wanted: tuple[type, ...], path: str
-) -> Mapping[str, object]:
-    normalized = {}
-    for member in info.fields:
-        name = member.encode_name
-        if name in raw:
-            normalized[name] = _normalized(raw[name], member.type, wanted, f"{path}.{name}")
-        elif member.default_factory is not msgspec.NODEFAULT and not issubclass(info.cls, ControlStruct):
-            # The SDK fills it in, so the contract requires it; the control API fills in its own.
-            raise RequestInvalid(path, f"Object missing required field `{name}`", "required")
-    return raw if all(value is raw[name] for name, value in normalized.items()) else {**raw, **normalized}
+def _require_members(names: Sequence[str], value: object) -> object:
+    if isinstance(value, dict):
+        for name in names:
+            if name not in value:
+                raise RequestInvalid("", f"Object missing required field `{name}`", "required")
+    return value
 
 
-def _check_amount(raw: str | int | Decimal, wanted: tuple[type, ...], path: str) -> None:
-    if not isinstance(raw, wanted):
-        expected, got = ("decimal string", "number") if wanted == (str,) else ("number", "str")
-        raise RequestInvalid(path, f"Expected `{expected}`, got `{got}`", "type")
+def _whole_number(value: object) -> object:
+    is_whole = isinstance(value, Decimal) and abs(value) <= _LARGEST_INTEGER and value == value.to_integral_value()
+    return int(cast("Decimal", value)) if is_whole else value
+
+
+def _check_amount(value: object, *, decimal_strings: bool | None) -> object:
+    if isinstance(value, bool) or not isinstance(value, str | int | Decimal):
+        return value
+    if decimal_strings is not None and isinstance(value, str) is not decimal_strings:
+        expected, got = ("decimal string", "number") if decimal_strings else ("number", "str")
+        raise RequestInvalid("", f"Expected `{expected}`, got `{got}`", "type")
     # Python itself reads "5_0", " 50" and digits of other scripts as numbers.
-    if isinstance(raw, str) and not _AMOUNT.match(raw):
-        raise RequestInvalid(path, "an amount is written in digits, with two decimals or none")
+    if isinstance(value, str) and not _AMOUNT.match(value):
+        raise RequestInvalid("", "an amount is written in digits, with two decimals or none")
+    return value
 
 
-def _check_moment(raw: str, path: str) -> None:
-    try:
-        datetime.fromisoformat(raw).astimezone(UTC)
-    except OverflowError:
-        raise RequestInvalid(path, "is out of range") from None
-    except ValueError:
-        pass  # The decoder says what is wrong with it.
+def _read_day(value: object) -> object:
+    return f"{value}T00:00:00Z" if isinstance(value, str) and DATE.match(value) else _check_moment(value)
+
+
+def _check_moment(value: object) -> object:
+    """Reject a moment that has no place in UTC, such as some of the first day of the year 1."""
+    if isinstance(value, str) and value.startswith(_ENDS_OF_TIME):
+        try:
+            datetime.fromisoformat(value).astimezone(UTC)
+        except OverflowError:
+            raise RequestInvalid("", "is out of range") from None
+        except ValueError:
+            pass  # The decoder says what is wrong with it.
+    return value
 
 
 # --- responses ---------------------------------------------------------------------------------------------------
