@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from math import inf
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -31,6 +30,8 @@ from paymentsdk.journal._states import NO_LIMIT, OPEN, TOLERANCE, Record, Record
 
 if TYPE_CHECKING:
     from paymentsdk._call.call import Call
+    from paymentsdk._call.deadline import Timeout
+    from paymentsdk._call.intent import Intent
     from paymentsdk.events import Observer
 
 logger = logging.getLogger("paymentsdk")
@@ -135,7 +136,7 @@ class Recovery(HiddenRepr, Struct, eq=False):
         """Whether this client can make the request of *record*: what it cannot is left to another, and not held."""
         if record.seller in self.senders and record.recoverable:
             try:
-                self._sender(record).prepare(record)
+                self._sender(record).intent(record)
             except ValueError as error:  # A `RequestInvalid`, or bytes that are no JSON.
                 why = describe(error) if isinstance(error, RequestInvalid) else str(error)
                 self._add_problem(f"{record.name}: {why}")
@@ -201,7 +202,7 @@ class Recovery(HiddenRepr, Struct, eq=False):
     async def _finish(self, record: Record, since: Moment) -> None:
         sender = self._sender(record)
         try:
-            call = OnceCall(sender.prepare(record), self.journaling)
+            call = OnceCall(sender.call_for(sender.intent(record)), self.journaling)
             self.begun.add(record.key)
             # What could not be sent this time is sent by the next recovery.
             outcome = await call.run(record, sender.learn_time, defer=True, since=since, look=sender.look)
@@ -265,11 +266,15 @@ class Sender(HiddenRepr, Struct, frozen=True):
     """Returns the user id on the platform."""
     learn_time: Learn
     """Reads the platform's time, unless it is known, and returns why it cannot be had."""
-    prepare_call: Callable[..., Call[object, object]]
-    """Makes a call of an operation, a body, the values of its path, header fields and its target."""
+    prepare: Callable[..., Intent[object, object]]
+    """Makes the intent of an operation, a body, the values of its path, header fields and its target."""
+    call_for: Callable[[Intent[object, object]], Call[object, object]]
+    """Makes the call that carries out an intent."""
+    timeout: Timeout
+    """The time that a call may take."""
 
-    def prepare(self, record: Record) -> Call[object, object]:
-        """Return the call that sends *record* once more: to its very address, as its key stands for that request alone.
+    def intent(self, record: Record) -> Intent[object, object]:
+        """Return the request of *record*, to its very address: its key stands for that request alone.
 
         Raises:
             RequestInvalid: It is not of this client, or its bytes are not those that its digest was made of.
@@ -283,15 +288,14 @@ class Sender(HiddenRepr, Struct, frozen=True):
             raise RequestInvalid("record", f"what was kept is no request of {operation.name}, or not what was sent")
         try:
             body = operation.encoder.decode(record.body) if operation.encoder is not None and record.body else None
-            call = self.prepare_call(operation, body, values, record.headers, target=record.path)
+            intent = self.prepare(operation, body, values, record.headers, target=record.path)
         except (PaymentsError, ValueError):
             raise
         except Exception as error:  # Rules of somebody else's operation may raise anything.
             raise RequestInvalid("record", describe(error)) from error
-        call.state.deadlines.remove(call.deadline)  # Its attempts have deadlines of their own.
-        if call.deadline.when == inf:
+        if self.timeout.attempt is None and self.timeout.total is None:
             raise RequestInvalid("timeout", "must be bounded to send a record: its lease has to outlive it")
-        return call
+        return intent
 
     async def look(self, record: Record) -> Resolution | None:
         """Read whether *record* took effect, and return that it is done; `None` if that does not show."""
@@ -300,7 +304,7 @@ class Sender(HiddenRepr, Struct, frozen=True):
             return None
         try:
             values = _path_values(operation, record.path)
-            call = self.prepare_call(operation.look_up, None, values, {})
+            call = self.call_for(self.prepare(operation.look_up, None, values, {}))
             result = await (observed(call, call.run()) if call.settings.observers else call.run())
             body = operation.encoder.decode(record.body) if operation.encoder is not None and record.body else None
             if not operation.took_effect(body, result.value):

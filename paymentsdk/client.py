@@ -440,6 +440,8 @@ class PaymentsClient(Engine):
             self._seller,
             self._learn_time,
             self._prepare,
+            self._call_for,
+            self._settings.timeout,
         )
 
     async def _read_platform_time(self) -> None:

@@ -1,6 +1,6 @@
 """The whole life of a call, top to bottom. Read `Call.run` first; every method below is a step of it.
 
-    engine.py               check what the caller gives, choose the key, encode the body, begin the deadline
+    intent.py               check what the caller gives, choose the key, encode the body
     plan.py                 or all of this and the first attempt at once, where nothing stands in its way
     for each attempt:
         credential.py       take the token, or wait until there is one (`_auth/refresh.py`)
@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
-from msgspec import UNSET, Struct, UnsetType, structs
+from msgspec import UNSET, UnsetType, structs
 
 from paymentsdk._auth.refresh import RefreshingToken
 from paymentsdk._call import events, failures
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from paymentsdk._call.credential import Credential
     from paymentsdk._call.deadline import Deadline
     from paymentsdk._call.flow import Flow
+    from paymentsdk._call.intent import Intent
     from paymentsdk._call.limiter import Service
     from paymentsdk._call.settings import ClientState, Settings
     from paymentsdk._contract.operation import Operation
@@ -58,57 +59,61 @@ _OK, _REDIRECTION = 200, 300
 _SERVICE: Mapping[Failure, Service] = {Failure.RATE_LIMITED: "limited", Failure.SERVER: "failed"}
 
 
-class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
-    """One thing that the caller wants done, with one body, one key and one deadline for all its attempts."""
+class Call(HiddenRepr, Generic[B, R]):
+    """One run of an intent: its deadline, its credential, and what its attempts have come to so far."""
 
-    deadline: Deadline
-    started: float
-    """When the call began, on the monotonic clock, as the next one."""
-    sending: float
-    """When the attempt under way began."""
-    state: ClientState
-    settings: Settings
-    seller_key: Hashable
-    """Whose budgets and permits it takes."""
-    credential: Credential
-    operation: Operation[B, R]
-    url: str
-    path: Mapping[str, str]
-    offset: object
-    """Where the page begins that is asked for."""
-    body: B | None
-    content: bytes
-    headers: Mapping[str, str] | None
-    """Header fields of this call alone."""
-    key: str | None
-    caller_supplied_key: bool
-    """Whether the key is the caller's own: an earlier call may have sent it."""
-    history: History | None = None
-    """What its failures have shown; most calls have none."""
-    may_send: MaySend | None = None
-    """The journal: asked before each attempt, with its seconds; says why there may be none."""
-    send_within: float = inf
-    """Seconds in which the first byte of the attempt has to be sent: then its key, or its record, is too old."""
-    number: int = 0
-    """The number of the call, if it is observed: unique in the process."""
-    attempts: int = 0
-    """How many requests were sent or tried."""
-    queued: float = 0.0
-    """Seconds that the attempt under way has waited for its permit."""
-    queued_before: float = 0.0
-    """The same of the attempts before it."""
-    sent_at: float = 0.0
-    """When the attempt under way was sent, in seconds since the epoch."""
-    fresh: bool = False
-    """Send on a fresh connection: one before has brought a response that is not the response to its request."""
-    last_response: Response | None = None
-    """The response that ended the call, if it failed with one."""
-    first: Response | BaseException | UnsetType = UNSET
-    """How the first attempt ended, if it was made already (`plan.py`); only that is left to judge then."""
+    def __init__(
+        self,
+        state: ClientState,
+        settings: Settings,
+        seller_key: Hashable,
+        credential: Credential,
+        *,
+        intent: Intent[B, R],
+        started: float,
+    ) -> None:
+        self.state = state
+        self.settings = settings
+        #: Whose budgets and permits it takes.
+        self.seller_key = seller_key
+        self.credential = credential
+        self.intent = intent
+        self.operation: Operation[B, R] = intent.operation
+        #: When the call began, on the monotonic clock.
+        self.started = started
+        #: Begun by `run`, or by the inline attempt.
+        self.deadline: Deadline
+        #: When the attempt under way began, on the monotonic clock.
+        self.sending = started
+        #: When the attempt under way was sent, in seconds since the epoch.
+        self.sent_at = 0.0
+        #: What the failures have shown; `None` for most calls.
+        self.history: History | None = None
+        if intent.first_sent_at is not None:
+            self.history = History.of_earlier_call(intent.first_sent_at, state.clock)
+        #: The journal: asked before each attempt, with its seconds; says why there may be none.
+        self.may_send: MaySend | None = None
+        #: Seconds in which the first byte of the attempt has to be sent: then its key, or its record, is too old.
+        self.send_within = inf
+        #: The number of the call, if it is observed: unique in the process.
+        self.number = 0
+        #: How many requests were sent or tried.
+        self.attempts = 0
+        #: Seconds that the attempt under way, and those before it, have waited for a permit.
+        self.queued, self.queued_before = 0.0, 0.0
+        #: Send on a fresh connection: an earlier one has brought a response to another request.
+        self.fresh = False
+        #: The response that ended the call, if it failed with one.
+        self.last_response: Response | None = None
+        #: How the inline attempt ended, if one was made.
+        self.first: Response | BaseException | UnsetType = UNSET
 
     async def run(self) -> Result[R]:
         """Make the attempts, and return what came of them or raise the one error that tells the truth."""
         state = self.state
+        if self.first is UNSET:
+            self.sending = state.clock.monotonic()
+            self.deadline = state.deadlines.add(self.settings.timeout, self.sending)
         try:
             try:
                 result = await self._attempt()
@@ -155,7 +160,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
                 response = self._first_response() if request is None else await state.transport.send(request)
                 # In here, since a transport of one's own may return something that is no Response.
                 accepted = _OK <= response.status < _REDIRECTION
-                response = credential.mask_request_id(response, self.body)
+                response = credential.mask_request_id(response, self.intent.body)
             except BaseException as error:
                 flow.release(permit)
                 failure = self._classify_error(error)
@@ -229,7 +234,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
 
     async def _ensure_may_send(self) -> None:
         """Send nothing more with a key that may be forgotten, nor what the journal does not permit."""
-        if self.key is not None and self.history is not None:
+        if self.intent.key is not None and self.history is not None:
             self.send_within = key_lasts(self.history, self.state.clock)
             if self.send_within <= 0:  # The machine may have slept through the pause, or the refresh, and longer.
                 raise failures.not_attempted(f"it was first sent {KEY_LIFETIME / 3600:g} hours ago")
@@ -318,27 +323,27 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         return structs.replace(signed, timeout=left, connect_timeout=within)
 
     def _request(self) -> Request:
-        operation, settings = self.operation, self.settings
+        operation, settings, intent = self.operation, self.settings, self.intent
         headers = Headers(settings.headers)
         if operation.own_headers:
             merge(headers, operation.own_headers)
         if self.credential.token is not None:
             headers["Authorization"] = "Bearer " + self.credential.token
-        if self.content:
+        if intent.content:
             headers["Content-Type"] = operation.content_type
-        if self.key is not None:
-            headers[operation.key_header] = self.key
-        if self.headers is not None:
-            merge(headers, self.headers)
+        if intent.key is not None:
+            headers[operation.key_header] = intent.key
+        if intent.headers is not None:
+            merge(headers, intent.headers)
         if settings.observers and (added := events.added_headers(self)):
             merge(headers, added)
         left = self.deadline.when - self.sending
         within = left if self.send_within == inf else min(left, self.send_within)  # Nearly always the first.
         return Request(  # By position: to look names up takes msgspec as long as all checks of a call.
             operation.method,
-            self.url,
+            settings.base_url + intent.target,
             headers,
-            self.content,
+            intent.content,
             left,
             connect_timeout(settings.timeout, within),
             operation.wants_fresh_connection or self.fresh,
@@ -361,9 +366,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
                 value, anomalies = exact, ()
             else:
                 value, anomalies = await self._repair_in_thread(response)
-            comparison = check_response(
-                operation, value, response, anomalies, body=self.body, path=self.path, offset=self.offset
-            )
+            comparison = check_response(self.intent, value, response, anomalies)
             anomalies, reason = comparison.anomalies, comparison.mismatch
         except Exception as error:  # noqa: BLE001 - a defect of ours must not cost the caller the key of what was done
             failure = failures.not_decoded(response, error)
@@ -406,7 +409,7 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
             elapsed=elapsed,
             anomalies=anomalies,
             raw=response.body,
-            idempotency_key=self.key,
+            idempotency_key=self.intent.key,
         )
 
     # --- after a failure -----------------------------------------------------------------------------------------
@@ -421,8 +424,8 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
 
     def _classify_response(self, response: Response) -> AttemptFailed:
         """Find out what a response outside 2xx means."""
-        operation, secrets = self.operation, self.credential.secrets(self.body)
-        random_key = not self.caller_supplied_key and self.may_send is None  # A record derives its key.
+        operation, secrets = self.operation, self.credential.secrets(self.intent.body)
+        random_key = not self.intent.has_own_key and self.may_send is None  # A record derives its key.
         failure = failures.error_response(operation, response, secrets, random_key=random_key)
         if (error := failure.error) and operation.writes and not operation.documents(error.status, error.code):
             # An error response names no request: one that the contract does not know may be the response to another.
@@ -459,14 +462,14 @@ class Call(HiddenRepr, Struct, Generic[B, R], eq=False):
         if not (self.operation.writes and self._ensure_history().ambiguous_attempts):
             return None
         events.warn_outcome_unknown(self, "cancelled when it may have been sent")
-        return f"{self.operation.name} may have been sent, with idempotency_key={self.key!r}"
+        return f"{self.operation.name} may have been sent, with idempotency_key={self.intent.key!r}"
 
     def _outcome(self, last: AttemptFailed) -> PaymentsError:
         """Return the one error that tells the truth about the call."""
-        history, own_key, journaled = self._ensure_history(), self.caller_supplied_key, self.may_send is not None
+        history, own_key, journaled = self._ensure_history(), self.intent.has_own_key, self.may_send is not None
         was_sent = journaled and self.attempts > 0
         error = failures.final_error(self.operation, last, history, own_key=own_key, journaled=was_sent)
-        error.attempts, error.idempotency_key = self.attempts, self.key
+        error.attempts, error.idempotency_key = self.attempts, self.intent.key
         if journaled:  # Else a kept error would keep it, by its traceback and this call.
             self.last_response = last.response
         if isinstance(error, OutcomeUnknown):

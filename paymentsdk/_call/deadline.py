@@ -23,8 +23,8 @@ class Timeout(Struct, frozen=True):
     total: float | None = 60.0
     """The whole call, 60 s by default, as a true deadline: the wait for a connection, every attempt to its last byte,
     the pauses between them, and the wait for a token that is refreshed. Each page of a search is a call. Of a write
-    with `once=` it bounds the attempts, and before them the reading of the platform's time; the waits for the journal,
-    and for another call of this client with the same name, come on top; so does the decoding of a large page."""
+    with `once=` it bounds the attempts; the waits for the journal, and for another call of this client with the same
+    name, come on top. So does the decoding of a large page."""
     attempt: float | None = 30.0
     """One attempt, to the last byte of its response, 30 s by default. The wait for a first token and
     the signature are of it, the wait for a permit of `flow` is not."""

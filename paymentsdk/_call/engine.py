@@ -16,13 +16,14 @@ from paymentsdk._auth.token_store import TokenPair
 from paymentsdk._call.call import Call
 from paymentsdk._call.credential import Bearer, Credential, user_id
 from paymentsdk._call.events import observed
-from paymentsdk._call.failures import AttemptFailed, History
-from paymentsdk._call.plan import Plan, direct, encode, is_plain
+from paymentsdk._call.failures import AttemptFailed
+from paymentsdk._call.intent import Intent, make_intent
+from paymentsdk._call.plan import Plan, direct, is_plain
 from paymentsdk._call.response import Result
-from paymentsdk._call.settings import CallOptions, ClientState, Settings, check_key
-from paymentsdk._codec.encode import PathValue, fill_path
+from paymentsdk._call.settings import CallOptions, ClientState, Settings
+from paymentsdk._codec.encode import PathValue
 from paymentsdk._contract.operation import Operation
-from paymentsdk._headers import check_headers, masked_values, secret_values
+from paymentsdk._headers import masked_values, secret_values
 from paymentsdk._secrets import masked
 from paymentsdk.errors import NotSent, PaymentsError, RefreshFailed, RequestInvalid
 
@@ -184,9 +185,12 @@ class Engine(ABC):
         """
         headers = masked_values(headers) if headers else headers
         try:
-            call = self._prepare(
-                operation, body, path, headers, query, key=idempotency_key, first_sent_at=first_sent_at, once=once
+            derives_key = once is not None
+            key, sent_at = idempotency_key, first_sent_at
+            intent = self._prepare(
+                operation, body, path, headers, query, key=key, first_sent_at=sent_at, derives_key=derives_key
             )
+            call = self._call_for(intent)
             if once is None and not_after is None and not defer:
                 made = call.run()
             else:
@@ -332,74 +336,38 @@ class Engine(ABC):
         *,
         key: str | UUID | None = None,
         first_sent_at: datetime | None = None,
-        once: str | None = None,
+        derives_key: bool = False,
         target: str | None = None,
-    ) -> Call[B, R]:
-        """Check everything that can be checked here, and fix what all attempts have in common.
+    ) -> Intent[B, R]:
+        """Check what the caller gives, and return the request that all attempts send; see `make_intent`.
 
-        The *target* of a request that was kept is its path with its query: it has been checked.
+        Raises:
+            RequestInvalid: Something breaks a rule.
+            ClientClosed: The client is closed, or belongs to another event loop.
         """
-        state, settings = self._state, self._settings
-        loop = state.ensure_open()
-        if not isinstance(operation, Operation):
-            raise RequestInvalid("operation", "expected an Operation, such as OPERATIONS['orders.get']")
-        _ = operation.decoder  # Made at its first use: that nothing can decode the result shows before a write.
-        if target is None:
-            target = operation.path
-            if path or operation.path_names:
-                target = fill_path(operation.path, operation.path_names, path)
-            given = {} if query is None else query
-            if (given or operation.query) and (filters := operation.query_encoder.encode(given)):
-                target += f"?{filters}"
-        caller_supplied_key = False
-        if operation.keyed or key is not None:
-            key, caller_supplied_key = self._key(operation, key, derived=once is not None)
-        history = None
-        if first_sent_at is not None:
-            if not caller_supplied_key:
-                raise RequestInvalid("first_sent_at", "goes with the idempotency_key that was sent then")
-            history = History()
-            history.sent_before(first_sent_at, state.clock)
-        started = state.clock.monotonic()
-        content = encode(operation, body, settings.limits)
-        checked, secrets = None, settings.header_secrets
-        if headers:
-            checked = check_headers(headers, reserved=operation.reserved_headers)
-            secrets += secret_values(checked)
-        return Call(  # By position: to look names up takes msgspec as long as all checks of a call.
-            # Last of all, when nothing can be rejected any more: it has to be removed.
-            state.deadlines.add(settings.timeout, started, loop),
-            started,
-            started,
-            state,
-            settings,
-            self._seller_key,
-            Credential(self._bearer, self._signer, self._exchange_refresh_token, secrets),
+        self._state.ensure_open()
+        return make_intent(
             operation,
-            settings.base_url + target,
-            cast("dict[str, str]", path),  # `fill_path` has made texts of them.
-            query.get("offset") if query else None,
             body,
-            content,
-            checked,
-            key,
-            caller_supplied_key,
-            history,
+            path,
+            headers,
+            query,
+            settings=self._settings,
+            clock=self._state.clock,
+            key=key,
+            first_sent_at=first_sent_at,
+            derives_key=derives_key,
+            target=target,
         )
 
-    def _key(self, operation: Operation[B, R], given: str | UUID | None, *, derived: bool) -> tuple[str | None, bool]:
-        """Return the idempotency key of all attempts, and whether it is the caller's own.
-
-        One that is *derived* later replaces it: none is made, which would ask the system for chance.
-        """
-        if not operation.keyed:
-            if given is not None:
-                raise RequestInvalid("idempotency_key", f"{operation.name} takes none")
-            return None, False
-        key = given if given is not None else self._settings.idempotency_key
-        if key is None:
-            return (None if derived else self._state.clock.key()), False
-        return check_key(key), True
+    def _call_for(self, intent: Intent[B, R]) -> Call[B, R]:
+        """Return a call that carries out *intent*; its deadline begins when it is run."""
+        secrets = self._settings.header_secrets
+        if intent.headers:
+            secrets += secret_values(intent.headers)
+        credential = Credential(self._bearer, self._signer, self._exchange_refresh_token, secrets)
+        started = self._state.clock.monotonic()
+        return Call(self._state, self._settings, self._seller_key, credential, intent=intent, started=started)
 
 
 def of_one_seller(engine: E) -> E:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Never, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from paymentsdk._auth.refresh import RefreshingToken
 from paymentsdk._codec.anomaly import MOST_REPORTS, Anomaly
@@ -30,8 +30,8 @@ from paymentsdk.events import (
 from paymentsdk.transports.base import Response, header
 
 if TYPE_CHECKING:
-    from paymentsdk._call.deadline import Deadline
     from paymentsdk._call.failures import AttemptFailed
+    from paymentsdk._call.intent import Intent
     from paymentsdk._call.settings import ClientState, Settings
     from paymentsdk._contract.operation import Operation
 
@@ -67,19 +67,15 @@ class ObservedCall(Protocol):
 
     state: ClientState
     settings: Settings
-    deadline: Deadline
+    intent: Intent[Any, Any]
+    operation: Operation[Any, Any]
     seller_key: Hashable
-    url: str
-    key: str | None
     started: float
     sending: float
     number: int
     attempts: int
     queued: float
     queued_before: float
-
-    @property
-    def operation(self) -> Operation[Never, object]: ...
 
 
 def notify_of_call(call: ObservedCall, kind: Callable[..., CallEvent], **what: object) -> None:
@@ -90,7 +86,7 @@ def notify_of_call(call: ObservedCall, kind: Callable[..., CallEvent], **what: o
         operation=call.operation.name,
         method=call.operation.method,
         route=call.operation.path,
-        idempotency_key=call.key,
+        idempotency_key=call.intent.key,
         **what,
     )
     notify(event, call.settings.observers)
@@ -106,15 +102,13 @@ async def observed(call: ObservedCall, made: Coroutine[object, object, T]) -> T:
         operation=call.operation.name,
         method=call.operation.method,
         route=call.operation.path,
-        idempotency_key=call.key,
+        idempotency_key=call.intent.key,
         url=_address(call),
     )
     try:
         notify(started, call.settings.observers)
     except BaseException:
-        # The program is to end. The call has not begun, and its deadline would cancel whatever the task does next.
-        made.close()
-        call.state.deadlines.remove(call.deadline)
+        made.close()  # The program is to end, and the call has not begun.
         raise
     try:
         result = await made
@@ -135,7 +129,7 @@ def _notify_end(call: ObservedCall, error: BaseException | None, status: int | N
         operation=call.operation.name,
         method=call.operation.method,
         route=call.operation.path,
-        idempotency_key=call.key,
+        idempotency_key=call.intent.key,
         outcome=outcome,
         error=None if error is None else type(error).__name__,
         status=(error.status or None) if isinstance(error, APIError) else status,
@@ -164,8 +158,8 @@ def warn_outcome_unknown(call: ObservedCall, reason: str) -> None:
 
     The key is in the text: often it is the only trace of it, and few formatters show the other fields.
     """
-    if call.key is not None:
-        reason = f"{reason} (idempotency_key={call.key!r})"
+    if (key := call.intent.key) is not None:
+        reason = f"{reason} (idempotency_key={key!r})"
     attempt = _attempt_ended(call, None, None, reason, call.started)
     _log(logging.WARNING, f"the outcome is unknown: {reason}", attempt)
 
@@ -180,7 +174,7 @@ def _attempt_ended(
         operation=call.operation.name,
         method=call.operation.method,
         route=call.operation.path,
-        idempotency_key=call.key,
+        idempotency_key=call.intent.key,
         number=number,
         status=None if response is None else response.status,
         kind=None if failure is None else failure.kind,
@@ -201,7 +195,7 @@ def added_headers(call: ObservedCall) -> dict[str, str]:
         operation=call.operation.name,
         method=call.operation.method,
         route=call.operation.path,
-        idempotency_key=call.key,
+        idempotency_key=call.intent.key,
         url=_address(call),
         number=call.attempts,
         queued=call.queued,
@@ -226,7 +220,7 @@ def notify_if_token_revoked(call: ObservedCall) -> None:
 
 def _address(call: ObservedCall) -> str:
     """Return the URL without its query, which may hold a payer's data."""
-    return call.url.partition("?")[0]
+    return call.settings.base_url + call.intent.target.partition("?")[0]
 
 
 # --- the log --------------------------------------------------------------------------------------------------------

@@ -21,7 +21,6 @@ from paymentsdk._contract.rules import (
     settles,
     settles_read,
 )
-from paymentsdk._validate import plain_moment
 from paymentsdk.errors import (
     APIError,
     ClientClosed,
@@ -107,23 +106,11 @@ class History(Struct, eq=False):
         # While a machine is suspended, its monotonic clock may stand still.
         return max(clock.monotonic() - monotonic, clock.now() - timestamp)
 
-    def sent_before(self, first_sent_at: datetime, clock: Clock) -> None:
-        """Take into account that another call sent the key at *first_sent_at*, and that its outcome is in doubt.
-
-        It may be up to an hour ahead: the clocks of machines differ.
-
-        Raises:
-            RequestInvalid: It is no datetime with an offset, or lies in the future.
-        """
-        moment = plain_moment(first_sent_at)
-        if moment is None or moment.utcoffset() is None:
-            raise RequestInvalid("first_sent_at", "must be a datetime with its offset, such as datetime.now(UTC)")
-        timestamp = max(0.0, moment.timestamp())  # Before 1970 is some placeholder; year 0 is no datetime.
-        if timestamp > clock.now() + 3600:
-            raise RequestInvalid("first_sent_at", "must not lie in the future")
-        self.first_sent = clock.monotonic() - max(0.0, clock.now() - timestamp), timestamp
-        self.ambiguous_attempts = 1
-        self.first_reason = "it was sent before this call"
+    @classmethod
+    def of_earlier_call(cls, timestamp: float, clock: Clock) -> History:
+        """Return the history of a call whose key another call sent at *timestamp*: that outcome is in doubt."""
+        sent = clock.monotonic() - max(0.0, clock.now() - timestamp), timestamp
+        return cls(ambiguous_attempts=1, first_reason="it was sent before this call", first_sent=sent)
 
     def note_sent(self, monotonic: float, timestamp: float) -> None:
         """Note when a request may have left, if it is the first that did."""

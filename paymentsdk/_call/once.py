@@ -68,8 +68,6 @@ async def call_once(
 ) -> Result[R]:
     """Carry out *call* as the record *once* of its seller, unless the record says what became of it."""
     operation, journaling = call.operation, call.state.journaling
-    # Its attempts have deadlines of their own: what is awaited before them must not be cancelled in between.
-    call.state.deadlines.remove(call.deadline)
     check_bool("defer", defer)
     if once is None:
         raise RequestInvalid("once", "must name the record that not_after and defer are about")
@@ -77,7 +75,7 @@ async def call_once(
         raise RequestInvalid("once", f"{operation.name} changes nothing: there is nothing to keep")
     if not operation.authenticated:
         raise RequestInvalid("once", f"{operation.name} is sent without a token: its record would be of no seller")
-    if call.caller_supplied_key or call.settings.idempotency_key is not None:
+    if call.intent.has_own_key or call.settings.idempotency_key is not None:
         raise RequestInvalid("once", "excludes idempotency_key, which is derived from it")
     if journaling is None:
         raise RequestInvalid("once", "needs a journal: PaymentsClient(journal=SQLiteJournal(...))")
@@ -96,7 +94,7 @@ def _record(
     call: Call[B, R], journaling: Journaling, once: str, seller: str, not_after: datetime | timedelta | None
 ) -> Record:
     settings, operation = call.settings, call.operation
-    path = call.url.removeprefix(settings.base_url)
+    intent = call.intent
     now = journaling.platform_clock.now()
     begun = call.state.clock.now() if now is None else now
     return Record(
@@ -106,10 +104,10 @@ def _record(
         base_url=settings.base_url,
         seller=seller,
         account=settings.account,
-        path=path,
-        headers=call.headers or {},
-        body=call.content,
-        digest=states.digest(operation.method, path, call.content),
+        path=intent.target,
+        headers=intent.headers or {},
+        body=intent.content,
+        digest=states.digest(operation.method, intent.target, intent.content),
         sensitive=_is_sensitive(call),
         keyed=operation.keyed,
         begun=begun,
@@ -125,7 +123,7 @@ def _lease(call: Call[B, R]) -> float:
 
 
 def _is_sensitive(call: Call[B, R]) -> bool:
-    return can_hold_secrets(call.body) and any(secrets_in(call.body))
+    return can_hold_secrets(call.intent.body) and any(secrets_in(call.intent.body))
 
 
 def _not_after(call: Call[B, R], begun: float, given: datetime | timedelta | None) -> float:
@@ -138,7 +136,7 @@ def _not_after(call: Call[B, R], begun: float, given: datetime | timedelta | Non
         # If the process dies, recovery has half a lease left after that has ended.
         return states.not_after(begun, max(seconds, 1.5 * _lease(call)))
     else:
-        window = declared(call.body)
+        window = declared(call.intent.body)
     if (length := plain_duration(window)) and (seconds := length.total_seconds()) > 0:
         return states.not_after(begun, seconds)
     if (moment := plain_moment(window)) and moment.utcoffset() is not None:
@@ -196,7 +194,7 @@ class OnceCall(Generic[B, R]):
 
     async def _send(self, drive: JournaledCall, row: Record, may_send: MaySend) -> Resolution:
         """Send the kept bytes of *row* with its key."""
-        call, state = self._call, self._call.state
+        call = self._call
 
         async def may_send_now(seconds: float) -> str | None:
             try:
@@ -209,17 +207,17 @@ class OnceCall(Generic[B, R]):
             call.send_within = drive.left
             return why
 
-        call.may_send, call.content = may_send_now, call.content if row.body is None else row.body
+        content = call.intent.content if row.body is None else row.body
+        call.may_send, call.intent = may_send_now, structs.replace(call.intent, content=content)
         if call.operation.keyed:
             # Whoever takes a record over cannot know what was sent with its key.
-            call.key, call.caller_supplied_key = row.key, not drive.begun
+            call.intent = structs.replace(call.intent, key=row.key, has_own_key=not drive.begun)
         elif call.settings.retry.retry_unkeyed:
             # A record without a key is never sent twice, whatever holds for other writes.
             retry = structs.replace(call.settings.retry, retry_unkeyed=False)
             call.settings = structs.replace(call.settings, retry=retry)
         if row.state is RecordState.SENT:
             call.history = History(ambiguous_attempts=1, first_reason="it may have been sent before this call")
-        call.sending = state.deadlines.restart(call.deadline)
         try:
             self._result = result = await (observed(call, call.run()) if self._observing else call.run())
         except PaymentsError as error:
@@ -228,7 +226,7 @@ class OnceCall(Generic[B, R]):
         finally:
             # It leads back to this call: what thousands of calls leave behind would wait for the garbage collector.
             call.may_send = None
-        secrets = call.credential.secrets(call.body) if row.sensitive else ()
+        secrets = call.credential.secrets(call.intent.body) if row.sensitive else ()
         response = _stored(result.status, result.headers, result.raw, secrets)
         if response.body == result.raw:
             return Resolution(state=RecordState.DONE, response=response)
@@ -272,7 +270,7 @@ class OnceCall(Generic[B, R]):
             case RecordState.DEFERRED:
                 return Deferred(row.name, self._error.reason if isinstance(self._error, NotSent) else reason)
             case RecordState.REFUSED if row.response is not None:
-                secrets = self._call.credential.secrets(self._call.body)
+                secrets = self._call.credential.secrets(self._call.intent.body)
                 error = parse_error_response(self._call.operation, Response(*structs.astuple(row.response)), secrets)
                 error.settled = True
                 return error
@@ -310,7 +308,7 @@ def _resolution(error: PaymentsError, call: Call[B, R]) -> Resolution:
     if isinstance(error, APIError) and (last := call.last_response) is not None:
         kind = classify_response(call.operation.errors, error.status, error.code, error.codes)
         if kind not in TURNED_AWAY:
-            response = _stored(last.status, last.headers, last.body, call.credential.secrets(call.body))
+            response = _stored(last.status, last.headers, last.body, call.credential.secrets(call.intent.body))
             reason, in_flight = str(error), _in_flight(call)
             return Resolution(state=RecordState.REFUSED, reason=reason, response=response, in_flight=in_flight)
     return Resolution(state=RecordState.NOT_SENT, reason=str(error))

@@ -22,11 +22,11 @@ from paymentsdk._call import events
 from paymentsdk._call.call import Call
 from paymentsdk._call.credential import Credential
 from paymentsdk._call.deadline import connect_timeout, end_of_attempt
+from paymentsdk._call.intent import Intent, encode
 from paymentsdk._codec.encode import PathValue, fill_path
 from paymentsdk._contract.rules import RetryClass
 from paymentsdk._headers import Headers, merge
 from paymentsdk._secrets import HiddenRepr
-from paymentsdk.errors import RequestInvalid
 from paymentsdk.transports.base import DirectTransport, Exchange, Request, Response, Transport
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from paymentsdk._call.credential import Bearer
     from paymentsdk._call.deadline import Deadline
     from paymentsdk._call.settings import ClientState, Settings
-    from paymentsdk._contract.operation import Limits, Operation
+    from paymentsdk._contract.operation import Operation
 
 B = TypeVar("B")
 R = TypeVar("R")
@@ -212,26 +212,14 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
 
     def call(self, begun: Begun[B], outcome: Response | BaseException) -> Call[B, R]:
         """Return the call that goes on after the first attempt, with its *outcome*."""
+        path = cast("dict[str, str]", begun.path)
+        key, content = begun.key, begun.content
+        intent = Intent(self.operation, begun.target, path, None, begun.body, content, None, key, has_own_key=False)
         secrets = self.settings.header_secrets
-        call = Call(
-            begun.deadline,
-            begun.started,
-            begun.started,
-            self.state,
-            self.settings,
-            self.seller_key,
-            Credential(self.bearer, None, self.exchange_refresh_token, secrets, begun.token),
-            self.operation,
-            self.settings.base_url + begun.target,
-            cast("dict[str, str]", begun.path),
-            None,
-            begun.body,
-            begun.content,
-            None,
-            begun.key,
-            caller_supplied_key=False,
-        )
-        call.attempts, call.sent_at, call.first = 1, begun.sent_at, outcome
+        credential = Credential(self.bearer, None, self.exchange_refresh_token, secrets, begun.token)
+        call = Call(self.state, self.settings, self.seller_key, credential, intent=intent, started=begun.started)
+        call.deadline, call.sending, call.sent_at = begun.deadline, begun.started, begun.sent_at
+        call.attempts, call.first = 1, outcome
         return call
 
 
@@ -258,22 +246,3 @@ def is_plain(operation: Operation[B, R], settings: Settings) -> bool:
         and len(operation.path_names) <= 1
         and not (settings.observers or settings.strict or settings.idempotency_key is not None)
     )
-
-
-def encode(operation: Operation[B, R], body: B | None, limits: Limits) -> bytes:
-    """Return the bytes of the *body* of a request.
-
-    Raises:
-        RequestInvalid: It breaks a rule, is missing, or the operation takes none.
-    """
-    encoder = operation.encoder
-    if body is None:
-        if encoder is not None and operation.body_required:
-            raise RequestInvalid("$", f"{operation.name} needs a body")
-        return b""
-    if encoder is None:
-        raise RequestInvalid("$", f"{operation.name} takes no body")
-    content = encoder.encode(body)
-    if operation.check is not None:
-        operation.check(body, limits)
-    return content

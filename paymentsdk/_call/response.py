@@ -6,6 +6,7 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct, structs
 
+from paymentsdk._call.intent import Intent
 from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._contract.identity import Comparison
 from paymentsdk._contract.operation import Operation, PageShape
@@ -58,27 +59,18 @@ class Result(Struct, Generic[R], frozen=True, kw_only=True):
         raise TypeError("a Result may hold credentials and cannot be pickled: pickle its value")
 
 
-def check_response(
-    operation: Operation[B, R],
-    value: R,
-    response: Response,
-    anomalies: tuple[Anomaly, ...],
-    *,
-    body: B | None,
-    path: Mapping[str, str],
-    offset: object,
-) -> Comparison:
-    """Say whether *value* can be the response to the request with *body*, *path* and *offset*, and what tells it.
+def check_response(intent: Intent[B, R], value: R, response: Response, anomalies: tuple[Anomaly, ...]) -> Comparison:
+    """Say whether *value* can be the response to the request of *intent*, and what tells it.
 
     Its anomalies are all that the response has: *anomalies*, and what was found here.
     """
-    comparison = _MATCH
+    comparison, operation = _MATCH, intent.operation
     if operation.identity is not None:
-        comparison = operation.identity.compare(body, path, value)
+        comparison = operation.identity.compare(intent.body, intent.path, value)
         if comparison.mismatch is None and operation.writes:
             comparison = operation.identity.verify(comparison, value, response.body, anomalies)
     elif operation.page is not None:
-        comparison = Comparison(mismatch=_page_mismatch(operation.page, offset, value, anomalies))
+        comparison = Comparison(mismatch=_page_mismatch(operation.page, intent.offset, value, anomalies))
     why = comparison.mismatch
     if operation.result is bytes and why is None:
         why = _unexpected_type(operation, response)

@@ -238,7 +238,7 @@ def encoded_again(build):
     """Encode the body at every attempt, as it is by then."""
 
     def built(self):
-        return structs.replace(build(self), body=self.operation.encoder.encode(self.body))
+        return structs.replace(build(self), body=self.operation.encoder.encode(self.intent.body))
 
     return built
 

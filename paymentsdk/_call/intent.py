@@ -1,0 +1,149 @@
+"""What a call is to do: one request, checked and fixed. Whatever can raise `RequestInvalid` has happened here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
+
+from msgspec import Struct
+
+from paymentsdk._call.settings import check_key
+from paymentsdk._codec.encode import PathValue, fill_path
+from paymentsdk._contract.operation import Operation
+from paymentsdk._headers import check_headers
+from paymentsdk._secrets import HiddenRepr
+from paymentsdk._validate import plain_moment
+from paymentsdk.errors import RequestInvalid
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from paymentsdk._call.settings import Settings
+    from paymentsdk._clock import Clock
+    from paymentsdk._contract.operation import Limits
+
+B = TypeVar("B")
+R = TypeVar("R")
+
+
+class Intent(HiddenRepr, Struct, Generic[B, R], frozen=True, eq=False):
+    """One request that a caller wants to take effect once, however many attempts that needs."""
+
+    operation: Operation[B, R]
+    target: str
+    """The path with the query, as it is appended to the base URL."""
+    path: Mapping[str, str]
+    """The values of the placeholders in the path."""
+    offset: object
+    """Where the requested page begins; `None` for everything that is no page."""
+    body: B | None
+    content: bytes
+    """The encoded body."""
+    headers: Mapping[str, str] | None
+    """The header fields of this request alone."""
+    key: str | None
+    """The idempotency key of all attempts."""
+    has_own_key: bool
+    """Whether the key is the caller's own: an earlier call may have sent it."""
+    first_sent_at: float | None = None
+    """When an earlier call sent the key, in seconds since the epoch, if the caller says so."""
+
+
+def make_intent(
+    operation: Operation[B, R],
+    body: B | None,
+    path: dict[str, PathValue],
+    headers: Mapping[str, str] | None,
+    query: Mapping[str, object] | None = None,
+    *,
+    settings: Settings,
+    clock: Clock,
+    key: str | UUID | None = None,
+    first_sent_at: datetime | None = None,
+    derives_key: bool = False,
+    target: str | None = None,
+) -> Intent[B, R]:
+    """Check what the caller gives, and return the request that all attempts send.
+
+    Args:
+        operation: The operation to carry out.
+        body: The request body, which is encoded here.
+        path: The values of the placeholders in the path.
+        headers: Further header fields.
+        query: The filters of a search.
+        settings: The settings of the client, for the key and the limits of a body.
+        clock: Makes the random key.
+        key: The caller's own key; random by default.
+        first_sent_at: When an earlier call sent *key*.
+        derives_key: Whether a journal will derive the key: no random one is made.
+        target: The path with the query of a request that was kept: it was checked when it was kept.
+
+    Raises:
+        RequestInvalid: Something breaks a rule.
+    """
+    if not isinstance(operation, Operation):
+        raise RequestInvalid("operation", "expected an Operation, such as OPERATIONS['orders.get']")
+    _ = operation.decoder  # Made at its first use: a result type that cannot be decoded must fail before a write.
+    if target is None:
+        target = operation.path
+        if path or operation.path_names:
+            target = fill_path(operation.path, operation.path_names, path)
+        if (query or operation.query) and (filters := operation.query_encoder.encode(query or {})):
+            target += f"?{filters}"
+    if key is not None and not operation.keyed:
+        raise RequestInvalid("idempotency_key", f"{operation.name} takes none")
+    own_key = settings.idempotency_key if key is None and operation.keyed else key
+    has_own_key = own_key is not None
+    sent_before = None
+    if first_sent_at is not None:
+        if not has_own_key:
+            raise RequestInvalid("first_sent_at", "goes with the idempotency_key that was sent then")
+        sent_before = _timestamp(first_sent_at, clock)
+    final_key = None
+    if own_key is not None:
+        final_key = check_key(own_key)
+    elif operation.keyed and not derives_key:
+        final_key = clock.key()
+    return Intent(
+        operation,
+        target,
+        cast("Mapping[str, str]", path),  # `fill_path` has made texts of the values.
+        query.get("offset") if query else None,
+        body,
+        encode(operation, body, settings.limits),
+        check_headers(headers, reserved=operation.reserved_headers) if headers else None,
+        final_key,
+        has_own_key,
+        sent_before,
+    )
+
+
+def encode(operation: Operation[B, R], body: B | None, limits: Limits) -> bytes:
+    """Return the bytes of the *body* of a request.
+
+    Raises:
+        RequestInvalid: It breaks a rule, is missing, or the operation takes none.
+    """
+    encoder = operation.encoder
+    if body is None:
+        if encoder is not None and operation.body_required:
+            raise RequestInvalid("$", f"{operation.name} needs a body")
+        return b""
+    if encoder is None:
+        raise RequestInvalid("$", f"{operation.name} takes no body")
+    content = encoder.encode(body)
+    if operation.check is not None:
+        operation.check(body, limits)
+    return content
+
+
+def _timestamp(first_sent_at: datetime, clock: Clock) -> float:
+    """Return *first_sent_at* in seconds since the epoch. It may be an hour ahead: the clocks of machines differ."""
+    moment = plain_moment(first_sent_at)
+    if moment is None or moment.utcoffset() is None:
+        raise RequestInvalid("first_sent_at", "must be a datetime with its offset, such as datetime.now(UTC)")
+    timestamp = max(0.0, moment.timestamp())  # Before 1970 is some placeholder; year 0 is no datetime.
+    if timestamp > clock.now() + 3600:
+        raise RequestInvalid("first_sent_at", "must not lie in the future")
+    return timestamp
