@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from inspect import isawaitable
 from typing import TypeAlias, cast
 
 from paymentsdk._auth.refresh import RefreshingToken
@@ -13,7 +12,7 @@ from paymentsdk._auth.token_store import TokenPair
 from paymentsdk._secrets import masked
 from paymentsdk.errors import PaymentsError, RequestInvalid, describe
 
-#: What a seller signs in with: an access token, a pair to refresh, or an auth scheme of its own.
+#: The credentials of a seller: an access token, a pair to refresh, or an auth scheme.
 AccountCredentials: TypeAlias = str | TokenPair | AuthScheme
 #: Where the credentials of an account are found, by its name.
 AccountResolver: TypeAlias = Mapping[str, AccountCredentials] | Callable[[str], AccountCredentials]
@@ -28,10 +27,6 @@ class Accounts:
     __slots__ = ("_known", "_resolve")
 
     def __init__(self, resolver: AccountResolver) -> None:
-        if not isinstance(resolver, Mapping) and not callable(resolver):
-            raise RequestInvalid(
-                "accounts", "must be a mapping of names to credentials, or a function that takes a name"
-            )
         self._resolve = resolver
         self._known: dict[str, AuthScheme] = {}
 
@@ -39,7 +34,7 @@ class Accounts:
         """Return the auth scheme of the account *name*: the same object each time, so that a refresh is shared.
 
         Raises:
-            RequestInvalid: The name is none, or nobody has credentials for it.
+            RequestInvalid: The name is invalid, or the resolver has no credentials for it.
         """
         if not isinstance(name, str) or not _NAME.match(name):
             raise RequestInvalid("account", "must be 1 to 100 visible ASCII characters")
@@ -61,17 +56,14 @@ class Accounts:
             raise RequestInvalid(f"accounts[{name!r}]", f"the resolver raised {describe(error)}") from None
 
 
-def _scheme(name: str, given: object) -> AuthScheme:
+def _scheme(name: str, credentials: object) -> AuthScheme:
+    if isinstance(credentials, str):
+        return StaticToken(credentials)
+    if isinstance(credentials, TokenPair):
+        return RefreshingToken(credentials)
     place = f"accounts[{name!r}]"
-    if isinstance(given, str):
-        return StaticToken(given)
-    if isinstance(given, TokenPair):
-        return RefreshingToken(given)
-    if isawaitable(given):
-        getattr(given, "close", lambda: None)()
-        raise RequestInvalid(place, "the resolver must not be async; an auth scheme may wait in its `renew`")
-    if given is None:
+    if credentials is None:
         raise RequestInvalid(place, "is not a known account")
-    scheme = cast("AuthScheme", given)
+    scheme = cast("AuthScheme", credentials)
     check_scheme(place, scheme)
     return scheme

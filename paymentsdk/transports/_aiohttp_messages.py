@@ -6,7 +6,6 @@ import re
 from base64 import b64encode
 from functools import lru_cache, partial
 from http import HTTPStatus
-from traceback import walk_tb
 
 import aiohttp
 from aiohttp.hdrs import CONTENT_ENCODING, CONTENT_LENGTH, TRANSFER_ENCODING
@@ -222,9 +221,6 @@ def send_failed(error: Exception, method: str, *, sent: bool | None) -> SendFail
 
 
 def _meaning(error: Exception) -> tuple[bool, bool, str]:
-    if isinstance(error, ValueError) and not isinstance(error, aiohttp.ClientError) and _raised_by_session(error):
-        # A session whose user has credentials in `.netrc`, or in the URL, raises it before it has a connection.
-        return False, True, "next to a token, a session or a URL can have no credentials of its own"
     for kinds, may_be_sent, permanent, reason in _FAILURES:
         if isinstance(error, kinds):
             return may_be_sent, permanent, reason + _detail(error)
@@ -240,13 +236,3 @@ def _detail(error: Exception) -> str:
     if not isinstance(error, aiohttp.ClientConnectorError) or host is None:
         return words
     return f" ({f'[{host}]' if ':' in host else host}:{error.port}){words}"
-
-
-def _raised_by_session(error: Exception) -> bool:
-    """Whether a session itself raised *error*, and not what it calls.
-
-    Of traces, middlewares and connections, errors say nothing about what was sent.
-    """
-    modules = [str(frame.f_globals.get("__name__")) for frame, _ in walk_tb(error.__traceback__)]
-    *callers, last = (name.partition(".")[0] for name in modules)
-    return last == "aiohttp" and set(callers) == {"paymentsdk"}

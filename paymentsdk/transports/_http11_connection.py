@@ -181,10 +181,7 @@ class ConnectionResponse(Response, frozen=True):
 class Connection(asyncio.BufferedProtocol):
     """One connection, which carries one request at a time.
 
-    Args:
-        buffer: What is read goes here first.
-        release: Called when a request is done and another may follow.
-        forget: Called when it is closed.
+    It reads into *buffer*, calls *release* when a request is done and another may follow, and *forget* when it closes.
     """
 
     transport: asyncio.Transport
@@ -204,8 +201,6 @@ class Connection(asyncio.BufferedProtocol):
         self._drained: asyncio.Future[None] | None = None
         self._waiting: asyncio.Future[Response] | None = None
         self._readable: Callable[[int], object] | None = None
-
-    # --- its life ------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Learn how to write, and how to see what has arrived and not been read."""
@@ -274,20 +269,13 @@ class Connection(asyncio.BufferedProtocol):
             reason = "the server closed the connection without a response"
         self.abort(SendFailed(reason))
 
-    # --- the request ---------------------------------------------------------------------------------------------
-
     def send(
         self, message: memoryview, loop: asyncio.AbstractEventLoop, most: int, *, head: bool, keep: bool, large: bool
     ) -> asyncio.Future[Response]:
-        """Write *message*, the bytes of a request; return what the response will be set on.
+        """Write *message*, the bytes of a request, on the running *loop*; return the future of the response.
 
-        Args:
-            message: The head, and the body unless it is *large*.
-            loop: The running event loop.
-            most: The most bytes that the body of the response may have.
-            head: Whether the request is a HEAD, whose response has no body.
-            keep: Whether another request may follow.
-            large: Whether the body is written by `send_large`.
+        `send_large` writes a *large* body. The response has no body if the request is a HEAD, *head*, else *most* bytes
+        at most. With *keep*, another request may follow.
         """
         self._without_body = head
         self._most = most
@@ -329,8 +317,6 @@ class Connection(asyncio.BufferedProtocol):
         drained, self._drained = self._drained, None
         if drained is not None and not drained.done():
             drained.set_result(None)
-
-    # --- the response --------------------------------------------------------------------------------------------
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Lend the buffer of the pool, of any size: what was read is taken out before another connection reads."""
@@ -462,5 +448,5 @@ class Connection(asyncio.BufferedProtocol):
         return self._received > self._size if self._chunks is None else self._chunks.has_surplus
 
 
-def _refuse(why: str) -> NoReturn:
-    raise SendFailed(f"the response is not valid HTTP: {why}")
+def _refuse(reason: str) -> NoReturn:
+    raise SendFailed(f"the response is not valid HTTP: {reason}")

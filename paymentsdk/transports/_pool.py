@@ -1,4 +1,4 @@
-"""What both transports of this package do alike: a pool on one event loop, and its end."""
+"""What both transports of this package do alike: a pool on one event loop, the queue for its places, and its end."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import select
 import socket
 import sys
 import time
-from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Hashable
 from contextlib import suppress
+from math import inf
 from ssl import SSLCertVerificationError, SSLError
 from typing import Any, ClassVar, Generic, TypeVar
 from weakref import WeakSet
 
-from paymentsdk._validate import check_seconds
-from paymentsdk.errors import ClientClosed, RequestInvalid
+from paymentsdk.errors import ClientClosed
+from paymentsdk.transports.base import UNSENT, PoolFull
 
 #: Connections at a time. aiohttp's own 100 makes a busy service wait for a place; much more would come near the 1,024
 #: files that many systems let a process open.
@@ -31,33 +32,92 @@ C = TypeVar("C")
 P = TypeVar("P", bound="Pool[Any]")
 
 
-class Pool(ABC, Generic[C]):
-    """The connections of one transport on one event loop, open, in use or idle."""
+class Pool(Generic[C]):
+    """The connections of one transport on one event loop, and a place for each request, given out in turn.
+
+    A request that gives a place back does not pass those that wait. Where a connection goes to whoever asks first, few
+    tasks that send one request after the other keep all others out.
+    """
 
     #: All pools of this process.
     known: ClassVar[WeakSet[Pool[Any]]] = WeakSet()
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int, limit_per_host: int) -> None:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
-        #: The same, until the pool is closed, or a child is forked: what a request has to look at is one thing.
+        #: The same, until the pool is closed, or a child is forked: a request has to look at one attribute.
         self.usable_on: asyncio.AbstractEventLoop | None = self.loop
         self.inherited: bool = False
         self.closed: bool = False
         self.connections: set[C] = set()
+        self.limit: float = limit or inf
+        self.limit_per_host: float = limit_per_host or inf
+        self.counts_hosts: bool = limit_per_host > 0
+        self._taken = 0
+        self._taken_of: Counter[Hashable] = Counter()
+        #: The requests that wait for a place, in the order in which they came, and their hosts.
+        self._waiting: dict[asyncio.Future[None], Hashable] = {}
         self._emptied = asyncio.Event()
         #: Closes the connections when the event loop ends: after that nobody can.
         self._end: AsyncGenerator[None, None] | None = None
         Pool.known.add(self)
 
-    @property
-    @abstractmethod
-    def in_flight(self) -> int:
-        """How many requests closing waits for."""
+    def enter(self, host: Hashable) -> bool:
+        """Take a place for a request to *host*, if there is one: then nobody waits for it."""
+        if self._taken >= self.limit:
+            return False
+        if self.counts_hosts:
+            if self._taken_of[host] >= self.limit_per_host:
+                return False
+            self._taken_of[host] += 1
+        self._taken += 1
+        return True
 
-    def one_has_left(self) -> None:
-        """Let closing go on if no request is in flight any more."""
-        if self.usable_on is None and not self.in_flight:
-            self._emptied.set()
+    async def wait(self, host: Hashable, within: float | None) -> float | None:
+        """Wait for a place for at most *within* seconds; return the seconds that remain to connect in.
+
+        Raises:
+            PoolFull: There was none in time.
+            ClientClosed: The pool was closed meanwhile.
+        """
+        place = self.loop.create_future()
+        self._waiting[place] = host
+        since, began = self.loop.time(), time.time()
+        try:
+            async with asyncio.timeout(within):
+                await place
+        except (TimeoutError, asyncio.CancelledError) as error:
+            if not place.cancelled():
+                self.leave(host)  # It was given a place all the same.
+            if isinstance(error, asyncio.CancelledError):
+                setattr(error, UNSENT, True)
+                raise
+        else:
+            if self.closed:
+                raise closed_while_waiting()
+            if not overslept(began, within):
+                return None if within is None else within - (self.loop.time() - since)
+            self.leave(host)
+        finally:
+            self._waiting.pop(place, None)
+        raise PoolFull("no connection in time: all connections that the pool may have are in use", sent=False)
+
+    def leave(self, host: Hashable) -> None:
+        """Give a place back, to the request that has waited longest for a place like it."""
+        self._taken -= 1
+        if self.counts_hosts:
+            self._taken_of[host] -= 1
+        if self._waiting:
+            self._serve_next()
+        if self.usable_on is None and not self._taken:
+            self._emptied.set()  # Closing goes on.
+
+    def _serve_next(self) -> None:
+        for place, host in self._waiting.items():
+            # A place that is done was cancelled, and its request is about to leave.
+            if not place.done() and self.enter(host):
+                del self._waiting[place]
+                place.set_result(None)
+                return
 
     async def close_with_loop(self, drain: float) -> None:
         """Close all connections in that way when the event loop ends, if nobody has done it by then."""
@@ -77,21 +137,23 @@ class Pool(ABC, Generic[C]):
         """Give requests *drain* seconds to end, and close all connections."""
         self.usable_on = None
         try:
-            if self.in_flight:
+            if self._taken:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(drain):
                         await self._emptied.wait()
         finally:
             await self.abort()
 
-    @abstractmethod
     async def abort(self) -> None:
-        """Close all connections now; the requests on them fail, and who waits for one learns that nothing was sent."""
+        """Close all connections now; the requests on them fail, and those that wait learn that nothing was sent."""
         self.closed, self.usable_on = True, None
         if self._end is not None:
             await self._end.aclose()
         with suppress(RuntimeError):  # Nobody waits on an event loop that is closed.
-            self._emptied.set()  # Requests can be lost from here on: whoever closes it once more waits for none.
+            self._emptied.set()  # Requests can be lost from here on: to close it once more waits for none.
+            for place in tuple(self._waiting):
+                if not place.done():
+                    place.set_result(None)
 
 
 class PooledTransport(Generic[P]):
@@ -162,19 +224,6 @@ def closed_while_waiting() -> ClientClosed:
 
 def of_another_process() -> ClientClosed:
     return ClientClosed("the connections belong to another process: make the client after the fork")
-
-
-def check_numbers(counts: Mapping[str, object], seconds: Mapping[str, float]) -> None:
-    """Reject limits and times that are none where they are given: else the first request would fail.
-
-    Raises:
-        RequestInvalid: One is not what it must be.
-    """
-    for name, number in counts.items():
-        if type(number) is not int or number < 0:
-            raise RequestInvalid(name, "must be a whole number; 0 is no limit")
-    for name, value in seconds.items():
-        check_seconds(name, value, zero=True)
 
 
 def shared_buffer() -> memoryview:

@@ -1,19 +1,17 @@
 """The default transport: an adapter over `aiohttp.ClientSession`, built on public parts of aiohttp only.
 
-Read `AiohttpTransport.send` first, and `_exchange`, which it calls. aiohttp opens, keeps
-and closes the connections. Moving money needs more:
+Read `AiohttpTransport.send` first, and `_exchange`, which it calls. aiohttp opens, keeps and closes the connections.
+Moving money needs more:
 
 - A connection on which anything has arrived since its last response carries no further request (`Wire`, and
   `Connector._gives`).
-- The limits hold for idle connections as well, and requests wait in turn (`_queue.FairPool`).
-- aiohttp sends a GET, PUT or DELETE again by itself. It has to ask for a second connection to do so, and gets none
+- The limits hold for idle connections as well, and requests wait in turn (`Pool`).
+- aiohttp sends a GET, PUT or DELETE again by itself. It asks for a second connection to do so, and gets none
   (`Connector.connect`).
-- A request that is ambiguous as HTTP is not sent (`_aiohttp_messages.checked_url`). A response that is ambiguous, cut
-  off or too large fails (`read`).
+- A request that is ambiguous as HTTP is not sent (`checked_url`). A response that is ambiguous, cut off or too large
+  fails (`read`).
 - Every failure says whether a byte of the request can have left this machine: none has before `Connector.connect`
   returns. No failure holds a credential, which the text of aiohttp's errors can show (`send_failed`).
-
-Closing a transport, its event loop and a forked child are the subject of `_pool`.
 """
 
 from __future__ import annotations
@@ -42,15 +40,14 @@ from paymentsdk.errors import ClientClosed, RequestInvalid
 from paymentsdk.transports._aiohttp_messages import checked_url, proxy_for, read, send_failed
 from paymentsdk.transports._pool import (
     POOL_SIZE,
+    Pool,
     PooledTransport,
-    check_numbers,
     closed_while_waiting,
     of_another_process,
     overslept,
     shared_buffer,
     unread_on,
 )
-from paymentsdk.transports._queue import FairPool
 from paymentsdk.transports.base import CASELESS, Request, Response, SendFailed
 
 if TYPE_CHECKING:
@@ -114,45 +111,40 @@ class AiohttpTransport(PooledTransport["SessionPool"]):
     It is an ordinary `aiohttp.ClientSession`, its own or yours: proxies, resolvers, `trace_configs` and whatever
     instruments aiohttp work as ever. It opens its session at the first request, which binds it to that event loop and
     process; once that loop is closed, the next request binds it to its own loop, with new connections. It follows no
-    redirects, keeps no cookies, sends nothing again by itself, and rejects a response with a `Content-Encoding`. With
-    every version of aiohttp, a connection on which bytes arrive while it is idle carries no further request, and
-    requests that wait for a connection are served in turn.
+    redirects, keeps no cookies, sends nothing again by itself, and rejects a response with a `Content-Encoding`. A
+    connection on which bytes arrive while it is idle carries no further request, and requests that wait for a
+    connection are served in turn.
 
     A request with `fresh`, or of more than 64 KiB, goes out on a connection of its own, which is closed after it. If
     the beginning of another response comes with the end of a response and the rest during the next request, that
     request fails as sent. A surplus response that arrives once the next request is on its way passes for the response
-    to that, as with any client of HTTP/1.1.
-
-    Over TLS, a response that has neither a length nor chunks ends when its connection does. asyncio does not tell
-    whether TLS was ended properly, so such a response may have been cut off: then it is not valid JSON, and the engine
-    treats it as no response.
+    to that, as with any client of HTTP/1.1. Over TLS, a response that has neither a length nor chunks may be cut off:
+    asyncio does not tell. Then it is not valid JSON, and the engine treats it as no response.
 
     The caller keeps `Request.timeout`, by cancelling `send`; the transport then closes the connection. The transport
     keeps `Request.connect_timeout`, which bounds the wait for a place in the pool, DNS, TCP and TLS together. As long
     as that is the shorter of the two, a request that the caller's timeout cancels may have been sent.
 
     Args:
-        session: A session to use instead of opening one. It is neither changed nor closed. What aiohttp takes per
-            request is set on each request; the rest is up to the session's owner: its default headers, cookies,
-            proxy, middlewares and traces apply. **The pool is the owner's, and with it some of the defences**: bytes
-            that arrive on an idle connection are not noticed; a `fresh` request can go out on a kept connection; a
-            GET, PUT or DELETE can be sent once more by aiohttp, so that a PUT or DELETE without a connection counts as
+        session: A session to use instead of opening one. It is neither changed nor closed. Its default headers,
+            cookies, proxy, middlewares and traces apply. **The pool is the owner's, and some defences are missing**:
+            bytes that arrive on an idle connection are not noticed; a `fresh` request can go out on a kept connection;
+            aiohttp can send a GET, PUT or DELETE once more, so that a PUT or DELETE without a connection counts as
             sent, and anything by a middleware; under a limit, waiting requests are not served in turn; a machine that
-            is suspended while it connects sends late. So **a call can still get the response to another**, if a server
-            or a proxy leaves bytes on a connection; where nothing in it contradicts the request, it is believed. Prefer
-            the transport's own session with `trace_configs`. Next to a token the session can have no credentials of its
-            own, neither as `auth` nor from `.netrc`.
+            is suspended while it connects sends late. So **a call can get the response to another**, if a server or a
+            proxy leaves bytes on a connection. Prefer the transport's own session with `trace_configs`. Next to a
+            token the session can have no credentials of its own, neither as `auth` nor from `.netrc`.
         proxy: The http or https URL of a proxy for all requests.
         trust_env: Take proxies from the environment; `False` by default.
         drain: Seconds that requests in flight get to end when the transport is closed; 5 by default.
         trace_configs: What observes the requests of the transport's own session, as aiohttp has it.
         **connector: Options of `aiohttp.TCPConnector`. Some of them: `ssl`, a context or a fingerprint; `limit`,
             connections in use at a time, 500 by default; `limit_per_host`; `keepalive_timeout`, seconds that an idle
-            connection is kept, 15 by default; a day is the most, as for `drain`.
+            connection is kept, 15 by default.
 
     Raises:
-        RequestInvalid: *session* was given together with an option, is not aiohttp's, or has an `auth`; *proxy* is
-            not an http or https URL; or an option in seconds or connections is not such a number.
+        RequestInvalid: *session* was given together with an option, is not aiohttp's, or has an `auth`; or *proxy* is
+            not an http or https URL.
     """
 
     def __init__(
@@ -175,10 +167,6 @@ class AiohttpTransport(PooledTransport["SessionPool"]):
                 raise RequestInvalid("session", f"must be an aiohttp.ClientSession, not {type(session).__name__}")
             if session.auth is not None:
                 raise RequestInvalid("session", "has an auth of its own, and a request carries only one token")
-        check_numbers(
-            {name: connector.get(name, 0) for name in ("limit", "limit_per_host")},
-            {"keepalive_timeout": connector.get("keepalive_timeout") or 0, "drain": drain},
-        )
         super().__init__(partial(SessionPool, session, connector, tuple(trace_configs), os.getpid()), drain)
         self._proxy = proxy
         self._proxied = proxy is not None or trust_env
@@ -369,7 +357,7 @@ class Connector(aiohttp.TCPConnector):
         self.connections: set[Wire] = connections
         self.buffer: memoryview = shared_buffer()
         self.process: int = os.getpid()
-        # `FairPool` has the limits: those of aiohttp do not hold for its idle connections.
+        # `Pool` has the limits: those of aiohttp do not hold for its idle connections.
         unlimited: ConnectorOptions = {**options, "limit": 0, "limit_per_host": 0}
         super().__init__(**unlimited)
 
@@ -425,7 +413,7 @@ class Connector(aiohttp.TCPConnector):
         return True
 
 
-class SessionPool(FairPool[Wire]):
+class SessionPool(Pool[Wire]):
     """The requests and connections of the transport's own session, or of the caller's.
 
     Raises:

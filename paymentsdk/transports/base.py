@@ -90,10 +90,10 @@ def header(headers: Mapping[str, str], name: str) -> str | None:
     try:
         value = headers.get(name)
         if value is None and type(headers) not in CASELESS:
-            size, wanted = len(name), name.lower()
+            size, lower = len(name), name.lower()
             for field in headers:
                 # Most differ in their length already: an observer has every response searched.
-                if len(field) == size and field.lower() == wanted:
+                if len(field) == size and field.lower() == lower:
                     value = headers[field]
                     break
     except (AttributeError, TypeError):

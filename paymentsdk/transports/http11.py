@@ -1,7 +1,7 @@
 """The fast transport: an `asyncio.Protocol` of our own.
 
-This file is the way of a request, and the connections that are opened, kept and closed for it. `_http11_connection` has
-what goes over one, `_queue` the queue for them, and `_pool` their end.
+This file sends a request, and opens, keeps and closes the connections for it. `_http11_connection` reads and writes one
+connection. `_pool` has the queue for connections, and their end.
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ from paymentsdk.transports._http11_connection import PIECE, Connection, Connecti
 from paymentsdk.transports._pool import (
     HOST_BEGINS,
     POOL_SIZE,
+    Pool,
     PooledTransport,
-    check_numbers,
     closed_while_waiting,
     overslept,
     shared_buffer,
     words_of_system,
 )
-from paymentsdk.transports._queue import FairPool
 from paymentsdk.transports.base import Exchange, Request, Response, SendFailed
 
 __all__: list[str] = []  # Public at the top level, which is where to import them from.
@@ -109,9 +108,6 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
     ) -> None:
         if not isinstance(ssl, tls.SSLContext | bool):
             raise RequestInvalid("ssl", "must be an ssl.SSLContext, True or False")
-        check_numbers(
-            {"limit": limit, "limit_per_host": limit_per_host}, {"keepalive_timeout": keepalive_timeout, "drain": drain}
-        )
         new_pool = partial(ConnectionPool, limit, limit_per_host, keepalive_timeout, ssl=ssl, family=family)
         super().__init__(new_pool, drain)
         self._checked_names: tuple[str, ...] = ()
@@ -274,7 +270,7 @@ class Server(Struct, eq=False):
     """The one that was used last is at the end: that end is taken from, so that those not needed grow old."""
 
 
-class ConnectionPool(FairPool[Connection]):
+class ConnectionPool(Pool[Connection]):
     """The connections of one transport on one event loop; see `Http11Transport` for its options."""
 
     def __init__(
@@ -358,8 +354,8 @@ class ConnectionPool(FairPool[Connection]):
         """
         full = [server] if server.open >= self.limit_per_host else self.servers.values()
         if server.open >= self.limit_per_host or len(self.connections) >= self.limit:
-            idle = [one.idle[0] for one in full if one.idle]
-            min(idle, key=lambda one: one.generation).close()
+            oldest = [server.idle[0] for server in full if server.idle]
+            min(oldest, key=lambda connection: connection.generation).close()
 
     def _release(self, server: Server, connection: Connection) -> None:
         """Keep the *connection* to a *server*, whose request is done."""
@@ -412,8 +408,8 @@ def _parse(origin: str) -> Server:
     Raises:
         SendFailed: It is not the beginning of an http or https URL.
     """
-    found = _ORIGIN.fullmatch(origin)
-    scheme, name, digits = ("http", "", "0") if found is None else found.groups()
+    match = _ORIGIN.fullmatch(origin)
+    scheme, name, digits = ("http", "", "0") if match is None else match.groups()
     default = _PORTS[scheme]
     port = int(digits or default)
     if not 0 < port < _PORTS_END:

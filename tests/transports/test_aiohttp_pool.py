@@ -23,7 +23,7 @@ from tests.transports.waiting import wait_and_forget, wait_beforehand, wait_for_
 
 def waiting(transport: AiohttpTransport) -> int:
     """Return how many requests wait for a place."""
-    return sum(map(len, transport._pool._waiting.values()))
+    return len(transport._pool._waiting)
 
 
 async def turn() -> None:
@@ -42,7 +42,7 @@ async def test_one_after_the_other_share_one_connection(transport: AiohttpTransp
         assert 1 == server.opened
 
 
-@pytest.mark.control("paymentsdk.transports._queue.FairPool.wait", wait_and_forget, raises=SendFailed)
+@pytest.mark.control("paymentsdk.transports._pool.Pool.wait", wait_and_forget, raises=SendFailed)
 async def test_no_place_is_lost_with_a_waiter(limited: AiohttpTransport, until, patience: float) -> None:
     """A waiter that is cancelled as it gets its place leaves it to the next."""
     go_on = asyncio.Event()
@@ -72,7 +72,7 @@ async def test_no_place_is_lost_with_a_waiter(limited: AiohttpTransport, until, 
 
 
 @pytest.mark.parametrize("proxied", [False, True])
-@pytest.mark.control("paymentsdk.transports._queue.FairPool.wait", wait_for_a_turn)
+@pytest.mark.control("paymentsdk.transports._pool.Pool.wait", wait_for_a_turn)
 async def test_nobody_is_passed_by_who_comes_back(proxied: bool, until) -> None:
     """Tasks that send one request after the other take turns: who gives a place back queues up behind who waits."""
     go_on = asyncio.Event()
@@ -326,7 +326,7 @@ async def test_a_server_that_takes_no_connection_is_not_the_pool(fresh: bool) ->
     assert (False, False, "no connection in time") == outcome
 
 
-@pytest.mark.control("paymentsdk.transports._queue.FairPool.wait", wait_beforehand)
+@pytest.mark.control("paymentsdk.transports._pool.Pool.wait", wait_beforehand)
 def test_who_has_waited_for_a_place_connects_in_what_is_left() -> None:
     """One bound holds for both: were it two, the time of the attempt could end before that of the connection."""
 

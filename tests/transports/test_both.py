@@ -22,7 +22,6 @@ from paymentsdk import Request
 from paymentsdk.errors import ClientClosed, RequestInvalid
 from paymentsdk.sandbox import Sandbox
 from paymentsdk.testing._fault_server import FaultServer, Peer, always, http, unanswered_port
-from paymentsdk.transports._queue import FairPool
 from paymentsdk.transports.aiohttp import AiohttpTransport
 from paymentsdk.transports.http11 import Http11Transport
 from tests.transports.http11 import turns
@@ -148,7 +147,7 @@ async def test_nobody_waits_behind_a_request_that_was_not_taken(kind, size: int)
             await transport.aclose()
 
 
-@pytest.mark.control("paymentsdk.transports._queue.FairPool.wait", wait_and_make_room)
+@pytest.mark.control("paymentsdk.transports._pool.Pool.wait", wait_and_make_room)
 @pytest.mark.parametrize("limit", ["limit", "limit_per_host"])
 @both
 async def test_who_waits_in_vain_makes_no_room(kind, limit: str, until) -> None:
@@ -187,7 +186,7 @@ def suspend(monkeypatch):
     return lambda: slept.append(True)
 
 
-@pytest.mark.control("paymentsdk.transports._queue.overslept", lambda began, within: False)
+@pytest.mark.control("paymentsdk.transports._pool.overslept", lambda began, within: False)
 @both
 async def test_a_machine_that_was_suspended_in_the_queue_sends_nothing_late(kind, until, suspend) -> None:
     """Its key may be forgotten by now: the time to connect is over by the wall clock, and the place is free again."""
@@ -246,30 +245,6 @@ async def test_a_machine_that_was_suspended_while_it_connects_sends_nothing_late
 async def test_nor_does_one_over_aiohttp(suspend, monkeypatch) -> None:
     """As above, on sessions of the transport's own."""
     await assert_that_nothing_is_sent_late(AiohttpTransport(family=socket.AF_INET), suspend, monkeypatch)
-
-
-@both
-async def test_a_long_queue_for_one_host_costs_the_others_nothing(kind, until, monkeypatch) -> None:
-    """Nobody looks through those who wait for a host that is full when a request to another ends."""
-    looked = []
-    enter = FairPool.enter
-
-    async def script(peer: Peer) -> None:
-        await peer.request()
-        await peer.hung_up()
-
-    async with FaultServer(script) as full, FaultServer(always(http())) as free:
-        transport = kind(drain=0.0, limit=0, limit_per_host=1)
-        waiting = [asyncio.ensure_future(transport.send(Request("GET", full.url()))) for _ in range(100)]
-        await until(lambda: full.seen)
-        monkeypatch.setattr(FairPool, "enter", lambda pool, host: looked.append(host) or enter(pool, host))
-        for _ in range(3):
-            await transport.send(Request("GET", free.url()))
-        monkeypatch.undo()
-        await transport.aclose()
-        await asyncio.gather(*waiting, return_exceptions=True)
-
-    assert 3 == len(looked)
 
 
 @both

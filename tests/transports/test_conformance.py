@@ -34,7 +34,7 @@ from paymentsdk.testing.transport_conformance import (
 )
 from paymentsdk.transports import _aiohttp_messages
 from paymentsdk.transports import aiohttp as default
-from paymentsdk.transports._queue import FairPool
+from paymentsdk.transports._pool import Pool
 from paymentsdk.transports.aiohttp import AiohttpTransport, ConnectorOptions
 from tests.conftest import misfit
 from tests.transports.sending import assert_conforms
@@ -477,7 +477,7 @@ CONTROLS: list[tuple[str, type[AiohttpTransport] | Spoil]] = [
     ("packed_and_cut_off_is_no_response", has(read=read_unpacked)),
     ("connections_are_kept", Reconnecting),
     ("connecting_takes_too_long", has(_connecting_within=lambda seconds: aiohttp.ClientTimeout(total=None))),
-    ("waiting_for_a_place_takes_too_long", has(FairPool, wait=wait_for_ever)),
+    ("waiting_for_a_place_takes_too_long", has(Pool, wait=wait_for_ever)),
     ("a_response_may_take_longer_than_a_connection", Hurrying),
     ("a_failure_gives_its_place_back", Hoarding),
     ("who_no_longer_waits_is_not_sent", Shielding),
@@ -525,7 +525,7 @@ CONTROLS: list[tuple[str, type[AiohttpTransport] | Spoil]] = [
     ("bytes_that_nobody_has_read_yet", unread_goes_unseen),
     ("a_discarded_connection_takes_no_request", Forgetting),
     ("discarding_is_harmless", DiscardingOnce),
-    ("waiting_requests_are_served_in_turn", has(FairPool, wait=wait_for_a_turn)),
+    ("waiting_requests_are_served_in_turn", has(Pool, wait=wait_for_a_turn)),
     ("ten_thousand_at_once", Unlimited),
     ("cancelled_at_any_moment", Swallowing),
     ("closing_ends_the_wait_for_a_connection", has(default.Attempt, end=lambda attempt, task: None)),

@@ -175,7 +175,7 @@ async def test_a_family_of_addresses_is_kept_to(family: socket.AddressFamily, ou
 # --- places and the queue ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.control("paymentsdk.transports._queue.FairPool.wait", wait_for_a_turn)
+@pytest.mark.control("paymentsdk.transports._pool.Pool.wait", wait_for_a_turn)
 @pytest.mark.parametrize("options", [{"limit": 2}, {"limit": 0, "limit_per_host": 2}])
 async def test_the_queue_is_fair(options: dict[str, int]) -> None:
     """Eight workers on two connections make the same number of calls, give or take one."""
@@ -244,7 +244,7 @@ async def stage(secure: bool) -> AsyncIterator[tuple[FaultServer, Callable[..., 
         yield server, lambda **options: Http11Transport(ssl=trusting, **options)
 
 
-@pytest.mark.control("paymentsdk.transports._queue.FairPool.wait", wait_and_forget, raises=TimeoutError)
+@pytest.mark.control("paymentsdk.transports._pool.Pool.wait", wait_and_forget, raises=TimeoutError)
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
 async def test_cancellation_leaves_nothing_behind(secure: bool, patience: float) -> None:
     """Cancelled after any number of turns of the event loop, a request leaves its place to the next one.

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 
 from paymentsdk import SendFailed
-from paymentsdk.transports._queue import FairPool
+from paymentsdk.transports._pool import Pool
 from tests.transports.http11 import turns
 
 
-async def wait_for_a_turn(pool: FairPool, host: object, within: float | None) -> float | None:
+async def wait_for_a_turn(pool: Pool, host: object, within: float | None) -> float | None:
     """Look again in each turn of the loop, as if there were no queue."""
     while not pool.enter(host):
         await turns(1)
     return within
 
 
-async def wait_and_forget(pool: FairPool, host: object, within: float | None) -> float | None:
+async def wait_and_forget(pool: Pool, host: object, within: float | None) -> float | None:
     """Wait for a place, and lose it with whoever is cancelled as it comes."""
     place = pool.loop.create_future()
-    pool._waiting.setdefault(host, OrderedDict())[place] = 0, host
+    pool._waiting[place] = host
     try:
         async with asyncio.timeout(within):
             await place
@@ -29,18 +28,18 @@ async def wait_and_forget(pool: FairPool, host: object, within: float | None) ->
     return within
 
 
-async def wait_for_ever(pool: FairPool, host: object, within: float | None, wait=FairPool.wait) -> float | None:
+async def wait_for_ever(pool: Pool, host: object, within: float | None, wait=Pool.wait) -> float | None:
     """Wait for a place as long as it takes."""
     return await wait(pool, host, None)
 
 
-async def wait_beforehand(pool: FairPool, host: object, within: float | None, wait=FairPool.wait) -> float | None:
+async def wait_beforehand(pool: Pool, host: object, within: float | None, wait=Pool.wait) -> float | None:
     """Wait for a place, and leave as much time to connect in as if there had been no wait."""
     await wait(pool, host, within)
     return within
 
 
-async def wait_and_make_room(pool: FairPool, host: object, within: float | None, wait=FairPool.wait) -> float | None:
+async def wait_and_make_room(pool: Pool, host: object, within: float | None, wait=Pool.wait) -> float | None:
     """Wait for a place, and give one back that there never was if none comes in time."""
     try:
         return await wait(pool, host, within)
