@@ -39,11 +39,9 @@ _USUAL_HEAD = re.compile(
 _FRAMING = re.compile(rb"\n(connection|content-encoding|content-length|transfer-encoding):([^\r]*)")
 #: What a head may begin with: other bytes are rejected without waiting for the end of a line that may never come.
 _BEGINNING = b"HTTP/1."
-#: The end of a line that is not the end of one.
 _BARE_LF = re.compile(rb"(?<!\r)\n")
 #: More digits are no length, and `int` would take its time with them.
 _LONGEST_NUMBER = 18
-#: How a head ends.
 _END = b"\r\n\r\n"
 #: RFC 9112, 7.1: the size of a chunk in bare hex digits, and perhaps extensions. The second is behind another chunk.
 _SIZE_LINE = rb"([0-9A-Fa-f]{1,16})(?:[\t ]*;[\t -~\x80-\xff]*+)?\r\n"

@@ -17,45 +17,26 @@ Moving money needs more:
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import io
 import os
-import socket
-import time
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from math import inf
-from ssl import SSLContext
-from typing import TYPE_CHECKING, TypeAlias, TypedDict, Unpack
+from typing import Unpack
 
 import aiohttp
 from aiohttp.hdrs import CONNECTION
-from msgspec import Struct
-from multidict import CIMultiDictProxy
 
 from paymentsdk._secrets import masked
 from paymentsdk._validate import check_proxy
-from paymentsdk.errors import ClientClosed, RequestInvalid
-from paymentsdk.transports._aiohttp_messages import checked_url, proxy_for, read, send_failed
+from paymentsdk.errors import RequestInvalid
+from paymentsdk.transports._aiohttp_messages import checked_url, proxy_for, read
+from paymentsdk.transports._aiohttp_pool import Attempt, ConnectionResponse, ConnectorOptions, SessionPool
 from paymentsdk.transports._pool import (
     POOL_SIZE,
-    Pool,
     PooledTransport,
-    closed_while_waiting,
-    of_another_process,
-    overslept,
-    shared_buffer,
-    unread_on,
 )
-from paymentsdk.transports.base import CASELESS, Request, Response, SendFailed
-
-if TYPE_CHECKING:
-    from aiohttp.abc import AbstractResolver
-    from aiohttp.client_proto import ResponseHandler
-    from aiohttp.client_reqrep import ConnectionKey
-    from aiohttp.connector import AddrInfoType, Connection
-    from aiohttp.tracing import Trace
+from paymentsdk.transports.base import Request, Response, SendFailed
 
 __all__ = ["ConnectorOptions"]  # `AiohttpTransport` is public at the top level.
 
@@ -64,37 +45,6 @@ __all__ = ["ConnectorOptions"]  # `AiohttpTransport` is public at the top level.
 _LARGE = 64 * 1024
 #: The most bytes of a line of a head; of these, aiohttp takes 128.
 _LONGEST_LINE = 64 * 1024
-#: Seconds that connections get to close.
-_PARTING = 1.0
-
-
-class ConnectorOptions(TypedDict, total=False):
-    """Options of `aiohttp.TCPConnector`, passed through as they are."""
-
-    ssl: SSLContext | aiohttp.Fingerprint | bool
-    """How certificates are verified: a context, a fingerprint, or `True`, the default, for the system's rules."""
-    limit: int
-    """The most connections in use, beside which there may be idle ones; 0 for no limit."""
-    limit_per_host: int
-    """The most connections in use to one host and port; 0, the default, for no limit."""
-    keepalive_timeout: float | None
-    """Seconds that an idle connection is kept."""
-    resolver: AbstractResolver | None
-    """Finds the addresses of hosts."""
-    use_dns_cache: bool
-    """Whether addresses are kept; by default they are."""
-    ttl_dns_cache: int | None
-    """Seconds that they are kept; `None` for ever."""
-    family: socket.AddressFamily
-    """The family of addresses: `socket.AF_INET`, `AF_INET6`, or 0 for either."""
-    local_addr: tuple[str, int] | None
-    """The address and port of this machine to connect from."""
-    happy_eyeballs_delay: float | None
-    """Seconds before the next address is tried beside the first (RFC 8305); `None` to try one after the other."""
-    interleave: int | None
-    """How many addresses of one family are tried before the other (RFC 8305)."""
-    socket_factory: Callable[[AddrInfoType], socket.socket] | None
-    """Makes the sockets."""
 
 
 @lru_cache(maxsize=16)
@@ -256,241 +206,3 @@ class AiohttpTransport(PooledTransport["SessionPool"]):
             if wire.attempt is attempt:
                 wire.attempt = None
         return ConnectionResponse(response.status, response.headers, content, attempt.reused, wire)
-
-
-class Wire(asyncio.BufferedProtocol):
-    """Stands between a connection and aiohttp's protocol: what arrives while no request is on it belongs to nobody.
-
-    All connections read into one buffer. By itself asyncio takes 256 KiB of memory from the system for each read.
-    """
-
-    def __init__(self, handler: ResponseHandler, transport: asyncio.Transport, connector: Connector) -> None:
-        self.attempt: Attempt | None = None
-        self.handler: ResponseHandler = handler
-        self.transport: asyncio.Transport = transport
-        self.buffer: memoryview = connector.buffer
-        self.connections: set[Wire] = connector.connections
-        #: Whether the system holds bytes, or the end, that the event loop has not read yet.
-        self.is_readable: Callable[[int], object] = unread_on(transport.get_extra_info("socket"))
-        self.connections.add(self)
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        del sizehint  # There is one for all connections.
-        return self.buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
-        if self.attempt is None:
-            self.transport.abort()
-        else:
-            self.handler.data_received(bytes(self.buffer[:nbytes]))
-
-    def eof_received(self) -> None:
-        self.handler.eof_received()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.connections.discard(self)
-        self.handler.connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        self.handler.pause_writing()
-
-    def resume_writing(self) -> None:
-        self.handler.resume_writing()
-
-
-class ConnectionResponse(Response, frozen=True):
-    """A response that knows which connection it came over."""
-
-    connection: Wire | None = None
-
-
-class Attempt(Struct, eq=False):
-    """One request on its way."""
-
-    cancelling: int
-    """How many cancellations of its task were under way when it began."""
-    fresh: bool
-    """Whether it has a connection of its own."""
-    wire: Wire | None = None
-    """Its connection; `None` as long as nothing can have been sent."""
-    reused: bool | None = None
-    """Whether that has carried a request before; `None` if the pool is another's."""
-    ended: bool = False
-    """Whether the transport was closed meanwhile."""
-
-    def __repr__(self) -> str:  # Tracebacks show variables.
-        return object.__repr__(self)
-
-    def end(self, task: asyncio.Task[object]) -> None:
-        """End it: the transport is closed, and its time is over."""
-        if self.wire is None and not self.ended:
-            task.cancel()  # Once, however often it is closed: `SessionPool.failure_of` takes one back.
-        self.ended = True
-        self.abandon()
-
-    def abandon(self) -> None:
-        """Break its connection off, unless that has gone to another request. Closed, it would write what is left."""
-        if self.wire is not None and self.wire.attempt is self:
-            # Nothing can be sent on a closed event loop.
-            with contextlib.suppress(RuntimeError):
-                self.wire.transport.abort()
-
-
-Attempts: TypeAlias = dict["asyncio.Task[object]", Attempt]
-
-
-class OutgoingRequest(aiohttp.ClientRequest):
-    """A request that finds no kept connection in aiohttp's pool if it is to have a connection of its own."""
-
-    @property
-    def connection_key(self) -> ConnectionKey:
-        """See `aiohttp.ClientRequest`. No hash is -1."""
-        key = super().connection_key
-        return key._replace(proxy_headers_hash=-1) if self.headers.get(CONNECTION) == "close" else key
-
-
-class Connector(aiohttp.TCPConnector):
-    """aiohttp's pool, which gives a connection once to each request, and only if nothing has arrived on it."""
-
-    def __init__(self, attempts: Attempts, connections: set[Wire], options: ConnectorOptions) -> None:
-        self.attempts: Attempts = attempts
-        self.connections: set[Wire] = connections
-        self.buffer: memoryview = shared_buffer()
-        self.process: int = os.getpid()
-        # `Pool` has the limits: those of aiohttp do not hold for its idle connections.
-        unlimited: ConnectorOptions = {**options, "limit": 0, "limit_per_host": 0}
-        super().__init__(**unlimited)
-
-    def __del__(self, *_: object) -> None:
-        # A forked child has the selector of its parent: to close a connection here would take it from the parent.
-        if self.process == os.getpid():
-            super().__del__()
-
-    async def connect(
-        self,
-        req: aiohttp.ClientRequest,
-        traces: list[Trace],
-        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - it is aiohttp's
-    ) -> Connection:
-        """Return a connection on which nothing has happened since its last response.
-
-        Raises:
-            SendFailed: There is none in time, or aiohttp asks a second time for one request.
-        """
-        task = asyncio.current_task()
-        attempt = self.attempts.get(task) if task is not None else None
-        if attempt is None or attempt.wire is not None:
-            # aiohttp sends a GET, PUT or DELETE again when a kept connection breaks. The engine counts attempts.
-            raise SendFailed("the server closed the connection without a response")
-        began = time.time()
-        while True:
-            connection = await super().connect(req, traces, timeout)
-            late = overslept(began, timeout.connect)
-            if not late and self._gives(connection, attempt):
-                return connection
-            if connection.transport is not None:
-                connection.transport.abort()
-            connection.close()
-            if late:
-                raise SendFailed("no connection in time", sent=False)
-
-    def _gives(self, connection: Connection, attempt: Attempt) -> bool:
-        """Give *connection* to *attempt*, unless it is gone, or something has arrived on it."""
-        handler, transport = connection.protocol, connection.transport
-        if handler is None or transport is None:
-            return False
-        wire = transport.get_protocol()
-        attempt.reused = isinstance(wire, Wire)
-        if not isinstance(wire, Wire):
-            # It is new. With TLS there may be session tickets to read: these bytes say nothing.
-            wire = Wire(handler, transport, self)
-            transport.set_protocol(wire)
-        elif attempt.fresh or handler.should_close or transport.get_write_buffer_size() or wire.is_readable(0):
-            return False
-        if attempt.fresh:
-            handler.force_close()
-        wire.attempt, attempt.wire = attempt, wire
-        return True
-
-
-class SessionPool(Pool[Wire]):
-    """The requests and connections of the transport's own session, or of the caller's.
-
-    Raises:
-        SendFailed: aiohttp does not take the *options*.
-        ClientClosed: The session of the caller belongs to another event loop, or another *process* was given it.
-    """
-
-    def __init__(
-        self,
-        session: aiohttp.ClientSession | None,
-        options: ConnectorOptions,
-        trace_configs: Sequence[aiohttp.TraceConfig],
-        process: int,
-    ) -> None:
-        self.attempts: Attempts = {}
-        self.owned: bool = session is None
-        #: How many requests are to ask the server to close their connections, since one of them is not trusted.
-        self.emptying = 0
-        if session is not None:
-            if process != os.getpid():
-                raise of_another_process()  # It can have connections already, on which the other goes on.
-            super().__init__(0, 0)
-            self.session: aiohttp.ClientSession = session
-            with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
-                if session.loop is not self.loop:
-                    raise ClientClosed("the session belongs to another event loop")
-            return
-        super().__init__(options.get("limit", POOL_SIZE), options.get("limit_per_host", 0))
-        try:
-            connector = Connector(self.attempts, self.connections, options)
-        except (TypeError, ValueError) as error:
-            # aiohttp looks at them only now, and nothing has been sent.
-            reason = f"aiohttp does not take the options of its connector: {error}"
-            raise SendFailed(reason, sent=False, permanent=True) from None
-        self.session = aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            trace_configs=[*trace_configs],
-            request_class=OutgoingRequest,
-        )
-
-    def failure_of(
-        self, error: BaseException, attempt: Attempt, task: asyncio.Task[object], method: str
-    ) -> SendFailed | ClientClosed | None:
-        """Say what it means that *attempt* ended in *error*; `None` if that goes on to the caller as it is."""
-        if isinstance(error, asyncio.CancelledError):
-            if attempt.ended and attempt.wire is None:
-                ours = task.uncancel() <= attempt.cancelling
-            else:
-                # aiohttp cancels those who wait for a connection of a session that its owner closes.
-                ours = self.session.closed and not task.cancelling()
-            if ours:
-                return closed_while_waiting()
-        if not isinstance(error, Exception):
-            return None
-        if attempt.ended:
-            return SendFailed("the transport was closed", sent=attempt.wire is not None)
-        if self.session.closed and isinstance(error, RuntimeError):
-            return ClientClosed("the session is closed")
-        # Over sessions of ours: there was a connection, or there never was, whatever nobody expects.
-        return send_failed(error, method, sent=attempt.wire is not None if self.owned else None)
-
-    async def abort(self) -> None:
-        """See `Pool.abort`. What is in flight on a session of the caller's goes on."""
-        await super().abort()
-        if self.loop.is_closed():
-            # Nothing ends there any more, so whoever has the transport must not keep it.
-            self.attempts.clear()
-            self.connections.clear()
-        if self.owned:
-            for task, attempt in tuple(self.attempts.items()):
-                attempt.end(task)
-            # RuntimeError: nothing of a loop that stands still can be waited for. It closes them when it goes on.
-            with contextlib.suppress(TimeoutError, RuntimeError):
-                # A peer that reads nothing must not hold us up: aiohttp waits until it has taken what was written.
-                async with asyncio.timeout(_PARTING):
-                    await self.session.close()
-
-
-CASELESS.add(CIMultiDictProxy)

@@ -72,11 +72,9 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
     arrives once the next request is on its way passes for the response to that, as with any client of HTTP/1.1.
 
     The connections are opened by the first requests, and belong to their event loop and process. When that loop is
-    closed, the next one to use the transport begins with new connections.
-
-    Over TLS, a response that has neither a length nor chunks ends when its connection does. asyncio does not tell
-    whether TLS was ended properly, so it may have been cut off: then it is not valid JSON, and the engine does not
-    trust it.
+    closed, the next one to use the transport begins with new connections. Over TLS, a response that has neither a
+    length nor chunks ends when its connection does, and may be cut off, since asyncio does not tell. Then it is not
+    valid JSON, and the engine does not trust it.
 
     The caller keeps `Request.timeout`, by cancelling `send`; the transport then closes the connection. The transport
     keeps `Request.connect_timeout`, which covers the wait for a place in the pool, DNS, TCP and TLS.

@@ -241,7 +241,7 @@ async def test_a_machine_that_was_suspended_while_it_connects_sends_nothing_late
     await assert_that_nothing_is_sent_late(Http11Transport(family=socket.AF_INET), suspend, monkeypatch)
 
 
-@pytest.mark.control("paymentsdk.transports.aiohttp.overslept", lambda began, within: False)
+@pytest.mark.control("paymentsdk.transports._aiohttp_pool.overslept", lambda began, within: False)
 async def test_nor_does_one_over_aiohttp(suspend, monkeypatch) -> None:
     """As above, on sessions of the transport's own."""
     await assert_that_nothing_is_sent_late(AiohttpTransport(family=socket.AF_INET), suspend, monkeypatch)

@@ -16,7 +16,7 @@ from aiohttp.abc import ResolveResult
 from paymentsdk import Http11Transport, Request, SendFailed, Transport
 from paymentsdk.errors import ClientClosed
 from paymentsdk.testing._fault_server import FaultServer, Peer, always, http, unanswered_port
-from paymentsdk.transports.aiohttp import AiohttpTransport, Attempt
+from paymentsdk.transports.aiohttp import AiohttpTransport
 from tests.conftest import PATIENCE
 from tests.transports.http11 import turns
 
@@ -271,13 +271,13 @@ async def test_closing_breaks_off_what_a_peer_does_not_take(kind: Kind) -> None:
         assert failed.value.sent
 
 
-def abort(attempt: Attempt, task: asyncio.Task[object]) -> None:
+def abort(attempt: object, task: asyncio.Task[object]) -> None:
     """Break the connection off without a word to who reads from it."""
     attempt.wire.transport.abort()
 
 
 @pytest.mark.parametrize("fresh", [False, True])
-@pytest.mark.control("paymentsdk.transports.aiohttp.Attempt.end", abort, raises=pytest.fail.Exception)
+@pytest.mark.control("paymentsdk.transports._aiohttp_pool.Attempt.end", abort, raises=pytest.fail.Exception)
 async def test_closing_ends_no_response(fresh: bool) -> None:
     """What came of a response that says nothing of its length does not pass for the whole when its time is up."""
     arrived = asyncio.Event()
@@ -369,7 +369,7 @@ async def test_a_cancellation_of_what_was_sent_is_not_the_transports(until) -> N
 
 # The control leaves the session open.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.control("paymentsdk.transports.aiohttp.contextlib.suppress", lambda *kinds: contextlib.nullcontext())
+@pytest.mark.control("paymentsdk.transports._aiohttp_pool.contextlib.suppress", lambda *kinds: contextlib.nullcontext())
 def test_closing_beside_a_loop_that_stands_still() -> None:
     """A loop that neither runs nor is over closes its connections when it goes on, and nobody waits for it."""
     own, transport = asyncio.new_event_loop(), AiohttpTransport()

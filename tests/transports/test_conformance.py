@@ -32,7 +32,7 @@ from paymentsdk.testing.transport_conformance import (
     _connections,
     _responses,
 )
-from paymentsdk.transports import _aiohttp_messages
+from paymentsdk.transports import _aiohttp_messages, _aiohttp_pool
 from paymentsdk.transports import aiohttp as default
 from paymentsdk.transports._pool import Pool
 from paymentsdk.transports.aiohttp import AiohttpTransport, ConnectorOptions
@@ -166,7 +166,7 @@ def asks(**options: object) -> Spoil:
 
 
 #: The files of the transport. One that imports a part looks it up in itself.
-FILES = (default, _aiohttp_messages)
+FILES = (default, _aiohttp_messages, _aiohttp_pool)
 
 
 def has(*owners: object, **parts: object) -> Spoil:
@@ -226,7 +226,7 @@ async def unguarded(transport: AiohttpTransport, request: Request) -> Response:
     """Send without what the transport makes of failures."""
     task = asyncio.current_task()
     pool = transport._pool or await transport._bind()
-    attempt = pool.attempts[task] = default.Attempt(task.cancelling(), request.fresh)
+    attempt = pool.attempts[task] = _aiohttp_pool.Attempt(task.cancelling(), request.fresh)
     try:
         return await transport._exchange(pool, request, attempt)
     finally:
@@ -241,20 +241,20 @@ def unguarded_pool(patch: pytest.MonkeyPatch) -> None:
     """Take in whatever comes, and whenever, and hand out every connection."""
     unread_goes_unseen(patch)
     has(
-        default.Wire,
+        _aiohttp_pool.Wire,
         buffer_updated=lambda wire, size: wire.handler.data_received(bytes(wire.buffer[:size])),
     )(patch)
 
 
 def resending(patch: pytest.MonkeyPatch) -> None:
     """Let aiohttp have another connection for the same request."""
-    connect = default.Connector.connect
+    connect = _aiohttp_pool.Connector.connect
 
-    async def again(connector: default.Connector, *given: object, **asked: object) -> Connection:
+    async def again(connector: _aiohttp_pool.Connector, *given: object, **asked: object) -> Connection:
         connector.attempts[asyncio.current_task()].wire = None
         return await connect(connector, *given, **asked)
 
-    patch.setattr(default.Connector, "connect", again)
+    patch.setattr(_aiohttp_pool.Connector, "connect", again)
 
 
 def careless_with_surplus(patch: pytest.MonkeyPatch) -> None:
@@ -528,7 +528,7 @@ CONTROLS: list[tuple[str, type[AiohttpTransport] | Spoil]] = [
     ("waiting_requests_are_served_in_turn", has(Pool, wait=wait_for_a_turn)),
     ("ten_thousand_at_once", Unlimited),
     ("cancelled_at_any_moment", Swallowing),
-    ("closing_ends_the_wait_for_a_connection", has(default.Attempt, end=lambda attempt, task: None)),
+    ("closing_ends_the_wait_for_a_connection", has(_aiohttp_pool.Attempt, end=lambda attempt, task: None)),
     *((f"{name}_is_no_response", Trusting) for name in _responses.MALFORMED),
     ("a_handshake_that_hangs", has(_connecting_within=lambda seconds: aiohttp.ClientTimeout(total=None))),
 ]
