@@ -231,12 +231,12 @@ def changed(operation: Operation[Any, Any], *, codec: str = "", **changes: Any) 
 
 
 def _without_deadlines(client: PaymentsClient) -> PaymentsClient:
-    client._state.deadlines = NoDeadlines()  # type: ignore[assignment]  # noqa: SLF001 - taken out on purpose
+    client._engine.runtime.deadlines = NoDeadlines()  # type: ignore[assignment]  # noqa: SLF001 - taken out on purpose
     return client
 
 
 def _without_budget(client: PaymentsClient) -> PaymentsClient:
-    client._state.budgets = NoBudget()  # type: ignore[assignment]  # noqa: SLF001 - taken out on purpose
+    client._engine.runtime.budgets = NoBudget()  # type: ignore[assignment]  # noqa: SLF001 - taken out on purpose
     return client
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, 
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Never, Self, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, ClassVar, Never, ParamSpec, Self, TypedDict, TypeVar, Unpack, cast
 
 from msgspec import structs
 
@@ -16,18 +16,13 @@ from paymentsdk._auth.refresh import drain
 from paymentsdk._auth.schemes import AuthScheme, credentials_of
 from paymentsdk._auth.token_store import TokenPair
 from paymentsdk._call.deadline import RefreshTimeout, Timeout
-from paymentsdk._call.engine import Engine, unreported
+from paymentsdk._call.engine import Engine, Recorder, engine_of
 from paymentsdk._call.events import notify
 from paymentsdk._call.flow import FlowControl
+from paymentsdk._call.intent import make_intent
 from paymentsdk._call.retry import RetryPolicy
-from paymentsdk._call.settings import (
-    SESSION_HEADER,
-    CallOptions,
-    ClientState,
-    Settings,
-    check_base_url,
-    mask_options,
-)
+from paymentsdk._call.runtime import Runtime
+from paymentsdk._call.settings import SESSION_HEADER, CallOptions, Settings, check_base_url, mask_options
 from paymentsdk._clock import Clock, SystemClock
 from paymentsdk._contract.operation import Limits, Operation
 from paymentsdk._headers import check_headers, masked_values
@@ -40,10 +35,15 @@ from paymentsdk.transports.base import Transport
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
+    from datetime import datetime
+    from uuid import UUID
 
     import aiohttp
 
     from paymentsdk._call.concurrent_map import MapOutcome
+    from paymentsdk._call.engine import Caller
+    from paymentsdk._call.response import Result
+    from paymentsdk._codec.encode import PathValue
     from paymentsdk._recovery import Backoff, Recovery, Sender
     from paymentsdk.journal import Journal, RecoverySummary
     from paymentsdk.journal._call import Journaling
@@ -62,8 +62,10 @@ if TYPE_CHECKING:
 else:
     from functools import cached_property
 
-T = TypeVar("T")
+B = TypeVar("B")
+P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 __all__ = ["CallOptions", "ClientOptions"]  # `PaymentsClient` is public at the top level.
 
@@ -118,7 +120,7 @@ class ClientOptions(TypedDict, total=False):
     moment."""
 
 
-class PaymentsClient(Engine):
+class PaymentsClient:
     """Calls the platform for a seller.
 
     A client belongs to the event loop that it is first used on, until that loop is closed: then the next call binds it
@@ -215,8 +217,11 @@ class PaymentsClient(Engine):
             transport = AiohttpTransport(session=session)
         clock = SystemClock() if clock is None else clock
         flow = FlowControl() if flow is None else flow
-        super().__init__(ClientState(transport, clock, flow, _journaling_with(journal, clock)), settings)
-        self._origin: Self | None = None
+        journaling = _journaling_with(journal, clock)
+        runtime = Runtime(
+            transport, clock, flow, journaling, exchange=_exchange_refresh_token, read=_read_platform_time
+        )
+        self._engine: Engine = Engine(runtime, settings)
 
     @classmethod
     def from_env(cls, **options: Unpack[ClientOptions]) -> Self:
@@ -254,10 +259,9 @@ class PaymentsClient(Engine):
         """Return a copy with other options, on the same connections; options that are not given stay as they are.
 
         The copy is cheap: make one per seller (``access_token``) or per call (``idempotency_key``). Closing it does
-        nothing: close the client that it comes from. A copy of a subclass also has the attributes of the original, and
-        each `Resource` among them calls with the options of the copy, but for those that it was given of its own. An
-        attribute that holds a resource or the client in another way, such as a dict, keeps the options of the original:
-        make it a ``cached_property``, which the copy computes anew.
+        nothing: close the client that it comes from. A copy of a subclass has the plain attributes of the original, but
+        no resources and clients among them, which would call with the options of the original: make these, and dicts of
+        them, a ``cached_property``, which the copy computes anew.
 
         Args:
             **options: See `CallOptions`.
@@ -266,7 +270,7 @@ class PaymentsClient(Engine):
             RequestInvalid: An option is invalid.
         """
         mask_options(options)
-        return self._copy(self._settings.changed(options))
+        return self._copy(self._engine.changed(options))
 
     def account(self, name: str) -> Self:
         """Return the client of one seller: a copy on the same connections that calls with the credentials of *name*.
@@ -281,16 +285,110 @@ class PaymentsClient(Engine):
         Raises:
             RequestInvalid: The name is none, nobody has credentials for it, or the client has no `accounts`.
         """
-        accounts = self._settings.accounts
-        if accounts is None:
+        settings = self._engine.settings
+        if settings.accounts is None:
             reason = "was not given to this client, but a program, a book or a record names an account"
             raise RequestInvalid("accounts", f"{reason}: use PaymentsClient(accounts=...), or --accounts FILE")
-        return self._copy(structs.replace(self._settings, auth=accounts.auth(name), account=name))
+        settings = structs.replace(settings, auth=settings.accounts.auth(name), account=name)
+        return self._copy(self._engine.copy(settings))
+
+    async def call(
+        self,
+        operation: Operation[B, R],
+        body: B | None = None,
+        *,
+        query: Mapping[str, object] | None = None,
+        idempotency_key: str | UUID | None = None,
+        first_sent_at: datetime | None = None,
+        once: str | None = None,
+        not_after: datetime | timedelta | None = None,
+        defer: bool = False,
+        headers: Mapping[str, str] | None = None,
+        **path: PathValue,
+    ) -> Result[R]:
+        """Carry out *operation*, and return its value with everything that is known about the call.
+
+        The methods of the resources do the same; use `call` for the attempts, the headers or the anomalies.
+
+        Args:
+            operation: One of `OPERATIONS`, or one of your own.
+            body: The request body, an instance of ``operation.body``.
+            query: The filters of a search.
+            idempotency_key: A UUID, or 1 to 64 visible ASCII characters, for operations that take one; random by
+                default.
+            first_sent_at: When your *idempotency_key* was sent for the first time: a datetime with its offset, at most
+                an hour ahead, as an ``OutcomeUnknown`` or your own records say it. A failure that settles nothing is
+                then an ``OutcomeUnknown``, and nothing is sent more than 23 hours after that time.
+            once: Names the business fact that a write states, such as ``"table-7/1"``: 1 to 200 printable characters.
+                Its record in the client's journal is durable before the first byte is sent. The same name later
+                returns the first result, in every process. Excludes *idempotency_key*, which is derived from the name.
+            not_after: For a journaled write: the moment, or the time from now, after which nothing is sent any more,
+                also by recovery; at most 23 hours. By default what the operation says: the expiration of an order, 15
+                minutes for a cancel, 23 hours for a refund, else the total timeout.
+            defer: For a journaled write: leave to recovery what could not be sent, and raise `Deferred`. If the body
+                holds credentials of a payer, the journal needs a seal.
+            headers: Further header fields of this call.
+            **path: The values of the placeholders in ``operation.path``: texts, whole numbers or UUIDs.
+
+        Raises:
+            RequestInvalid: An argument breaks a rule; nothing was sent.
+            NotSent: No byte reached the platform.
+            APIError: The platform rejected the request.
+            NoAnswer: A read got no response that can be trusted.
+            OutcomeUnknown: A write may have taken effect.
+            RefreshFailed: The token could not be refreshed for now; nothing was sent, and it is safe to retry.
+            ReauthorizationRequired: The token is rejected and the refresh token is spent.
+            ClientClosed: The client is closed, or belongs to another event loop or process.
+            RecordConflict: The name *once* belongs to a request with other bytes; nothing was sent.
+            InProgress: Another process works on the record.
+            Deferred: Recovery will finish the record; with *defer*.
+            JournalUnavailable: The record cannot be kept; nothing was sent.
+        """
+        headers = masked_values(headers) if headers else headers
+        return await self._engine.call(
+            operation,
+            body,
+            query=query,
+            idempotency_key=idempotency_key,
+            first_sent_at=first_sent_at,
+            once=once,
+            not_after=not_after,
+            defer=defer,
+            headers=headers,
+            **path,
+        )
+
+    async def with_result(self, method: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> Result[T]:
+        """Call *method* of a resource, and return its value with everything that is known about its call.
+
+        ``result = await client.with_result(client.orders.create, order)``: the headers, the attempts, the anomalies
+        and the bytes, which `call` gives as well. If the method makes several calls, these are those of the last one.
+        A token refresh does not count.
+
+        Args:
+            method: A method of a resource, of a search (``pager.first``) or of your own client or resource. It makes
+                its calls with the client or resource that it belongs to.
+            *args: Its arguments.
+            **kwargs: The same.
+
+        Raises:
+            PaymentsError: The errors of *method*.
+            RequestInvalid: *method* is a plain function: nothing was called. Or it has made no call.
+        """
+        owner = cast("Caller", getattr(method, "__self__", None))
+        if not hasattr(owner, "_engine"):
+            raise RequestInvalid("method", "is not of a client, a resource or a search, and has made no call")
+        recorder = Recorder(engine_of(owner), [])
+        function = cast("Callable[..., Awaitable[T]]", getattr(method, "__func__"))  # noqa: B009 - type checkers
+        value = await function(owner._copy(recorder), *args, **kwargs)  # noqa: SLF001 - what a `Caller` is
+        if not recorder.results:
+            raise RequestInvalid("method", "has made no call, so there is no result")
+        return structs.replace(cast("Result[T]", recorder.results[-1]), value=value)
 
     @property
     def journal(self) -> Journal | None:
         """The journal that it was given, if it was given one."""
-        journaling = self._state.journaling
+        journaling = self._engine.runtime.journaling
         return None if journaling is None else journaling.journal
 
     @property
@@ -301,12 +399,14 @@ class PaymentsClient(Engine):
         own = cast("tuple[Operation[object, object], ...]", self.own_operations)
         return {**OPERATIONS, **{operation.name: operation for operation in own}}
 
-    def _copy(self, settings: Settings) -> Self:
+    def _copy(self, engine: Engine) -> Self:
         clone = object.__new__(type(self))
-        Engine.__init__(clone, self._state, settings)
-        clone._origin = self._origin or self
-        if type(self) is not PaymentsClient:
-            _copy_own(self, clone, partial(self._engine_of_copy, clone))
+        clone._engine = engine
+        for name, value in vars(self).items():
+            # A resource would call with the options of the original, so perhaps for another seller.
+            is_computed = isinstance(getattr(type(self), name, None), cached_property) or hasattr(value, "_engine")
+            if not (is_computed or name == "_engine"):
+                vars(clone)[name] = value
         return clone
 
     async def aclose(self, *, grace: float = 5.0) -> None:
@@ -327,19 +427,20 @@ class PaymentsClient(Engine):
             RequestInvalid: *grace* is no such number. The client stays open.
         """
         check_seconds("grace", grace, zero=True)
-        if self._origin is None:
-            state = self._state
-            state.close()
-            async with AsyncExitStack() as closing:  # From the last to the first, whatever one of them raises.
-                # The calls that are let end still have their deadlines.
-                closing.callback(state.deadlines.close)
-                if state.journaling is not None:
-                    closing.push_async_callback(state.journaling.journal.aclose)
-                    closing.push_async_callback(state.journaling.drain, grace)
-                closing.push_async_callback(state.transport.aclose)
-                # First, since a transport may end at once what is in flight: the refresh token that was sent is spent.
-                if state.refreshing:
-                    await drain(tuple(state.refreshing), state.asking, state.clock, grace)
+        runtime = self._engine.runtime
+        if self._engine.origin is not None:
+            return
+        runtime.close()
+        async with AsyncExitStack() as closing:  # From the last to the first, whatever one of them raises.
+            # The calls that are let end still have their deadlines.
+            closing.callback(runtime.deadlines.close)
+            if runtime.journaling is not None:
+                closing.push_async_callback(runtime.journaling.journal.aclose)
+                closing.push_async_callback(runtime.journaling.drain, grace)
+            closing.push_async_callback(runtime.transport.aclose)
+            # First, since a transport may end at once what is in flight: the refresh token that was sent is spent.
+            if runtime.refreshing:
+                await drain(tuple(runtime.refreshing), runtime.asking, runtime.clock, grace)
 
     def map(
         self,
@@ -414,19 +515,19 @@ class PaymentsClient(Engine):
         """
         from paymentsdk._recovery import Backoff, repeatedly
 
-        clock = self._state.clock
+        clock = self._engine.runtime.clock
         backoff = Backoff(clock.monotonic, check_seconds("every", every))
         return repeatedly(lambda: self._recovery(backoff).run(), clock.sleep, every)
 
     def _recovery(self, backoff: Backoff | None = None) -> Recovery:
         from paymentsdk._recovery import Recovery
 
-        return Recovery(self._journaling(), self._sender, self._settings.observers, backoff)
+        return Recovery(self._journaling(), self._sender, self._engine.settings.observers, backoff)
 
     def _journaling(self) -> Journaling:
-        if self._state.journaling is None:
+        if (journaling := self._engine.runtime.journaling) is None:
             raise RequestInvalid("journal", "was not given to this client")
-        return self._state.journaling
+        return journaling
 
     def _sender(self, account: str | None) -> Sender:
         """Return what recovery needs of one seller."""
@@ -434,26 +535,16 @@ class PaymentsClient(Engine):
             return self.account(account)._sender(None)  # noqa: SLF001 - it is of this very class
         from paymentsdk._recovery import Sender
 
+        engine = self._engine
         return Sender(
-            self._settings.base_url,
+            engine.settings.base_url,
             self.operations,
-            self._seller,
-            self._learn_time,
-            self._prepare,
-            self._call_for,
-            self._settings.timeout,
+            engine.seller,
+            engine.learn_time,
+            partial(make_intent, settings=engine.settings, clock=engine.runtime.clock),
+            engine.call_for,
+            engine.settings.timeout,
         )
-
-    async def _read_platform_time(self) -> None:
-        try:
-            with unreported():
-                await self.plans.search(page_size=1).first()
-        except ReauthorizationRequired:
-            raise
-        except APIError:
-            return  # Its response had a `Date` as well.
-        except (Incomplete, NoAnswer) as error:
-            raise NotSent(str(error)) from None
 
     async def __aenter__(self) -> Self:
         return self
@@ -463,33 +554,13 @@ class PaymentsClient(Engine):
 
     def __repr__(self) -> str:
         name = type(self).__name__
-        if not hasattr(self, "_settings"):  # A traceback shows a client whose settings were rejected.
+        if not hasattr(self, "_engine"):  # A traceback shows a client whose settings were rejected.
             return f"<{name} without settings>"
-        return f"<{name} {self._settings.base_url}{' (closed)' if self._state.closed else ''}>"
+        engine = self._engine
+        return f"<{name} {engine.settings.base_url}{' (closed)' if engine.runtime.closed else ''}>"
 
     def __reduce__(self) -> str | tuple[object, ...]:
         raise TypeError("a PaymentsClient holds connections and credentials and cannot be pickled")
-
-    async def _exchange_refresh_token(self, refresh_token: str) -> TokenPair:
-        refresh_token, patience = masked(refresh_token), self._settings.refresh_timeout
-        # On the client's own terms: the copy that happens to begin it may have a deadline of a second, and no retries.
-        client = self._origin or self
-        # From this seller's budget, though: what fails for one must not cost another its retries.
-        account, started = self._settings.account, self._state.clock.monotonic()
-        client = client.with_options(auth=self._settings.auth) if account is None else client.account(account)
-        client = client.with_options(timeout=RefreshTimeout(patience, patience / 2))
-        # The access token is looked at when it is used: whatever it is, the refresh token must not be lost.
-        self._state.asking.add(id(self._settings.auth))
-        try:
-            with unreported():
-                pair = (await client.oauth.refresh(refresh_token)).pair(self._state.clock.now())
-        finally:
-            self._state.asking.discard(id(self._settings.auth))
-        if self._settings.observers:
-            elapsed = self._state.clock.monotonic() - started
-            event = TokenRefreshed(account=account, elapsed=elapsed, expires_at=pair.expires_at)
-            notify(event, self._settings.observers)
-        return pair if pair.refresh_token else structs.replace(pair, refresh_token=str(refresh_token))
 
     # A program imports the resources that it uses: all of them together take longer than the engine.
 
@@ -557,18 +628,46 @@ class PaymentsClient(Engine):
         return Orders(self)
 
 
-def _copy_own(client: PaymentsClient, clone: PaymentsClient, engine_of: Callable[[Engine], Engine]) -> None:
-    """Give *clone* the attributes that a subclass has of its own; resources among them call with their *engine_of* it.
+async def _exchange_refresh_token(engine: Engine, refresh_token: str) -> TokenPair:
+    """Exchange *refresh_token* on the terms of the client, not of a copy: that may have a deadline of a second.
 
-    What a `cached_property` holds is left out, and made anew when it is asked for.
+    The retries come from the budget of the seller: failures for one seller must not cost another its retries.
     """
-    from paymentsdk.resources.common import Resource  # only a subclass needs it
+    from paymentsdk.resources.oauth import OAuth
 
-    own = vars(clone)
-    for name, value in vars(client).items():
-        if name not in own and not isinstance(getattr(type(client), name, None), cached_property):
-            is_resource = isinstance(value, Resource)
-            own[name] = value._moved(engine_of) if is_resource else value  # noqa: SLF001 - no program has to move one
+    refresh_token, runtime, settings = masked(refresh_token), engine.runtime, engine.settings
+    started, patience = runtime.clock.monotonic(), settings.refresh_timeout
+    terms = structs.replace(
+        engine.origin or settings,
+        auth=settings.auth,
+        account=settings.account,
+        timeout=RefreshTimeout(patience, patience / 2),
+    )
+    runtime.asking.add(id(settings.auth))
+    try:
+        # The access token is checked when it is used: whatever it is, the refresh token must not be lost.
+        pair = (await OAuth(engine.copy(terms)).refresh(refresh_token)).pair(runtime.clock.now())
+    finally:
+        runtime.asking.discard(id(settings.auth))
+    if settings.observers:
+        elapsed = runtime.clock.monotonic() - started
+        event = TokenRefreshed(account=settings.account, elapsed=elapsed, expires_at=pair.expires_at)
+        notify(event, settings.observers)
+    return pair if pair.refresh_token else structs.replace(pair, refresh_token=str(refresh_token))
+
+
+async def _read_platform_time(engine: Engine) -> None:
+    """Make a read, for the `Date` of its response, and for a token if there is none."""
+    from paymentsdk.resources.plans import Plans
+
+    try:
+        await Plans(engine).search(page_size=1).first()
+    except ReauthorizationRequired:
+        raise
+    except APIError:
+        return  # Its response had a `Date` as well.
+    except (Incomplete, NoAnswer) as error:
+        raise NotSent(str(error)) from None
 
 
 def _limits(max_order_expiration: timedelta | None) -> Limits:

@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     from paymentsdk._call.flow import Flow
     from paymentsdk._call.intent import Intent
     from paymentsdk._call.limiter import Service
-    from paymentsdk._call.settings import ClientState, Settings
+    from paymentsdk._call.runtime import Runtime
+    from paymentsdk._call.settings import Settings
     from paymentsdk._contract.operation import Operation
     from paymentsdk.journal._call import MaySend
 
@@ -64,7 +65,7 @@ class Call(HiddenRepr, Generic[B, R]):
 
     def __init__(
         self,
-        state: ClientState,
+        state: Runtime,
         settings: Settings,
         seller_key: Hashable,
         credential: Credential,

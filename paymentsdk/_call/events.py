@@ -32,7 +32,8 @@ from paymentsdk.transports.base import Response, header
 if TYPE_CHECKING:
     from paymentsdk._call.failures import AttemptFailed
     from paymentsdk._call.intent import Intent
-    from paymentsdk._call.settings import ClientState, Settings
+    from paymentsdk._call.runtime import Runtime
+    from paymentsdk._call.settings import Settings
     from paymentsdk._contract.operation import Operation
 
 T = TypeVar("T")
@@ -65,7 +66,7 @@ def notify(event: Event, observers: Iterable[Observer]) -> None:
 class ObservedCall(Protocol):
     """What of a `Call` its observers learn."""
 
-    state: ClientState
+    state: Runtime
     settings: Settings
     intent: Intent[Any, Any]
     operation: Operation[Any, Any]

@@ -22,7 +22,7 @@ from collections.abc import Hashable
 from math import inf
 from typing import Protocol
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from paymentsdk._call.limiter import FIRST_CONCURRENCY, NO_PERMIT, Limiter, Meter, Permit, Priority, Service, Waiter
 from paymentsdk._clock import Clock
@@ -149,21 +149,6 @@ class Flow:
             limiter.responded(permit.sent_at, now, service)
         if limiter.interactive or limiter.batch or self._turns or self._batch_turns or not self._control.adaptive:
             self._dispatch(limiter, now)
-
-    def moved(self) -> "Flow":
-        """Return a flow for another event loop, now that this one's is closed: with all that is known of the sellers.
-
-        Whoever waited will never wake up, and what was in flight is given back to the old flow, if at all.
-        """
-        clone = Flow(self._control, self._clock)
-        for seller, limiter in self._limiters.items():
-            # What becomes of those who wait is up to the garbage collector: nothing can be cancelled on a closed loop.
-            limiter.interactive, limiter.batch = OrderedDict(), OrderedDict()
-            limiter.wake_task, limiter.wake_at = None, inf
-            clone._limiters[seller] = structs.replace(
-                limiter, in_flight=0, probe=None, interactive=OrderedDict(), batch=OrderedDict()
-            )
-        return clone
 
     def close(self) -> None:
         """Turn away everybody who waits, now and later."""

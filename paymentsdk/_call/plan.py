@@ -1,7 +1,7 @@
 """The inline first attempt: what nearly every call is, with no object made that only a failure needs.
 
 `Plan.begin` is a plain function: it checks and encodes what the caller gives, takes the token and writes the request.
-So no frame that waits holds a token or a head. `Engine._value` waits for the response, and knows success alone. It
+So no frame that waits holds a token or a head. `Engine.value` waits for the response, and knows success alone. It
 hands anything else to a `Call` as the outcome of its first attempt: the call owns all failures.
 
 Where `Plan.begin` cannot begin at once (no token at hand, no idle connection, a limit, a log at DEBUG), it declines.
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from paymentsdk._auth.schemes import Exchange as RefreshExchange
     from paymentsdk._call.credential import Bearer
     from paymentsdk._call.deadline import Deadline
-    from paymentsdk._call.settings import ClientState, Settings
+    from paymentsdk._call.runtime import Runtime
+    from paymentsdk._call.settings import Settings
     from paymentsdk._contract.operation import Operation
 
 B = TypeVar("B")
@@ -107,7 +108,7 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
 
     operation: Operation[B, R]
     transport: DirectTransport | SendTransport
-    state: ClientState
+    state: Runtime
     settings: Settings
     seller_key: Hashable
     bearer: Bearer

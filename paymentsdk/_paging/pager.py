@@ -9,11 +9,11 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import aclosing, suppress
 from copy import copy
-from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, Self, TypedDict, TypeVar, cast
 
 from msgspec import Struct
 
-from paymentsdk._call.engine import Engine, of_one_seller
+from paymentsdk._call.engine import Caller, Engine, engine_of
 from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._contract.operation import Operation, PageShape, takes_offset
 from paymentsdk._futures import retrieve_exception
@@ -108,7 +108,7 @@ class Pager(Generic[T]):
 
     def __init__(
         self,
-        engine: "Engine",
+        engine: "Engine | Caller",
         operation: Operation[None, object],
         *,
         page_size: int | None = None,
@@ -142,9 +142,9 @@ class Pager(Generic[T]):
             check_filters(shape, filters)
             check_within("start", start, 0, 0)
 
-        def walk() -> Pages[T]:
+        def walk(engine: "Engine") -> Pages[T]:
             # All pages are of one seller: a token of another, put into the store meanwhile, would mix their rows.
-            caller = of_one_seller(engine)
+            caller = engine.for_one_seller()
 
             def fetch(offset: int) -> Coroutine[object, object, "Result[object]"]:
                 return caller.call(operation, query={**filters, **position(offset)})
@@ -152,14 +152,15 @@ class Pager(Generic[T]):
             return Pages(
                 fetch,
                 operation,
-                engine._settings.account,  # noqa: SLF001 - no program has to ask for it
+                engine.settings.account,
                 Cursor.begin(start if isinstance(start, ResumePoint) else ResumePoint(start), overlap),
                 prefetch=1 if overlap else prefetch,
                 certified=CertifiedSearch(shape, filters, fetch) if certify else None,
             )
 
         self._text = f"<Pager of {operation.name} from row {start}>"
-        self._walk: Callable[[], Pages[T]] = walk
+        self._engine: Engine = engine_of(engine)
+        self._walk: Callable[[Engine], Pages[T]] = walk
 
     def __repr__(self) -> str:
         return self._text
@@ -169,7 +170,12 @@ class Pager(Generic[T]):
 
     def pages(self) -> "Pages[T]":
         """Walk page by page."""
-        return self._walk()
+        return self._walk(self._engine)
+
+    def _copy(self, engine: "Engine") -> Self:
+        clone: Self = copy(self)
+        clone._engine = engine
+        return clone
 
     async def first(self) -> T | None:
         """Return the first row, or ``None`` if the search has none.

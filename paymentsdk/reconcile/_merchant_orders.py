@@ -304,7 +304,7 @@ class Search:
         Raises:
             RateLimited: The wait would end 15 minutes after the first 429 since a call of the account was served.
         """
-        clock = self.accounts[account]._state.clock  # noqa: SLF001 - no caller of a client needs it
+        clock = self.accounts[account]._engine.runtime.clock  # noqa: SLF001 - no caller of a client needs it
         while True:
             try:
                 async with self._budgets[account]:

@@ -278,7 +278,8 @@ async def asked_of(client: "PaymentsClient", accounts: Sequence[str]) -> tuple[s
     """Return the address of the platform, and the seller of a client of one: accounts are told by their names."""
     if name := accounts[0]:
         client = client.account(name)
-    base_url, seller = await client._platform_and_seller()  # noqa: SLF001 - no caller of a client needs it
+    engine = client._engine  # noqa: SLF001 - no caller of a client needs it
+    base_url, seller = engine.settings.base_url, engine.settings.account or await engine.user_id()
     return base_url, None if name else seller
 
 

@@ -15,7 +15,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta, Struct, StructMeta, field
 
-from paymentsdk._call.engine import Engine
+from paymentsdk._call.engine import Caller, Engine, engine_of
 from paymentsdk._call.response import Result
 from paymentsdk._call.settings import CallOptions, mask_options
 from paymentsdk._codec.encode import PathValue
@@ -262,23 +262,22 @@ class Resource:
 
     __slots__ = ("_engine",)
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine | Caller) -> None:
+        self._engine: Engine = engine_of(engine)
 
     def with_options(self, **options: Unpack[CallOptions]) -> Self:
         """Return a copy that calls with other options: ``await client.orders.with_options(timeout=t).get(id)``."""
         mask_options(options)
-        return self._moved(lambda engine: engine.with_options(**options))
+        return self._copy(self._engine.changed(options))
 
-    def _moved(self, to: Callable[[Engine], Engine]) -> Self:
-        """Return a copy that calls with another engine: what *to* makes of this one's."""
+    def _copy(self, engine: Engine) -> Self:
         clone: Self = copy.copy(self)
-        clone._engine = to(self._engine)
+        clone._engine = engine
         return clone
 
     def _read(self, operation: Operation[B, R], body: B | None = None, **path: PathValue) -> Awaitable[R]:
         """Carry out an operation without options, and return its value."""
-        return self._engine._value(operation, body, path)  # noqa: SLF001 - for the methods of resources alone
+        return self._engine.value(operation, body, path)
 
     def _write(
         self,
@@ -291,7 +290,7 @@ class Resource:
     ) -> Awaitable[R]:
         """Carry out a write with the options that its method was given, and return its value."""
         if not options and headers is None:
-            return self._engine._value(operation, body, path)  # noqa: SLF001 - as above
+            return self._engine.value(operation, body, path)
         return self._write_with(operation, body, {"headers": headers, **options, **path})
 
     async def _write_with(self, operation: Operation[B, R], body: B | None, options: dict[str, object]) -> R:

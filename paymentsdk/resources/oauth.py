@@ -238,7 +238,7 @@ class OAuth(Resource):
 
     def _application(self, client_id: str | None, client_secret: str | None) -> Credentials:
         """Return the application of the call, else that of the client."""
-        credentials = credentials_of(client_id, client_secret) or self._engine.credentials
+        credentials = credentials_of(client_id, client_secret) or self._engine.settings.credentials
         if credentials is None:
             raise RequestInvalid("client_id", "must be given with client_secret, in the call or on the client")
         return credentials

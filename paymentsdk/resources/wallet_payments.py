@@ -313,5 +313,5 @@ class WalletPayments(Resource):
             Conflict: The key went with another request.
             OutcomeUnknown: The money may have moved. Send it again with the error's ``idempotency_key``.
         """
-        headers = None if session_id is None else {self._engine.session_header: session_id}
+        headers = None if session_id is None else {self._engine.settings.session_header: session_id}
         return await self._write(CREATE, payment, options, headers=headers)

@@ -9,7 +9,7 @@ import logging
 import os
 import pickle
 import re
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from traceback import TracebackException
 
 import pytest
@@ -27,7 +27,7 @@ from paymentsdk import (
     TokenPair,
 )
 from paymentsdk.events import AttemptEnded, Event
-from paymentsdk.resources.orders import Order
+from paymentsdk.resources.orders import Order, Orders
 from paymentsdk.testing import MemoryTransport
 from tests.auth.platform import START, Platform
 from tests.observing import of_attempts
@@ -152,7 +152,7 @@ async def test_an_echoed_header_of_ones_own_is_masked(make_client, caplog, statu
         result = await copy.call(OPERATIONS["orders.cancel"], order_id="ORD1", headers=fields[2])
         texts = [result.request_id, str(result.headers)]
     except PaymentsError as error:
-        texts = [str(error), error.request_id, str(vars(error)), str(pickle.dumps(error)), repr(copy._settings)]
+        texts = [str(error), error.request_id, str(vars(error)), str(pickle.dumps(error)), repr(copy._engine.settings)]
 
     assert [f"{scheme}{key}" for key in keys] == [
         transport.requests[0].headers[f"X-Api-Key-{number}"] for number in range(3)
@@ -183,28 +183,27 @@ async def test_other_headers_hide_nothing_of_a_rejection(make_client) -> None:
 # --- the whole result of a call ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.control("paymentsdk.client.unreported", nullcontext)
 async def test_the_result_of_a_method_is_never_that_of_a_refresh(make_client, platform: Platform, clock, until) -> None:
     """A refresh outlives the call that began it: its response, with the tokens, is not that of the method."""
     token = RefreshingToken(platform.pair(expires_at=START + 5, issued_at=START - 600))
     client = make_client(auth=token)
     platform.latency = 1.0
 
-    async def lookup() -> Order:
-        begins_it = asyncio.create_task(client.orders.get("ORD1"))
-        await until(lambda: platform.refreshes)
-        begins_it.cancel()
-        order = await client.orders.get("ORD1")
-        clock.advance(1.0)
-        await until(lambda: token.token(clock.now()) == "APP_USR-access-2")
-        return order
+    class Lookups(Orders):
+        async def lookup(self) -> Order:
+            begins_it = asyncio.create_task(self.get("ORD1"))
+            await until(lambda: platform.refreshes)
+            begins_it.cancel()
+            order = await self.get("ORD1")
+            clock.advance(1.0)
+            await until(lambda: token.token(clock.now()) == "APP_USR-access-2")
+            return order
 
-    result = await client.with_result(lookup)
+    result = await client.with_result(Lookups(client).lookup)
 
     assert (b'{"id":"ORD1"}', "ORD1") == (result.raw, result.value.id)
 
 
-@pytest.mark.control("paymentsdk.client.unreported", nullcontext, raises=pytest.fail.Exception)
 async def test_what_the_client_asks_by_itself_is_no_call_of_the_method(make_client, platform: Platform) -> None:
     """A source of tokens may ask for a new one where the call waits: that is not the result, and the call's is kept."""
 
@@ -225,10 +224,11 @@ async def test_what_the_client_asks_by_itself_is_no_call_of_the_method(make_clie
     platform.responses = [Response(503)]
     with_nothing = make_client(auth=Own(), transport=MemoryTransport(platform), retry=RetryPolicy(attempts=1))
 
-    async def fails_quietly() -> None:
-        with suppress(PaymentsError):
-            await with_nothing.orders.get("ORD1")
+    class Quiet(Orders):
+        async def fails(self) -> None:
+            with suppress(PaymentsError):
+                await self.get("ORD1")
 
     platform.generation = 1
     with pytest.raises(RequestInvalid, match="has made no call"):
-        await with_nothing.with_result(fails_quietly)
+        await with_nothing.with_result(Quiet(with_nothing).fails)

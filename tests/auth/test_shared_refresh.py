@@ -26,6 +26,7 @@ from paymentsdk import (
     SendFailed,
     Timeout,
 )
+from paymentsdk.resources.oauth import OAuth
 from paymentsdk.testing import FakeClock
 from tests.auth.platform import START, Platform
 from tests.conftest import PATIENCE
@@ -34,13 +35,13 @@ SHORT = [Timeout(total=0.1), Timeout(attempt=0.1)]
 HASTY = RetryPolicy(attempts=1)
 
 
-async def on_the_callers_terms(self: PaymentsClient, refresh_token: str) -> object:
+async def on_the_callers_terms(engine: object, refresh_token: str) -> object:
     """Refresh with the timeouts of whichever call came first."""
-    return (await self.oauth.refresh(refresh_token)).pair(START)
+    return (await OAuth(engine).refresh(refresh_token)).pair(START)
 
 
 @pytest.mark.control(
-    "paymentsdk.PaymentsClient._exchange_refresh_token", on_the_callers_terms, raises=(PaymentsError, AssertionError)
+    "paymentsdk.client._exchange_refresh_token", on_the_callers_terms, raises=(PaymentsError, AssertionError)
 )
 @pytest.mark.parametrize("rejected", [False, True], ids=["due", "refused"])
 @pytest.mark.parametrize("bounds", SHORT, ids=["total", "attempt"])
@@ -112,7 +113,7 @@ async def test_a_cancelled_caller_ends_its_own_wait_alone(make_client, platform:
     assert ["TG-refresh-1"] == platform.refreshes
 
 
-@pytest.mark.control("paymentsdk.PaymentsClient._exchange_refresh_token", on_the_callers_terms, raises=RefreshFailed)
+@pytest.mark.control("paymentsdk.client._exchange_refresh_token", on_the_callers_terms, raises=RefreshFailed)
 async def test_a_refresh_retries_as_the_client_does(make_client, platform: Platform) -> None:
     """A copy that makes one attempt at everything begins the refresh: it is tried again all the same."""
     client = make_client(platform.pair(expires_at=0.0), retry=RetryPolicy(base_delay=0))

@@ -114,7 +114,7 @@ async def test_many_sellers_take_bounded_memory(monkeypatch: pytest.MonkeyPatch)
         for number in range(50):
             await requests_of(transport, client.with_options(access_token=f"TEST-{number}").orders.get("ORD1"))
 
-        assert 10 == len(client._state.budgets.remaining)
+        assert 10 == len(client._engine.runtime.budgets.remaining)
 
 
 @pytest.mark.parametrize("cost", ["group", "seller"])

@@ -22,6 +22,7 @@ from paymentsdk_foo import (
     HmacAuth,
     Voucher,
     VoucherRequest,
+    Vouchers,
     VoucherSpentError,
     VoucherState,
 )
@@ -436,11 +437,13 @@ async def test_the_whole_result_of_any_method(client):
     first = await client.with_result(client.vouchers.search().first)
     assert (first.value.reference, 200) == ("gift-0", first.status)
 
-    async def nothing() -> None:
-        """Make no call."""
+    class Idle(Vouchers):
+        async def nothing(self) -> None:
+            """Make no call."""
 
-    with pytest.raises(RequestInvalid, match="has made no call"):
-        await client.with_result(nothing)
+    for method in (Idle(client).nothing, asyncio.sleep):
+        with pytest.raises(RequestInvalid, match="has made no call"):
+            await client.with_result(method)
 
 
 def test_a_client_knows_its_own_operations():
@@ -459,10 +462,11 @@ def test_a_client_knows_its_own_operations():
 async def test_a_result_is_told_to_each_who_asked(sandbox, client):
     """A method that asks for the whole result of its call can be asked for it as well: it has made that call."""
 
-    async def issue() -> Voucher:
-        return (await client.with_result(client.vouchers.create, GIFT)).value
+    class Issuing(Vouchers):
+        async def issue(self) -> Voucher:
+            return (await client.with_result(self.create, GIFT)).value
 
-    result = await client.with_result(issue)
+    result = await client.with_result(Issuing(client).issue)
 
     assert (201, "gift-1") == (result.status, result.value.reference)
 

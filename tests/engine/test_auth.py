@@ -43,7 +43,7 @@ async def test_one_pool_many_sellers(make_client) -> None:
     assert {f"Bearer APP_USR-seller-{number}" for number in range(20)} == {
         request.headers["Authorization"] for request in transport.requests
     }
-    assert all(seller._state is client._state for seller in sellers)
+    assert all(seller._engine.runtime is client._engine.runtime for seller in sellers)
 
 
 @pytest.mark.parametrize("token", ["", "two words", "line\nfeed", "ünicode", None, 5])

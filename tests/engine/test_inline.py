@@ -23,7 +23,6 @@ from paymentsdk import (
     Request,
     RequestInvalid,
     Response,
-    Result,
     RetryClass,
     RetryPolicy,
     SendFailed,
@@ -270,26 +269,6 @@ async def test_a_result_that_nothing_decodes_shows_before_the_write(make_client:
         await Things(client).write(BLIND, Name("a"))
 
     assert not transport.requests
-
-
-async def test_a_subclass_that_overrides_call_sees_each_call() -> None:
-    """The methods of the resources call it, as `PaymentsClient.call` says."""
-    names: list[str] = []
-
-    class Watching(PaymentsClient):
-        async def call(self, operation: Operation[object, object], *args: object, **options: object) -> Result[object]:
-            names.append(operation.name)
-            return await super().call(operation, *args, **options)
-
-    async with (
-        FaultServer(respond) as server,
-        Watching(TOKEN, base_url=server.url(), transport=Http11Transport()) as client,
-    ):
-        for _ in range(3):
-            await client.orders.get("ORD1")
-        await client.orders.create(order_request())
-
-    assert [*3 * ["orders.get"], "orders.create"] == names
 
 
 class Counting(Http11Transport):

@@ -205,7 +205,7 @@ async def test_a_refresh_ends_before_its_transport_is_closed(signed_in, issuer, 
     await begin_refresh(client, issuer, until, a_while)
 
     await client.aclose()
-    await until(lambda: client._settings.auth._flight is None)
+    await until(lambda: client._engine.settings.auth._flight is None)
 
     assert transport.closed
     assert "TG-refresh-2" == getattr(await store.load(), "refresh_token", None)
@@ -231,7 +231,7 @@ async def test_a_refresh_ends_before_its_client_whoever_loses_patience(signed_in
     with pytest.raises(asyncio.CancelledError):
         await closing
 
-    await until(lambda: client._settings.auth._flight is None)
+    await until(lambda: client._engine.settings.auth._flight is None)
     assert transport.closed
     assert "TG-refresh-2" == getattr(await store.load(), "refresh_token", None)
 
@@ -244,7 +244,7 @@ async def test_a_pair_that_is_saved_at_last_is_waited_for(signed_in, issuer, unt
     with pytest.raises(RefreshFailed):
         await client.orders.cancel("ORD1")
     call = asyncio.create_task(client.orders.cancel("ORD1"))
-    await until(lambda: client._settings.auth._flight)
+    await until(lambda: client._engine.settings.auth._flight)
     call.cancel()
 
     await client.aclose()
@@ -347,7 +347,7 @@ async def test_closing_does_not_wait_for_another_process(
     """One that hangs with the lock in its hand keeps no client from being closed; nothing is asked for after that."""
     monkeypatch.setattr("paymentsdk._auth.token_store._LOOK_AGAIN", 0)
     client = signed_in(issuer.pair(expires_at=0.0), store=FileTokenStore(path))
-    token = client._settings.auth
+    token = client._engine.settings.auth
     if refreshes:
         await client.orders.get("ORD1")
         issuer.generation += 1  # The new token is rejected as well.

@@ -165,7 +165,7 @@ async def test_nothing_is_sent_for_a_client_that_was_closed_during_a_refresh(
 
     issuer.renew, issuer.generation = slowly, 2
     call = asyncio.create_task(client.orders.cancel("ORD1"))
-    await until(lambda: client._settings.auth._is_sent)
+    await until(lambda: client._engine.settings.auth._is_sent)
     sent = len(issuer.used)
 
     closing = asyncio.create_task(client.aclose())

@@ -83,7 +83,7 @@ async def test_an_early_refresh_holds_up_nobody_else(signed_in, issuer, clock, u
     clock.advance(30)
     assert "ORD1" == (await first).id
     hanging.set()
-    await until(lambda: client._settings.auth._flight is None)
+    await until(lambda: client._engine.settings.auth._flight is None)
     clock.advance(100)
     await client.orders.get("ORD1")
     assert 1 == len(issuer.refreshes)
@@ -148,9 +148,9 @@ async def test_a_refresh_that_failed_is_forgotten_with_its_token(signed_in, issu
     """Once there is a new token, its own early refresh comes when it is due: a failure before it puts off nothing."""
     issuer.trouble = [SendFailed("refused", sent=False)]
     client = signed_in(issuer.pair(expires_at=START + 300))
-    auth = client._settings.auth
+    auth = client._engine.settings.auth
     await client.orders.get("ORD1")
-    assert "APP_USR-access-2" == await auth.renew("APP_USR-access-1", client._exchange_refresh_token, START)
+    assert "APP_USR-access-2" == await auth.renew("APP_USR-access-1", client._engine._exchange, START)
 
     clock.advance(issuer.lifetime - 601)
     await client.orders.get("ORD1")
@@ -187,7 +187,7 @@ async def test_a_live_token_without_a_refresh_token_is_used_to_its_end(signed_in
 async def test_an_early_refresh_is_no_response_to_a_rejection(signed_in, issuer) -> None:
     """A call that is rejected while an early refresh fails asks once more: what was kept is the rejected token."""
     client = signed_in(issuer.pair(expires_at=START + 300))
-    auth, asked = client._settings.auth, []
+    auth, asked = client._engine.settings.auth, []
 
     async def exchange(refresh_token: str) -> TokenPair:
         asked.append(refresh_token)

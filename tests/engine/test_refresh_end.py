@@ -49,8 +49,8 @@ async def test_a_late_rejection_of_an_old_token_leaves_the_live_one(signed_in, i
     client = signed_in(issuer.pair(2, expires_at=START + 300))
     await client.orders.get("ORD1")
 
-    assert "APP_USR-access-2" == await client._settings.auth.renew(
-        "APP_USR-access-1", client._exchange_refresh_token, START
+    assert "APP_USR-access-2" == await client._engine.settings.auth.renew(
+        "APP_USR-access-1", client._engine._exchange, START
     )
     assert "ORD1" == (await client.orders.get("ORD1")).id
 
@@ -157,7 +157,7 @@ async def test_a_pair_keeps_its_refresh_token(make_client, clock) -> None:
     """A response without a new refresh token leaves the old one good; without a lifetime, nobody knows the end."""
     client = make_client(Response(200, {}, b'{"access_token":"APP_USR-new"}'))
 
-    pair = await client._exchange_refresh_token("TG-refresh-1")
+    pair = await client._engine._exchange("TG-refresh-1")
 
     assert TokenPair(access_token="APP_USR-new", refresh_token="TG-refresh-1", issued_at=START) == pair
 

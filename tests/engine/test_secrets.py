@@ -245,7 +245,7 @@ def test_a_client_does_not_show_its_credentials() -> None:
     other = client.with_options(auth=RefreshingToken(PAIR))
 
     assert "<PaymentsClient https://x>" == repr(client) == str(other)
-    assert_clean(client._settings, other._settings, vars(client))
+    assert_clean(client._engine.settings, other._engine.settings, vars(client))
     with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(client)
 

@@ -32,7 +32,7 @@ async def test_a_pair_that_was_saved_all_the_same(signed_in, issuer, expires_at:
     issuer.generation, issuer.used = 1, []
     for client in (one, other):
         await client.orders.get("ORD1")
-    one._settings.auth._state = Active(issuer.pair(expires_at=0.0))
+    one._engine.settings.auth._state = Active(issuer.pair(expires_at=0.0))
     with pytest.raises(RefreshFailed):
         await one.orders.get("ORD1")  # Its new pair is in the store, and it does not know.
     issuer.renew("TG-refresh-2")
@@ -56,7 +56,7 @@ async def test_a_pair_that_came_after_is_refreshed_if_it_cannot_be_used(signed_i
     issuer.renew("TG-refresh-2")
     await store.save(issuer.pair(3, expires_at=ends))  # Another process has gone on from there.
 
-    token = await client._settings.auth.renew(rejected, client._exchange_refresh_token, START)
+    token = await client._engine.settings.auth.renew(rejected, client._engine._exchange, START)
 
     assert "APP_USR-access-4" == token == (await store.load()).access_token
     assert ["TG-refresh-1", "TG-refresh-2", "TG-refresh-3"] == issuer.refreshes
@@ -71,7 +71,7 @@ async def test_a_rejected_token_is_not_given_to_anyone(signed_in, issuer) -> Non
     with pytest.raises(RefreshFailed):
         await client.orders.get("ORD1")
 
-    token = await client._settings.auth.renew("APP_USR-access-0", client._exchange_refresh_token, START)
+    token = await client._engine.settings.auth.renew("APP_USR-access-0", client._engine._exchange, START)
 
     assert "APP_USR-access-2" == token
     assert 1 == len(issuer.refreshes)
@@ -88,9 +88,9 @@ async def test_a_pair_that_was_left_did_not_come_after(signed_in, issuer, ends: 
     store = SlowStore(issuer, failures=1)
     await MemoryTokenStore.save(store, issuer.pair(1, ends))
     client = signed_in(issuer.pair(2, START + 3600), store=store)
-    auth = client._settings.auth
+    auth = client._engine.settings.auth
     with pytest.raises(OSError, match="no space left"):
-        await auth.renew("APP_USR-access-2", client._exchange_refresh_token, START)
+        await auth.renew("APP_USR-access-2", client._engine._exchange, START)
 
     await auth.drain(START)
 

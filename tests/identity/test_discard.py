@@ -41,7 +41,7 @@ class Plain:
         """Nothing to close."""
 
 
-@pytest.mark.control("paymentsdk._call.settings.ClientState.discard", lambda self, response: None)
+@pytest.mark.control("paymentsdk._call.runtime.Runtime.discard", lambda self, response: None)
 @pytest.mark.parametrize("response", [FOREIGN, BROKEN], ids=["foreign", "broken"])
 async def test_a_response_to_another_request_discards_its_connection(client_over, response):
     """The responses that follow on that connection may belong to other requests as well."""
@@ -62,7 +62,7 @@ async def test_a_response_to_this_request_discards_nothing(client_over):
     assert [] == transport.discarded
 
 
-@pytest.mark.control("paymentsdk._call.settings.ClientState.discard", lambda self, response: None)
+@pytest.mark.control("paymentsdk._call.runtime.Runtime.discard", lambda self, response: None)
 async def test_an_undocumented_error_response_to_a_write_discards_its_connection(client_over):
     """An error response names no request: it may be the response to another, while this write has taken effect."""
     transport = MemoryTransport([LIMITED])

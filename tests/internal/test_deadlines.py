@@ -172,7 +172,7 @@ async def test_closing_leaves_no_alarm(clock) -> None:
     transport = MemoryTransport([Response(200, {}, b'{"id":"ORD1"}')])
     client = PaymentsClient("token", base_url="https://platform.test", transport=transport, clock=clock)
     await client.orders.get("ORD1")
-    alarm = client._state.deadlines._timer
+    alarm = client._engine.runtime.deadlines._timer
 
     await client.aclose()
 

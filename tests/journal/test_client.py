@@ -443,7 +443,7 @@ async def test_a_journal_that_fails_sends_nothing(start, platform: Platform, tmp
     """Nothing goes out whose record is not durable."""
     client = start()
     await client.plans.search().collect()
-    await client._state.journaling.journal.aclose()
+    await client._engine.runtime.journaling.journal.aclose()
     with pytest.raises(JournalUnavailable):
         await client.orders.create(order(), once="table-7/1")
 
@@ -525,11 +525,11 @@ async def test_recovery_in_the_background(start, platform: Platform, until) -> N
         await client.orders.create(order(), once="table-7/1")
     platform.lose = False
     key = derive_key(URL, "77", "orders.create", "table-7/1")
-    journal = client._state.journaling.journal
+    journal = client._engine.runtime.journaling.journal
 
     async with client.recovery(every=5):
         await until(lambda: len(platform.posts) > 1)
-        await until(lambda: not client._state.journaling._running)
+        await until(lambda: not client._engine.runtime.journaling._running)
 
     assert RecordState.DONE is (await journal.get(key)).state
     assert 1 == len(platform.made)

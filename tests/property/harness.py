@@ -108,7 +108,7 @@ class Harness(RuleBasedStateMachine):
         """Send a request; return ``done``, ``refused`` or ``unknown``, and the response or the error."""
         body = None if data is None else msgspec.convert(data, OPERATIONS[name].body)
         # It is for a platform that fails as a whole; here each fault is one of its own.
-        self.connected._state.budgets = RetryBudgets()
+        self.connected._engine.runtime.budgets = RetryBudgets()
         added = fault and self.sandbox.faults.add(FaultRule(effect=fault[0], operation=name, times=fault[1]))
         try:
             return "done", self.run(client.call(OPERATIONS[name], body, idempotency_key=key, **path))

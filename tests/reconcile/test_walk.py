@@ -502,12 +502,6 @@ def selling(token: str | Ended | Signed, base_url: str = "https://x", **options:
 SELLER = "TEST-1-112412-x-111"
 
 
-async def nobody(self: PaymentsClient) -> tuple[str, str | None]:
-    """What a run says of the seller that is told by its time alone."""
-    return "", None
-
-
-@pytest.mark.control("paymentsdk._call.engine.Engine._platform_and_seller", nobody)
 @pytest.mark.parametrize(
     "other",
     [

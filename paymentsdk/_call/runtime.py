@@ -1,0 +1,108 @@
+"""`Runtime`: the parts that a client and all its copies share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+from paymentsdk._call.deadline import Deadlines
+from paymentsdk._call.flow import Flow, FlowControl
+from paymentsdk._call.retry import RetryBudgets
+from paymentsdk.errors import ClientClosed
+from paymentsdk.transports.base import DiscardingTransport, Response, Transport, header
+
+if TYPE_CHECKING:
+    from paymentsdk._auth.refresh import RefreshingToken
+    from paymentsdk._auth.token_store import TokenPair
+    from paymentsdk._clock import Clock
+    from paymentsdk.journal._call import Journaling
+
+
+class Runtime:
+    """Connections, time, budgets for retries and permits: a client and all its copies share one."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        clock: Clock,
+        flow: FlowControl,
+        journaling: Journaling | None,
+        *,
+        exchange: Callable[..., Awaitable[TokenPair]],
+        read: Callable[..., Awaitable[None]],
+    ) -> None:
+        self.transport: Transport = transport
+        self._discarding: DiscardingTransport | None = transport if isinstance(transport, DiscardingTransport) else None
+        self.clock: Clock = clock
+        self.journaling: Journaling | None = journaling
+        self.deadlines: Deadlines = Deadlines(clock)
+        self.budgets: RetryBudgets = RetryBudgets()
+        self._flow_control = flow
+        self.flow: Flow = Flow(flow, clock)
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.closed: bool = False
+        #: Exchanges a refresh token: takes the engine of the call, and the token.
+        self.exchange = exchange
+        #: Makes a read, for the `Date` of the response, and for a token if there is none: takes the engine.
+        self.read = read
+        self.refreshing: WeakSet[RefreshingToken] = WeakSet()
+        """The tokens that were asked to refresh themselves, while somebody holds them."""
+        self.asking: set[int] = set()
+        """The ids of those tokens whose refresh token this client has sent to the platform, without a response yet."""
+
+    def close(self) -> None:
+        """Reject further calls, and end the waits of calls that are still to send something.
+
+        Raises:
+            ClientClosed: The calls belong to another event loop, which still runs; nothing was closed.
+        """
+        if self.loop is not None and self.loop is not asyncio.get_running_loop() and self.loop.is_running():
+            raise ClientClosed("the client belongs to another event loop: close it there")
+        self.closed = True
+        if self.loop is None or not self.loop.is_closed():  # Nothing wakes up on a closed loop.
+            self.flow.close()
+
+    def discard(self, response: Response | None) -> None:
+        """Make the transport close the connection of *response* before another request, if it can."""
+        if self._discarding is not None and response is not None:
+            with suppress(Exception):  # The outcome of the call must not depend on it.
+                self._discarding.discard(response)
+
+    def observe_platform_time(self, response: Response) -> None:
+        """Take the platform's time from *response*, if the client has a journal."""
+        if self.journaling is not None:
+            date, age = header(response.headers, "Date"), header(response.headers, "Age")
+            self.journaling.platform_clock.observe(date, age)
+
+    def ensure_open(self) -> asyncio.AbstractEventLoop:
+        """Let a call begin, and return the loop that it runs on.
+
+        Raises:
+            ClientClosed: The client is closed, its connections belong to another event loop that is not closed, or no
+                loop of asyncio runs.
+        """
+        if self.closed:
+            raise ClientClosed("the client is closed")
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            raise ClientClosed("a call needs a running event loop of asyncio; trio has none") from None
+        if self.loop is not running:
+            self._bind(running)
+        return running
+
+    def _bind(self, running: asyncio.AbstractEventLoop) -> None:
+        """Bind the client to the *running* loop, if it has none yet or its loop is closed.
+
+        A loop that stands still keeps the client: it may go on, and with it calls and token refreshes in flight.
+        """
+        if self.loop is not None:
+            if not self.loop.is_closed():
+                raise ClientClosed("the client belongs to another event loop; make one client per loop")
+            # Nothing of that loop wakes up again: neither its calls nor the timer of their deadlines.
+            self.deadlines = Deadlines(self.clock)
+            self.flow = Flow(self._flow_control, self.clock)
+        self.loop = running
