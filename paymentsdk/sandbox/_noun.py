@@ -85,7 +85,6 @@ class FindOptions(Sorting, total=False):
 
     limit: int
     offset: int
-    total: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +139,7 @@ class SellerContext:
             table: What is searched.
             conditions: Columns, how they are compared, and with what.
             **options: ``order``, a column (that of their making by default); ``descending``; ``limit`` and ``offset``;
-                ``total``, how many there are, if that is known; ``shuffle``, a number that decides how equal ones come.
+                ``shuffle``, a number that decides how equal ones come.
 
         Raises:
             KeyError: There is no such column.
@@ -152,9 +151,9 @@ class SellerContext:
         """Return a number of *digits* digits for a new document of *table*."""
         return self.store.unused(self.store.prepare(table), lambda: self.ids.number(digits))
 
-    def count(self, table: Table[D], conditions: Sequence[Condition] = (), *, since: Condition | None = None) -> int:
-        """Return how many of the seller's documents meet all *conditions* and *since*; see `find` and `Store.count`."""
-        return self.store.count(self.store.prepare(table), self.tenant.user_id, conditions, since=since)
+    def count(self, table: Table[D], conditions: Sequence[Condition] = ()) -> int:
+        """Return how many of the seller's documents meet all *conditions*; see `find`."""
+        return self.store.count(self.store.prepare(table), self.tenant.user_id, conditions)
 
     def record(
         self,
@@ -253,17 +252,14 @@ def find_page(
     table: Table[D],
     request: ParsedRequest[None],
     conditions: Sequence[Condition],
-    *,
-    since: Condition | None = None,
     **sorting: Unpack[Sorting],
 ) -> Rows[D]:
-    """Return the page that *request* asks for of what meets *conditions* and *since*, in the order of *sorting*."""
-    total, every = context.count(table, conditions, since=since), [*conditions, *([since] if since else [])]
+    """Return the page that *request* asks for of what meets *conditions*, in the order of *sorting*."""
 
     def rows(start: int, most: int) -> list[D]:
-        return context.find(table, every, limit=most, offset=start, total=total, **sorting)
+        return context.find(table, conditions, limit=most, offset=start, **sorting)
 
-    return cut_page(context.policies, request, total, rows)
+    return cut_page(context.policies, request, context.count(table, conditions), rows)
 
 
 def make_grant(

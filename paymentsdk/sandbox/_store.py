@@ -8,9 +8,9 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import localcontext
-from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -23,8 +23,6 @@ from paymentsdk.sandbox._snapshots import SCHEMA, Snapshots, check_file, naming,
 
 D = TypeVar("D", bound=Struct)
 T = TypeVar("T")
-#: What was counted: the table, the seller, and the WHERE clause with its values.
-_Asked: TypeAlias = tuple[str, int | None, str, tuple[object, ...]]
 
 _TABLES = """
 CREATE TABLE ledger (seq INTEGER PRIMARY KEY AUTOINCREMENT, tenant INTEGER, entry BLOB);
@@ -41,12 +39,8 @@ CREATE TABLE settings (name TEXT PRIMARY KEY, value BLOB);
 
 #: What SQLite calls a database without a file.
 _IN_MEMORY = ":memory:"
-#: Before every moment: what has none is found by no search.
 # Noun handlers may put moments of any class into their documents.
 _encode = msgspec.json.Encoder(enc_hook=plain).encode
-_FIRST = datetime.min.replace(tzinfo=UTC)
-#: Counts that are remembered, and documents that are written before they are forgotten, if nobody asks for any.
-_MOST_COUNTS, _MOST_WRITTEN = 50, 50
 
 
 class SavedResponse(NamedTuple):
@@ -92,9 +86,6 @@ class Store:
         """Held before the other one, by who takes a snapshot: nobody else waits while it is written through."""
         self._inside = False
         self._after: list[Callable[[], None]] = []
-        self._counts: dict[_Asked, int] = {}
-        self._written = 0
-        """How many documents were written since somebody asked for a count."""
         self._own: set[str] = set()
         """The tables of `Documents` that are there for sure."""
         if path == "":  # A variable that is not set, most likely: in memory, all would be lost without a word.
@@ -164,7 +155,6 @@ class Store:
                     yield
                 self._connection.execute("COMMIT")
             except BaseException:
-                self._counts.clear()
                 self._own.clear()
                 with suppress(sqlite3.OperationalError):  # On a full disk SQLite has rolled back by itself.
                     self._connection.execute("ROLLBACK")
@@ -201,9 +191,7 @@ class Store:
 
     def put(self, table: Table[D], tenant: int, document: D) -> None:
         """Keep *document*, in place of an older one with its key."""
-        key = table.key(document)
-        with self._counting(table, tenant, key):
-            self._rows(table.put, (tenant, key, *table.values(document), _encode(document)))
+        self._rows(table.put, (tenant, table.key(document), *table.values(document), _encode(document)))
 
     def prepare(self, table: Table[D]) -> Table[D]:
         """Return *table*, and make that of `Documents` at the first look: they are not known before."""
@@ -216,22 +204,8 @@ class Store:
 
     def remove(self, table: Documents[D], key: str, tenant: int) -> bool:
         """Forget the document *key*, and say whether there was one."""
-        with self._counting(table, tenant, key):
-            gone = f"DELETE FROM {table.name} WHERE key = ? AND tenant = ? RETURNING key"
-            return bool(self._rows(gone, (key, tenant)))
-
-    @contextmanager
-    def _counting(self, table: Table[D], tenant: int, key: str) -> Iterator[None]:
-        """Have the counts that are remembered follow what becomes of the document *key* inside."""
-        with self._lock:
-            self._written += 1
-            if self._written > _MOST_WRITTEN:
-                self._counts.clear()
-            asked = [one for one in self._counts if one[0] == table.name and one[1] in (None, tenant)]
-            before = [self._number(table, where, values, (key, tenant)) for *_, where, values in asked]
-            yield
-            for one, number in zip(asked, before, strict=True):
-                self._counts[one] += self._number(table, *one[2:], (key, tenant)) - number
+        statement = f"DELETE FROM {table.name} WHERE key = ? AND tenant = ? RETURNING key"
+        return bool(self._rows(statement, (key, tenant)))
 
     def find(
         self,
@@ -243,20 +217,14 @@ class Store:
         descending: bool = False,
         limit: int = -1,
         offset: int = 0,
-        total: int | None = None,
         shuffle: int | None = None,
     ) -> list[D]:
-        """Return the documents that meet all *conditions*, of which there are *total*, if that is known.
+        """Return the documents that meet all *conditions*.
 
         Equal ones in *order* come in the order of their making; with *shuffle*, in another for each number.
         """
         where, values = table.where(tenant, conditions)
-        # A page in the second half is nearer to the other end.
-        backwards = total is not None and shuffle is None and limit >= 0 and 0 < total - offset < offset
-        if backwards and total is not None:
-            limit = min(limit, total - offset)
-            offset = total - offset - limit
-        way = "DESC" if descending != backwards else "ASC"
+        way = "DESC" if descending else "ASC"
         # Knuth's multiplier spreads neighbours; the number decides where they go.
         ties = f"seq {way}" if shuffle is None else f"(seq + {int(shuffle)}) * 2654435761 % 4294967296"
         if order == "seq":
@@ -270,42 +238,12 @@ class Store:
             f"(SELECT seq FROM {table.name}{where} ORDER BY {sort} LIMIT ? OFFSET ?) ORDER BY {sort}",
             (*values, limit, offset),
         )
-        return [self._decoded(table, document) for (document,) in (reversed(rows) if backwards else rows)]
+        return [self._decoded(table, document) for (document,) in rows]
 
-    def count(
-        self,
-        table: Table[D],
-        tenant: int | None,
-        conditions: Sequence[Condition] = (),
-        *,
-        since: Condition | None = None,
-    ) -> int:
-        """Return how many documents meet all *conditions*, and *since*, a lower bound that moves with the clock."""
-        with self._lock:
-            if since is None:
-                return self._remembered(table, tenant, conditions)
-            # What the clock has moved out is counted anew. As long as it is little, that costs nothing.
-            date, how, begin = since
-            # After a plus SQLite looks at no index: it is to go by the date.
-            others: list[Condition] = [(f"+{name}", comparison, value) for name, comparison, value in conditions]
-            gone = self._number(table, *table.where(tenant, [(date, "<" if how == ">=" else "<=", begin), *others]))
-            return self._remembered(table, tenant, [*conditions, (date, ">=", _FIRST)]) - gone
-
-    def _remembered(self, table: Table[D], tenant: int | None, conditions: Sequence[Condition]) -> int:
-        """Count the documents that meet *conditions*, once for a walk, which asks at every page."""
-        self._written = 0
+    def count(self, table: Table[D], tenant: int | None, conditions: Sequence[Condition] = ()) -> int:
+        """Return how many documents meet all *conditions*."""
         where, values = table.where(tenant, conditions)
-        asked = (table.name, tenant, where, tuple(values))
-        if asked not in self._counts:
-            if len(self._counts) >= _MOST_COUNTS:
-                self._counts.clear()
-            self._counts[asked] = self._number(table, where, values)
-        return self._counts[asked]
-
-    def _number(self, table: Table[D], where: str, values: Sequence[object], only: Sequence[object] = ()) -> int:
-        """Count the documents that the clause *where* holds for, with its *values*; *only* that of a key and tenant."""
-        rows = f"(SELECT * FROM {table.name} WHERE key = ? AND tenant = ?)" if only else table.name
-        [(number,)] = self._rows(f"SELECT COUNT(*) FROM {rows}{where}", (*only, *values))
+        [(number,)] = self._rows(f"SELECT COUNT(*) FROM {table.name}{where}", values)
         return int(number)
 
     def append(self, tenant: int, line: bytes) -> None:
@@ -389,7 +327,6 @@ class Store:
             for setting, otherwise in settings:
                 _setting(copy, setting, otherwise)
             copy.backup(self._connection)
-            self._counts.clear()
             self._own.clear()
 
     def _rows(self, statement: str, values: Sequence[object]) -> list[Any]:
