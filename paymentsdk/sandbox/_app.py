@@ -39,7 +39,7 @@ from paymentsdk.sandbox._openapi import document
 from paymentsdk.sandbox._pages import routes
 from paymentsdk.sandbox._pipeline import REPLAYED, InFlight, ReceivedRequest, Reply, authenticate, execute
 from paymentsdk.sandbox._platform import Platform
-from paymentsdk.sandbox._snapshots import is_full
+from paymentsdk.sandbox._store import is_full
 from paymentsdk.sandbox._wire import MAX_BODY, SHAPES, AnyOperation, Rejected, phrase
 from paymentsdk.transports.base import Request
 

@@ -257,7 +257,6 @@ class Faults:
         """Put those rules in force again, and no others."""
         with self._lock:
             self._rules = {one.id: AddedFault(one.id, one.rule, self._remove, one.seen, one.hits) for one in standing}
-            self._made = max([self._made, *self._rules])
 
     def match(self, operation: str, tenant: int | None) -> Hit:
         """Count a request of *operation* with every rule, and return those that hit it."""
@@ -267,11 +266,7 @@ class Faults:
             return Hit(tuple(added.rule for added in self._rules.values() if added.picks(operation, tenant)))
 
     def _remove(self, added: AddedFault) -> None:
-        with self._lock:
-            standing = self._rules.get(added.id)
-            # After a restore it is another object; of an earlier start it is another rule.
-            in_force = standing is not None and standing.rule == added.rule
-            if in_force:
-                del self._rules[added.id]
-        if in_force:
+        with self._lock:  # By its number: after a restore it is another object.
+            removed = self._rules.pop(added.id, None)
+        if removed:
             self._changed()

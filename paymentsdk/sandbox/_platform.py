@@ -3,11 +3,12 @@
 import asyncio
 import os
 import re
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, ClassVar, Literal, Never, TypeAlias, Unpack
+from typing import Any, ClassVar, Literal, NamedTuple, Never, TypeAlias, Unpack
 
 import msgspec
 from msgspec import Struct
@@ -92,9 +93,11 @@ def _operations_of(handlers: Iterable[Handler[Any, Any]]) -> Mapping[str, Operat
     return operations
 
 
-class _Standing(Struct, frozen=True):
-    """What a snapshot has besides the documents, with which the clock is kept."""
+class _Snapshot(NamedTuple):
+    """Everything as it was at a moment."""
 
+    documents: sqlite3.Connection
+    """The database, with the clock."""
     policies: Policies
     faults: tuple[FaultState, ...]
 
@@ -145,10 +148,13 @@ class Platform:
             self.clock: Clock = Clock(self.store.setting("clock", ClockState()), self._move_clock)
             """The clock that every rule goes by."""
         self._catching_up = asyncio.Lock()
+        self._snapshots: dict[str, _Snapshot] = {}
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Let go of the file, and forget all snapshots."""
         self.store.close()
+        for name in [*self._snapshots]:
+            self._forget(name)
 
     def bind(self, base_url: str, public_url: str | None = None) -> None:
         """Be at *base_url*; links lead there or to *public_url*, also those that were kept from an earlier start."""
@@ -367,33 +373,27 @@ class Platform:
     def snapshot(self, name: str = "snapshot") -> None:
         """Remember everything as it is under *name*, with clock, policies and faults.
 
-        A sandbox with a file keeps it in another one beside that, also for a later start; else it ends with the
-        sandbox. An earlier snapshot of this name is replaced. Requests wait while everything is copied.
-
-        Raises:
-            ValueError: The name is not 1 to 64 letters, digits, `_` or `-`.
-            OSError: The file cannot be written.
+        Snapshots are in memory and end with the sandbox. An earlier snapshot of this name is replaced. Requests wait
+        while everything is copied.
         """
-        self.store.snapshot(name, self._standing)
+        with self.store.locked():
+            self._forget(name)
+            self._snapshots[name] = _Snapshot(self.store.copy(), self.policies, self.faults.standing())
 
-    def _standing(self) -> _Standing:
-        return _Standing(self.policies, self.faults.standing())
+    def _forget(self, name: str) -> None:
+        if snapshot := self._snapshots.pop(name, None):
+            snapshot.documents.close()
 
     def restore(self, name: str = "snapshot") -> None:
         """Make everything as it was at the snapshot *name*; faults that were cleared since are in force again.
 
         Raises:
             KeyError: There is no snapshot of this name.
-            OSError: Its file is damaged, or of another version of the sandbox.
         """
         with self.store.locked():
-            starts, standing = self.store.setting("starts", 0), self._standing()
-            self.store.restore(name, {"starts": starts, "clock": self.clock.state, "snapshot": standing}.items())
-            # No start counts as another did: with a seed, its identifiers would be those of what has come since.
-            self.store.keep_setting("starts", max(starts, self.store.setting("starts", 0)))
+            snapshot = self._snapshots[name]
+            self.store.restore(snapshot.documents)
             self.clock.state = self.store.setting("clock", ClockState())
-            # A copy of the file that somebody made has none.
-            standing = self.store.setting("snapshot", standing)
-            self.policies = standing.policies
-            self.faults.restore(standing.faults)
+            self.policies = snapshot.policies
+            self.faults.restore(snapshot.faults)
             self._publish_change("everything")

@@ -60,8 +60,8 @@ class Sandbox(Platform):
     Args:
         host: The address to listen on; an address that other machines can reach also needs ``public``.
         port: The port; 0 for any that is free.
-        db: The file that keeps everything across restarts and kills, except faults and the list of requests; snapshots
-            are files beside it. Without it, everything is in memory.
+        db: The file that keeps everything across restarts and kills, except faults, snapshots and the list of requests.
+            Without it, everything is in memory.
         seed: Makes identifiers, credentials and random choices repeatable; an access token also says when it was made.
         policies: By name, for as long as the sandbox runs; see `Policies`. They win over policies in ``db``,
             which were changed while an earlier sandbox ran, and do not replace them there.

@@ -3,10 +3,11 @@
 A document is a Struct, kept as JSON in the table of its noun, with the columns that searches look at beside it.
 """
 
+import errno
 import sqlite3
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime
 from decimal import localcontext
@@ -19,7 +20,6 @@ from paymentsdk import money
 from paymentsdk._codec.timestamps import plain
 from paymentsdk._validate import check_path
 from paymentsdk.sandbox._records import EPOCH, MICROSECOND, Condition, Documents, Table, as_column
-from paymentsdk.sandbox._snapshots import SCHEMA, Snapshots, check_file, naming, read_kept
 
 D = TypeVar("D", bound=Struct)
 T = TypeVar("T")
@@ -37,10 +37,66 @@ CREATE INDEX due_at ON due (at, seq);
 CREATE TABLE settings (name TEXT PRIMARY KEY, value BLOB);
 """
 
+#: Of the tables. A change of them, or of a document that older ones cannot be read as, is another schema.
+SCHEMA = 6
 #: What SQLite calls a database without a file.
 _IN_MEMORY = ":memory:"
 # Noun handlers may put moments of any class into their documents.
 _encode = msgspec.json.Encoder(enc_hook=plain).encode
+
+
+def check_file(connection: sqlite3.Connection) -> bool:
+    """Reject the database of another program or schema, or a damaged one, before anything is written into it.
+
+    Returns:
+        Whether it is the database of a sandbox; another one is empty.
+    """
+    names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if names and not {"ledger", "due", "settings"} <= names:
+        raise sqlite3.DatabaseError("it is the database of another program")
+    [(schema,)] = connection.execute("PRAGMA user_version")
+    if names and schema != SCHEMA:
+        age, way = ("an older", "") if schema < SCHEMA else ("a newer", ", or update paymentsdk")
+        raise sqlite3.DatabaseError(
+            f"{age} version of the sandbox made it (schema {schema}; this one has {SCHEMA}), and none reads the files "
+            f"of another: move it away, or name another file{way}"
+        )
+    [(damage,)] = connection.execute("PRAGMA quick_check(1)")
+    if damage != "ok":
+        raise sqlite3.DatabaseError(f"it is damaged ({damage.splitlines()[-1]}): start with another file")
+    return bool(names)
+
+
+def read_kept(stored: bytes, decode: Callable[[bytes], T]) -> T:
+    """Return what *decode* makes of what was *stored*.
+
+    Raises:
+        sqlite3.DatabaseError: It is damaged: SQLite knows nothing of what is in its rows.
+    """
+    try:
+        return decode(stored)
+    except (ValueError, TypeError) as error:
+        raise sqlite3.DatabaseError(f"it is damaged ({error}): start with another file") from None
+
+
+@contextmanager
+def naming(path: str | None) -> Iterator[None]:
+    """Raise what SQLite raises inside as an ``OSError`` that names the file *path*."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0)
+        reason = "another sandbox uses it" if code == sqlite3.SQLITE_BUSY else str(error)
+        if code & 0xFF == sqlite3.SQLITE_IOERR:  # So it calls it when there is no room for the index of the log.
+            reason += ": the disk may be full"
+        named = OSError(f"cannot use {path!r} as the database of a sandbox: {reason}")
+        named.errno = errno.ENOSPC if is_full(error) else errno.EIO
+        raise named from None
+
+
+def is_full(error: object) -> bool:
+    """Whether *error* says that there is no room on the disk."""
+    return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL or getattr(error, "errno", 0) == errno.ENOSPC
 
 
 class SavedResponse(NamedTuple):
@@ -82,8 +138,6 @@ class Store:
 
     def __init__(self, tables: Sequence[Table[Struct]], path: str | None = None) -> None:
         self._lock = threading.RLock()
-        self._copying = threading.Lock()
-        """Held before the other one, by who takes a snapshot: nobody else waits while it is written through."""
         self._inside = False
         self._after: list[Callable[[], None]] = []
         self._own: set[str] = set()
@@ -92,7 +146,6 @@ class Store:
             raise OSError("cannot use '' as the database of a sandbox: it names no file")
         # SQLite takes `file:...` for a URI, and with `?mode=memory` keeps nothing; an absolute path is only a path.
         self._path = path = None if path is None or path == _IN_MEMORY else str(check_path("db", path))
-        self._snapshots = Snapshots(path)
         self.links: str = ""
         """Where the links of documents lead, whatever the address was when they were kept."""
         with naming(path):
@@ -290,42 +343,24 @@ class Store:
 
     def setting(self, name: str, otherwise: T) -> T:
         """Return what was kept under *name*, which has the type of *otherwise*; that, if nothing was."""
-        with self._lock:
-            return _setting(self._connection, name, otherwise)
+        rows = self._rows("SELECT value FROM settings WHERE name = ?", (name,))
+        return read_kept(rows[0][0], msgspec.json.Decoder(type(otherwise)).decode) if rows else otherwise
 
     def keep_setting(self, name: str, value: object) -> None:
         """Keep *value* under *name*."""
         self._rows("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, msgspec.json.encode(value)))
 
-    def snapshot(self, name: str, standing: Callable[[], object] = dict) -> None:
-        """Copy everything to the snapshot *name*: with a file, to another one beside it; else, in memory.
+    def copy(self) -> sqlite3.Connection:
+        """Return a copy of everything, in memory; `restore` takes it, and the caller closes it."""
+        with self._lock:
+            backup = self._connection.backup  # Raises once the store is closed.
+            copy = sqlite3.connect(_IN_MEMORY, check_same_thread=False)
+            backup(copy)
+            return copy
 
-        What *standing* returns at that moment is one of its settings.
-
-        Raises:
-            ValueError: No file can be called so.
-            OSError: The file cannot be written.
-        """
-        with self._copying, self._snapshots.new(name) as copy, self.locked():
-            self.keep_setting("snapshot", standing())
-            self._connection.backup(copy)
-
-    def restore(self, name: str, settings: Iterable[tuple[str, object]] = ()) -> None:
-        """Make everything as it was when the snapshot *name* was taken; nothing changes, if that cannot be read.
-
-        Args:
-            name: What the snapshot is called.
-            settings: Those that are read from it, each with a value of its type.
-
-        Raises:
-            KeyError: There is none.
-            OSError: Its file is damaged, or of another version of the sandbox.
-        """
-        with self.locked(), self._snapshots.kept(name) as copy:
-            if not check_file(copy):
-                raise sqlite3.DatabaseError("it is empty")
-            for setting, otherwise in settings:
-                _setting(copy, setting, otherwise)
+    def restore(self, copy: sqlite3.Connection) -> None:
+        """Make everything as it was when the *copy* was made."""
+        with self._lock:
             copy.backup(self._connection)
             self._own.clear()
 
@@ -333,8 +368,3 @@ class Store:
         """Run one statement, and return its rows; in another thread's transaction it has no part."""
         with self._lock:
             return self._connection.execute(statement, values).fetchall()
-
-
-def _setting(connection: sqlite3.Connection, name: str, otherwise: T) -> T:
-    rows = connection.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchall()
-    return read_kept(rows[0][0], msgspec.json.Decoder(type(otherwise)).decode) if rows else otherwise

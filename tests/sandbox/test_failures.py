@@ -269,60 +269,6 @@ async def test_a_damaged_file_is_rejected(tmp_path):
         Sandbox(db=str(path))
 
 
-async def test_a_snapshot_of_a_file_outlives_the_sandbox(tmp_path, connect, order):
-    """With faults, policies and the clock, in a file beside it that a later start can restore."""
-    path = str(tmp_path / "sandbox.db")
-    async with Sandbox(db=path, frozen=True) as sandbox, connect(sandbox) as client:
-        made = await client.orders.create(order())
-        sandbox.faults.add(FaultRule(effect="refuse", operation="plans.*"))
-        sandbox.platform.change_policies({"page_size": 7})
-        sandbox.platform.snapshot("before")
-        then = sandbox.clock.now()
-        sandbox.buyer.pay(made)
-        sandbox.clock.advance("P1D")
-
-    async with Sandbox(db=path) as sandbox, connect(sandbox) as client:
-        assert "processed" == (await client.orders.get(made.id)).status
-        sandbox.platform.restore("before")
-        assert "created" == (await client.orders.get(made.id)).status
-        assert (then, 7) == (sandbox.clock.now(), sandbox.policies.page_size)
-        assert ["refuse"] == [added.rule.effect for added in sandbox.faults.list()]
-
-
-async def test_a_snapshot_that_cannot_be_read_is_rejected(tmp_path, plain_to):
-    """Its file is named; the sandbox goes on as it was. Without a file there is none, and no name leads elsewhere."""
-    broken = tmp_path / "sandbox.db.broken.snapshot"
-    broken.write_bytes(b"not a database, but a text that is long enough to be looked at")
-    async with Sandbox(db=str(tmp_path / "sandbox.db")) as sandbox:
-        plain = plain_to(sandbox)
-        names = ("broken", "missing", "../sandbox")
-        rejected = [await plain("POST", "/_sandbox/restore", {"name": name}) for name in names]
-        plans = await plain("GET", "/preapproval_plan/search")
-
-    assert [409, 404, 400] == [one.status for one in rejected]
-    assert "sandbox.db.broken.snapshot" in rejected[0].json["message"]
-    assert (200, 1) == (plans.status, plans.json["paging"]["total"])
-
-
-@pytest.mark.parametrize("setting", ["starts", "clock", "snapshot"])
-async def test_a_snapshot_with_a_damaged_setting_changes_nothing(tmp_path, plain_to, connect, order, setting):
-    """Also one with the policies or faults of another version: its file is named, and no half of it is restored."""
-    path = str(tmp_path / "sandbox.db")
-    async with Sandbox(db=path, frozen=True) as sandbox, connect(sandbox) as client:
-        sandbox.snapshot("broken")
-        with closing(sqlite3.connect(f"{path}.broken.snapshot")) as snapshot, snapshot:
-            snapshot.execute("UPDATE settings SET value = '[]' WHERE name = ?", (setting,))
-        made = await client.orders.create(order())
-        sandbox.clock.advance("PT5M")
-        then = sandbox.clock.now()
-
-        rejected = await plain_to(sandbox)("POST", "/_sandbox/restore", {"name": "broken"})
-
-        assert (409, then) == (rejected.status, sandbox.clock.now())
-        assert "sandbox.db.broken.snapshot" in rejected.json["message"]
-        assert made == await client.orders.get(made.id)
-
-
 @pytest.mark.parametrize("setting", ["starts", "policies", "clock"])
 async def test_a_setting_that_is_damaged_is_told_at_the_start(tmp_path, setting):
     """SQLite does not know what is in its rows: a start that cannot read them says that the file is damaged."""
@@ -400,16 +346,14 @@ def test_a_start_on_a_full_disk_is_told(tmp_path, monkeypatch, code, is_hinted):
 
 @pytest.mark.parametrize("name", ["file:shop.db", "file:shop.db?mode=memory", "file::memory:", "shop.db?a=b#c", "%41"])
 async def test_a_file_has_the_name_that_was_said(tmp_path, monkeypatch, name):
-    """SQLite would take some for an address, and keep nothing. Snapshots are beside it, also once the program moves."""
+    """SQLite would take some for an address, and keep nothing."""
     monkeypatch.chdir(tmp_path)
     async with Sandbox(db=name) as sandbox:
-        monkeypatch.chdir("/")
-        sandbox.snapshot()
-    monkeypatch.chdir(tmp_path)
+        pass
     async with Sandbox(db=name) as again:
         assert sandbox.tenant == again.tenant
 
-    assert {name, f"{name}.snapshot.snapshot"} == {path.name for path in tmp_path.iterdir()}
+    assert {name} == {path.name for path in tmp_path.iterdir()}
 
 
 def cramped(path: object, **options: object) -> sqlite3.Connection:
@@ -417,25 +361,6 @@ def cramped(path: object, **options: object) -> sqlite3.Connection:
     connection = sqlite3.Connection(path, **options)
     connection.execute("PRAGMA max_page_count = 2")
     return connection
-
-
-async def test_a_snapshot_that_is_not_finished_leaves_the_earlier_one(tmp_path, plain_to, monkeypatch, capsys):
-    """On a full disk the response says so, the earlier one is as it was, and nothing half written is left."""
-    async with Sandbox(db=str(tmp_path / "sandbox.db")) as sandbox:
-        plain = plain_to(sandbox)
-        await plain("POST", "/_sandbox/snapshot", {"name": "kept"})
-        sandbox.create_tenant()
-        with monkeypatch.context() as full:
-            full.setattr(sqlite3, "connect", cramped)
-            failed = [await plain("POST", "/_sandbox/snapshot", {"name": name}) for name in ("kept", "new")]
-        files = {file.name for file in tmp_path.iterdir() if "snapshot" in file.name}
-        restored = [(await plain("POST", "/_sandbox/restore", {"name": name})).status for name in ("new", "kept")]
-        sellers = (await plain("GET", "/_sandbox/tenants")).json
-
-    assert ["disk full" in one.json["message"] for one in failed] == [True, True]
-    assert "POST /_sandbox/snapshot: disk full" in capsys.readouterr().err
-    assert {"sandbox.db.kept.snapshot"} == files
-    assert ([404, 200], 1) == (restored, len(sellers))
 
 
 @pytest.mark.control("paymentsdk.sandbox._store.Store.opening", lambda self: nullcontext(), raises=sqlite3.Error)
@@ -450,30 +375,3 @@ async def test_a_start_that_failed_lets_go_of_its_file(tmp_path, monkeypatch):
         assert [] == sandbox.ledger()
 
     assert "full" in str(failed.value)
-
-
-@pytest.mark.parametrize("left", ["", ".unfinished"], ids=["under its name", "unfinished"])
-async def test_an_empty_snapshot_is_none(tmp_path, plain_to, left):
-    """What a crash left of one does not take the place of everything that the sandbox has, nor that of the next."""
-    (tmp_path / f"sandbox.db.cut.snapshot{left}").touch()
-    async with Sandbox(db=str(tmp_path / "sandbox.db")) as sandbox:
-        plain = plain_to(sandbox)
-        first = (await plain("POST", "/_sandbox/restore", {"name": "cut"})).status
-        plans = (await plain("GET", "/preapproval_plan/search")).json["paging"]["total"]
-        done = [(await plain("POST", f"/_sandbox/{step}", {"name": "cut"})).status for step in ("snapshot", "restore")]
-
-    assert (404 if left else 409, 1, [200, 200]) == (first, plans, done)
-
-
-async def test_a_copy_of_the_file_is_a_snapshot(tmp_path, plain_to):
-    """Also one that was made before any snapshot: it has no policies and faults, so those stay."""
-    path = tmp_path / "sandbox.db"
-    async with Sandbox(db=str(path)):
-        pass
-    (tmp_path / "sandbox.db.mine.snapshot").write_bytes(path.read_bytes())
-    async with Sandbox(db=str(path), policies={"page_size": 7}) as sandbox:
-        sandbox.create_tenant()
-        restored = await plain_to(sandbox)("POST", "/_sandbox/restore", {"name": "mine"})
-
-        assert (200, 7) == (restored.status, sandbox.policies.page_size)
-        assert 1 == len((await plain_to(sandbox)("GET", "/_sandbox/tenants")).json)

@@ -532,36 +532,6 @@ def test_a_detail_that_is_not_given_has_a_default():
     assert (1, 1, -1, 0) == (rule.seconds, rule.retry_after, rule.rows, rule.seed)
 
 
-async def test_no_fault_takes_the_place_of_a_restored_one(tmp_path, start):
-    """In a later start too, those of a snapshot keep their numbers, which begin with 1; a new one comes behind."""
-    path = str(tmp_path / "sandbox.db")
-    async with Sandbox(db=path) as sandbox:
-        with sandbox.faults.add(FaultRule(effect="hang")) as first, sandbox.faults.add(FaultRule(effect="reset")):
-            first.remove()
-            sandbox.platform.snapshot()
-    sandbox = await start(db=path)
-    sandbox.platform.restore()
-    sandbox.faults.add(FaultRule(effect="html"))
-    sandbox.faults.add(FaultRule(effect="drip"))
-
-    assert [(2, "reset"), (3, "html"), (4, "drip")] == [
-        (added.id, added.rule.effect) for added in sandbox.faults.list()
-    ]
-
-
-async def test_a_restored_fault_is_not_the_one_of_its_number_in_this_start(tmp_path, start):
-    """Each start counts from 1: the rule of the snapshot is in force, and who removes their own does not remove it."""
-    path = str(tmp_path / "sandbox.db")
-    async with Sandbox(db=path) as sandbox:
-        sandbox.faults.add(FaultRule(effect="hang"))
-        sandbox.snapshot()
-    sandbox = await start(db=path)
-    with sandbox.faults.add(FaultRule(effect="reset")):
-        sandbox.restore()
-
-    assert ["hang"] == [added.rule.effect for added in sandbox.faults.list()]
-
-
 def test_every_effect_says_what_it_takes():
     """The table has a line for each, and each detail is one of a rule."""
     assert set(EFFECTS) == set(get_args(get_type_hints(FaultRule)["effect"]))

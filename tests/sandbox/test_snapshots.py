@@ -1,16 +1,12 @@
-"""Snapshots while the sandbox works: nothing is half in one, and nothing is left of one that failed."""
+"""Snapshots while the sandbox works: nothing is half in one, and nothing of them is on the disk."""
 
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-from datetime import UTC, datetime
-from decimal import Decimal
 
 import pytest
 
-from paymentsdk.sandbox import Sandbox, _snapshots
-from paymentsdk.sandbox._records import ORDERS, TENANTS
+from paymentsdk.sandbox import Sandbox
 
 
 @pytest.fixture(params=[True, False], ids=["file", "memory"])
@@ -43,7 +39,7 @@ async def test_snapshots_are_taken_while_requests_are_handled(busy, plain_to, co
     assert all(150 <= paid == sold for paid, sold in found)
 
 
-async def test_a_snapshot_is_replaced_by_the_next_of_its_name(busy):
+async def test_a_snapshot_is_replaced_by_the_next_of_its_name(busy, plain_to):
     """It has the documents and the policies of that moment."""
     for size in (7, 8):
         busy.create_tenant()
@@ -53,50 +49,16 @@ async def test_a_snapshot_is_replaced_by_the_next_of_its_name(busy):
     busy.platform.change_policies({"page_size": 9})
     busy.platform.restore()
 
-    assert (3, 8) == (busy.platform.store.count(TENANTS, None), busy.policies.page_size)
+    assert (3, 8) == (len((await plain_to(busy)("GET", "/_sandbox/tenants")).json), busy.policies.page_size)
 
 
-async def test_a_database_in_memory_has_its_snapshots_there(tmp_path, monkeypatch):
-    """As SQLite calls it: nobody expects a file of that name, nor finds it."""
-    monkeypatch.chdir(tmp_path)
-
-    async with Sandbox(db=":memory:") as sandbox:
+async def test_snapshots_are_in_memory(tmp_path, plain_to):
+    """Nothing is beside the file of a sandbox, and a later start has no snapshot."""
+    path = tmp_path / "sandbox.db"
+    async with Sandbox(db=str(path)) as sandbox:
         sandbox.snapshot()
         sandbox.restore()
+    async with Sandbox(db=str(path)) as sandbox:
+        assert 404 == (await plain_to(sandbox)("POST", "/_sandbox/restore")).status
 
-    assert [] == list(tmp_path.iterdir())
-
-
-async def test_a_start_after_a_restore_makes_identifiers_of_its_own(tmp_path, connect, order):
-    """With a seed and a clock that stands still they would come again, and new orders replace earlier ones."""
-    options = {"db": str(tmp_path / "sandbox.db"), "seed": 7, "frozen_at": datetime(2026, 1, 31, tzinfo=UTC)}
-    async with Sandbox(**options) as sandbox:
-        sandbox.snapshot()
-    async with Sandbox(**options) as sandbox, connect(sandbox) as client:
-        sandbox.restore()
-        await client.orders.create(order("1.00"))
-    async with Sandbox(**options) as sandbox, connect(sandbox) as client:
-        await client.orders.create(order("2.00"))
-
-        assert [Decimal(1), Decimal(2)] == [record.order.total_amount for record in sandbox.store.find(ORDERS, None)]
-
-
-@pytest.mark.control("paymentsdk.sandbox._snapshots._remove", lambda path: path.unlink(missing_ok=True))
-def test_nothing_is_left_beside_a_snapshot_that_failed(tmp_path):
-    """SQLite leaves its log there where it cannot write all of it into the file, as on a full disk."""
-
-    def fail() -> None:
-        with _snapshots.Snapshots(str(tmp_path / "sandbox.db")).new("cut") as copy:
-            copy.executescript("PRAGMA journal_mode = WAL; CREATE TABLE half (done);")
-            # As long as another connection is open, the log stays as well.
-            reader.append(sqlite3.connect(tmp_path / "sandbox.db.cut.snapshot.unfinished"))
-            reader[0].execute("SELECT * FROM half")
-            raise RuntimeError("the disk is full")
-
-    reader: list[sqlite3.Connection] = []
-    with pytest.raises(RuntimeError):
-        fail()
-    left = list(tmp_path.iterdir())
-    reader[0].close()
-
-    assert [] == left
+    assert [path] == list(tmp_path.iterdir())

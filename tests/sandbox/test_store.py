@@ -123,7 +123,7 @@ def test_a_count_is_of_what_there_is():
         counts = [store.count(THINGS, 1)]
         store.put(THINGS, 1, Thing("a"))
         counts += [store.count(THINGS, 1), store.count(THINGS, 1)]
-        store.snapshot("before")
+        before = store.copy()
         with suppress(KeyError), store.transaction():
             store.put(THINGS, 1, Thing("b"))
             counts.append(store.count(THINGS, 1))
@@ -131,7 +131,8 @@ def test_a_count_is_of_what_there_is():
         counts.append(store.count(THINGS, 1))
         store.put(THINGS, 1, Thing("c"))
         counts.append(store.count(THINGS, 1))
-        store.restore("before")
+        store.restore(before)
+        before.close()
         counts.append(store.count(THINGS, 1))
 
     assert [0, 1, 1, 2, 1, 2, 1] == counts
@@ -193,9 +194,10 @@ def written(chance: Random, store: Store, table: Table[Dated], rows: int) -> Non
             if chance.random() < 0.1:
                 raise KeyError
         if step == 200:
-            store.snapshot("earlier")
+            earlier = store.copy()
             written(chance, store, table, 30)
-            store.restore("earlier")
+            store.restore(earlier)
+            earlier.close()
 
 
 def test_a_search_by_dates_counts_and_finds_what_is_there():
