@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
-import re
 import shlex
 import shutil
-import sys
 from datetime import UTC, datetime
 
 import aiohttp
@@ -18,7 +16,7 @@ import pytest
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox import Sandbox
 from paymentsdk.sandbox._feed import RequestLine
-from paymentsdk.sandbox._pages.snippets import curl, python
+from paymentsdk.sandbox._pages.snippets import curl
 
 BASE_URL = "http://127.0.0.1:8787"
 IDS = {"{order_id}": "ORD01J67CQQH5904WDBVZEM4JMEP3", "{id}": "plan-1"}
@@ -56,64 +54,6 @@ async def output_of(*command: str, token: str) -> str:
     out, err = await process.communicate()
     assert 0 == process.returncode, err.decode()
     return out.decode()
-
-
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_every_operation_has_a_program(name: str) -> None:
-    """It is Python, it calls the operation, and its lines are of a length that people read."""
-    program = python(line_of(name), BASE_URL)
-
-    compile(program, name, "exec")
-    assert f"client.{name}(" in program or f'OPERATIONS["{name}"]' in program
-    assert 130 > max(map(len, program.splitlines()))
-
-
-async def test_the_program_makes_the_same_request(shop, sandbox) -> None:
-    """Run against the sandbox, it sends what the first one sent: every member, and nothing else."""
-    await shop.order(
-        "24.90",
-        description='A "quoted" text \\ and more',
-        expiration_time="PT16M",
-        items=[{"title": "O'Brien", "unit_price": "24.90", "quantity": 1, "unit_measure": "unit"}],
-    )
-    [first] = sandbox.platform.feed.requests
-
-    response = await output_of(sys.executable, "-c", python(first, sandbox.base_url), token=sandbox.access_token)
-
-    assert "Order(id='ORD" in response
-    second = sandbox.platform.feed.requests[-1]
-    assert msgspec.json.decode(first.body) == msgspec.json.decode(second.body)
-    assert (first.operation, first.path, 201) == (second.operation, second.path, second.status)
-
-
-async def test_a_program_has_a_date_without_a_time_as_one(shop, sandbox) -> None:
-    """A day goes out of the program as it came: a moment in its place would be another day elsewhere."""
-    body = {"items": [{"title": "A play", "event_date": "2026-12-31"}]}
-    await shop.preference(**body)
-    [first] = sandbox.platform.feed.requests
-
-    program = python(first, sandbox.base_url)
-    response = await output_of(sys.executable, "-c", program, token=sandbox.access_token)
-
-    assert 'event_date=date.fromisoformat("2026-12-31")' in program
-    assert "Preference(id=" in response
-    assert body == msgspec.json.decode(sandbox.platform.feed.requests[-1].body)
-
-
-async def test_the_program_of_a_search_finds_the_same(shop, sandbox) -> None:
-    """Filters keep their types: text, numbers and moments."""
-    sandbox.buyer.pay(await shop.order())
-    since = datetime(2020, 1, 1, tzinfo=UTC)
-    found = await shop.client.merchant_orders.search(status="closed", date_created_from=since, page_size=5).collect()
-    first = sandbox.platform.feed.requests[-1]
-    program = python(first, sandbox.base_url)
-    assert 'status="closed"' in program
-    assert "page_size=5" in program
-    assert "datetime.fromisoformat(" in program
-
-    response = await output_of(sys.executable, "-c", program, token=sandbox.access_token)
-
-    assert f"id={found[0].id}" in response
 
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="needs curl, which this machine does not have")
@@ -187,14 +127,6 @@ def test_a_method_is_no_command() -> None:
     assert curl(line("`ID`&", operation=None), BASE_URL).startswith("curl -X '`ID`&' ")
 
 
-@pytest.mark.control("paymentsdk.errors.visible", lambda text: text)
-def test_what_the_client_rejects_presses_no_key_either() -> None:
-    """The name of a member that nobody knows stands in the program as an escape."""
-    program = python(line(body='{"a\\u0003import os;os.abort()#":1}'), BASE_URL)
-
-    assert program.replace("\n", "").isprintable()
-
-
 @pytest.mark.skipif(not shutil.which("curl"), reason="needs curl, which this machine does not have")
 async def test_a_command_has_the_key_of_an_operation_of_ones_own() -> None:
     """In the header that it declares, so that the sandbox does it again."""
@@ -218,29 +150,24 @@ def items(count: int) -> list[dict[str, object]]:
 
 
 async def test_a_long_body_is_copied_whole(shop, sandbox, visitor) -> None:
-    """The command and the program send all of it."""
+    """The command sends all of it."""
     await shop.order(items=items(80))
     [line] = sandbox.feed.requests
-    path = f"/_sandbox/requests/{line.request_id}"
 
-    _, data = shlex.split((await visitor.get(f"{path}/curl")).replace("\\\n", ""))[-2:]
-    program = await visitor.get(f"{path}/python")
-    await output_of(sys.executable, "-c", program, token=sandbox.access_token)
-    again = sandbox.feed.requests[-1].body
+    command = await visitor.get(f"/_sandbox/requests/{line.request_id}/curl")
+    _, data = shlex.split(command.replace("\\\n", ""))[-2:]
 
     assert items(80) == msgspec.json.decode(data)["items"]
     assert line.body == data
-    assert msgspec.json.decode(data) == msgspec.json.decode(again)
 
 
 async def test_a_body_that_is_not_kept_whole_is_no_rejection(shop, sandbox, visitor) -> None:
-    """Of a very long one both say so, in lines that do nothing in a shell or in Python."""
+    """The line says so, and does nothing in a shell."""
     await shop.order(items=items(160))
     [line] = sandbox.feed.requests
 
-    for language in ("curl", "python"):
-        text = await visitor.get(f"/_sandbox/requests/{line.request_id}/{language}")
-        assert "# The body has more than 16,384 characters: its end is not kept.\n" == text
+    text = await visitor.get(f"/_sandbox/requests/{line.request_id}/curl")
+    assert "# The body has more than 16,384 characters: its end is not kept.\n" == text
 
 
 def test_no_credential_is_in_them() -> None:
@@ -248,37 +175,13 @@ def test_no_credential_is_in_them() -> None:
     body = '{"client_id":"1","client_secret":"***","grant_type":"authorization_code","code":"***"}'
     request = line("POST", "/oauth/token", operation="oauth.token", body=body)
 
-    assert 'client_secret="***"' in python(request, BASE_URL)
+    assert '"client_secret":"***"' in curl(request, BASE_URL)
     assert "Authorization" not in curl(request, BASE_URL)
     assert '"Authorization: Bearer $PAYMENTSDK_ACCESS_TOKEN"' in curl(line_of("orders.create"), BASE_URL)
-
-
-def test_what_the_client_rejects_is_said() -> None:
-    """A body that the sandbox rejected has no program: the comment has the place and the rule, a line each."""
-    for body in ('{"type":"qr"}', "no JSON", '{"type": "qr\\n1", "external_reference": 5}'):
-        program = python(line(body=body), BASE_URL)
-        assert "rejects this body" in program
-        assert all(row.startswith("#") for row in program.splitlines())
 
 
 def test_an_address_without_an_operation_is_said() -> None:
     """It can be called by curl all the same."""
     request = line("GET", "/nothing?a=b&c='d'", operation=None)
 
-    assert python(request, BASE_URL).startswith("# No operation")
     assert f"{BASE_URL}/nothing?a=b&c='d'" in shlex.split(curl(request, BASE_URL).replace("\\\n", ""))
-
-
-def test_a_filter_that_breaks_the_contract_is_kept_as_text() -> None:
-    """The program fails where the request failed, and with the reason."""
-    program = python(line_of("merchant_orders.search", "?limit=many&unknown=1"), BASE_URL)
-
-    assert 'page_size="many"' in program
-    assert "unknown" not in program
-
-
-def test_long_imports_are_broken_over_lines() -> None:
-    """As a formatter would do it."""
-    program = python(line_of("orders.create"), BASE_URL)
-
-    assert re.search(r"^from paymentsdk.resources.orders import \(\n    ItemRequest,\n", program, re.MULTILINE)

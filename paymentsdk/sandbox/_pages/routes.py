@@ -57,7 +57,7 @@ def add_routes(app: web.Application) -> None:
     # For a document that cannot name it, as OpenAPI: unanswered, it would be among the requests of programs.
     app.router.add_get("/favicon.ico", guarded(_static))
     app.router.add_get(PREFIX + "orders/{id}/code.svg", guarded(_code))
-    app.router.add_get(PREFIX + "requests/{id}/{language:curl|python}", guarded(_snippet))
+    app.router.add_get(PREFIX + "requests/{id}/curl", guarded(_snippet))
     app.router.add_get("/subscriptions/{id}", _page(_show_plan))
     app.router.add_post("/subscriptions/{id}", _page(_subscribe))
     app.router.add_get("/qr/{id}", _page(partial(_show, _order_view)))
@@ -113,14 +113,12 @@ async def _code(request: web.Request) -> web.StreamResponse:
 
 
 async def _snippet(request: web.Request) -> web.StreamResponse:
-    platform, asked = request.app[PLATFORM], request.match_info["id"]
-    line = next((line for line in platform.feed.requests if line.request_id == asked), None)
+    platform, request_id = request.app[PLATFORM], request.match_info["id"]
+    line = next((line for line in platform.feed.requests if line.request_id == request_id), None)
     if line is None:
         raise Rejected(404, "not_found", "the request is not among the last ones any more")
     if len(line.body) > LONGEST_BODY:
         text = f"# The body has more than {LONGEST_BODY:,} characters: its end is not kept.\n"
-    elif request.match_info["language"] == "python":
-        text = snippets.python(line, platform.base_url)
     else:
         text = snippets.curl(line, platform.base_url, platform.operations)
     return web.Response(text=text, headers=FORM)

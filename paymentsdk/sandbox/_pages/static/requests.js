@@ -82,7 +82,6 @@ function makeDetail(line) {
       "div",
       { className: "row" },
       copier("Copy as curl", () => text(`requests/${line.request_id}/curl`)),
-      copier("Copy as Python", () => text(`requests/${line.request_id}/python`)),
     ),
     ...block("Request", line.body),
     ...block("Response", line.response),
