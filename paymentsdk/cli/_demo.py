@@ -1,4 +1,4 @@
-"""``paymentsdk demo``: a day of a seller over HTTP on this machine, with faults, and whether both ledgers match."""
+"""``paymentsdk demo``: a day of a seller over HTTP on this machine, with faults, and whether both ledgers agree."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import time
 from argparse import ArgumentParser, Namespace
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
@@ -19,9 +19,8 @@ from paymentsdk import PaymentsClient, RetryPolicy
 from paymentsdk.cli._output import counted, say
 from paymentsdk.cli._parsing import DONE, FAILED, count
 from paymentsdk.errors import PaymentsError
-from paymentsdk.events import AttemptEnded, Event
-from paymentsdk.journal import RecordState, SQLiteJournal
-from paymentsdk.resources import merchant_orders, orders
+from paymentsdk.journal import SQLiteJournal
+from paymentsdk.resources import orders
 from paymentsdk.sandbox import FaultRule, Sandbox
 
 T = TypeVar("T")
@@ -36,21 +35,17 @@ FAULTS = (
     FaultRule(effect="fail_before_commit", operation="orders.*", probability=0.04, seed=2, status=503),
     FaultRule(effect="truncate", operation="orders.*", probability=0.02, seed=3),
     FaultRule(effect="rate_limit", operation="orders.get", nth=1, retry_after=1),
-    FaultRule(effect="reset", operation="merchant_orders.search", nth=1),
-    FaultRule(effect="html", operation="merchant_orders.search", nth=2, status=502),
 )
 #: More attempts than usual, and shorter pauses: here, every tenth request is meant to fail.
 RETRY = RetryPolicy(attempts=10, base_delay=0.05, max_delay=0.5)
 #: Calls in flight.
 CONCURRENCY = 32
-#: The number of the first sale of a till: those of the others are smaller.
+#: The number of the first sale of a till: the numbers of the other sales are smaller.
 FIRST = 50_000
-#: Sales that a till has under way.
+#: Sales that a till has in progress.
 AT_ONCE = 4
-#: Seconds that have passed for the journal after the till was killed: its leases have ended.
+#: Seconds that the journal is told have passed since the till was killed: its leases have ended.
 LATER = 120.0
-#: Of so many things at a time, a part of the day says that they are done.
-TOLD = 1_000
 #: Differences of a kind that are printed.
 SHOWN = 5
 _NOTHING, _CENT = Decimal(0), Decimal("0.01")
@@ -63,60 +58,44 @@ def add_arguments(demo: ArgumentParser) -> None:
 
 
 def _run(options: Namespace) -> int:
-    """Run the demo, print what it came to, and return the exit code: 0 only if all books agree.
+    """Run the demo, print its result, and return the exit code: 0 only if both ledgers agree.
 
     Raises:
-        PaymentsError: A call failed for good; the books were not compared.
+        PaymentsError: A call failed for good; the ledgers were not compared.
     """
     say(f"{counted(options.orders, 'order')}, up to {CONCURRENCY} calls at a time, against a sandbox on this machine")
     try:
-        comparisons = asyncio.run(_work(options.orders))
+        expected, recorded = asyncio.run(_work(options.orders))
     except PaymentsError as error:
-        raise PaymentsError(f"the demo came to its end early: {type(error).__name__}: {error}") from error
-    for name, one in comparisons.items():
-        print(f"client and {name} agree on {counted(one.agreed, 'entry', 'entries')}: {_differing(one)}")
-        for kind, entries in (("double", one.double), ("lost", one.lost)):
-            for entry in entries[:SHOWN]:
-                print(f"  {kind}: {entry}")
-    clean = not any(one.double or one.lost for one in comparisons.values())
-    print(f"{'passed' if clean else 'failed'}: {_differing(*comparisons.values())}")
-    return DONE if clean else FAILED
+        raise PaymentsError(f"the demo ended early: {type(error).__name__}: {error}") from error
+    # An entry that differs in its amount alone is in both lists.
+    differences = {"double": recorded - expected, "lost": expected - recorded}
+    for kind, entries in differences.items():
+        for entry in sorted(entries.elements())[:SHOWN]:
+            print(f"  {kind}: {entry}")
+    agreed = counted((expected & recorded).total(), "entry", "entries")
+    result = ", ".join(f"{entries.total():,} {kind}" for kind, entries in differences.items())
+    passed = expected == recorded
+    print(f"{'passed' if passed else 'failed'}: client and sandbox agree on {agreed}: {result}")
+    return DONE if passed else FAILED
 
 
-async def _work(number: int) -> dict[str, Comparison]:
-    """Do the day of a seller with so many orders, and return what the books of the client were compared with."""
-    sent: Counter[int] = Counter()
-
-    def count_attempt(event: Event) -> None:
-        if isinstance(event, AttemptEnded):
-            sent[event.number] += 1
-
+async def _work(number: int) -> tuple[Counter[Entry], Counter[Entry]]:
+    """Do the day of a seller with *number* orders, and return the entries of the client and of the sandbox."""
     with TemporaryDirectory() as folder:
         file = Path(folder) / "till.db"
         journal = SQLiteJournal(file, now=lambda: time.time() + LATER)
         async with (
             Sandbox() as sandbox,
-            PaymentsClient(
-                sandbox.access_token,
-                base_url=sandbox.base_url,
-                retry=RETRY,
-                observers=[count_attempt],
-                journal=journal,
-            ) as client,
+            PaymentsClient(sandbox.access_token, base_url=sandbox.base_url, retry=RETRY, journal=journal) as client,
         ):
             faults = [sandbox.faults.add(rule) for rule in FAULTS]
-            seller = Seller(client, sandbox.tenant.external_pos_id)
+            seller = Seller(client, sandbox.external_pos_id)
             await _trade(sandbox, seller, number)
             await _survive_kill(sandbox, seller, file, max(4, number // 10))
-            found = await _step("merchant orders found", seller.search())
-            fired: Counter[str] = Counter()
-            for fault in faults:
-                fired[fault.rule.effect] += fault.hits
-            recorded = (Entry(row.kind, row.id, row.amount) for row in sandbox.ledger())
-            ledger, searches = compare(seller.ledger, recorded), compare(seller.sales, _shown(found))
-    say(f"faults that fired: {', '.join(f'{hits:,} {effect}' for effect, hits in fired.items())}")
-    say(f"{counted(sent[1], 'call')}, {counted(sent.total(), 'request')}")
-    return {"ledger": ledger, "searches": searches}
+            recorded = Counter(Entry(row.kind, row.id, row.amount) for row in sandbox.ledger())
+    say(f"faults that fired: {sum(fault.hits for fault in faults):,}")
+    return Counter(seller.ledger), recorded
 
 
 async def _trade(sandbox: Sandbox, seller: Seller, number: int) -> None:
@@ -141,63 +120,30 @@ async def _survive_kill(sandbox: Sandbox, seller: Seller, journal: Path, sales: 
     await _step("sold again by name", seller.each(seller.sell_once, range(FIRST, FIRST + sales)))
 
 
-async def _step(name: str, rows: Awaitable[list[R]]) -> list[R]:
-    """Await what a part of the day comes to, say how long that took, and return it."""
+async def _step(name: str, work: Awaitable[list[R]]) -> list[R]:
+    """Return the results of a part of the day, and print how long it took."""
     began = time.perf_counter()
-    results = await rows
+    results = await work
     say(f"{name}: {len(results):,} in {time.perf_counter() - began:.2f} s")
     return results
 
 
-# --- the books ----------------------------------------------------------------------------------------------------
-
-
 class Entry(NamedTuple):
-    """One thing that happened."""
+    """A line of a ledger."""
 
-    what: str
+    kind: str
     """``"payment"``, ``"refund"``, ..."""
-    of: str
-    """The id of what it happened to."""
+    id: str
+    """The id of the order, payment or refund."""
     amount: Decimal = _NOTHING
-    """How much money; zero where none moved."""
+    """How much money moved."""
 
     def __str__(self) -> str:
-        return f"{self.what} of {self.of}" + (f", {self.amount}" if self.amount else "")
-
-
-class Comparison(NamedTuple):
-    """Where two books differ."""
-
-    agreed: int
-    """How many entries are in both."""
-    double: list[Entry]
-    """What was recorded and is not believed: done twice, or done behind the caller's back."""
-    lost: list[Entry]
-    """What is believed and was not recorded."""
-
-
-def compare(believed: Iterable[Entry], recorded: Iterable[Entry]) -> Comparison:
-    """Compare what a client believes with what the platform recorded, entry by entry.
-
-    An entry that differs in its amount alone is in both lists: once lost, and once done unasked.
-    """
-    ours, theirs = Counter(believed), Counter(recorded)
-    double, lost = theirs - ours, ours - theirs
-    return Comparison((ours & theirs).total(), sorted(double.elements()), sorted(lost.elements()))
-
-
-def _differing(*comparisons: Comparison) -> str:
-    double = sum(len(one.double) for one in comparisons)
-    lost = sum(len(one.lost) for one in comparisons)
-    return f"{double:,} double, {lost:,} lost"
-
-
-# --- the seller ---------------------------------------------------------------------------------------------------
+        return f"{self.kind} of {self.id}" + (f", {self.amount}" if self.amount else "")
 
 
 class Seller:
-    """One seller, who works with the platform and trusts nothing but its responses.
+    """A seller who believes nothing but the responses of the platform.
 
     Args:
         client: Calls the platform.
@@ -206,20 +152,13 @@ class Seller:
 
     def __init__(self, client: PaymentsClient, external_pos_id: str) -> None:
         self.ledger: list[Entry] = []
-        """What happened, as far as the responses say; each entry as the platform's ledger should have it."""
-        self.sales: list[Entry] = []
-        """What each sale came to: what a search of merchant orders should show."""
+        """What happened by the responses; the ledger of the sandbox should have the same entries."""
         self._client = client
         self._external_pos_id = external_pos_id
 
-    async def each(self, do: Callable[[T], Awaitable[R]], things: Iterable[T]) -> list[R]:
-        """Do something to all things, say from time to time how far that is, and return the results in their order."""
-        results = []
-        async for outcome in self._client.map(do, things, concurrency=CONCURRENCY):
-            results.append(outcome.value)
-            if len(results) % TOLD == 0:
-                say(f"  {len(results):,} are done")
-        return results
+    async def each(self, call: Callable[[T], Awaitable[R]], items: Iterable[T]) -> list[R]:
+        """Make a call for each of *items*, and return the results in their order."""
+        return [outcome.value async for outcome in self._client.map(call, items, concurrency=CONCURRENCY)]
 
     async def create_order(self, number: int, *, once: str | None = None) -> orders.Order:
         """Create the order *number*."""
@@ -239,24 +178,21 @@ class Seller:
         """Create the order *number* under a name: once, also if the process that does so is killed."""
         return await self.create_order(number, once=f"demo/{number}")
 
-    async def recover(self) -> list[RecordState]:
-        """Finish what was open in the journal, and return the state of each such record."""
+    async def recover(self) -> list[object]:
+        """Finish the open records of the journal, and return the state of each."""
         return list(Counter((await self._client.recover()).resolved).elements())
 
     async def see_paid(self, order: orders.Order) -> orders.Order:
-        """Ask whether *order* was paid, and how much."""
+        """Read how much was paid of *order*."""
         order = await self._client.orders.get(order.id)
         if payment := order.payment:
             self.ledger.append(Entry("payment", payment.id, payment.paid_amount or _NOTHING))
-            self._sold("paid", order, payment.paid_amount)
         return order
 
     async def refund(self, order: orders.Order, payment_id: str | None = None, amount: Decimal | None = None) -> None:
         """Give back all of *order*, or a part of its payment."""
         response = await self._client.orders.refund(order.id, payment_id=payment_id, amount=amount)
-        for refund in response.refunds:
-            self.ledger.append(Entry("refund", refund.id, -(refund.amount or _NOTHING)))
-            self._sold("refunded", order, refund.amount)
+        self.ledger += [Entry("refund", refund.id, -(refund.amount or _NOTHING)) for refund in response.refunds]
 
     async def refund_half(self, order: orders.Order) -> None:
         """Give back a half of *order*, which is paid, rounded to a cent."""
@@ -267,22 +203,6 @@ class Seller:
         """Cancel *order*, which nobody has paid."""
         self.ledger.append(Entry("order_canceled", (await self._client.orders.cancel(order.id)).id))
 
-    async def search(self) -> list[merchant_orders.MerchantOrder]:
-        """Return what all sales have come to, as a search shows it."""
-        return await self._client.merchant_orders.search(page_size=50, prefetch=4).collect()
-
-    def _sold(self, what: str, order: orders.Order, amount: Decimal | None) -> None:
-        self.sales.append(Entry(what, str(order.external_reference), amount or _NOTHING))
-
-
-def _shown(found: Iterable[merchant_orders.MerchantOrder]) -> Iterator[Entry]:
-    """Yield what a search shows, as a seller keeps it in ``sales``."""
-    for order in found:
-        reference = str(order.external_reference)
-        yield Entry("paid", reference, order.paid_amount or _NOTHING)
-        if order.refunded_amount:
-            yield Entry("refunded", reference, order.refunded_amount)
-
 
 # --- a till, in a process of its own ------------------------------------------------------------------------------
 
@@ -290,20 +210,20 @@ _PROGRAM = f"import asyncio; from {__name__} import sell; asyncio.run(sell())"
 
 
 async def sell_and_die(sandbox: Sandbox, journal: Path, sales: int) -> list[bytes]:
-    """Start a till, kill it in the middle of *sales*, and return the ids of those that it has made known."""
+    """Start a till, kill it in the middle of *sales*, and return the ids of the orders that it printed before."""
     access = {"PAYMENTSDK_BASE_URL": sandbox.base_url, "PAYMENTSDK_ACCESS_TOKEN": sandbox.access_token}
     till = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", _PROGRAM, str(journal), sandbox.tenant.external_pos_id, str(sales)),
+        *(sys.executable, "-c", _PROGRAM, str(journal), sandbox.external_pos_id, str(sales)),
         env={**os.environ, **access},
         stdout=asyncio.subprocess.PIPE,
     )
-    said = cast("asyncio.StreamReader", till.stdout)
+    output = cast("asyncio.StreamReader", till.stdout)
     try:
-        return [line for _ in range(sales // 2) if (line := await said.readline())]
+        return [line for _ in range(sales // 2) if (line := await output.readline())]
     finally:
         with suppress(ProcessLookupError):  # It has died by itself.
             till.kill()
-        # Reads on: what it has said since was not heard by anybody.
+        # Lines that the till printed since are not counted.
         await till.communicate()
 
 
