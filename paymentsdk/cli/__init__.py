@@ -8,7 +8,6 @@
     paymentsdk journal list           the records of named writes: list, show, recover, abandon
     paymentsdk reconcile BOOK         a book of orders, held against the platform
     paymentsdk orders get ORD...      any operation of the platform that reads or takes a key
-    paymentsdk completion bash        what completes these words in bash, zsh or fish
 
 ``python -m paymentsdk`` is the same command.
 
@@ -41,7 +40,7 @@ __all__ = ["main"]
 
 _START = (
     "Start with: paymentsdk demo. Commands for a platform take its address and your token from PAYMENTSDK_BASE_URL and "
-    "PAYMENTSDK_ACCESS_TOKEN, or from a profile."
+    "PAYMENTSDK_ACCESS_TOKEN."
 )
 
 
@@ -49,17 +48,17 @@ def main(
     arguments: Sequence[str] | None = None,
     *,
     operations: Iterable[Operation[Never, object]] | None = None,
-    connect: Callable[[str | None], PaymentsClient] | None = None,
+    connect: Callable[[], PaymentsClient] | None = None,
 ) -> int:
     """Do what *arguments*, or the command line, ask for, and return the exit code.
 
     A package that is built on this one makes a command of its own operations: ``main(operations=
-    FooClient.own_operations, connect=connect)``. It has these, ``completion``, and nothing else.
+    FooClient.own_operations, connect=connect)``. It has these and nothing else.
 
     Args:
         arguments: The words behind the name of the command.
         operations: What the command can do, in place of what this package can.
-        connect: Makes the client, given the value of ``--profile``; by default from a profile, or the environment.
+        connect: Makes the client; by default from the environment.
     """
     if sys.stderr is None:
         # `print` and argparse would take stdout in its place, and what was asked for would stand among the rest.
@@ -107,35 +106,35 @@ def _run(parser: ArgumentParser, words: Sequence[str]) -> int:
 def _parser(
     words: Sequence[str],
     operations: Iterable[Operation[Never, object]] | None,
-    connect: Callable[[str | None], PaymentsClient] | None,
+    connect: Callable[[], PaymentsClient] | None,
 ) -> ArgumentParser:
     """Return the parser for *words*: what a command takes is found out only for whoever names it."""
-    own = operations is not None
+    is_ours = operations is None
     parser = ArgumentParser(
-        prog=None if own else "paymentsdk",
-        description="Ask the platform." if own else "A payments platform: its client and its sandbox.",
-        epilog=None if own else _START,
+        prog="paymentsdk" if is_ours else None,
+        description="A payments platform: its client and its sandbox." if is_ours else "Ask the platform.",
+        epilog=_START if is_ours else None,
     )
     parser.set_defaults(run=_begin, parser=parser, version=False)
-    if not own:
+    if is_ours:
         parser.add_argument("--version", action="store_true", help="print the version")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     if {"_ARGCOMPLETE", "COMP_LINE"} <= os.environ.keys():  # A shell asks what its words could be completed to.
         words = os.environ["COMP_LINE"].split()[1:]
-    named = next((word for word in words if not word.startswith("-")), None)
-    names = ["completion"] if own else [*_COMMANDS]
+    command = next((word for word in words if not word.startswith("-")), None)
+    names = [*_COMMANDS] if is_ours else []
     for name in names:
-        command = add_parser(commands, name, _COMMANDS[name])
-        if name == named:
+        subparser = add_parser(commands, name, _COMMANDS[name])
+        if name == command:
             try:
-                import_module(f"{__name__}._{name}").add_arguments(command)
+                import_module(f"{__name__}._{name}").add_arguments(subparser)
             except ImportError as error:  # The sandbox needs a later aiohttp than the client.
-                command.error(str(error))
-    if named not in names:
+                subparser.error(str(error))
+    if command not in names:
         from paymentsdk.cli._platform import add_operations
         from paymentsdk.resources import OPERATIONS
 
-        add_operations(commands, OPERATIONS.values() if operations is None else operations, connect, named)
+        add_operations(commands, OPERATIONS.values() if operations is None else operations, connect, command)
     return parser
 
 
@@ -154,5 +153,4 @@ _COMMANDS: Mapping[str, str] = {
     "sandbox": "run the platform on localhost, or talk to a sandbox that runs",
     "journal": "list the records of named writes, finish what is open, or close it",
     "reconcile": "compare a book of orders with the platform, and list what differs",
-    "completion": "print a completion script for a shell",
 }

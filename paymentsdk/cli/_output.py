@@ -1,4 +1,4 @@
-"""What commands print: a table for people, JSON or CSV for programs; rich draws tables where stdout is a terminal."""
+"""What commands print: a table for people, JSON or CSV for programs."""
 
 from __future__ import annotations
 
@@ -9,24 +9,17 @@ import json
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from pathlib import Path
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 import msgspec
 from msgspec import Struct
 
 from paymentsdk.errors import RequestInvalid, visible
 
-if TYPE_CHECKING:
-    from rich.progress import Progress
-
-#: Says what is under way, which part of it is done, if that is known, and in words how much.
-Tell = Callable[[str, float | None, str], None]
 #: A row, by the names of its columns.
 Row = Mapping[str, object]
 _GAP = "  "
@@ -85,17 +78,9 @@ def in_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty()
 
 
-def is_stdout(path: str) -> bool:
-    """Whether *path* is where stdout goes, such as `/dev/stdout`: a new file in its place would lose what is there."""
-    try:
-        return sys.stdout is not None and os.path.samestat(Path(path).stat(), os.fstat(sys.stdout.fileno()))
-    except (OSError, ValueError):  # There is no such file yet, or stdout is none.
-        return False
-
-
-def counted(number: int, one: str, many: str | None = None) -> str:
-    """Return *number* with its noun: ``1 order``, ``2,000 orders``; *many* is of those that add no ``s``."""
-    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """Return *number* with its *noun*: ``1 order``, ``2,000 orders``; its *plural* is needed unless it adds ``s``."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def say(*lines: str, end: str = "\n") -> None:
@@ -153,13 +138,13 @@ class Rows:
 
     def __init__(self, kind: object, form: str, columns: str | None, *, numbers: bool) -> None:
         every = list(_columns_of(kind))
-        self._asked = [name for name in (columns or "").split(",") if name]
-        if unknown := [name for name in self._asked if name not in every]:
+        self._chosen = [name for name in (columns or "").split(",") if name]
+        if unknown := [name for name in self._chosen if name not in every]:
             raise RequestInvalid("--columns", f"there is no {unknown[0]}; there are {', '.join(every)}")
-        self._names = self._asked or every
+        self._names = self._chosen or every
         self._form = form
         self._numbers = numbers
-        self._kept: list[Row] = []
+        self._rows: list[Row] = []
         if form == "csv":
             _print_csv(self._names)
 
@@ -172,12 +157,12 @@ class Rows:
         elif self._form == "csv":  # A list or an object in a cell is JSON.
             _print_csv(_plain(cells[name]) for name in self._names)
         else:
-            self._kept.append(cells)
+            self._rows.append(cells)
 
     def add_only(self, value: object) -> None:
         """Print the one object that there is: in a table it has a line for each field."""
-        if self._form == "table" and not self._asked:
-            print_output(Output(None, list(fields(dict(leaves(_sent(value)))))), as_json=False)
+        if self._form == "table" and not self._chosen:
+            print_output(Output(None, list(fields(dict(_leaves(_sent(value)))))), as_json=False)
         else:
             self.add(value)
             self.end()
@@ -186,15 +171,14 @@ class Rows:
         """Print the table: all columns, whole; or in a terminal, where none is asked for, as many as have room."""
         if self._form != "table":
             return
-        rows = self._kept
+        rows = self._rows
         table = {name: [visible(spoken(row[name])) for row in rows] for name in self._names}
         shown = table
-        if in_terminal(sys.stdout) and not self._asked:
+        if in_terminal(sys.stdout) and not self._chosen:
             ranked = sorted(table, key=lambda name: _rank(name, [row[name] for row in rows]))
             shown = dict(_fitting({name: table[name] for name in ranked}))
-        if rows and not _drawn(shown):
-            for line in columns(shown):
-                print(line)
+        if rows:
+            print(*columns(shown), sep="\n")
         say(counted(len(rows), "row"))
         if hidden := [name for name, cells in table.items() if name not in shown and any(cells)]:
             say(f"more columns (--columns, --csv, --json): {', '.join(hidden)}")
@@ -205,7 +189,7 @@ def _columns_of(kind: object) -> Iterable[str]:
     from paymentsdk._codec.type_walk import walk
 
     nodes = (msgspec.inspect.StructType, msgspec.inspect.NoneType)
-    leaves = (found for found in walk(msgspec.inspect.type_info(kind)) if not isinstance(found.type, nodes))
+    leaves = (node for node in walk(msgspec.inspect.type_info(kind)) if not isinstance(node.type, nodes))
     return dict.fromkeys(leaf.path[1:] for leaf in leaves if not {"[", "{"} & {*leaf.path})
 
 
@@ -227,14 +211,14 @@ def _cell(sent: object, column: str) -> object:
     return sent
 
 
-def leaves(sent: object, place: str = "") -> Iterator[tuple[str, object]]:
+def _leaves(sent: object, place: str = "") -> Iterator[tuple[str, object]]:
     """Yield what *sent*, which is at *place*, holds at any depth, with its own place (`items[0].title`)."""
     if isinstance(sent, dict):
         for name, member in sent.items():
-            yield from leaves(member, f"{place}.{name}" if place else name)
+            yield from _leaves(member, f"{place}.{name}" if place else name)
     elif isinstance(sent, list):
         for number, entry in enumerate(sent):
-            yield from leaves(entry, f"{place}[{number}]")
+            yield from _leaves(entry, f"{place}[{number}]")
     else:
         yield place, sent
 
@@ -248,10 +232,10 @@ def columns(table: Mapping[str, Sequence[str]]) -> Iterator[str]:
 
 def fields(row: Row) -> Iterator[str]:
     """Yield a line for each member of *row* that has a value."""
-    told = {f"{name}:": spoken(value) for name, value in row.items() if value not in (None, "")}
+    texts = {f"{name}:": spoken(value) for name, value in row.items() if value not in (None, "")}
     # Longer names stand out, and leave the others room for their values.
-    width = max((len(name) for name in told if len(name) <= _LONGEST_NAME), default=0)
-    for name, value in told.items():
+    width = max((len(name) for name in texts if len(name) <= _LONGEST_NAME), default=0)
+    for name, value in texts.items():
         yield f"{name:<{width}} {value}"
 
 
@@ -262,38 +246,6 @@ def spoken(value: object) -> str:
     if isinstance(value, datetime):
         return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
     return _plain(value)
-
-
-@contextmanager
-def progress(otherwise: Tell, *, shown: bool = True) -> Iterator[Tell]:
-    """Draw a bar, if *shown*, where stderr is a terminal and rich is installed; elsewhere, tell *otherwise*."""
-    bar = _bar() if shown and in_terminal(sys.stderr) else None
-    if bar is None:
-        yield otherwise
-        return
-    # rich hides the cursor: shown again in the same write, it is there whatever ends the program, SIGTERM among that.
-    with bar.console:
-        bar.start()
-        bar.console.show_cursor()
-    with bar:
-        task = bar.add_task("", words="")
-
-        def tell(what: str, share: float | None, words: str) -> None:
-            total = None if share is None else 1.0
-            bar.update(task, description=what, completed=share or 0.0, total=total, words=words)
-
-        yield tell
-
-
-def _bar() -> Progress | None:
-    try:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-    except ImportError:
-        return None
-    told = (TextColumn("{task.description:<10}"), BarColumn(), TextColumn("{task.fields[words]}"), TimeElapsedColumn())
-    # Where stdout goes somewhere else, rich would have what is printed to it go to stderr.
-    return Progress(*told, console=Console(stderr=True), transient=True, redirect_stdout=False)
 
 
 def _plain(value: object) -> str:
@@ -324,22 +276,3 @@ def _fitting(table: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, list[str
 
 def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 1]}…"
-
-
-def _drawn(table: Mapping[str, Sequence[str]]) -> bool:
-    """Draw *table* with rich, if it is installed and stdout is a terminal."""
-    if not in_terminal(sys.stdout):
-        return False
-    try:
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
-    except ImportError:
-        return False
-    drawn = Table(box=None, header_style="bold", pad_edge=False, padding=(0, len(_GAP), 0, 0))
-    for name in table:
-        drawn.add_column(name, overflow="fold")
-    for cells in zip(*table.values(), strict=True):
-        drawn.add_row(*map(Text, cells))
-    Console().print(drawn)
-    return True

@@ -6,10 +6,9 @@ A write without a key is not offered: whoever repeats such a command does it twi
 from __future__ import annotations
 
 import asyncio
-import json
+import os
 import sys
 from codecs import BOM_UTF8
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -20,10 +19,9 @@ from msgspec import Struct, structs
 
 from paymentsdk._codec.type_walk import rows_of
 from paymentsdk._contract.identity import undeclared
-from paymentsdk._files import whole
 from paymentsdk._resume_point import ResumePoint
 from paymentsdk._texts import texts
-from paymentsdk.cli._output import Rows, discard, flush, in_terminal, is_stdout, leaves, progress, say
+from paymentsdk.cli._output import Rows, discard, flush, in_terminal, say
 from paymentsdk.cli._parsing import (
     DONE,
     FAILED,
@@ -35,7 +33,6 @@ from paymentsdk.cli._parsing import (
     file,
     resume_point,
 )
-from paymentsdk.cli._profiles import connect_by_profile
 from paymentsdk.errors import OutcomeUnknown, PaymentsError, RequestInvalid
 
 if TYPE_CHECKING:
@@ -48,9 +45,10 @@ if TYPE_CHECKING:
 
     AnyOperation = Operation[object, object]
 
+_VARIABLES = ("PAYMENTSDK_BASE_URL", "PAYMENTSDK_ACCESS_TOKEN")
 _POSITION = frozenset({"offset", "limit"})
 #: What not every command is asked for, and where a walk is.
-_LATER = ("body", "idempotency_key", "output", "resume_point")
+_LATER = ("body", "idempotency_key", "resume_point")
 #: How a value of a type is written.
 _FORMS: Mapping[object, str] = {datetime: "a timestamp such as 2026-01-31T09:30:00Z", bool: "true or false"}
 #: What an error may not be taken for by who repeats a command that was in doubt.
@@ -69,29 +67,43 @@ is unknown: repeat it with the same --idempotency-key; 130 interrupted
 def add_operations(
     commands: Commands,
     operations: Iterable[Operation[Never, object]],
-    connect: Callable[[str | None], PaymentsClient] | None,
-    named: str | None,
+    connect: Callable[[], PaymentsClient] | None,
+    command: str | None,
 ) -> None:
     """Add a command for each noun of *operations*, with one for each operation that reads or takes a key.
 
     Args:
         commands: Where to.
         operations: What they do.
-        connect: Makes the client, of the profile that is named; by default from a file, or the environment.
-        named: The noun that the command line names; what its operations take is found out, and not of the others.
+        connect: Makes the client; by default from the environment.
+        command: The noun that the command line names. Only its operations are looked at.
     """
     nouns: dict[str, list[AnyOperation]] = {}
     for operation in cast("Iterable[AnyOperation]", operations):
         if operation.authenticated and (operation.keyed or not operation.writes):
             nouns.setdefault(operation.name.partition(".")[0], []).append(operation)
-    for noun, own in nouns.items():
-        summary = f"the platform's {noun.replace('_', ' ')}: {', '.join(one.name.partition('.')[2] for one in own)}"
-        parser = add_parser(commands, _option(noun), summary)
-        if named == _option(noun):
-            parser.set_defaults(connect=connect or connect_by_profile)
+    for noun, members in nouns.items():
+        verbs = ", ".join(operation.name.partition(".")[2] for operation in members)
+        parser = add_parser(commands, _option(noun), f"the platform's {noun.replace('_', ' ')}: {verbs}")
+        if command == _option(noun):
+            parser.set_defaults(connect=connect or _connect)
             within = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-            for operation in own:
+            for operation in members:
                 _add(within, operation)
+
+
+def _connect() -> PaymentsClient:
+    """Return the client of the environment.
+
+    Raises:
+        RequestInvalid: A variable is not set.
+    """
+    from paymentsdk.client import PaymentsClient
+
+    for variable in _VARIABLES:
+        if not os.environ.get(variable):
+            raise RequestInvalid("", f"{variable} is not set. Set {' and '.join(_VARIABLES)}.")
+    return PaymentsClient.from_env()
 
 
 def _add(commands: Commands, operation: AnyOperation) -> None:
@@ -113,10 +125,8 @@ def _add(commands: Commands, operation: AnyOperation) -> None:
         parser.add_argument("--page-size", type=count, metavar="N", help="rows to ask for at a time")
         about = "row to begin at; or ROW/TOTAL, as a search that breaks off says it, to go on without losing a row"
         parser.add_argument("--start", type=resume_point, metavar="ROW", help=about)
-    parser.add_argument("--profile", metavar="NAME", help="a profile of profiles.toml (default: PAYMENTSDK_PROFILE)")
     parser.set_defaults(operation=operation, format="table", **dict.fromkeys(_LATER))
     if operation.result is bytes:
-        parser.add_argument("--output", type=file, metavar="FILE", help="where to write it (default: stdout)")
         return
     formats = parser.add_mutually_exclusive_group()
     for form, about in {"table": "columns (the default)", "json": "a line of JSON each", "csv": "all as CSV"}.items():
@@ -128,11 +138,11 @@ def _fields_of(body: type[object]) -> str:
     """Say which fields the JSON of a body has; nothing of one that is no JSON."""
     if not issubclass(body, Struct):
         return ""
-    told = []
+    lists = []
     for kind, required in (("required", True), ("optional", False)):
         if names := ", ".join(field.encode_name for field in structs.fields(body) if field.required == required):
-            told.append(f"{names} ({kind})")
-    return f"; fields of its JSON: {'; '.join(told)}"
+            lists.append(f"{names} ({kind})")
+    return f"; fields of its JSON: {'; '.join(lists)}"
 
 
 def _option(name: str) -> str:
@@ -148,13 +158,13 @@ def _filters(operation: AnyOperation) -> Mapping[str, object]:
 def _filter_helps(operation: AnyOperation) -> Mapping[str, str]:
     """Return what the text below each filter in the source says, and how a value is written."""
     hints = _filters(operation)
-    told: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     for members in texts(operation.query.__module__).values() if operation.query else ():
         if members.keys() <= hints.keys():  # All filters, or some: they are declared after Structs with such names.
-            told |= members
+            descriptions |= members
     helps = {}
     for name, hint in hints.items():
-        about = told.get(name, "a filter").removesuffix(".")
+        about = descriptions.get(name, "a filter").removesuffix(".")
         meaning = "; ".join(filter(None, (about[:1].lower() + about[1:], _FORMS.get(hint))))
         helps[name] = meaning.replace("%", "%%")
     return helps
@@ -214,11 +224,9 @@ def _place(path: str, options: Namespace) -> str:
 
 
 async def _call(operation: AnyOperation, query: Mapping[str, object], body: object, options: Namespace) -> int:
-    if options.profile == "":  # Of a variable that is not set: what the environment names may be another shop.
-        raise RequestInvalid("--profile", "names no profile")
-    if operation.result is bytes and options.output is None and in_terminal(sys.stdout):
-        raise RequestInvalid("--output", "is needed: these are bytes, which a terminal cannot show")
-    async with options.connect(options.profile) as client:
+    if operation.result is bytes and in_terminal(sys.stdout):
+        raise RequestInvalid("", "the response is bytes, which a terminal cannot show: write it to a file with > FILE")
+    async with options.connect() as client:
         if operation.page is not None:
             await _search(client, operation, query, options)
             return DONE
@@ -239,9 +247,6 @@ def _show(result: Result[object], printed: Rows | None, options: Namespace) -> i
     try:
         if printed is not None:
             printed.add_only(result.value)
-        elif options.output is not None and not is_stdout(options.output):
-            with whole(Path(options.output)) as unfinished:
-                unfinished.write_bytes(result.raw)
         elif sys.stdout is not None:
             sys.stdout.buffer.write(result.raw)
         flush()
@@ -264,19 +269,19 @@ def _query(operation: AnyOperation, options: Namespace) -> Mapping[str, object]:
         RequestInvalid: One is none.
     """
     hints = _filters(operation)
-    given = {name: text for name in hints if (text := getattr(options, f"filter {name}")) is not None}
-    if not given or operation.query is None:
+    filters = {name: text for name in hints if (text := getattr(options, f"filter {name}")) is not None}
+    if not filters or operation.query is None:
         return {}
     from paymentsdk._codec.encode import request_invalid
 
     try:
-        read: Mapping[str, object] = msgspec.convert(given, operation.query, strict=False)
+        read: Mapping[str, object] = msgspec.convert(filters, operation.query, strict=False)
     except msgspec.ValidationError as error:
-        found = request_invalid(error)
-        name = found.path.removeprefix("$.")
+        invalid = request_invalid(error)
+        name = invalid.path.removeprefix("$.")
         form = _FORMS.get(hints.get(name))
-        reason = f"{given[name]!r} is not {form}" if form else found.reason
-        raise RequestInvalid(f"$query.{name}", reason, found.rule) from None
+        reason = f"{filters[name]!r} is not {form}" if form else invalid.reason
+        raise RequestInvalid(f"$query.{name}", reason, invalid.rule) from None
     return read
 
 
@@ -303,20 +308,10 @@ def _body(operation: AnyOperation, options: Namespace) -> object:
     except ValueError as error:
         raise RequestInvalid("$", str(error), "syntax") from None
     if operation.body is not bytes:
-        # Numbers as text: they have been read, and a very long one would be an error here.
-        given = json.loads(content, object_pairs_hook=_members, parse_int=str, parse_float=str)
-        for place, value in leaves(given, "$"):
-            if type(value) is int:
-                raise RequestInvalid(place, f"is given {value} times", "twice")
-        if (unknown := next(undeclared(given, body, "$"), None)) is not None:
+        unknown = next(undeclared(msgspec.json.decode(content), body, "$"), None)
+        if unknown is not None:
             raise RequestInvalid(unknown, "is not a field of the contract", "unknown")
     return body
-
-
-def _members(given: list[tuple[str, object]]) -> dict[str, object]:
-    """Return an object; a member that is given more than once, of which nobody knows which was meant, is a count."""
-    times = Counter(name for name, _ in given)
-    return {name: value if times[name] == 1 else times[name] for name, value in given}
 
 
 # --- what comes back ----------------------------------------------------------------------------------------------
@@ -346,8 +341,8 @@ async def _search(
     """Walk the search and print its rows."""
     from paymentsdk._paging.pager import Pager
 
-    found = rows_of(operation.result)
-    printed = _rows(found[2] if found else operation.result, options)
+    field = rows_of(operation.result)
+    printed = _rows(field[2] if field else operation.result, options)
     how: dict[str, Any] = {"page_size": options.page_size, "start": options.start, **query}
     pager: Pager[object] = Pager(client, operation, **how)
     rows, most, ended, point = 0, sys.maxsize if options.limit is None else options.limit, False, None
@@ -355,23 +350,19 @@ async def _search(
     anomalies: Sequence[Anomaly] = ()
     left_out = 0
     try:
-        drawn = options.format == "table" or not in_terminal(sys.stdout)
-        with progress(lambda *_: None, shown=drawn) as tell:
-            async for page in walk:
-                shown = page.items[: most - rows]
-                for row in shown:
-                    printed.add(row)
-                rows, point = rows + len(shown), page.resume_point
-                if len(shown) < len(page.items):  # The next row is one of this page, and no earlier one.
-                    point = ResumePoint(page.offset + len(shown), page.total)
-                anomalies, left_out = anomalies or page.anomalies, left_out + len(page.anomalies)
-                if options.format != "table":
-                    flush()  # An interruption loses what is not written: only from what is can anybody go on.
-                    options.resume_point = point
-                share = rows / page.total if page.total else None
-                tell(operation.name, share, f"{rows}/{'?' if page.total is None else page.total}")
-                if rows >= most:
-                    break
+        async for page in walk:
+            items = page.items[: most - rows]
+            for row in items:
+                printed.add(row)
+            rows, point = rows + len(items), page.resume_point
+            if len(items) < len(page.items):  # The next row is one of this page, and no earlier one.
+                point = ResumePoint(page.offset + len(items), page.total)
+            anomalies, left_out = anomalies or page.anomalies, left_out + len(page.anomalies)
+            if options.format != "table":
+                flush()  # An interruption loses what is not written: only from what is can anybody go on.
+                options.resume_point = point
+            if rows >= most:
+                break
         ended = True
     finally:
         await walk.aclose()

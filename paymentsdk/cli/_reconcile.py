@@ -21,7 +21,7 @@ import msgspec
 
 from paymentsdk import errors
 from paymentsdk.cli._journal import VARIABLE, journal_at
-from paymentsdk.cli._output import Output, counted, flush, print_output, progress, say
+from paymentsdk.cli._output import Output, counted, flush, print_output, say
 from paymentsdk.cli._parsing import count, file, pair, pairs
 from paymentsdk.errors import RequestInvalid
 
@@ -143,19 +143,18 @@ async def _reconciled(options: argparse.Namespace) -> Report:
     book = _book(options, journal)
     # With the journal, so that a write in doubt is no difference to be put right by hand.
     async with connect(journal) as client:
-        with progress(_Lines().tell) as tell:
-            return await reconcile(
-                book,
-                client,
-                created=(begin, end),
-                out=options.out,
-                accounts=names,
-                progress=lambda done: tell(done.phase, done.share, _words(done)),
-                lag=timedelta(minutes=options.lag),
-                max_window=options.max_window,
-                in_flight=options.in_flight,
-                executor=None if options.executor is None else options.executor(connect),
-            )
+        return await reconcile(
+            book,
+            client,
+            created=(begin, end),
+            out=options.out,
+            accounts=names,
+            progress=_ProgressLines().print,
+            lag=timedelta(minutes=options.lag),
+            max_window=options.max_window,
+            in_flight=options.in_flight,
+            executor=None if options.executor is None else options.executor(connect),
+        )
 
 
 def _connect(accounts: str | None, rate: float | None, out: str, journal: Journal | None = None) -> PaymentsClient:
@@ -230,22 +229,19 @@ def _executor(text: str) -> Callable[[Callable[[], PaymentsClient]], Executor]:
 # --- what is shown ----------------------------------------------------------------------------------------------------
 
 
-class _Lines:
+class _ProgressLines:
     """A line for each phase, and every five seconds."""
 
     def __init__(self) -> None:
         self._phase = ""
         self._at = 0.0
 
-    def tell(self, phase: str, share: float | None, words: str) -> None:
+    def print(self, progress: Progress) -> None:
         now = time.monotonic()
-        if phase != self._phase or (share or 0.0) >= 1 or now - self._at >= _QUIET:
-            self._phase, self._at = phase, now
-            say(f"{phase}: {words}")
-
-
-def _words(done: Progress) -> str:
-    return f"{done.share:.0%}, {counted(done.rows, 'order')}, {counted(done.calls, 'call')}"
+        if progress.phase != self._phase or progress.share >= 1 or now - self._at >= _QUIET:
+            self._phase, self._at = progress.phase, now
+            counts = f"{counted(progress.rows, 'order')}, {counted(progress.calls, 'call')}"
+            say(f"{progress.phase}: {progress.share:.0%}, {counts}")
 
 
 def _data(report: Report) -> dict[str, object]:

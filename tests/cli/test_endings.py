@@ -95,7 +95,7 @@ def test_a_walk_that_is_interrupted_behind_its_limit(capsys, form: str, limit: i
 
     transport = Interrupted([Response(200, {}, b'{"elements": [{"id": 1}, {"id": 2}, {"id": 3}], "total": 3}')])
 
-    def connect(_: str | None) -> PaymentsClient:
+    def connect() -> PaymentsClient:
         return PaymentsClient("TEST-1", base_url="https://platform.test", transport=transport)
 
     command = ["merchant-orders", "search", form, "--columns", "id", "--limit", str(limit)]

@@ -155,7 +155,7 @@ def test_help_lists_every_effect(capsys, command: list[str]):
     assert "drip The response comes byte by byte (seconds=1)" in lines
 
 
-HELPED = ["", "demo", "completion", "journal", "journal recover", "reconcile", "sandbox", "sandbox pay",
+HELPED = ["", "demo", "journal", "journal recover", "reconcile", "sandbox", "sandbox pay",
           "sandbox policies", "sandbox faults", "sandbox faults add", "sandbox faults clear", "sandbox advance",
           "orders create", "orders get", "merchant-orders search"]  # fmt: skip
 
@@ -214,7 +214,6 @@ def test_an_interruption_is_130(monkeypatch, capsys, where: str):
 @pytest.mark.parametrize(
     ("arguments", "unbuffered"),
     [
-        (["completion", "bash"], ""),
         (["sandbox", "--port", "0"], "1"),
         (["sandbox", "--help"], ""),
         (["--version"], ""),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import pty
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -22,7 +21,6 @@ from paymentsdk.journal import SQLiteJournal
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.sandbox import FaultRule, Sandbox
 from paymentsdk.sandbox._faults import AddedFault
-from tests.cli.terminal import read
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="it has no terminals of this kind")
 BEGIN = datetime.now(UTC).replace(microsecond=0) - timedelta(days=2)
@@ -340,43 +338,3 @@ async def test_ctrl_c_keeps_what_is_done(shop: Shop) -> None:
     assert b"Traceback" not in err
     hang.remove()
     assert 0 == (await shop.run()).code
-
-
-async def test_a_terminal_gets_a_bar(shop: Shop) -> None:
-    """With rich, on a terminal."""
-    ours, theirs = pty.openpty()
-    process = await asyncio.create_subprocess_exec(
-        *shop.arguments(), cwd=shop.directory, env={**shop.environment, "TERM": "xterm"}, stderr=theirs, stdout=theirs
-    )
-    os.close(theirs)
-    shown = b""
-    try:
-        while chunk := await asyncio.to_thread(os.read, ours, 65_536):
-            shown += chunk
-    except OSError:  # The other end is closed.
-        pass
-    finally:
-        os.close(ours)
-
-    assert 0 == await process.wait()
-    assert "━".encode() in shown
-    assert b"100%" in shown
-
-
-async def test_a_bar_that_is_terminated_gives_the_cursor_back(shop: Shop) -> None:
-    """The terminal goes on without the program."""
-    hang = shop.sandbox.faults.add(FaultRule(effect="hang", operation="merchant_orders.search", nth=3))
-    ours, theirs = pty.openpty()
-    process = await asyncio.create_subprocess_exec(
-        *shop.arguments(), cwd=shop.directory, env={**shop.environment, "TERM": "xterm"}, stderr=theirs, stdout=theirs
-    )
-    os.close(theirs)
-    try:
-        await hit(hang)
-        process.send_signal(signal.SIGTERM)
-        shown = await asyncio.to_thread(read, ours)
-    finally:
-        os.close(ours)
-
-    assert -signal.SIGTERM == await process.wait()
-    assert shown.rindex(b"\x1b[?25l") < shown.rindex(b"\x1b[?25h")
