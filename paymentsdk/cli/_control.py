@@ -2,53 +2,57 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from http.client import HTTPException
 from typing import TypeVar, get_args
+from urllib.error import HTTPError
 from urllib.parse import quote
+from urllib.request import ProxyHandler, Request, build_opener
 
 import msgspec
 from msgspec import Struct
 
 from paymentsdk._call.settings import check_base_url
-from paymentsdk.cli._output import Output, counted, print_output, say
+from paymentsdk.cli._output import Output, counted, print_output
 from paymentsdk.cli._parsing import Commands, add_parser, count, pair, pairs
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.merchant_orders import MerchantOrder
 from paymentsdk.resources.orders import Order
-from paymentsdk.sandbox import FaultRule, Policy, describe_policies
+from paymentsdk.sandbox import FaultRule, Policy
 from paymentsdk.sandbox._buyer import PaymentMethod
 from paymentsdk.sandbox._faults import COMMON, EFFECTS, FaultState
-from paymentsdk.transports.aiohttp import AiohttpTransport
-from paymentsdk.transports.base import Request, SendFailed
+from paymentsdk.sandbox._wire import encode
 
 T = TypeVar("T")
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8787
 _VARIABLE = "PAYMENTSDK_BASE_URL"
-#: Seconds to be let in: everything is on this machine.
-_TO_CONNECT = 10.0
-#: Seconds to wait for what was asked for: ten years of invoices take their time.
-_TO_RESPOND = 600.0
-_OK = 200
+#: Seconds to wait for a response: ten years of invoices take their time.
+_TIMEOUT = 600.0
 _PREFERENCE = re.compile(r"[0-9]+-[0-9a-f-]{36}\Z")
 #: The details of a fault, with their defaults.
 _DETAILS = {field.name: field.default for field in msgspec.structs.fields(FaultRule)}
-
-
-class NoSandboxError(OSError):
-    """Nobody is there to ask."""
+#: A proxy is not asked about this machine.
+_opener = build_opener(ProxyHandler({}))
 
 
 class _Rejection(Struct):
-    """What the control API says when it rejects."""
+    """The body of a rejection of the control API."""
 
     code: str
     message: str
+
+
+class _Clock(Struct):
+    """The time, and what fell due while the clock moved."""
+
+    now: str
+    frozen: bool
+    happened: list[dict[str, object]]
 
 
 class Running(Struct, frozen=True):
@@ -56,54 +60,46 @@ class Running(Struct, frozen=True):
 
     url: str
     """Where it is."""
-    named: bool = True
-    """Whether somebody said where."""
 
     def ask(self, form: type[T], method: str, path: str, body: object = None) -> T:
-        """Ask the control API, and return the response as *form*.
+        """Send a request to the control API, and return the response as *form*.
 
         Raises:
-            NoSandboxError: Nobody is there.
-            OSError: It has not responded, or it rejected.
+            OSError: No sandbox is there, it has not responded, or it rejected the request.
         """
-        content = b"" if body is None else msgspec.json.encode(body)
+        content = None if body is None else msgspec.json.encode(body)
+        request = Request(f"{self.url}/_sandbox/{path}", content, {"Content-Type": "application/json"}, method=method)  # noqa: S310 - http or https
         try:
-            status, told = asyncio.run(_sent(method, f"{self.url}/_sandbox/{path}", content))
-        except SendFailed as error:
-            if error.sent:
-                words = f"the sandbox at {self.url} has not responded ({error}), and may have done what was asked"
-                raise OSError(words) from None
-            hint = f"start one with: paymentsdk sandbox, or say where it is with --url or {_VARIABLE}"
-            raise NoSandboxError(f"no sandbox at {self.url} ({error}); {hint}") from None
-        try:
-            if status == _OK:
-                return msgspec.json.decode(told, type=form)
-            rejection = msgspec.json.decode(told, type=_Rejection)
+            with _opener.open(request, timeout=_TIMEOUT) as response:
+                return msgspec.json.decode(response.read(), type=form)
+        except HTTPError as error:
+            raise self._rejection(error) from None
         except ValueError:
-            raise OSError(f"what responds at {self.url} is not a sandbox (status {status})") from None
-        raise OSError(f"{status} {rejection.code}: {rejection.message}")
+            raise OSError(f"what responds at {self.url} is not a sandbox") from None
+        except (OSError, HTTPException) as error:
+            reason = getattr(error, "reason", error)
+            if isinstance(reason, ConnectionRefusedError):
+                hint = f"start one with: paymentsdk sandbox, or say where it is with --url or {_VARIABLE}"
+                raise OSError(f"no sandbox at {self.url} ({reason}); {hint}") from None
+            words = f"the sandbox at {self.url} has not responded ({reason}), and may have done what was asked"
+            raise OSError(words) from None
 
-
-async def _sent(method: str, url: str, content: bytes) -> tuple[int, bytes]:
-    transport, headers = AiohttpTransport(), {"Content-Type": "application/json"}
-    try:
-        async with asyncio.timeout(_TO_RESPOND):
-            response = await transport.send(Request(method, url, headers, content, connect_timeout=_TO_CONNECT))
-    except TimeoutError:
-        raise SendFailed(f"within {_TO_RESPOND:.0f} s") from None
-    finally:
-        await transport.aclose()
-    return response.status, response.body
+    def _rejection(self, error: HTTPError) -> OSError:
+        try:
+            rejection = msgspec.json.decode(error.read(), type=_Rejection)
+        except ValueError:
+            return OSError(f"what responds at {self.url} is not a sandbox (status {error.code})")
+        return OSError(f"{error.code} {rejection.code}: {rejection.message}")
 
 
 # --- the commands ------------------------------------------------------------------------------------------------
 
 
 def add_control(commands: Commands) -> None:
-    """Add the commands that ask a sandbox that runs."""
+    """Add the commands for a sandbox that runs."""
     pay = _add(commands, "pay", _pay, "have the buyer pay an order or a preference")
-    what = "the id of an order or a preference, its code, its checkout address, or a point of sale"
-    pay.add_argument("what", type=_order_name, metavar="ORDER", help=what)
+    name = "the id of an order or a preference, its code, its checkout address, or a point of sale"
+    pay.add_argument("name", type=_order_name, metavar="ORDER", help=name)
     how, methods = "pay with one of %(choices)s (default: %(default)s)", get_args(PaymentMethod)
     pay.add_argument("--method", metavar="METHOD", choices=methods, default="account_money", help=how)
     pay.add_argument("--reject", action="store_true", help="have the payment rejected")
@@ -114,13 +110,13 @@ def add_control(commands: Commands) -> None:
     faults = _add(commands, "faults", _list_faults, "list, add and clear what goes wrong")
     actions = faults.add_subparsers(title="commands", metavar="[COMMAND]")
     _add(actions, "list", _list_faults, "list the faults in force, as `faults` does by itself")
-    added = _add(actions, "add", _add_fault, "put a fault in force")
-    added.epilog = faults.epilog = _describe_effects()
-    added.add_argument("effect", metavar="EFFECT", choices=EFFECTS, help="what happens")
+    add = _add(actions, "add", _add_fault, "put a fault in force")
+    add.epilog = faults.epilog = "\n".join(_effects())
+    add.add_argument("effect", metavar="EFFECT", choices=EFFECTS, help="what happens")
     details = "where, how often and how, such as operation=orders.* times=2"
-    added.add_argument("details", nargs="*", default=[], type=pair, metavar="NAME=VALUE", help=details)
-    cleared = _add(actions, "clear", _clear_faults, "take one fault out of force, or all")
-    cleared.add_argument("number", nargs="?", type=count, metavar="NUMBER", help="the number of one fault")
+    add.add_argument("details", nargs="*", default=[], type=pair, metavar="NAME=VALUE", help=details)
+    clear = _add(actions, "clear", _clear_faults, "take one fault out of force, or all")
+    clear.add_argument("number", nargs="?", type=count, metavar="NUMBER", help="the number of one fault")
 
     advance = _add(commands, "advance", _advance, "move the clock, and say what happened meanwhile")
     duration = "an ISO 8601 duration of weeks to seconds, such as PT20M or P30D"
@@ -140,19 +136,17 @@ def _add(
 
 
 def _run(options: Namespace) -> int:
-    """Do the command in *options* to the sandbox that they name, print what it came to, and return the exit code."""
+    """Do the command in *options* to the sandbox that they name, print its result, and return the exit code."""
     _reject_settings(options)
-    named = "url" in options or _VARIABLE in os.environ
-    url = options.url if "url" in options else _default_address()
-    output: Output = options.command(Running(url, named), options)
+    output: Output = options.command(Running(options.url if "url" in options else _default_address()), options)
     return print_output(output, as_json="json" in options)
 
 
 def _reject_settings(options: Namespace) -> None:
-    for one in options.settings:
-        if getattr(options, one.dest) != one.default:
-            asked = f"`{options.parser.prog}` asks one that runs: its own options stand behind it"
-            raise ArgumentTypeError(f"{one.option_strings[0]} is for starting a sandbox, and {asked}")
+    for setting in options.settings:
+        if getattr(options, setting.dest) != setting.default:
+            hint = f"`{options.parser.prog}` asks one that runs: its own options stand behind it"
+            raise ArgumentTypeError(f"{setting.option_strings[0]} is for starting a sandbox, and {hint}")
 
 
 def _default_address() -> str:
@@ -170,9 +164,6 @@ def _address(text: str) -> str:
         raise ArgumentTypeError(words) from None
 
 
-# --- pay ---------------------------------------------------------------------------------------------------------
-
-
 def _order_name(text: str) -> str:
     """Read the name of an order or a preference: as it is, or the last part of an address, without its query."""
     # A page that was paid at says in its address how that came out.
@@ -183,60 +174,51 @@ def _order_name(text: str) -> str:
 
 
 def _pay(running: Running, options: Namespace) -> Output:
-    name, path = options.what, f"{quote(options.what, safe='')}/pay"
+    name, path = options.name, f"{quote(options.name, safe='')}/pay"
     body = {"payment_method": options.method, "outcome": "rejected" if options.reject else "approved"}
     sale: Order | MerchantOrder
     if _PREFERENCE.match(name):
         sale = running.ask(MerchantOrder, "POST", f"preferences/{path}", body)
-        what, paid = f"preference {name}, merchant order {sale.id}", sale.paid_amount or 0
+        title, paid = f"preference {name}, merchant order {sale.id}", sale.paid_amount or 0
         currency = next((item.currency_id for item in sale.items or () if item.currency_id), "")
-        # What is sent costs more than what is sold.
-        due = (sale.total_amount or 0) + (sale.shipping_cost or 0)
     else:
         sale = running.ask(Order, "POST", f"orders/{path}", body)
-        what, paid = sale.id, (sale.payment and sale.payment.paid_amount) or 0
-        currency, due = sale.currency or "", sale.total_amount or 0
-    amounts = {"total_amount": f"{sale.total_amount or 0:.2f}", "paid_amount": f"{paid:.2f}", "currency": currency}
-    rejected = f"the payment was rejected, {due:.2f} {currency} to pay"
-    said = rejected if options.reject else f"{paid:.2f} {currency} paid"
-    return Output({"id": sale.id, "status": sale.status, **amounts}, [f"{what}: {sale.status}, {said}"])
-
-
-# --- policies ----------------------------------------------------------------------------------------------------
+        title, currency = sale.id, sale.currency or ""
+        paid = (sale.payment and sale.payment.paid_amount) or 0
+    result = "the payment was rejected" if options.reject else f"{paid:.2f} {currency} paid"
+    return Output(msgspec.json.decode(encode(sale, decimal_strings=True)), [f"{title}: {sale.status}, {result}"])
 
 
 def _policies(running: Running, options: Namespace) -> Output:
     if changes := pairs(options.changes):
         running.ask(dict[str, object], "PATCH", "policies", changes)
-    try:
-        listed = [one for one in running.ask(list[Policy], "GET", "policies") if not changes or one.name in changes]
-    except NoSandboxError:
-        if running.named:
-            raise
-        # Before one is started is when people ask.
-        say(f"no sandbox runs on {running.url}; these are the defaults")
-        listed = list(describe_policies())
+    policies = running.ask(list[Policy], "GET", "policies")
+    policies = [policy for policy in policies if not changes or policy.name in changes]
     lines = []
-    for one in listed:
-        others = ", ".join(str(value) for value in one.allowed if value != one.value)
-        lines += [f"{one.name}={one.value}{others and f'  (or {others})'}", f"    {one.description}"]
-    return Output(listed, lines)
+    for policy in policies:
+        alternatives = ", ".join(str(value) for value in policy.allowed if value != policy.value)
+        lines.append(f"{policy.name}={policy.value}{alternatives and f'  (or {alternatives})'}")
+        lines.append(f"    {policy.description}")
+    return Output(policies, lines)
 
 
 # --- faults ------------------------------------------------------------------------------------------------------
 
 
-def _describe_effects() -> str:
+def _effects() -> Iterator[str]:
+    """Yield the lines of help about effects and their details."""
     width = max(map(len, EFFECTS))
-    lines = ["effects, and the details that only they take, with their defaults:"]
+    yield "effects, and the details that only they take, with their defaults:"
     for name, effect in EFFECTS.items():
-        details = ", ".join(one if _DETAILS[one] is None else f"{one}={_DETAILS[one]:g}" for one in effect.members)
-        lines.append(f"  {name:<{width}}  {effect.words}{details and f' ({details})'}")
-    lines += ["", "details of every effect:", *(f"  {name:<{width}}  {words}" for name, words in COMMON.items())]
-    return "\n".join(lines)
+        members = {member: _DETAILS[member] for member in effect.members}
+        details = ", ".join(member if value is None else f"{member}={value:g}" for member, value in members.items())
+        yield f"  {name:<{width}}  {effect.words}{details and f' ({details})'}"
+    yield "\ndetails of every effect:"
+    for detail, words in COMMON.items():
+        yield f"  {detail:<{width}}  {words}"
 
 
-def _told(fault: FaultState) -> str:
+def _line(fault: FaultState) -> str:
     usual = {**_DETAILS, "effect": fault.rule.effect, "operation": None}
     rule = msgspec.structs.asdict(fault.rule)
     details = "".join(f" {name}={value}" for name, value in rule.items() if usual[name] != value)
@@ -244,39 +226,28 @@ def _told(fault: FaultState) -> str:
 
 
 def _list_faults(running: Running, _: Namespace) -> Output:
-    listed = running.ask(list[FaultState], "GET", "faults")
-    return Output(listed, list(map(_told, listed)) or ["no faults"])
+    faults = running.ask(list[FaultState], "GET", "faults")
+    return Output(faults, list(map(_line, faults)) or ["no faults"])
 
 
 def _add_fault(running: Running, options: Namespace) -> Output:
     try:
-        # What makes no sense is found here, before anybody is asked; from text, so that `times=3` is a number.
+        # An invalid rule is an error of the command line; values are read from text, so that `times=3` is a number.
         rule = msgspec.convert(pairs([("effect", options.effect), *options.details]), FaultRule, strict=False)
     except ValueError as error:
         raise ArgumentTypeError(str(error)) from None
-    added = running.ask(FaultState, "POST", "faults", rule)
-    return Output(added, [_told(added)])
+    fault = running.ask(FaultState, "POST", "faults", rule)
+    return Output(fault, [_line(fault)])
 
 
 def _clear_faults(running: Running, options: Namespace) -> Output:
     if options.number is None:
         return Output(running.ask(list[FaultState], "DELETE", "faults"), ["no faults"])
-    gone = running.ask(FaultState, "DELETE", f"faults/{options.number}")
-    return Output(gone, [f"gone: {_told(gone)}"])
-
-
-# --- advance -----------------------------------------------------------------------------------------------------
-
-
-class _Clock(Struct):
-    """What time it is, and what fell due while the clock moved."""
-
-    now: str
-    frozen: bool
-    happened: list[dict[str, object]]
+    fault = running.ask(FaultState, "DELETE", f"faults/{options.number}")
+    return Output(fault, [f"gone: {_line(fault)}"])
 
 
 def _advance(running: Running, options: Namespace) -> Output:
     clock = running.ask(_Clock, "POST", "clock/advance", {"duration": options.duration})
-    lines = [f"{one['at']}  {one['kind']}  {one['id']}" for one in clock.happened]
+    lines = [f"{event['at']}  {event['kind']}  {event['id']}" for event in clock.happened]
     return Output(clock, [*lines, f"it is {clock.now}{', and the clock stands still' if clock.frozen else ''}"])

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never, cast, get_type_hints
 
 import msgspec
-from msgspec import Struct, structs
 
 from paymentsdk._codec.type_walk import rows_of
 from paymentsdk._contract.identity import undeclared
@@ -112,7 +111,7 @@ def _add(commands: Commands, operation: AnyOperation) -> None:
     for placeholder in operation.path_names:
         parser.add_argument(f"path {placeholder}", metavar=placeholder.upper())
     if operation.body is not None:
-        about = f"the file with the body, or - for stdin{_fields_of(operation.body)}"
+        about = "the file with the body, or - for stdin"
         parser.add_argument("--body", type=file, required=operation.body_required, metavar="FILE", help=about)
     if operation.keyed:
         about = "your key for this write, such as an order number: repeated with it, the write is done once"
@@ -132,17 +131,6 @@ def _add(commands: Commands, operation: AnyOperation) -> None:
     for form, about in {"table": "columns (the default)", "json": "a line of JSON each", "csv": "all as CSV"}.items():
         formats.add_argument(f"--{form}", action="store_const", const=form, dest="format", help=f"print {about}")
     parser.add_argument("--columns", metavar="NAMES", help="of a table or CSV, such as id,status")
-
-
-def _fields_of(body: type[object]) -> str:
-    """Say which fields the JSON of a body has; nothing of one that is no JSON."""
-    if not issubclass(body, Struct):
-        return ""
-    lists = []
-    for kind, required in (("required", True), ("optional", False)):
-        if names := ", ".join(field.encode_name for field in structs.fields(body) if field.required == required):
-            lists.append(f"{names} ({kind})")
-    return f"; fields of its JSON: {'; '.join(lists)}"
 
 
 def _option(name: str) -> str:

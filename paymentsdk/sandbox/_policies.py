@@ -10,13 +10,11 @@ from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
-from msgspec import Meta, Struct, inspect
+from msgspec import Meta, Struct
 
 from paymentsdk._texts import texts
 from paymentsdk.resources.common import parse_duration
 
-#: Characters of a value that are repeated to whoever gave it.
-_LONGEST_SHOWN = 40
 # The ends keep moments within the calendar, and offsets within what a database counts.
 _LONGEST_WAIT = timedelta(days=2_000_000)
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
@@ -107,8 +105,7 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         except ValueError:
             possible = False
         if not possible:  # Found later, it would keep the clock from going on.
-            shown = _shown(self.invoice_retries)
-            raise ValueError(f"invoice_retries must be durations such as P1D,P3D,P5D, not {shown}")
+            raise ValueError("invoice_retries must be durations such as P1D,P3D,P5D")
 
     def merged(self, changes: Mapping[str, object]) -> "Policies":
         """Return a copy with *changes*.
@@ -119,7 +116,7 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         try:
             return msgspec.convert({**msgspec.structs.asdict(self), **changes}, Policies, strict=False)
         except msgspec.ValidationError as error:
-            raise ValueError(_describe_mismatch(changes) or str(error)) from None
+            raise ValueError(f"{error}; `paymentsdk sandbox policies` lists the policies and their values") from None
 
     @property
     def longest_expiration(self) -> timedelta:
@@ -164,29 +161,3 @@ def describe_policies() -> tuple[Policy, ...]:
 def _allowed(hint: object) -> tuple[Any, ...]:
     """Return the values that a policy may have; empty where any number or text of its form will do."""
     return get_args(hint) if get_origin(hint) is Literal else ()
-
-
-def _describe_mismatch(changes: Mapping[str, object]) -> str | None:
-    """Return what is wrong with the first of *changes* that is none; ``None`` if each would do by itself."""
-    hints = get_type_hints(Policies, include_extras=True)
-    for name, value in changes.items():
-        if name not in hints:
-            return f"there is no policy {_shown(name)}; the policies are {', '.join(hints)}"
-        try:
-            msgspec.convert(value, hints[name], strict=False)
-        except msgspec.ValidationError:
-            return f"{name} must be {_wanted(hints[name])}, not {_shown(value)}"
-    return None
-
-
-def _wanted(hint: object) -> str:
-    """Return in words which values *hint* takes."""
-    kind = inspect.type_info(hint)
-    if isinstance(kind, inspect.IntType):
-        return f"a whole number from {kind.ge:,} to {kind.le:,}"
-    return " or ".join(map(str, _allowed(hint))) or "a string"
-
-
-def _shown(value: object) -> str:
-    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    return text if text.isprintable() and 0 < len(text) <= _LONGEST_SHOWN else repr(text[:_LONGEST_SHOWN])

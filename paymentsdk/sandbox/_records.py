@@ -4,9 +4,7 @@ In SQLite a kind of document is a `Table` with its JSON, and these columns besid
 """
 
 import re
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import ClassVar, Generic, Literal, TypeAlias, TypeVar
@@ -130,11 +128,6 @@ class Documents(Table[D]):
         if bad := [word for word in (name, *(columns or {})) if not _WORD.fullmatch(word)]:
             raise ValueError(f"{bad[0]!r} is not a word of small letters, digits and _")
         super().__init__(f"own_{name}", form, key=key, columns=columns)
-        try:
-            with closing(sqlite3.connect(":memory:")) as trial:
-                trial.executescript(self.create)
-        except sqlite3.Error as error:
-            raise ValueError(f"the documents {name!r} cannot be kept: {error}") from None
 
 
 def as_column(value: object) -> object:

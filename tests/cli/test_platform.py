@@ -146,16 +146,6 @@ def test_help_says_what_the_filters_mean(run):
     assert "a filter" not in shown
 
 
-def test_help_names_the_fields_of_a_body(run):
-    """Whoever has a terminal alone can write one: what is required stands first."""
-    shown = " ".join(run("orders", "create", "--help")[1].split())
-
-    assert "fields of its JSON: external_reference, total_amount, transactions (required); config, " in shown
-    assert "--body FILE the file with the body, or - for stdin; fields of its JSON: transactions (optional) --" in (
-        " ".join(run("orders", "refund", "--help")[1].split())
-    )
-
-
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

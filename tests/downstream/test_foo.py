@@ -327,8 +327,6 @@ def test_what_documents_cannot_be_called(word: str):
     """A name that no table can have is rejected when it is declared."""
     with pytest.raises(ValueError, match="is not a word"):
         Documents(word, Voucher, key=lambda one: one.id)
-    with pytest.raises(ValueError, match="cannot be kept"):
-        Documents("fine", Voucher, key=lambda one: one.id, columns={"order": lambda one: one.id})
 
 
 def test_an_operation_takes_the_place_of_one_of_the_platform():

@@ -57,17 +57,13 @@ def test_the_defaults_are_what_a_sandbox_has():
 )
 def test_unknown_names_and_values_are_rejected(changes):
     """At the start, with the place."""
-    with pytest.raises(
-        ValueError,
-        match=r"there is no policy|must be created or any, not|must be a whole number from 1 to"
-        r"|invoice_retries must be durations",
-    ):
+    with pytest.raises(ValueError, match=r"at `\$\.\w+`; |unknown field `\w+`; |invoice_retries must be durations"):
         Sandbox(policies=changes)
 
 
-def test_the_waits_are_rejected_with_what_was_given():
-    """And with an example of several, separated by commas."""
-    with pytest.raises(ValueError, match=r"^invoice_retries must be durations such as P1D,P3D,P5D, not P1D,soon$"):
+def test_the_waits_are_rejected_with_an_example():
+    """The example has several, separated by commas."""
+    with pytest.raises(ValueError, match=r"^invoice_retries must be durations such as P1D,P3D,P5D; "):
         Policies().merged({"invoice_retries": "P1D,soon"})
 
 
