@@ -100,8 +100,8 @@ def add_control(commands: Commands) -> None:
     pay = _add(commands, "pay", _pay, "have the buyer pay an order or a preference")
     name = "the id of an order or a preference, its code, its checkout address, or a point of sale"
     pay.add_argument("name", type=_order_name, metavar="ORDER", help=name)
-    how, methods = "pay with one of %(choices)s (default: %(default)s)", get_args(PaymentMethod)
-    pay.add_argument("--method", metavar="METHOD", choices=methods, default="account_money", help=how)
+    method_help, methods = "pay with one of %(choices)s (default: %(default)s)", get_args(PaymentMethod)
+    pay.add_argument("--method", metavar="METHOD", choices=methods, default="account_money", help=method_help)
     pay.add_argument("--reject", action="store_true", help="have the payment rejected")
 
     policies = _add(commands, "policies", _policies, "list the points that the contract leaves open, or decide them")
@@ -128,8 +128,8 @@ def _add(
 ) -> ArgumentParser:
     parser = add_parser(commands, name, summary, _run)
     # Without defaults: a command within a command would set what was said before it back to them.
-    where = f"the sandbox (default: {_VARIABLE}, or port {DEFAULT_PORT} here)"
-    parser.add_argument("--url", type=_address, default=SUPPRESS, help=where)
+    url_help = f"the sandbox (default: {_VARIABLE}, or port {DEFAULT_PORT} here)"
+    parser.add_argument("--url", type=_address, default=SUPPRESS, help=url_help)
     parser.add_argument("--json", action="store_true", default=SUPPRESS, help="print the response as JSON")
     parser.set_defaults(command=command)
     return parser

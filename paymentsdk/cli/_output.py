@@ -173,14 +173,14 @@ class Rows:
             return
         rows = self._rows
         table = {name: [visible(spoken(row[name])) for row in rows] for name in self._names}
-        shown = table
+        visible_columns = table
         if in_terminal(sys.stdout) and not self._chosen:
             ranked = sorted(table, key=lambda name: _rank(name, [row[name] for row in rows]))
-            shown = dict(_fitting({name: table[name] for name in ranked}))
+            visible_columns = dict(_fitting({name: table[name] for name in ranked}))
         if rows:
-            print(*columns(shown), sep="\n")
+            print(*columns(visible_columns), sep="\n")
         say(counted(len(rows), "row"))
-        if hidden := [name for name, cells in table.items() if name not in shown and any(cells)]:
+        if hidden := [name for name, cells in table.items() if name not in visible_columns and any(cells)]:
             say(f"more columns (--columns, --csv, --json): {', '.join(hidden)}")
 
 

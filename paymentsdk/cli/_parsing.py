@@ -55,10 +55,10 @@ def pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-def pairs(given: Iterable[tuple[str, str]]) -> dict[str, str]:
+def pairs(assignments: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Return the *given* pairs by name; reject a name that is given twice: nobody knows which value is meant."""
     values: dict[str, str] = {}
-    for name, value in given:
+    for name, value in assignments:
         if name in values:
             raise ArgumentTypeError(f"{name} is given twice")
         values[name] = value

@@ -192,13 +192,13 @@ def _misused(error: RequestInvalid, options: Namespace) -> int:
     return MISUSED
 
 
-def _complain(options: Namespace, what: str) -> None:
+def _complain(options: Namespace, text: str) -> None:
     point: ResumePoint | None = options.resume_point
     further = ""
     if point is not None:  # Before the first page, there is nothing to go on from.
         # With the total: if the search has fewer rows by then, those behind them have moved up.
         further = f"; go on with --start {point}" + ("" if point.total is None else f"/{point.total}")
-    say(f"{options.parser.prog.split()[0]}: {what}{further}")
+    say(f"{options.parser.prog.split()[0]}: {text}{further}")
 
 
 def _place(path: str, options: Namespace) -> str:
@@ -319,8 +319,8 @@ def _warn(anomalies: Sequence[Anomaly], number: int, options: Namespace) -> None
     """
     if anomalies:
         first, more = anomalies[0], f"; {number - 1:,} more" if number > 1 else ""
-        where = f"the response breaks the contract at {first.path}"
-        say(f"{options.parser.prog.split()[0]}: {where}: {first.reason}{more}")
+        place = f"the response breaks the contract at {first.path}"
+        say(f"{options.parser.prog.split()[0]}: {place}: {first.reason}{more}")
 
 
 async def _search(
@@ -331,8 +331,8 @@ async def _search(
 
     field = rows_of(operation.result)
     printed = _rows(field[2] if field else operation.result, options)
-    how: dict[str, Any] = {"page_size": options.page_size, "start": options.start, **query}
-    pager: Pager[object] = Pager(client, operation, **how)
+    walk_options: dict[str, Any] = {"page_size": options.page_size, "start": options.start, **query}
+    pager: Pager[object] = Pager(client, operation, **walk_options)
     rows, most, ended, point = 0, sys.maxsize if options.limit is None else options.limit, False, None
     walk = pager.pages()
     anomalies: Sequence[Anomaly] = ()

@@ -66,7 +66,7 @@ def _run(options: Namespace) -> int:
             ``--public``.
         OSError: The host, the port or the file cannot be used.
     """
-    settings: dict[str, Any] = {one.dest: getattr(options, one.dest) for one in options.settings}
+    settings: dict[str, Any] = {setting.dest: getattr(options, setting.dest) for setting in options.settings}
     as_json, policies = settings.pop("as_json"), pairs(settings.pop("policies"))
     try:
         sandbox = Sandbox(**settings, policies=policies)

@@ -229,7 +229,7 @@ class Endpoints:
         )
         if received := request.get(_RECEIVED):
             # Nobody sees more than the beginning, and to search a long page takes longer than to send it.
-            shown: bytes = getattr(response, "body", b"")[: 2 * LONGEST_RESPONSE]
+            beginning: bytes = getattr(response, "body", b"")[: 2 * LONGEST_RESPONSE]
             line = replace(
                 line,
                 operation=received.operation.name,
@@ -237,7 +237,7 @@ class Endpoints:
                 key=received.key,
                 content_type=received.content_type,
                 body=redact_body(received.body, self._secrets, grant=not received.operation.authenticated),
-                response=redact_body(shown, self._secrets, grant=False),
+                response=redact_body(beginning, self._secrets, grant=False),
                 replayed=response is not None and REPLAYED in response.headers,
                 faults=tuple(rule.effect for rule in received.hit.rules),
                 milliseconds=round((time.perf_counter() - received.began) * 1000, 3),
@@ -285,7 +285,9 @@ class Endpoints:
             return routes.rejection_page(request, rejected)
         # It may look like a part of an operation, where none has it itself.
         operations, path = self._platform.operations.values(), request.path + "/"
-        operation = next((one for one in operations if path.startswith(one.path.partition("/{")[0] + "/")), None)
+        operation = next(
+            (operation for operation in operations if path.startswith(operation.path.partition("/{")[0] + "/")), None
+        )
         shape = "flat" if path.startswith(PREFIX) else self._platform.policies.error_shape
         body = _error_body(rejected, operation, shape)
         return web.Response(status=rejected.status, body=body, content_type="application/json")
@@ -301,7 +303,7 @@ def _error_body(rejected: Rejected, operation: AnyOperation | None, shape: str) 
 def _injected_error(operation: AnyOperation, rule: FaultRule) -> Rejected:
     """Return the error that a rule asks for; unless it names a code, the most general one of its status."""
     general = 500 if rule.effect == "fail_before_commit" else 400
-    status = rule.status or next((one.status for one in operation.errors if one.code == rule.code), general)
+    status = rule.status or next((error.status for error in operation.errors if error.code == rule.code), general)
     return Rejected(status, rule.code or noun_of(operation).general_code(operation, status))
 
 

@@ -112,8 +112,8 @@ class Buyer:
     def open_checkout(self, preference: str | Preference) -> tuple[Preference, MerchantOrderRecord]:
         """Open the checkout of a preference (itself, its id or its ``init_point``): a merchant order is ``opened``."""
         with self._platform.store.transaction():
-            context, found = self._found(_records.PREFERENCES, _checkout_name(preference))
-            return found, preferences.open_checkout(context, found)
+            context, record = self._found(_records.PREFERENCES, _checkout_name(preference))
+            return record, preferences.open_checkout(context, record)
 
     def pay_preference(
         self,
@@ -141,11 +141,11 @@ class Buyer:
         """
         _check_outcome(outcome)
         with self._platform.store.transaction():
-            context, found = self._found(_records.PREFERENCES, _checkout_name(preference))
-            opened = preferences.open_checkout(context, found)
-            kinds, most = preferences.offered(found), preferences.most_installments(found)
+            context, record = self._found(_records.PREFERENCES, _checkout_name(preference))
+            opened = preferences.open_checkout(context, record)
+            kinds, most = preferences.offered(record), preferences.most_installments(record)
             check_way(payment_method, installments, kinds=kinds, most=most)
-            reviewed = "rejected" if found.binary_mode else "in_process"
+            reviewed = "rejected" if record.binary_mode else "in_process"
             status = reviewed if outcome == "in_review" else outcome
             return merchant_orders.pay_preference(context, opened, status, payer_id=self.payer_id)
 
@@ -228,6 +228,6 @@ def _name_in(address: str) -> str:
 
 def _check_outcome(outcome: str) -> None:
     """Reject what is no outcome: a word that nobody knows must not move money."""
-    known = get_args(Outcome)
-    if outcome not in known:
-        raise Rejected(400, "bad_request", f"an outcome is one of {', '.join(known)}")
+    outcomes = get_args(Outcome)
+    if outcome not in outcomes:
+        raise Rejected(400, "bad_request", f"an outcome is one of {', '.join(outcomes)}")

@@ -176,8 +176,8 @@ class Ids:
 
     def sortable(self, prefix: str, now: datetime) -> str:
         """Return *prefix* and 26 characters that sort by time: ``ORD``, ``PAY``, ``REF``."""
-        time, rest = int(now.timestamp() * 1000), self._random.getrandbits(5 * _CHANCE_LENGTH)
-        return prefix + _base32(time, _TIME_LENGTH) + _base32(rest, _CHANCE_LENGTH)
+        time, chance = int(now.timestamp() * 1000), self._random.getrandbits(5 * _CHANCE_LENGTH)
+        return prefix + _base32(time, _TIME_LENGTH) + _base32(chance, _CHANCE_LENGTH)
 
     def number(self, digits: int = 10) -> int:
         """Return a number of *digits* digits."""

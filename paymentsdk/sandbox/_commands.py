@@ -54,9 +54,11 @@ def command(method: Method, path: str) -> Callable[[C], C]:
     """
 
     def add(function: C) -> C:
-        taken = signature(function, eval_str=True).parameters
-        body = taken["body"].annotation if "body" in taken else None
-        parameters = tuple(one.name for one in taken.values() if one.kind is one.KEYWORD_ONLY)
+        parameters_of = signature(function, eval_str=True).parameters
+        body = parameters_of["body"].annotation if "body" in parameters_of else None
+        parameters = tuple(
+            parameter.name for parameter in parameters_of.values() if parameter.kind is parameter.KEYWORD_ONLY
+        )
         COMMANDS[method, path] = Command(function, body, parameters)
         return function
 
@@ -151,7 +153,7 @@ def pay_preference(platform: Platform, preference_id: str, body: PayRequest) -> 
 def preferences(platform: Platform) -> object:
     """List the 20 newest preferences, each with what it asks for and has come to."""
     newest = platform.store.find(_records.PREFERENCES, None, descending=True, limit=20)
-    return [_shown_preference(platform, one) for one in newest]
+    return [_shown_preference(platform, preference) for preference in newest]
 
 
 def _shown_preference(platform: Platform, preference: Preference) -> Mapping[str, object]:
@@ -182,8 +184,8 @@ def refund_merchant_order(platform: Platform, merchant_order_id: str, body: Refu
 @command("GET", "tenants")
 def tenants(platform: Platform) -> object:
     """List the sellers, with credentials that can be used."""
-    found = platform.store.find(_records.TENANTS, None)
-    return [_shown_tenant(platform, platform.with_valid_grants(tenant)) for tenant in found]
+    sellers = platform.store.find(_records.TENANTS, None)
+    return [_shown_tenant(platform, platform.with_valid_grants(tenant)) for tenant in sellers]
 
 
 @command("POST", "tenants")
@@ -370,8 +372,8 @@ def list_policies(platform: Platform) -> object:
     """List the policies: what each may be, and what it is."""
     values = msgspec.structs.asdict(platform.policies)
     return [
-        {**msgspec.structs.asdict(one), "default": one.value, "value": values[one.name]}
-        for one in _policies.describe_policies()
+        {**msgspec.structs.asdict(policy), "default": policy.value, "value": values[policy.name]}
+        for policy in _policies.describe_policies()
     ]
 
 

@@ -73,17 +73,17 @@ def guarded(handler: Route) -> Route:
 
 def _handler(command: Command) -> Route:
     async def handle(request: web.Request) -> web.StreamResponse:
-        taken, content = _query(request, command.parameters), await read(request)
+        arguments, content = _query(request, command.parameters), await read(request)
         if command.body is not None:
-            taken["body"] = read_command(command.body, content)
+            arguments["body"] = read_command(command.body, content)
         await request.app[PLATFORM].catch_up()
-        done = command.run(request.app[PLATFORM], *request.match_info.values(), **taken)
-        if isinstance(done, Awaitable):
-            done = await done
-        if isinstance(done, bytes):
-            return web.Response(body=done, content_type="application/x-ndjson")
+        result = command.run(request.app[PLATFORM], *request.match_info.values(), **arguments)
+        if isinstance(result, Awaitable):
+            result = await result
+        if isinstance(result, bytes):
+            return web.Response(body=result, content_type="application/x-ndjson")
         # Amounts are text, since a script reads numbers inexactly.
-        return web.Response(body=encode(done, decimal_strings=True), content_type="application/json")
+        return web.Response(body=encode(result, decimal_strings=True), content_type="application/json")
 
     return handle
 
@@ -112,8 +112,8 @@ def _query(request: web.Request, parameters: tuple[str, ...]) -> dict[str, objec
     """
     for name in request.query:
         if name not in parameters:
-            taken = ", ".join(parameters) or "none"
-            raise Rejected(400, "bad_request", f"{name!r} is not a parameter of this request; it takes: {taken}")
+            names = ", ".join(parameters) or "none"
+            raise Rejected(400, "bad_request", f"{name!r} is not a parameter of this request; it takes: {names}")
         if len(request.query.getall(name)) > 1:
             raise Rejected(400, "bad_request", f"{name} is given more than once")
         if not _NUMBER.fullmatch(request.query[name]):

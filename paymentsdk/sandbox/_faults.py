@@ -130,15 +130,15 @@ class FaultRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if self.effect not in EFFECTS:
             raise ValueError(f"there is no effect {self.effect!r}; there are {', '.join(EFFECTS)}")
-        where = EFFECTS[self.effect].operation
-        if where not in {"*", self.operation}:
-            raise ValueError(f"{self.effect} can only happen to {where}: say operation={where}")
+        operation = EFFECTS[self.effect].operation
+        if operation not in {"*", self.operation}:
+            raise ValueError(f"{self.effect} can only happen to {operation}: say operation={operation}")
         details = EFFECTS[self.effect].members
-        for one in fields(self):
-            idle = one.name in _DETAILS and one.name not in details
-            if idle and getattr(self, one.name) != one.default:
+        for member in fields(self):
+            idle = member.name in _DETAILS and member.name not in details
+            if idle and getattr(self, member.name) != member.default:
                 takes = ", ".join(details) or "none"
-                raise ValueError(f"{self.effect} does not take {one.name}; of the details it takes {takes}")
+                raise ValueError(f"{self.effect} does not take {member.name}; of the details it takes {takes}")
 
 
 @dataclass(eq=False)
@@ -240,8 +240,8 @@ class Faults:
     def clear(self, tenant: int | None = None) -> None:
         """Take out every rule, or every rule of *tenant*."""
         with self._lock:
-            kept = (one for one in self._rules.values() if tenant not in (None, one.rule.tenant))
-            self._rules = {one.id: one for one in kept}
+            rules = (added for added in self._rules.values() if tenant not in (None, added.rule.tenant))
+            self._rules = {added.id: added for added in rules}
         self._changed()
 
     def list(self) -> tuple[AddedFault, ...]:
@@ -251,12 +251,14 @@ class Faults:
 
     def standing(self) -> tuple[FaultState, ...]:
         """Return the rules in force, as far as they have come."""
-        return tuple(one.state for one in self.list())
+        return tuple(added.state for added in self.list())
 
     def restore(self, standing: Iterable[FaultState]) -> None:
         """Put those rules in force again, and no others."""
         with self._lock:
-            self._rules = {one.id: AddedFault(one.id, one.rule, self._remove, one.seen, one.hits) for one in standing}
+            self._rules = {
+                state.id: AddedFault(state.id, state.rule, self._remove, state.seen, state.hits) for state in standing
+            }
 
     def match(self, operation: str, tenant: int | None) -> Hit:
         """Count a request of *operation* with every rule, and return those that hit it."""

@@ -156,9 +156,9 @@ def redact_query(path: str, secrets: frozenset[str]) -> str:
 
 def _masked(part: str, secrets: frozenset[str]) -> str:
     """Mask what follows the first name of *part* that is one of *secrets*, to its end."""
-    for found in _NAME.finditer(part):
-        if found.end() < len(part) and _names(found[1], secrets):
-            return f"{part[: found.end()]}{MASK}"
+    for match in _NAME.finditer(part):
+        if match.end() < len(part) and _names(match[1], secrets):
+            return f"{part[: match.end()]}{MASK}"
     return part
 
 
@@ -173,7 +173,7 @@ def _names(text: str, secrets: frozenset[str]) -> bool:
 
 def secrets_of(operations: Iterable[Operation[object, object]]) -> frozenset[str]:
     """Return the names of all that one of *operations*, or a seller, declares a credential, in lower case."""
-    kinds = {kind for one in operations for kind in (one.body, one.result) if kind is not None}
+    kinds = {kind for operation in operations for kind in (operation.body, operation.result) if kind is not None}
     return frozenset[str]().union(*map(_declared_in, {Tenant, *kinds}))
 
 
@@ -194,9 +194,9 @@ def _without(secrets: Container[str], value: object) -> object:
         case dict():
             members = cast("dict[str, object]", value)
             return {
-                name: MASK if name.lower() in secrets else _without(secrets, inner) for name, inner in members.items()
+                name: MASK if name.lower() in secrets else _without(secrets, member) for name, member in members.items()
             }
         case list():
-            return [_without(secrets, inner) for inner in cast("list[object]", value)]
+            return [_without(secrets, member) for member in cast("list[object]", value)]
         case _:
             return value

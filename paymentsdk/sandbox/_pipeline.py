@@ -141,9 +141,9 @@ def _unauthorized(policies: Policies, operation: AnyOperation, message: str, cod
     """Return the error of a token, with the code that the operation documents for it."""
     documented = (error.code for error in operation.errors if error.status == HTTPStatus.UNAUTHORIZED)
     codes = (code, "unauthorized", *documented, "invalid_access_token")
-    known = next((one for one in codes if one in operation.meanings), "unauthorized")
-    status = policies.denied_preference_status if known == "invalid_access_token" else 401
-    return Rejected(status, known, message)
+    code_of_operation = next((candidate for candidate in codes if candidate in operation.meanings), "unauthorized")
+    status = policies.denied_preference_status if code_of_operation == "invalid_access_token" else 401
+    return Rejected(status, code_of_operation, message)
 
 
 # --- the idempotency key -----------------------------------------------------------------------------------------
@@ -235,11 +235,11 @@ def execute(platform: Platform, received: ReceivedRequest, tenant: Tenant) -> Re
         fingerprint = _fingerprint(received) if key else ""
         earlier = replay(context, key, fingerprint) if key else None
         # After the key: what went with it once is another request, whatever it says.
-        done = earlier or SavedResponse(fingerprint, _handle(platform, received, context))
+        response = earlier or SavedResponse(fingerprint, _handle(platform, received, context))
         if key and not earlier:
-            platform.store.save_response(tenant.user_id, key, done, at=now, forgotten=now - REMEMBERED)
+            platform.store.save_response(tenant.user_id, key, response, at=now, forgotten=now - REMEMBERED)
     headers = {REPLAYED: "true"} if earlier else {}
-    return Reply(status=operation.status, body=done.body, headers=headers, content_type=media_type(operation))
+    return Reply(status=operation.status, body=response.body, headers=headers, content_type=media_type(operation))
 
 
 def _handle(platform: Platform, received: ReceivedRequest, context: SellerContext) -> bytes:

@@ -84,12 +84,12 @@ def _operations_of(handlers: Iterable[Handler[Any, Any]]) -> Mapping[str, Operat
     Raises:
         ValueError: Two have the same.
     """
-    seen: dict[tuple[str, str], str] = {}
+    names: dict[tuple[str, str], str] = {}
     operations = {handler.operation.name: handler.operation for handler in handlers}
     for name, operation in operations.items():
         place = operation.method, re.sub(r"{\w+}", "{}", operation.path)
-        if (other := seen.setdefault(place, name)) != name:
-            raise ValueError(f"{name} has the method and the path of {other}: give it that name to take its place")
+        if (first := names.setdefault(place, name)) != name:
+            raise ValueError(f"{name} has the method and the path of {first}: give it that name to take its place")
     return operations
 
 
@@ -127,8 +127,11 @@ class Platform:
         handlers: OwnHandlers | None = None,
         jobs: Mapping[str, Job] | None = None,
     ) -> None:
-        own = {operation.name: Handler(operation=operation, handle=one) for operation, one in (handlers or {}).items()}
-        self.handlers: Mapping[str, Handler[Any, Any]] = {**HANDLERS, **own}
+        own_handlers = {
+            operation.name: Handler(operation=operation, handle=handle)
+            for operation, handle in (handlers or {}).items()
+        }
+        self.handlers: Mapping[str, Handler[Any, Any]] = {**HANDLERS, **own_handlers}
         self.jobs: Mapping[str, Job] = {**JOBS, **(jobs or {})}
         self.operations: Mapping[str, Operation[Any, Any]] = _operations_of(self.handlers.values())
         self._base_url = ""
@@ -137,9 +140,9 @@ class Platform:
         """The faults in force."""
         self.store: Store = Store(TABLES, db)  # type: ignore[arg-type]  # each table is read with its own Struct
         with self.store.opening():
-            kept: dict[str, object] = self.store.setting("policies", {})
+            stored: dict[str, object] = self.store.setting("policies", {})
             # What is asked for at a start wins over what was changed before it.
-            self.policies: Policies = Policies().merged({**kept, **(policies or {})})
+            self.policies: Policies = Policies().merged({**stored, **(policies or {})})
             """The policies in force for every seller who has none of their own."""
             starts = self.store.setting("starts", 0) + 1
             self.store.keep_setting("starts", starts)
@@ -180,8 +183,8 @@ class Platform:
             self.set_clock(to)
             return tuple(self.run_due())
 
-    def _publish_change(self, what: Literal["policies", "faults", "everything"]) -> None:
-        self.feed.publish(Event(kind="changed", tenant=None, document=Changed(what)))
+    def _publish_change(self, subject: Literal["policies", "faults", "everything"]) -> None:
+        self.feed.publish(Event(kind="changed", tenant=None, document=Changed(subject)))
 
     def context(self, tenant: Tenant, *, now: datetime | None = None, key: str | None = None) -> SellerContext:
         """Return *tenant*'s context as it is *now*."""
@@ -303,8 +306,8 @@ class Platform:
         Raises:
             ValueError: A number is out of its bounds.
         """
-        asked = msgspec.convert({"orders": orders, "days": days}, ProvisionRequest)
-        for _ in provision(self.context(tenant or self.default_tenant()), asked):
+        request = msgspec.convert({"orders": orders, "days": days}, ProvisionRequest)
+        for _ in provision(self.context(tenant or self.default_tenant()), request):
             pass
 
     def default_tenant(self) -> Tenant:
@@ -360,8 +363,8 @@ class Platform:
         """
         with self.store.locked():
             self.policies = self.policies.merged(changes)
-            kept: dict[str, object] = self.store.setting("policies", {})
-            self.store.keep_setting("policies", {**kept, **changes})
+            stored: dict[str, object] = self.store.setting("policies", {})
+            self.store.keep_setting("policies", {**stored, **changes})
             self._publish_change("policies")
             return self.policies
 

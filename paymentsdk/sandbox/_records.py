@@ -62,7 +62,7 @@ class Table(Generic[D]):
         self.dates = dates
         self.decode: Callable[[bytes], D] = msgspec.json.Decoder(form).decode
         names = ("tenant", "key", *self.columns, "document")
-        changes = ", ".join(f"{one} = excluded.{one}" for one in names[2:])
+        changes = ", ".join(f"{column} = excluded.{column}" for column in names[2:])
         # The names in these statements are this module's own; every value is bound.
         self.put: str = (
             f"INSERT INTO {name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) "
@@ -72,13 +72,13 @@ class Table(Generic[D]):
         self.create: str = (
             f"CREATE TABLE {name} ({fields}, UNIQUE (key, tenant));CREATE INDEX {name}_tenant ON {name} (tenant, seq);"
         )
-        for one in self.columns:
+        for column in self.columns:
             # With the order in it, an index finds a page without looking at all documents, and nothing has to be
             # sorted. With all dates, it tells alone which rows a search by them has.
-            order = ["seq", *(date for date in dates if date != one)] if one in dates else [*dates[:1], "seq"]
-            index = f"{name}_{one} ON {name} (tenant, {', '.join([one, *order])})"
+            order = ["seq", *(date for date in dates if date != column)] if column in dates else [*dates[:1], "seq"]
+            index = f"{name}_{column} ON {name} (tenant, {', '.join([column, *order])})"
             # Whatever is asked of a column, one without a value is not the response.
-            self.create += f"CREATE INDEX {index} WHERE {one} IS NOT NULL;"
+            self.create += f"CREATE INDEX {index} WHERE {column} IS NOT NULL;"
 
     def values(self, document: D) -> list[object]:
         """Return the columns of *document*, as SQLite keeps them."""

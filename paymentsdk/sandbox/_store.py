@@ -56,10 +56,10 @@ def check_file(connection: sqlite3.Connection) -> bool:
         raise sqlite3.DatabaseError("it is the database of another program")
     [(schema,)] = connection.execute("PRAGMA user_version")
     if names and schema != SCHEMA:
-        age, way = ("an older", "") if schema < SCHEMA else ("a newer", ", or update paymentsdk")
+        age, hint = ("an older", "") if schema < SCHEMA else ("a newer", ", or update paymentsdk")
         raise sqlite3.DatabaseError(
             f"{age} version of the sandbox made it (schema {schema}; this one has {SCHEMA}), and none reads the files "
-            f"of another: move it away, or name another file{way}"
+            f"of another: move it away, or name another file{hint}"
         )
     [(damage,)] = connection.execute("PRAGMA quick_check(1)")
     if damage != "ok":
@@ -89,9 +89,9 @@ def naming(path: str | None) -> Iterator[None]:
         reason = "another sandbox uses it" if code == sqlite3.SQLITE_BUSY else str(error)
         if code & 0xFF == sqlite3.SQLITE_IOERR:  # So it calls it when there is no room for the index of the log.
             reason += ": the disk may be full"
-        named = OSError(f"cannot use {path!r} as the database of a sandbox: {reason}")
-        named.errno = errno.ENOSPC if is_full(error) else errno.EIO
-        raise named from None
+        os_error = OSError(f"cannot use {path!r} as the database of a sandbox: {reason}")
+        os_error.errno = errno.ENOSPC if is_full(error) else errno.EIO
+        raise os_error from None
 
 
 def is_full(error: object) -> bool:
@@ -223,8 +223,8 @@ class Store:
 
     def get(self, table: Table[D], key: str, tenant: int | None = None) -> D | None:
         """Return the document *key*; with a *tenant*, only if it is theirs."""
-        found = f"SELECT document FROM {table.name} WHERE key = ? AND tenant = ifnull(?, tenant)"
-        rows = self._rows(found, (key, tenant))
+        query = f"SELECT document FROM {table.name} WHERE key = ? AND tenant = ifnull(?, tenant)"
+        rows = self._rows(query, (key, tenant))
         return self._decoded(table, rows[0][0]) if rows else None
 
     def _decoded(self, table: Table[D], stored: bytes) -> D:
@@ -238,9 +238,9 @@ class Store:
 
     def unused(self, table: Table[D], number: Callable[[], int]) -> int:
         """Return the first *number* that is the key of no document, whoever's: a new one would take its place."""
-        while self.owner(table, str(found := number())) is not None:
+        while self.owner(table, str(candidate := number())) is not None:
             pass
-        return found
+        return candidate
 
     def put(self, table: Table[D], tenant: int, document: D) -> None:
         """Keep *document*, in place of an older one with its key."""
@@ -276,27 +276,27 @@ class Store:
 
         Equal ones in *order* come in the order of their making; with *shuffle*, in another for each number.
         """
-        where, values = table.where(tenant, conditions)
-        way = "DESC" if descending else "ASC"
+        clause, values = table.where(tenant, conditions)
+        direction = "DESC" if descending else "ASC"
         # Knuth's multiplier spreads neighbours; the number decides where they go.
-        ties = f"seq {way}" if shuffle is None else f"(seq + {int(shuffle)}) * 2654435761 % 4294967296"
+        ties = f"seq {direction}" if shuffle is None else f"(seq + {int(shuffle)}) * 2654435761 % 4294967296"
         if order == "seq":
             sort = ties
         else:
             table.check_column(order)
-            sort = f"{order} {way}, {ties}"
+            sort = f"{order} {direction}, {ties}"
         rows = self._rows(
             # Which rows it is, an index may know alone; only theirs are the documents that are read.
             f"SELECT document FROM {table.name} WHERE seq IN "
-            f"(SELECT seq FROM {table.name}{where} ORDER BY {sort} LIMIT ? OFFSET ?) ORDER BY {sort}",
+            f"(SELECT seq FROM {table.name}{clause} ORDER BY {sort} LIMIT ? OFFSET ?) ORDER BY {sort}",
             (*values, limit, offset),
         )
         return [self._decoded(table, document) for (document,) in rows]
 
     def count(self, table: Table[D], tenant: int | None, conditions: Sequence[Condition] = ()) -> int:
         """Return how many documents meet all *conditions*."""
-        where, values = table.where(tenant, conditions)
-        [(number,)] = self._rows(f"SELECT COUNT(*) FROM {table.name}{where}", values)
+        clause, values = table.where(tenant, conditions)
+        [(number,)] = self._rows(f"SELECT COUNT(*) FROM {table.name}{clause}", values)
         return int(number)
 
     def append(self, tenant: int, line: bytes) -> None:
@@ -311,8 +311,8 @@ class Store:
     def saved_response(self, tenant: int, key: str, *, after: datetime = EPOCH) -> SavedResponse | None:
         """Return the response that the idempotency key *key* has had *after* a moment."""
         # After the plus SQLite looks at no index: it is to go by the key.
-        found = "SELECT fingerprint, body FROM saved_responses WHERE tenant = ? AND key = ? AND +at > ?"
-        rows = self._rows(found, (tenant, key, as_column(after)))
+        query = "SELECT fingerprint, body FROM saved_responses WHERE tenant = ? AND key = ? AND +at > ?"
+        rows = self._rows(query, (tenant, key, as_column(after)))
         return SavedResponse._make(rows[0]) if rows else None
 
     def save_response(self, tenant: int, key: str, saved: SavedResponse, *, at: datetime, forgotten: datetime) -> None:
@@ -336,8 +336,8 @@ class Store:
     def take_due(self, until: datetime) -> Due | None:
         """Take out the first thing that is due up to *until*."""
         first = "SELECT seq FROM due WHERE at <= ? ORDER BY at, seq LIMIT 1"
-        taken = f"DELETE FROM due WHERE seq = ({first}) RETURNING at, tenant, kind, id"
-        for at, tenant, kind, name in self._rows(taken, (as_column(until),)):
+        statement = f"DELETE FROM due WHERE seq = ({first}) RETURNING at, tenant, kind, id"
+        for at, tenant, kind, name in self._rows(statement, (as_column(until),)):
             return Due(at=EPOCH + at * MICROSECOND, tenant=tenant, kind=kind, id=name)
         return None
 

@@ -147,6 +147,6 @@ def _sell(context: SellerContext, number: int) -> None:
     amount = Decimal(100 + number * 7919 % 99_900).scaleb(-2)
     payments = TransactionsRequest(payments=[PaymentRequest(amount=amount)])
     body = OrderRequest(external_reference=f"provisioned-{number + 1}", total_amount=amount, transactions=payments)
-    made = orders.create(context, ParsedRequest(body=body, path={}, query={}))
-    record = context.require(ORDERS, made.id)
+    order = orders.create(context, ParsedRequest(body=body, path={}, query={}))
+    record = context.require(ORDERS, order.id)
     orders.pay(context, record, method="account_money", installments=1, outcome="approved", payer_id=DEFAULT_PAYER)

@@ -55,5 +55,5 @@ async def check_rule(rule: str, check: Awaitable[None]) -> None:
     except Exception as error:
         if limit.expired():
             raise AssertionError(f"not done after {LONGEST:g} s. The rule: {rule}") from None
-        what = str(error) if isinstance(error, AssertionError) else f"{error!r} came out"
-        raise AssertionError(f"{what}. The rule: {rule}") from error
+        text = str(error) if isinstance(error, AssertionError) else f"{error!r} came out"
+        raise AssertionError(f"{text}. The rule: {rule}") from error

@@ -56,10 +56,10 @@ class Peer:
             body = await (self._chunks() if chunked else self.part(int(fields.get("content-length", "0"))))
         except asyncio.IncompleteReadError:
             return None
-        seen = Seen(method, target, fields, body, self.number)
-        self._server.seen.append(seen)
+        request = Seen(method, target, fields, body, self.number)
+        self._server.seen.append(request)
         self._server.arrived.set()
-        return seen
+        return request
 
     async def _chunks(self) -> bytes:
         body = b""
@@ -75,8 +75,8 @@ class Peer:
 
     async def requests(self) -> AsyncIterator[Seen]:
         """Read one request after the other until the client hangs up."""
-        while (seen := await self.request()) is not None:
-            yield seen
+        while (request := await self.request()) is not None:
+            yield request
 
     async def write(self, data: bytes) -> None:
         """Send *data*; it has left when this returns, or waits for the client to read."""
@@ -232,12 +232,12 @@ def forever(piece: bytes) -> Step:
     return step
 
 
-def replies(responses: Mapping[str, Sequence[Step]], other: Sequence[Step] = ()) -> Script:
+def replies(responses: Mapping[str, Sequence[Step]], otherwise: Sequence[Step] = ()) -> Script:
     """Return a script that does for each request the steps of its target, or *other*, or writes the target itself."""
 
     async def script(peer: Peer) -> None:
-        async for seen in peer.requests():
-            await play(*responses.get(seen.target, other) or [http(200, seen.target.encode())])(peer)
+        async for request in peer.requests():
+            await play(*responses.get(request.target, otherwise) or [http(200, request.target.encode())])(peer)
 
     return script
 

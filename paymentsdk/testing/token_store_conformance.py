@@ -101,8 +101,8 @@ async def _a_pair_is_kept_whole(make_store: Callable[[], _Store]) -> None:
     long = structs.replace(_PAIR, access_token=_ACCESS * 200, refresh_token=_GRANT * 200)
     for pair in (_PAIR, TokenPair(access_token=_BARE), long):
         await make_store().save(pair)
-        kept = await make_store().load()
-        expect(kept == pair, "another pair than was saved")
+        loaded = await make_store().load()
+        expect(loaded == pair, "another pair than was saved")
 
 
 @_case(TokenStore)
@@ -134,8 +134,8 @@ async def _a_store_shows_no_token(make_store: Callable[[], _Store]) -> None:
     """Neither a token of the pair nor any part of it is in the ``repr`` of the store."""
     store = make_store()
     await store.save(_PAIR)
-    shown = f"{store!r} {await make_store().load()!r}"
-    expect("access-1" not in shown and "refresh-1" not in shown, "it shows a token")
+    text = f"{store!r} {await make_store().load()!r}"
+    expect("access-1" not in text and "refresh-1" not in text, "it shows a token")
 
 
 @_case(LockingTokenStore)
@@ -209,9 +209,9 @@ async def _a_refresh_token_is_spent_once(make_store: Callable[[], _Store]) -> No
         return _pair(2)
 
     tokens = [RefreshingToken(store=make_store()) for _ in range(4)]
-    found = await asyncio.gather(*(token.renew(None, exchange, _NOW) for token in tokens), return_exceptions=True)
+    results = await asyncio.gather(*(token.renew(None, exchange, _NOW) for token in tokens), return_exceptions=True)
     expect(spent == ["TG-refresh-1"], f"{len(spent)} refresh tokens were sent")
-    expect(found == [_pair(2).access_token] * 4, "not all have the new token")
+    expect(results == [_pair(2).access_token] * 4, "not all have the new token")
     expect(await make_store().load() == _pair(2), "the new pair was not saved")
 
 

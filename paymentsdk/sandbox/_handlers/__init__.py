@@ -45,5 +45,5 @@ def ways(handler: Handler[Any, Any], error: ErrorCode) -> tuple[str, ...]:
 
 def required(policies: Policies) -> Mapping[str, Sequence[str]]:
     """Return the members that *policies* ask for, by the name of their Struct."""
-    asked = (noun.required(policies) for noun in NOUNS.values() if noun.required)
-    return {struct: names for one in asked for struct, names in one.items()}
+    requirements = (noun.required(policies) for noun in NOUNS.values() if noun.required)
+    return {struct: names for members in requirements for struct, names in members.items()}

@@ -48,13 +48,13 @@ _DIGITS = {"type": "string", "pattern": "^[0-9]+$"}
 
 def search(context: SellerContext, request: ParsedRequest[None]) -> invoices.InvoicePage:
     """Return a page of the invoices that meet the filters."""
-    given = [name for name in _FILTERS if name in request.query]
-    if not given and context.policies.invoice_filters == "one_required":
+    filters = [name for name in _FILTERS if name in request.query]
+    if not filters and context.policies.invoice_filters == "one_required":
         raise Rejected(400, "bad-request", details=(f"one of {', '.join(_FILTERS)} is required",))
     for name in _NUMBERS:
         text = str(request.query.get(name, "0"))
         require(text.isascii() and text.isdecimal(), f"$.{name}", "is not a number")
-    conditions: list[Condition] = [(name, "=", request.query[name]) for name in given]
+    conditions: list[Condition] = [(name, "=", request.query[name]) for name in filters]
     newest = context.policies.search_order == "newest"
     rows, total, offset, limit = find_page(context, INVOICES, request, conditions, descending=newest)
     paging = Paging(total=total, offset=offset, limit=limit)
@@ -221,8 +221,8 @@ def _keep(
     if payment:
         number, was = (old.payment.id, old.payment.status) if old.payment else (context.ids.number(11), None)
         _, detail = _STATES.get(payment, _UNCHANGED)
-        made = invoices.InvoicePayment(id=number, status=payment, status_detail=detail)
-        invoice = replace(invoice, payment=made)
+        invoice_payment = invoices.InvoicePayment(id=number, status=payment, status_detail=detail)
+        invoice = replace(invoice, payment=invoice_payment)
         moved = int(payment in _PAID) - int(was in _PAID)
         context.record(
             "invoice_payment",

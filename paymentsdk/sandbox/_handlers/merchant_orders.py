@@ -67,11 +67,11 @@ def search(context: SellerContext, request: ParsedRequest[None]) -> _Page:
 
 def _inject_row_fault(context: SellerContext, effect: str) -> None:
     """Make, hide or touch one of the seller's rows, at random, if *effect* is that of such a fault."""
-    shown: list[Condition] = [("date_created", ">=", EARLIEST)]
-    rows = context.count(MERCHANT_ORDERS, shown)
+    visible: list[Condition] = [("date_created", ">=", EARLIEST)]
+    rows = context.count(MERCHANT_ORDERS, visible)
     if not rows:
         return
-    [record] = context.find(MERCHANT_ORDERS, shown, limit=1, offset=context.ids.number() % rows)
+    [record] = context.find(MERCHANT_ORDERS, visible, limit=1, offset=context.ids.number() % rows)
     order = record.merchant_order
     match effect:
         case "row_inserted":
@@ -180,10 +180,10 @@ def refund_preference(context: SellerContext, record: MerchantOrderRecord, amoun
     if amount is not None and amount <= 0:
         raise Rejected(400, "bad_request", "$.amount: must be above 0", details=("$.amount",))
     order = record.merchant_order
-    left = (order.paid_amount or money.ZERO) - (order.refunded_amount or money.ZERO)
-    amount = left if amount is None else amount
-    if not money.ZERO < amount <= left:
-        raise Rejected(409, "refund_amount_exceeds", f"{left} is left")
+    rest_amount = (order.paid_amount or money.ZERO) - (order.refunded_amount or money.ZERO)
+    amount = rest_amount if amount is None else amount
+    if not money.ZERO < amount <= rest_amount:
+        raise Rejected(409, "refund_amount_exceeds", f"{rest_amount} is left")
     _record(context, "refund", record, context.ids.sortable("REF", context.now), -amount)
     return revert(context, record.source, amount)
 
@@ -207,12 +207,12 @@ def revert(context: SellerContext, source: str, amount: Decimal) -> MerchantOrde
     order = record.merchant_order
     refunded = (order.refunded_amount or money.ZERO) + amount
     whole = refunded >= (order.paid_amount or money.ZERO)
-    *others, payment = order.payments or (MerchantOrderPayment(),)
+    *earlier, payment = order.payments or (MerchantOrderPayment(),)
     payment = replace(payment, amount_refunded=refunded, last_modified=context.now)
     if whole:
         payment = replace(payment, status="refunded", status_detail=DETAILS["refunded"])
         order = replace(order, order_status=State.REVERTED)
-    return _keep(context, record, replace(order, refunded_amount=refunded, payments=(*others, payment)))
+    return _keep(context, record, replace(order, refunded_amount=refunded, payments=(*earlier, payment)))
 
 
 def _opened(context: SellerContext, items: tuple[MerchantOrderItem, ...], amount: Decimal) -> MerchantOrder:

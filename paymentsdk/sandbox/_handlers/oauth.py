@@ -63,17 +63,17 @@ def token(context: SellerContext, request: ParsedRequest[TokenRequest]) -> Token
     )
 
 
-def _scope(asked: str | None, granted: str) -> str:
+def _scope(requested: str | None, granted: str) -> str:
     """Return what the token may do: the part of what was *granted* that is *asked* for, or all of it.
 
     Raises:
         Rejected: Anything else is asked for, or it is not written as words with one space between two.
     """
-    if asked is None:
+    if requested is None:
         return granted
-    if not set(asked.split(" ")) <= set(granted.split()):
+    if not set(requested.split(" ")) <= set(granted.split()):
         raise Rejected(400, "invalid_scope", f"the scope that was granted is {granted!r}")
-    return asked
+    return requested
 
 
 def _secret(body: TokenRequest) -> str:

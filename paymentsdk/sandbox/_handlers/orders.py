@@ -94,9 +94,9 @@ def _check_body(context: SellerContext, body: OrderRequest) -> None:
     if body.expiration_time is not None:
         orders.check_expiration(body.expiration_time, context.policies.longest_expiration)
     cash = body.transactions.cash_withdrawal
-    for i, one in enumerate((body.discounts and body.discounts.payment_methods) or ()):
+    for i, discount in enumerate((body.discounts and body.discounts.payment_methods) or ()):
         place = f"$.discounts.payment_methods[{i}].new_total_amount"
-        require(not cash or one.new_total_amount > cash.amount, place, "is not above the withdrawal")
+        require(not cash or discount.new_total_amount > cash.amount, place, "is not above the withdrawal")
     if body.integration_data and body.integration_data.sponsor:
         sponsor_id = body.integration_data.sponsor.id
         find_sponsor(context, sponsor_id, code="sponsor_id_not_valid", place="integration_data.sponsor.id")
@@ -131,13 +131,13 @@ def cancel(context: SellerContext, request: ParsedRequest[None]) -> Order:
         raise Rejected(409, "order_already_canceled")
     if order.status != OrderStatus.CREATED and context.policies.cancel_from == "created":
         raise Rejected(409, "cannot_cancel_order", details=(f"the order is {order.status}",))
-    if any(one.status == orders.RefundStatus.PROCESSING for one in order.refunds):
+    if any(refund.status == orders.RefundStatus.PROCESSING for refund in order.refunds):
         raise Rejected(423, "resource_locked", details=("a refund is being processed",))
-    left = refundable(payment_of(order))
+    refundable_amount = refundable(payment_of(order))
     order = _moved(context, record, OrderStatus.CANCELED)
-    _record(context, "order_canceled", order, order.id, -left)
-    if left:
-        merchant_orders.revert(context, order.id, left)
+    _record(context, "order_canceled", order, order.id, -refundable_amount)
+    if refundable_amount:
+        merchant_orders.revert(context, order.id, refundable_amount)
     return order
 
 
@@ -190,7 +190,7 @@ def pay(
 def discounted_total(order: Order, method: str) -> Decimal | None:
     """Return what a buyer pays with *method*, if the order has a total for it; the first counts, should it have two."""
     entries = (order.discounts and order.discounts.payment_methods) or ()
-    return next((one.new_total_amount for one in entries if one.type == method), None)
+    return next((entry.new_total_amount for entry in entries if entry.type == method), None)
 
 
 def withdrawn(order: Order) -> Decimal:
@@ -203,21 +203,21 @@ def refund(context: SellerContext, request: ParsedRequest[orders.RefundRequest])
     """Give back what is left of the payment, or a part of it."""
     record = _asked(context, request.path, orders.REFUND)
     order, payment = record.order, payment_of(record.order)
-    if any(one.status == orders.RefundStatus.PROCESSING for one in order.refunds):
+    if any(earlier.status == orders.RefundStatus.PROCESSING for earlier in order.refunds):
         raise Rejected(409, "refund_in_progress")
     if payment.paid_amount is None or order.status in (OrderStatus.CANCELED, OrderStatus.EXPIRED):
         raise Rejected(409, "cannot_refund_order", details=(f"the order is {order.status}",))
-    left = refundable(payment)
-    if not left:
+    refundable_amount = refundable(payment)
+    if not refundable_amount:
         raise Rejected(409, "order_already_refunded")
-    made = orders.Refund(
+    new_refund = orders.Refund(
         id=context.ids.sortable("REF", context.now),
         transaction_id=payment.id,
         reference_id=str(context.ids.number(12)),
-        amount=_asked_amount(request.body, payment, left),
+        amount=_asked_amount(request.body, payment, refundable_amount),
         status=orders.RefundStatus.PROCESSING,
     )
-    record = replace(record, order=_with_refunds(order, (*order.refunds, made)), refund_key=context.key)
+    record = replace(record, order=_with_refunds(order, (*order.refunds, new_refund)), refund_key=context.key)
     if context.policies.refund_seconds:
         order = _moved(context, record)
         context.schedule(context.now + timedelta(seconds=context.policies.refund_seconds), "refund.settle", order.id)
@@ -230,13 +230,13 @@ def refund(context: SellerContext, request: ParsedRequest[orders.RefundRequest])
     return Order(id=order.id, status=order.status, status_detail=order.status_detail, transactions=changed)
 
 
-def _asked_amount(body: orders.RefundRequest | None, payment: OrderPayment, left: Decimal) -> Decimal:
+def _asked_amount(body: orders.RefundRequest | None, payment: OrderPayment, refundable_amount: Decimal) -> Decimal:
     if body is None or not body.transactions:
-        return left
+        return refundable_amount
     part = body.transactions[0]
     require(part.id == payment.id, "$.transactions[0].id", "is not a payment of the order")
-    if part.amount > left:
-        raise Rejected(400, "refund_amount_exceeds", details=(f"transactions[0].amount: {left} is left",))
+    if part.amount > refundable_amount:
+        raise Rejected(400, "refund_amount_exceeds", details=(f"transactions[0].amount: {refundable_amount} is left",))
     return part.amount
 
 
@@ -250,11 +250,11 @@ def settle_refund(context: SellerContext, order_id: str) -> str:
 
 def _settle(context: SellerContext, record: OrderRecord) -> Order:
     """End the newest refund of an order as the policy says."""
-    *earlier, made = record.order.refunds
-    made = replace(made, status=orders.RefundStatus(context.policies.refund_outcome))
-    order, amount = _with_refunds(record.order, (*earlier, made)), made.amount or money.ZERO
-    failed = made.status == orders.RefundStatus.FAILED
-    _record(context, "refund_failed" if failed else "refund", order, made.id, money.ZERO if failed else -amount)
+    *earlier, newest = record.order.refunds
+    newest = replace(newest, status=orders.RefundStatus(context.policies.refund_outcome))
+    order, amount = _with_refunds(record.order, (*earlier, newest)), newest.amount or money.ZERO
+    failed = newest.status == orders.RefundStatus.FAILED
+    _record(context, "refund_failed" if failed else "refund", order, newest.id, money.ZERO if failed else -amount)
     record = replace(record, order=order, refund_key=None)
     if failed:
         return _moved(context, record)

@@ -111,14 +111,14 @@ def search(context: SellerContext, request: ParsedRequest[None]) -> PlanPage:
     """Return a page of the plans that meet the filters, oldest first unless asked otherwise."""
     status, words = request.query.get("status"), str(request.query.get("q", "")).lower()
     conditions: list[Condition] = [("status", "=", status)] if status else []
-    found = [
+    plans = [
         replace(plan, subscribed=_subscribed(context, plan.id))
         for plan in context.find(PLANS, conditions)
         if words in "\n".join((plan.id, plan.reason or "", plan.external_reference or "")).lower()
     ]
-    found = _sorted(found, request.query.get("sort"), str(request.query.get("criteria", "asc")).lower())
+    plans = _sorted(plans, request.query.get("sort"), str(request.query.get("criteria", "asc")).lower())
     rows, total, offset, limit = cut_page(
-        context.policies, request, len(found), lambda start, most: found[start : start + most]
+        context.policies, request, len(plans), lambda start, most: plans[start : start + most]
     )
     return PlanPage(paging=Paging(total=total, offset=offset, limit=limit), results=tuple(rows))
 
@@ -128,16 +128,16 @@ def _subscribed(context: SellerContext, plan_id: str) -> int:
     return context.count(SUBSCRIPTIONS, [("plan_id", "=", plan_id), ("status", "=", AUTHORIZED)])
 
 
-def _sorted(found: list[Plan], member: object, criteria: str) -> list[Plan]:
+def _sorted(plans: list[Plan], member: object, criteria: str) -> list[Plan]:
     require(criteria in {"asc", "desc"}, "$.criteria", "is asc or desc")
     require(member is None or member in SORTABLE, "$.sort", "names no field of a plan")
     if member is not None:
         # In a pair, as `None` compares with neither the numbers nor the texts of others.
-        found = sorted(found, key=lambda plan: ((value := getattr(plan, str(member))) is None, wire_form(value)))
+        plans = sorted(plans, key=lambda plan: ((value := getattr(plan, str(member))) is None, wire_form(value)))
     if criteria == "desc":
-        found = found[::-1]
+        plans = plans[::-1]
     # What has no such member comes last, both ways.
-    return sorted(found, key=lambda plan: member is not None and getattr(plan, str(member)) is None)
+    return sorted(plans, key=lambda plan: member is not None and getattr(plan, str(member)) is None)
 
 
 NOUN = Noun(

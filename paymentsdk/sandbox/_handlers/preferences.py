@@ -107,7 +107,7 @@ def offered(preference: Preference) -> tuple[str, ...]:
     """Return the kinds of payment methods that the shop has not excluded, by themselves or by their method."""
     wishes = preference.payment_methods or preferences.PaymentMethods()
     lists = (wishes.excluded_payment_types, wishes.excluded_payment_methods)
-    excluded = {one.id for some in lists for one in some or ()}
+    excluded = {entry.id for entries in lists for entry in entries or ()}
     return tuple(kind for kind, method in METHODS.items() if not excluded & {kind, method})
 
 

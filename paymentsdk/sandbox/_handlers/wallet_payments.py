@@ -16,19 +16,19 @@ from paymentsdk.sandbox._wire import Rejected, echo
 
 def create(context: SellerContext, request: ParsedRequest[WalletPaymentRequest]) -> WalletPayment:
     """Charge a wallet, or reserve the amount where ``capture`` is false."""
-    body, asked = request.body, request.body.wallet_payment
-    discount = asked.discount
-    if asked.transaction_amount is None and context.policies.wallet_amount == "required":
+    body, charge = request.body, request.body.wallet_payment
+    discount = charge.discount
+    if charge.transaction_amount is None and context.policies.wallet_amount == "required":
         raise Rejected(400, "bad_request", details=("wallet_payment.transaction_amount: is required",))
     unchecked = context.policies.discount_promise == "unchecked"
     if discount and not unchecked and discount.code not in context.tenant.discount_promises:
         raise Rejected(400, "bad_request", "the discount was not promised", details=("wallet_payment.discount.code",))
-    amount = (asked.transaction_amount or money.ZERO) - ((discount and discount.amount) or money.ZERO)
+    amount = (charge.transaction_amount or money.ZERO) - ((discount and discount.amount) or money.ZERO)
     if amount < 0:
         raise Rejected(400, "bad_request", "the discount is above the amount", details=("wallet_payment.discount",))
     status = _outcome(body)
     part = echo(
-        asked,
+        charge,
         wallet_payments.WalletPaymentPart,
         id=context.ids.number(11),
         status_detail=DETAILS[status],
@@ -42,7 +42,7 @@ def create(context: SellerContext, request: ParsedRequest[WalletPaymentRequest])
         payments=(part,),
         # The response shows what a discount was, and no more (spec: Wallet payment).
         wallet_payment=echo(
-            asked,
+            charge,
             wallet_payments.WalletCharge,
             discount=discount and wallet_payments.WalletDiscount(amount=discount.amount, code=discount.code),
         ),
@@ -58,7 +58,7 @@ def create(context: SellerContext, request: ParsedRequest[WalletPaymentRequest])
         id=str(part.id),
         order_id=str(payment.id),
         amount=amount if status == "approved" else money.ZERO,
-        external_reference=asked.external_reference,
+        external_reference=charge.external_reference,
     )
     return payment
 

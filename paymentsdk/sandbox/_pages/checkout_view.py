@@ -181,7 +181,7 @@ def from_preference(preference: Preference, opened: MerchantOrderRecord, attempt
         methods=dict.fromkeys(kinds, due),
         # The shop prefers a kind, or a method of it.
         method=next((kind for kind in kinds if favourite in (kind, METHODS[kind])), None),
-        installments=tuple(sorted({*(one for one in _USUAL_INSTALLMENTS if one < most), proposed, most})),
+        installments=tuple(sorted({*(count for count in _USUAL_INSTALLMENTS if count < most), proposed, most})),
         installment=proposed,
         until=preference.expiration_date_to if preference.expires else None,
         outcome=outcome,

@@ -100,8 +100,8 @@ async def _code(request: web.Request) -> web.StreamResponse:
     order = Buyer(request.app[PLATFORM]).scan(_name(request))
     if not order.qr_data:
         pos = order.config and order.config.qr and order.config.qr.external_pos_id
-        where = f"the buyer scans that of the point of sale {pos}" if pos else "and it names no point of sale"
-        raise Rejected(404, "not_found", f"the order has no code of its own: {where}")
+        hint = f"the buyer scans that of the point of sale {pos}" if pos else "and it names no point of sale"
+        raise Rejected(404, "not_found", f"the order has no code of its own: {hint}")
     try:
         import segno  # an extra
     except ImportError:
@@ -167,9 +167,9 @@ async def _pay(view_of: _View, pay_by: Callable[..., object], request: web.Reque
 
 async def _show_plan(request: web.Request) -> web.StreamResponse:
     plan = _plan(request)
-    made = request.app[PLATFORM].store.get(SUBSCRIPTIONS, request.query.get("subscription", ""))
-    if made is not None and made.plan_id == plan.id:
-        return _html(views.subscribed(plan, made))
+    subscription = request.app[PLATFORM].store.get(SUBSCRIPTIONS, request.query.get("subscription", ""))
+    if subscription is not None and subscription.plan_id == plan.id:
+        return _html(views.subscribed(plan, subscription))
     if plan.status != PlanStatus.ACTIVE:
         raise Rejected(409, "plan_not_active", f"The plan is {plan.status}.")
     return _html(views.offer(plan, action=request.path))
@@ -177,9 +177,9 @@ async def _show_plan(request: web.Request) -> web.StreamResponse:
 
 async def _subscribe(request: web.Request) -> web.StreamResponse:
     await _form(request)
-    made = Buyer(request.app[PLATFORM]).subscribe(_plan(request).id)
+    subscription = Buyer(request.app[PLATFORM]).subscribe(_plan(request).id)
     # So that loading the page again makes no second subscription.
-    raise web.HTTPSeeOther(f"{request.path}?subscription={made.id}")
+    raise web.HTTPSeeOther(f"{request.path}?subscription={subscription.id}")
 
 
 def _plan(request: web.Request) -> Plan:
@@ -230,9 +230,9 @@ def _page(handler: Route) -> Route:
 
 def rejection_page(request: web.Request, rejected: Rejected) -> web.Response:
     """Return *rejected* as a page for people, with a way back to the form that was sent."""
-    ways = [(request.path, "Open the page again")] if request.method == "POST" else []
+    links = [(request.path, "Open the page again")] if request.method == "POST" else []
     title = _TITLES.get(rejected.status, "This did not work")
-    return _html(views.message(title, _sentence(rejected.message), ways), rejected.status)
+    return _html(views.message(title, _sentence(rejected.message), links), rejected.status)
 
 
 def _html(page: Markup, status: int = 200) -> web.Response:

@@ -72,15 +72,15 @@ def _page(title: str, content: Markup, extra: Markup = _NONE) -> Markup:
     return render("frame.html", title=title, content=content, extra=extra)
 
 
-def message(title: str, text: str, ways: Iterable[Way] = ()) -> Markup:
+def message(title: str, text: str, links: Iterable[Way] = ()) -> Markup:
     """Return a page that says one thing."""
-    return _page(title, render("message.html", title=title, text=text, ways=_ways(ways)))
+    return _page(title, render("message.html", title=title, text=text, ways=_ways(links)))
 
 
-def _ways(ways: Iterable[Way]) -> Markup:
+def _ways(links: Iterable[Way]) -> Markup:
     return join(
         render("way.html", url=url, words=words, main=_NONE if place else Markup(" main"))
-        for place, (url, words) in enumerate(ways)
+        for place, (url, words) in enumerate(links)
     )
 
 
@@ -100,7 +100,9 @@ def dashboard() -> Markup:
         for effect in EFFECTS.values()
         for member in effect.members
     }
-    return render("dashboard.html", effects=_options((name, one.words) for name, one in EFFECTS.items()), **takers)
+    return render(
+        "dashboard.html", effects=_options((name, effect.words) for name, effect in EFFECTS.items()), **takers
+    )
 
 
 # --- a checkout --------------------------------------------------------------------------------------------------
@@ -109,7 +111,7 @@ def dashboard() -> Markup:
 def checkout(view: CheckoutView, *, action: str) -> Markup:
     """Return the page with the form: what is sold, the ways to pay, and how it is to come out."""
     end = view.until and view.until.astimezone(UTC)
-    parts = ((str(one), "In one payment" if one == 1 else f"In {one} payments") for one in view.installments)
+    parts = ((str(count), "In one payment" if count == 1 else f"In {count} payments") for count in view.installments)
     differ = any(total != view.total for total in view.methods.values())
     content = render(
         "checkout.html",
@@ -134,22 +136,22 @@ def _method(view: CheckoutView, kind: str, total: Decimal) -> Markup:
 def outcome(view: CheckoutView, outcome: ViewState, *, here: str) -> Markup:
     """Return the page, itself at *here*, that says what it has come to, and leads on from there."""
     leaving, extra = "", _NONE
-    ways = [(f"{here}?attempt={AGAIN}", outcome.again)] if outcome.again else []
+    links = [(f"{here}?attempt={AGAIN}", outcome.again)] if outcome.again else []
     if view.back:
-        ways.append((view.back, "Back to the shop"))
+        links.append((view.back, "Back to the shop"))
     if view.back and view.go_back:
         leaving = f" You go back to the shop in {RETURN_SECONDS} seconds."
         extra = render("return.html", seconds=str(RETURN_SECONDS), url=view.back)
-        ways.append((here, "Stay here"))  # Not everybody reads in that time.
+        links.append((here, "Stay here"))  # Not everybody reads in that time.
     words = {"tone": outcome.tone, "word": outcome.word, "text": outcome.text + leaving}
-    content = render("outcome.html", **_common(view), **words, ways=_ways(ways))
+    content = render("outcome.html", **_common(view), **words, ways=_ways(links))
     return _page(f"{outcome.word}: {view.heading}", content, extra)
 
 
 def _common(view: CheckoutView) -> Mapping[str, str]:
     lines = join(
-        render("line.html", what=what, more=_breakable(more), amount=_amount(view.currency, amount))
-        for what, more, amount in view.lines
+        render("line.html", what=title, more=_breakable(more), amount=_amount(view.currency, amount))
+        for title, more, amount in view.lines
     )
     return {
         "seller": view.seller,

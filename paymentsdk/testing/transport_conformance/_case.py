@@ -48,15 +48,15 @@ class Case(NamedRule, frozen=True):
             AssertionError: They break it, and the text says how; or they keep it, and a deviation says otherwise.
             ValueError: A deviation names no rule of the suite.
         """
-        if unknown := deviations.keys() - {one.name for one in CASES}:
+        if unknown := deviations.keys() - {case.name for case in CASES}:
             raise ValueError(f"a deviation names no rule of the suite: {', '.join(unknown)}")
         reason = deviations.get(self.name)
         before = asyncio.all_tasks()
         try:
             await check_rule(self.rule, self.check(make))
             await turns()
-            left = asyncio.all_tasks() - before
-            expect(not left, f"tasks were left behind: {left}")
+            leftover = asyncio.all_tasks() - before
+            expect(not leftover, f"tasks were left behind: {leftover}")
         except AssertionError:
             if reason is None:
                 raise
@@ -113,8 +113,8 @@ class Link(Struct, frozen=True):
     ) -> None:
         """Send a request for *target*, and check that its response has *status* and the body *expected*."""
         response = await self.send(target, method, **options)
-        found = f"{response.status} and {len(response.body)} bytes came back to {target}: {response.body[:80]!r}"
-        expect((response.status, response.body) == (status, expected), found)
+        text = f"{response.status} and {len(response.body)} bytes came back to {target}: {response.body[:80]!r}"
+        expect((response.status, response.body) == (status, expected), text)
 
     async def fail(self, request: Request, *, sent: bool) -> SendFailed:
         """Send *request*, which has to fail by itself, and return how it did.

@@ -60,7 +60,7 @@ async def a_fresh_connection_is_new(link: Link) -> None:
     """A request that asks for a fresh connection shares it with no request before it."""
     for fresh in (False, True, True, False):
         await link.send("/", "POST", body=b"{}", fresh=fresh)
-    [first, second, third, fourth] = [seen.connection for seen in link.server.seen]
+    [first, second, third, fourth] = [request.connection for request in link.server.seen]
     expect(second != first, "it went out on a connection that had been used")
     expect(third not in {first, second}, "the second went out on a connection that had been used")
     expect(fourth == first, "the kept connection was lost")
@@ -149,7 +149,7 @@ async def _respond_to_first(link: Link, first: asyncio.Task[Response], go_on: as
     go_on.set()
     await first
     await link.send("/3")
-    arrived = [seen.target for seen in link.server.seen]
+    arrived = [request.target for request in link.server.seen]
     expect(arrived == ["/1", "/3"], f"{arrived} arrived")
 
 
@@ -225,7 +225,7 @@ async def _end_in_time(link: Link) -> None:
     await link.server.all_hung_up()
     await link.receive("/well", b"/well")
     *ill, last = link.server.seen
-    expect(all(one.connection != last.connection for one in ill), "the connection was used again")
+    expect(all(request.connection != last.connection for request in ill), "the connection was used again")
 
 
 @served(_hang(), limit=1)
@@ -352,12 +352,12 @@ async def waiting_requests_are_served_in_turn(make: MakeTransport) -> None:
     """Eight workers that share two connections, each one request after the other, get on equally well."""
     served_to = [0] * _WORKERS
     behind: list[int] = []
-    both = asyncio.Barrier(2)
+    barrier = asyncio.Barrier(2)
 
     async def script(peer: Peer) -> None:
         async for _ in peer.requests():
             with contextlib.suppress(asyncio.BrokenBarrierError):
-                await both.wait()  # In step, so that no connection is slower than the other.
+                await barrier.wait()  # In step, so that no connection is slower than the other.
             await peer.write(http())
 
     async with linked(make, script, limit=2) as link:
@@ -367,7 +367,7 @@ async def waiting_requests_are_served_in_turn(make: MakeTransport) -> None:
                 await link.send()
                 served_to[number] += 1
             behind.append(min(served_to))
-            await both.abort()  # The last requests have no other beside them.
+            await barrier.abort()  # The last requests have no other beside them.
 
         await asyncio.gather(*map(work, range(_WORKERS)))
     expect(behind[0] >= _EACH - 2, f"one had {behind[0]} responses when another had {_EACH}")

@@ -39,11 +39,11 @@ async def a_request_arrives_as_it_is(link: Link) -> None:
     body = b'{"description": "caf\xc3\xa9 \\u20ac", "binary": "\x00\x7f"}'
     for target in targets:
         await link.send(target, "POST", headers=fields, body=body)
-        seen = link.server.seen[-1]
-        expect((seen.method, seen.body) == ("POST", body), f"{seen.method} with {seen.body!r} arrived")
-        expect(seen.target in {target, target.removesuffix("?")}, f"the target became {seen.target}")
+        request = link.server.seen[-1]
+        expect((request.method, request.body) == ("POST", body), f"{request.method} with {request.body!r} arrived")
+        expect(request.target in {target, target.removesuffix("?")}, f"the target became {request.target}")
         for name, value in fields.items():
-            expect(seen.headers.get(name.lower()) == value, f"{name} became {seen.headers.get(name.lower())}")
+            expect(request.headers.get(name.lower()) == value, f"{name} became {request.headers.get(name.lower())}")
 
 
 @served(echo)
@@ -52,8 +52,8 @@ async def every_method_goes_out(link: Link) -> None:
     methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
     for method in methods:
         await link.send(method=method)
-    expect([seen.method for seen in link.server.seen] == methods, f"{link.server.seen} arrived")
-    expect(not any(seen.body for seen in link.server.seen), "a body was invented")
+    expect([request.method for request in link.server.seen] == methods, f"{link.server.seen} arrived")
+    expect(not any(request.body for request in link.server.seen), "a body was invented")
     expect("transfer-encoding" not in link.server.seen[1].headers, "an empty body was sent in chunks")
 
 
@@ -270,9 +270,9 @@ _SENT: Options = {"headers": _FIELDS, "body": f'{{"token": "{_CARD}"}}'.encode()
 _TOKENS = f'{{"refresh_token": "{_GRANT}"'.encode()
 
 
-def _search(text: str, what: str) -> None:
+def _search(text: str, verb: str) -> None:
     for canary in (_BEARER, _CARD, _GRANT):
-        expect(canary not in text, f"a credential is {what}:\n{text}")
+        expect(canary not in text, f"a credential is {verb}:\n{text}")
 
 
 async def _fail_silently(link: Link, request: Request) -> None:
