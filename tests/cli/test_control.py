@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from paymentsdk import PaymentsClient
-from paymentsdk.cli import _control, main
+from paymentsdk.cli import main
 from paymentsdk.resources.orders import Order, OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.resources.preferences import (
     Excluded,
@@ -185,7 +185,7 @@ def test_policies_of_a_sandbox_that_was_named_are_not_made_up(capsys, monkeypatc
 def test_the_default_port_is_asked(capsys, sandbox, monkeypatch):
     """A sandbox in the next terminal is found without a name, and its policies are those that it has."""
     monkeypatch.delenv("PAYMENTSDK_BASE_URL")
-    monkeypatch.setattr(_control, "DEFAULT_PORT", int(sandbox.base_url.rpartition(":")[2]))
+    monkeypatch.setattr("paymentsdk.cli._control.DEFAULT_PORT", int(sandbox.base_url.rpartition(":")[2]))
     sandbox.platform.change_policies({"cancel_from": "any"})
 
     assert "cancel_from=any  (or created)" in ask(capsys, "policies").splitlines()
@@ -373,7 +373,7 @@ def test_a_policy_is_decided_once(capsys):
 
 def test_a_busy_sandbox_is_there(capsys, monkeypatch):
     """Who is let in waits for minutes; after that nobody says that there is no sandbox, or what became of it."""
-    monkeypatch.setattr(_control, "_TIMEOUT", 0.2)
+    monkeypatch.setattr("paymentsdk.cli._control._TIMEOUT", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as busy:
         url = f"http://127.0.0.1:{busy.getsockname()[1]}"
         line = complain(capsys, "advance", "P3650D", "--url", url)
