@@ -23,7 +23,7 @@ from paymentsdk._codec.type_walk import allows_null, days_without_time, rows_of,
 from paymentsdk.errors import RequestInvalid
 
 if TYPE_CHECKING:
-    from paymentsdk._codec.repair import Reader, StructRepair
+    from paymentsdk._codec.repair import RelaxedDecoder, StructRepair
 
 R = TypeVar("R")
 
@@ -118,8 +118,8 @@ class ResponseDecoder(Generic[R]):
     def _repair(self, body: bytes, reports: Reports) -> object:
         if not self._is_struct:
             return self._repair_other(body, reports)
-        reader, found = self._decode(body, reports)
-        return reader.restore([found], ["$"], reports.add)[0]
+        decoder, page = self._decode(body, reports)
+        return decoder.rebuild([page], ["$"], reports.add)[0]
 
     def _repair_other(self, body: bytes, reports: Reports) -> object:
         """Do what `_repair` does with a response of somebody else's that is no Struct, such as a list of them."""
@@ -132,7 +132,7 @@ class ResponseDecoder(Generic[R]):
             raise DecodingError(f"the body holds {kind_of(amounts.read_untyped(whole))}, not {self._type}")
         return value
 
-    def _decode(self, body: bytes, reports: Reports) -> tuple[Reader, Struct]:
+    def _decode(self, body: bytes, reports: Reports) -> tuple[RelaxedDecoder, Struct]:
         """Decode *body* but for its rows, and what is malformed."""
         try:
             decoded = self._struct_repair.decode([body])
@@ -145,8 +145,8 @@ class ResponseDecoder(Generic[R]):
         if decoded is None or len(decoded[1]) != 1:
             value = amounts.read_untyped(body)  # It says what is wrong if there is no value, or more than one.
             raise DecodingError(f"the body holds {kind_of(value)}, not an object")
-        reader, [found] = decoded
-        return reader, found
+        decoder, [page] = decoded
+        return decoder, page
 
     @cached_property
     def _struct_repair(self) -> StructRepair:

@@ -152,22 +152,6 @@ def test_a_row_is_repaired_by_its_members(different: Callable[[int], object], co
     assert "external_reference" not in frozenset.union(*apart)
 
 
-@pytest.mark.control("paymentsdk._codec.repair.MOST_COMPILED", 10**9)
-def test_rows_that_differ_in_what_is_wrong_are_not_compiled_for_ever() -> None:
-    """Each way to read them takes a millisecond to compile: from some number on, any member may be malformed."""
-    names = ("external_reference", "reason", "status", "currency_id", "type", "preapproval_id", "summarized")
-    rows = [{name: [1] for i, name in enumerate(names) if number >> i & 1} for number in range(128)]
-    repair.struct_repair.cache_clear()
-    operation = replace(INVOICES)
-
-    pages = [operation.decode(json.dumps({"results": [{"id": 1, **row}], "paging": {}}).encode()) for row in rows]
-
-    assert [[f"$.results[0].{name}" for name in row] for row in rows] == [
-        sorted((one.path for one in anomalies), key=lambda path: names.index(path[13:])) for _, anomalies in pages
-    ]
-    assert len(repair.struct_repair(type(pages[0][0].results[0]))._compiled) <= 67
-
-
 def test_rows_that_are_no_rows_are_named_each() -> None:
     """A walk counts the entries that are missing, as the platform does: however many, none is only counted."""
     rows = [row for number in range(300) for row in (malformed(number), None)]

@@ -80,4 +80,4 @@ def test_what_was_malformed_in_an_earlier_page_is_read_as_it_is_in_the_next() ->
     for members in {"reason": 5, "summarized": 5, "type": []}, {"reason": 5}:
         decode(json.dumps({"results": [{"id": number, **members} for number in range(40)]}).encode())
 
-    assert {"reason"} == repair.struct_repair(Invoice)._last
+    assert {"reason"} == repair.struct_repair(Invoice)._malformed
