@@ -26,7 +26,7 @@ from paymentsdk.client import ClientOptions
 from paymentsdk.resources.oauth import OAuth
 from paymentsdk.resources.orders import Orders
 from paymentsdk.testing import MemoryTransport
-from paymentsdk.testing._fault_server import FaultServer, always, http
+from tests.faults import FaultServer, always, http
 from tests.observing import of_attempts
 
 ORDER = Response(200, {}, b'{"id":"ORD1"}')

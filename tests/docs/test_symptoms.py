@@ -25,7 +25,7 @@ from paymentsdk import AiohttpTransport, Http11Transport, PaymentsClient, Respon
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.sandbox import FaultRule, Sandbox
 from paymentsdk.testing import MemoryTransport
-from paymentsdk.testing._fault_server import FaultServer
+from tests.faults import FaultServer
 
 PAGE = Path(__file__).parents[2].joinpath("docs/how-to/when-something-is-wrong.md").read_text(encoding="utf-8")
 ONCE = RetryPolicy(attempts=1)

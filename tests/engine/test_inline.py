@@ -29,8 +29,8 @@ from paymentsdk import (
 )
 from paymentsdk.resources.common import Resource
 from paymentsdk.testing import MemoryTransport
-from paymentsdk.testing._fault_server import FaultServer, Peer, http
 from tests.engine.conftest import order_request
+from tests.faults import FaultServer, Peer, http
 
 TOKEN = "APP_USR-9001-112304-0123456789abcdef-77"
 Until = Callable[[Callable[[], object]], Awaitable[object]]

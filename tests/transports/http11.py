@@ -7,8 +7,8 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from paymentsdk import Http11Transport, Request, Response, SendFailed
-from paymentsdk.testing._fault_server import Peer, Script
 from tests.conftest import PATIENCE
+from tests.faults import Peer, Script
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 

@@ -22,8 +22,8 @@ from yarl import URL
 
 from paymentsdk import PaymentsClient, Request, SendFailed
 from paymentsdk.errors import ClientClosed, RequestInvalid
-from paymentsdk.testing._fault_server import FaultServer, Peer, always, http, refused_port
 from paymentsdk.transports.aiohttp import AiohttpTransport
+from tests.faults import FaultServer, Peer, always, http, refused_port
 from tests.transports.sending import TOKEN, failed
 
 # --- the event loop ---------------------------------------------------------------------------------------------------

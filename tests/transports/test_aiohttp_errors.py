@@ -13,8 +13,8 @@ import trustme
 from aiohttp.client_proto import ResponseHandler
 
 from paymentsdk import Request, SendFailed
-from paymentsdk.testing._fault_server import FaultServer, Peer, always, http, refused_port
 from paymentsdk.transports.aiohttp import AiohttpTransport
+from tests.faults import FaultServer, Peer, always, http, refused_port
 from tests.transports.sending import TOKEN, failed
 
 NOT_SENT, SENT, FOR_GOOD = (False, False), (True, False), (False, True)

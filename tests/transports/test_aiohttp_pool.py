@@ -14,8 +14,8 @@ import pytest
 from aiohttp.abc import ResolveResult
 
 from paymentsdk import Request, SendFailed
-from paymentsdk.testing._fault_server import FaultServer, Peer, always, http
 from paymentsdk.transports.aiohttp import AiohttpTransport
+from tests.faults import FaultServer, Peer, always, http
 from tests.transports.sending import failed
 from tests.transports.skipping import SkippingLoop
 from tests.transports.waiting import wait_and_forget, wait_beforehand, wait_for_a_turn

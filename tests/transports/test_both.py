@@ -21,9 +21,9 @@ import trustme
 from paymentsdk import Request
 from paymentsdk.errors import ClientClosed, RequestInvalid
 from paymentsdk.sandbox import Sandbox
-from paymentsdk.testing._fault_server import FaultServer, Peer, always, http, unanswered_port
 from paymentsdk.transports.aiohttp import AiohttpTransport
 from paymentsdk.transports.http11 import Http11Transport
+from tests.faults import FaultServer, Peer, always, http, unanswered_port
 from tests.transports.http11 import turns
 from tests.transports.sending import TOKEN, failed
 from tests.transports.waiting import wait_and_make_room

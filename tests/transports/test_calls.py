@@ -27,7 +27,7 @@ from paymentsdk._contract.rules import Failure
 from paymentsdk.events import AttemptEnded, Event
 from paymentsdk.resources import orders
 from paymentsdk.testing import FakeClock
-from paymentsdk.testing._fault_server import FaultServer, Peer, Seen, http, refused_port
+from tests.faults import FaultServer, Peer, Seen, http, refused_port
 from tests.identity.writes import write
 from tests.transports.http11 import turns
 

@@ -15,9 +15,9 @@ from aiohttp.abc import ResolveResult
 
 from paymentsdk import Http11Transport, Request, SendFailed, Transport
 from paymentsdk.errors import ClientClosed
-from paymentsdk.testing._fault_server import FaultServer, Peer, always, http, unanswered_port
 from paymentsdk.transports.aiohttp import AiohttpTransport
 from tests.conftest import PATIENCE
+from tests.faults import FaultServer, Peer, always, http, unanswered_port
 from tests.transports.http11 import turns
 
 Kind: TypeAlias = type[AiohttpTransport | Http11Transport]

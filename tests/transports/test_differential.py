@@ -9,10 +9,10 @@ from itertools import product
 import pytest
 
 from paymentsdk import AiohttpTransport, Http11Transport, Request, SendFailed, Transport
-from paymentsdk.testing._fault_server import FaultServer, Peer, http
 from paymentsdk.testing.transport_conformance import AIOHTTP_DEVIATIONS
 from paymentsdk.testing.transport_conformance._responses import MALFORMED, SURPLUS
 from tests.conftest import PATIENCE
+from tests.faults import FaultServer, Peer, http
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"

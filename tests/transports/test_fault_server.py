@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from paymentsdk.testing._fault_server import FaultServer, Peer, always, http, refused_port, unanswered_port
+from tests.faults import FaultServer, Peer, always, http, refused_port, unanswered_port
 
 
 async def talk(server: FaultServer, *data: bytes) -> bytes:

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from paymentsdk import Request
-from paymentsdk.testing._fault_server import FaultServer, Peer
+from tests.faults import FaultServer, Peer
 from tests.transports.test_differential import CHUNKED, TRANSPORTS, WELL, verdict
 
 #: Well-formed responses, those in chunks more often: chunks have the more grammar.

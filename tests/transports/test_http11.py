@@ -15,9 +15,9 @@ import pytest
 import trustme
 
 from paymentsdk import ClientClosed, Http11Transport, Request, RequestInvalid, SendFailed
-from paymentsdk.testing._fault_server import FaultServer, Peer, always, http
 from paymentsdk.testing.transport_conformance import CASES, Case
 from tests.conftest import PATIENCE
+from tests.faults import FaultServer, Peer, always, http
 from tests.transports.http11 import CHUNKED, opened, outcome, turns
 from tests.transports.sending import assert_conforms
 from tests.transports.test_both import FORKING

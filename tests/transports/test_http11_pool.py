@@ -14,9 +14,8 @@ import pytest
 import trustme
 
 from paymentsdk import DiscardingTransport, Http11Transport, Request, Response, SendFailed
-from paymentsdk.testing._fault_server import FaultServer, Peer, always, http
-from paymentsdk.transports._http11_connection import Connection
 from tests.conftest import PATIENCE
+from tests.faults import FaultServer, Peer, always, http
 from tests.transports.http11 import opened, outcome, turns
 from tests.transports.waiting import wait_and_forget, wait_for_a_turn
 
@@ -79,7 +78,7 @@ async def answered(transport: Http11Transport, wire: Wire, body: bytes, patience
         return await transport.send(Request("GET", wire.url))
 
 
-def looks_usable(self: Connection, *, unread: bool = False) -> bool:
+def looks_usable(self: object, *, unread: bool = False) -> bool:
     """Look only at what the event loop has read."""
     return not self.transport.is_closing()
 

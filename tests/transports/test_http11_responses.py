@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from paymentsdk import Request, Response, SendFailed
-from paymentsdk.testing._fault_server import FaultServer, Peer, always, http
+from tests.faults import FaultServer, Peer, always, http
 from tests.transports.http11 import CHUNKED, once, opened, outcome, turns
 
 # --- what is no response ----------------------------------------------------------------------------------------------

@@ -8,9 +8,9 @@ import aiohttp
 import pytest
 
 from paymentsdk import Request, SendFailed
-from paymentsdk.testing._fault_server import FaultServer, always, http
 from paymentsdk.transports.aiohttp import AiohttpTransport
 from paymentsdk.transports.http11 import Http11Transport
+from tests.faults import FaultServer, always, http
 
 BODY = bytes(2 * 2**20)
 

@@ -8,13 +8,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from paymentsdk import AiohttpTransport, DiscardingTransport, Http11Transport, Request, SendFailed
-from paymentsdk.testing._fault_server import FaultServer, Peer, http
-from paymentsdk.transports._http11_connection import Connection
+from tests.faults import FaultServer, Peer, http
 
 Until = Callable[[Callable[[], object]], Awaitable[None]]
 
 
-def let_it_end(self: Connection) -> None:
+def let_it_end(self: object) -> None:
     """Take no further request, and let the one that has started have the next response."""
     self._keep = False
 
