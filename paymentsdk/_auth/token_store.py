@@ -9,7 +9,7 @@ import sys
 from codecs import BOM_UTF8
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 import msgspec
 from msgspec import Struct
@@ -18,12 +18,17 @@ from paymentsdk._secrets import MaskedRepr, masked
 from paymentsdk._validate import check_path
 from paymentsdk.errors import RequestInvalid
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 logger = logging.getLogger("paymentsdk")
 
 #: Seconds between two tries to lock a file that another process has locked.
 _LOOK_AGAIN = 0.05
 #: Seconds that a file may stay locked: a refresh takes a minute at most, unless its process has been stopped.
 LONGEST_LOCK = 120.0
+#: Bytes that are written to show that a pair can be saved.
+_PROBE = 4_096
 #: Error numbers of the system for a file that another process has locked.
 _HELD = frozenset({errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK, errno.EDEADLK})
 #: Open files of which this process has or wants the lock.
@@ -119,10 +124,11 @@ class FileTokenStore:
     The file, or the file that a link leads to, is replaced as a whole and forced to the disk, so that a crash leaves
     either the old pair or the new one, and perhaps an unfinished temporary file for its owner alone. Processes that
     share the file refresh one after the other, and take over a pair that another one has saved. They lock an empty file
-    beside it, named like it with ``.lock`` appended. Before each refresh the pair is written once more: no refresh
-    begins on a full disk, or where the file cannot be replaced.
+    beside it, named like it with ``.lock`` appended. Before each refresh a file of 4 KiB is written beside it, and
+    removed: no refresh begins on a full disk, or in a folder that cannot be written.
 
-    Into a container, mount the folder, not just the file: a file that is mounted alone cannot be replaced.
+    Into a container, mount the folder, not just the file. A file that is mounted alone cannot be replaced, so it is
+    written over: a crash may leave it half written, and it keeps its mode. Nor do others see the container's lock.
     """
 
     __slots__ = ("_path",)
@@ -151,7 +157,7 @@ class FileTokenStore:
 
     async def prepare(self) -> None:
         """See `PreparingTokenStore.prepare`."""
-        await asyncio.to_thread(self._rewrite)
+        await asyncio.to_thread(self._prove)
 
     def _read(self) -> TokenPair | None:
         try:
@@ -162,18 +168,32 @@ class FileTokenStore:
             logger.warning("%s holds no token pair", self._path)
             return None
 
-    def _rewrite(self) -> None:
-        if self._path.exists():
-            self._write(masked(self._path.read_bytes()))
-        else:
-            self._write(b"")
-            self._path.resolve().unlink()
+    def _prove(self) -> None:
+        # Beside the pair: a thread that outlives a cancelled refresh must not write an old pair over a new one.
+        path = self._path.resolve()
+        probe = path.with_name(f"{path.name}.prepare")
+        _write(probe, bytes(_PROBE))
+        probe.unlink(missing_ok=True)
 
     def _write(self, content: bytes) -> None:
-        from paymentsdk._files import whole  # it brings half of the library along
+        try:
+            _write(self._path, content)
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            # It is mounted by itself, and stays where it is. The refresh token that it has is spent.
+            with self._path.open("r+b") as file:
+                file.write(content)
+                file.truncate()
+                file.flush()
+                os.fsync(file.fileno())
 
-        with whole(self._path, private=True) as unfinished:
-            unfinished.write_bytes(content)
+
+def _write(path: "Path", content: bytes) -> None:
+    from paymentsdk._files import whole  # it brings half of the library along
+
+    with whole(path, private=True) as unfinished:
+        unfinished.write_bytes(content)
 
 
 @asynccontextmanager

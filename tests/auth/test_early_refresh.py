@@ -127,8 +127,8 @@ async def test_an_early_refresh_that_fails_is_left_alone_for_a_share_of_the_rest
 
 @pytest.mark.parametrize(
     ("step", "number"),
-    [("fsync", errno.ENOSPC), ("fsync", errno.EDQUOT), ("replace", errno.EBUSY)],
-    ids=["full", "over its quota", "mounted by itself"],
+    [("fsync", errno.ENOSPC), ("fsync", errno.EDQUOT), ("replace", errno.EROFS)],
+    ids=["full", "over its quota", "read-only"],
 )
 async def test_a_store_that_cannot_be_written_spends_no_refresh_token(
     make_client, platform, tmp_path, monkeypatch: pytest.MonkeyPatch, *, step: str, number: int

@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 from codecs import BOM_UTF8
+from pathlib import Path
 
 import pytest
 
@@ -13,8 +14,10 @@ from paymentsdk import (
     FileTokenStore,
     MemoryTokenStore,
     RequestInvalid,
+    TokenPair,
 )
 from paymentsdk.resources.oauth import Token
+from tests.engine.issuer import START
 
 
 async def test_a_file_keeps_a_pair(path, issuer) -> None:
@@ -169,6 +172,26 @@ async def test_a_relative_path_means_one_file(path, issuer, monkeypatch) -> None
     await store.save(issuer.pair())
 
     assert issuer.pair() == await FileTokenStore(path).load()
+
+
+async def test_a_file_that_is_mounted_by_itself(path, signed_in, issuer, monkeypatch) -> None:
+    """Nothing can take its place, as in a container: it gets the new pair all the same, since the old one is spent.
+
+    Of that one, which may have been longer, nothing is left behind.
+    """
+    store, replace = FileTokenStore(path), os.replace
+    await store.save(TokenPair(access_token="a" * 500, refresh_token="TG-refresh-1", expires_at=START))
+
+    def fail(source: object, target: Path) -> None:
+        if target == path:
+            raise OSError(errno.EBUSY, "Device or resource busy")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", fail)
+    await signed_in(store=store).orders.get("ORD1")
+
+    assert "TG-refresh-2" == (await store.load()).refresh_token
+    assert [path.name, f"{path.name}.lock"] == sorted(file.name for file in path.parent.iterdir())
 
 
 @pytest.mark.parametrize(
