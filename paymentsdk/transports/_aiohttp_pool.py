@@ -130,9 +130,6 @@ class Attempt(Struct, eq=False):
     ended: bool = False
     """Whether the transport was closed meanwhile."""
 
-    def __repr__(self) -> str:  # Tracebacks show variables.
-        return object.__repr__(self)
-
     def end(self, task: asyncio.Task[object]) -> None:
         """End it: the transport is closed, and its time is over."""
         if self.wire is None and not self.ended:
