@@ -176,8 +176,8 @@ def postgres() -> Iterator[Server]:
     """A PostgreSQL server that all tests of this process share; they are skipped on a machine without one."""
     from tests import postgres
 
-    if postgres.BIN is None:
-        pytest.skip("needs PostgreSQL, which this machine does not have")
+    if postgres.BIN is None or find_spec("psycopg") is None:
+        pytest.skip("needs PostgreSQL and psycopg, which this machine does not have")
     # Nothing here outlives the machine; a server that is killed loses nothing either way.
     with postgres.running(fsync="off") as server:
         yield server
@@ -185,13 +185,11 @@ def postgres() -> Iterator[Server]:
 
 @pytest.fixture
 async def dsn(postgres: Server) -> AsyncIterator[str]:
-    """The address of an empty schema on that server; the connections of token stores are closed in the end."""
-    from paymentsdk._auth import database_stores
+    """The address of an empty schema on that server; the connections that nobody has to close are closed in the end."""
+    from paymentsdk._database import close_shared
 
     yield await postgres.new()
-    for shared in [*database_stores._SHARED.values()]:
-        await shared.lane.aclose()
-    database_stores._SHARED.clear()
+    await close_shared()
 
 
 # --- waiting ----------------------------------------------------------------------------------------------------------

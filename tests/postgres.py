@@ -6,11 +6,13 @@ import asyncio
 import itertools
 import os
 import pwd
+import shutil
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 #: Where Debian has the programs of a server: not on the path, since several versions may be there.
@@ -114,6 +116,62 @@ def _removed_in_the_end(folder: Path) -> Iterator[None]:
     finally:
         os.close(ours)
         watching.wait()
+
+
+#: Where Debian has PgBouncer.
+BOUNCER = next((path for path in map(Path, ("/usr/sbin/pgbouncer", "/usr/bin/pgbouncer")) if path.exists()), None)
+
+
+class Pooler:
+    """PgBouncer in transaction mode before a server: whoever connects gets another connection for each transaction."""
+
+    def __init__(self, server: Server, port: int) -> None:
+        self._server = server
+        self._names = itertools.count()
+        self.port = port
+
+    async def new(self) -> str:
+        """Return the address of an empty database."""
+        import asyncpg
+
+        name = f"pooled_{next(self._names)}"
+        connection = await asyncpg.connect(self._server.dsn())
+        await connection.execute(f"CREATE DATABASE {name}")
+        await connection.close()
+        return f"postgresql://test:secret-password@127.0.0.1:{self.port}/{name}"
+
+
+@contextmanager
+def pooler(server: Server, connections: int = 4) -> Iterator[Pooler]:
+    """A PgBouncer before *server*, with so many *connections* for each database."""
+    port, folder = free_port(), Path(tempfile.mkdtemp(prefix="paymentsdk-pgbouncer-"))
+    settings = {
+        "listen_addr": "127.0.0.1",
+        "listen_port": port,
+        "unix_socket_dir": "",
+        "auth_type": "any",
+        "pool_mode": "transaction",
+        "default_pool_size": connections,
+        "max_client_conn": 500,
+        "logfile": folder / "log",
+    }
+    lines = ["[databases]", f"* = host=127.0.0.1 port={server.port} user=test", "[pgbouncer]"]
+    (folder / "ini").write_text("\n".join([*lines, *(f"{name} = {value}" for name, value in settings.items())]))
+    if user := _user():
+        os.chown(folder, user["user"], user["group"])
+    process = subprocess.Popen(
+        [str(BOUNCER), "-q", str(folder / "ini")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/", **user
+    )
+    try:
+        for _ in range(500):
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                break
+            time.sleep(0.01)
+        yield Pooler(server, port)
+    finally:
+        process.kill()
+        process.wait()
+        shutil.rmtree(folder)
 
 
 class Wire:

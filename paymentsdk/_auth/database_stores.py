@@ -4,84 +4,75 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sqlite3
+import threading
 import time
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, asynccontextmanager, suppress
+from functools import cache
 from hashlib import sha256
-from typing import TypeAlias, TypeVar, cast
+from typing import TypeVar, cast
 
 import msgspec
+from msgspec import structs
 
-from paymentsdk._auth.token_store import (
-    LONGEST_LOCK,
-    TokenPair,
-    check_pair,
-    file_lock,
-)
-from paymentsdk._files import make_private
-from paymentsdk._postgres import Connection, Lane, Postgres, Table, do_each, is_error, reason_of
+from paymentsdk._auth.token_store import LONGEST_LOCK, LOOK_AGAIN, TokenPair, check_pair, file_lock
+from paymentsdk._database import Connection, Driver, Kind, Row, SQLite, is_of_database, reason_of, shared
+from paymentsdk._postgres import Postgres, Table
 from paymentsdk._secrets import masked
 from paymentsdk._validate import Seal, check_path, check_seals
 from paymentsdk.errors import RequestInvalid, tellable
 
 T = TypeVar("T")
-Row: TypeAlias = Sequence[object]
 
-#: Both databases take these: SQLite has `$1` for a name.
-_LOAD = "SELECT pair FROM paymentsdk_token WHERE name = $1"
+_LOAD = "SELECT pair FROM paymentsdk_token WHERE name = %s"
 _SAVE = (
-    "INSERT INTO paymentsdk_token (name, pair) VALUES ($1, $2) "
+    "INSERT INTO paymentsdk_token (name, pair) VALUES (%s, %s) "
     "ON CONFLICT (name) DO UPDATE SET pair = excluded.pair, refresh_began = NULL, refresh_of = NULL"
 )
 #: It changes the row each time: SQLite does not write a row that stays as it is.
 _PREPARE = (
-    "INSERT INTO paymentsdk_token (name, refresh_began) VALUES ($1, $2) "
+    "INSERT INTO paymentsdk_token (name, refresh_began) VALUES (%s, {now}) "
     "ON CONFLICT (name) DO UPDATE SET refresh_began = excluded.refresh_began"
 )
 #: Of this table: another schema has sellers of its own.
-_LOCK = "SELECT pg_advisory_lock(hashtextextended($1, 'paymentsdk_token'::regclass::oid::int8))"
-#: With the types of bytes and of seconds.
-_CREATE = "paymentsdk_token (name text PRIMARY KEY, pair {}, refresh_began {}, refresh_of text)"
-_TABLE = Table("paymentsdk_token", "paymentsdk tokens 1", (f"CREATE TABLE {_CREATE.format('bytea', 'float8')}",))
-#: Seconds to wait for another process that writes.
-_BUSY = 5.0
+_LOCK = "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 'paymentsdk_token'::regclass::oid::int8))"
+_COLUMNS = "paymentsdk_token (name text PRIMARY KEY, pair {bytes}, refresh_began {seconds}, refresh_of text)"
+_FILE_TABLE = f"CREATE TABLE IF NOT EXISTS {_COLUMNS.format(bytes='BLOB', seconds='REAL')} STRICT"
+_SERVER_TABLE = f"CREATE TABLE {_COLUMNS.format(bytes='bytea', seconds='float8')}"
 #: Refreshes of one process that hold a connection to PostgreSQL at once: a server has a hundred, as a rule.
 _MOST_LOCKS = 8
-#: Seconds after which a connection to PostgreSQL is closed that nobody uses: a pair lives for months.
+#: Seconds after which a connection is closed that nobody uses: a pair lives for months.
 IDLE = 10.0
 
 
-class _DatabaseTokenStore(ABC):
+class _DatabaseTokenStore:
     """One row of a table of pairs."""
 
-    __slots__ = ("_name", "_seal", "_unseal")
+    __slots__ = ("_driver", "_name", "_seal", "_unseal")
 
-    def __init__(self, name: str, seal: Seal | None, unseal: Seal | None) -> None:
+    def __init__(self, driver: Driver, name: str, seal: Seal | None, unseal: Seal | None) -> None:
         if not isinstance(name, str) or not name or "\0" in name:
             raise RequestInvalid("name", "must be a string that is not empty")
         check_seals(seal, unseal)
+        self._driver = driver
         self._name = name
         self._seal = seal
         self._unseal = unseal
 
-    @abstractmethod
-    async def _run(self, statement: str, *values: object) -> Sequence[Row]:
-        """Run one statement, durable when it returns."""
-
-    @abstractmethod
-    def _lock(self) -> AbstractAsyncContextManager[None]: ...
-
     def __repr__(self) -> str:
         return f"{type(self).__name__}(name={getattr(self, '_name', None)!r})"
 
+    def _run(self, statement: str, *values: object, kind: Kind = Kind.WRITES) -> Awaitable[list[Row]]:
+        """Run one statement, durable when it returns, on the connection that all stores of the database share."""
+        return shared(self._driver, _unavailable, IDLE).run(lambda lane: lane.fetch(statement, *values), kind)
+
     async def load(self) -> TokenPair | None:
         """See `TokenStore.load`."""
-        rows = await self._run(_LOAD, self._name)
+        rows = await self._run(_LOAD, self._name, kind=Kind.READS)
         if not rows or rows[0][0] is None:
             return None
-        content = masked(cast("bytes", rows[0][0]))
+        content = masked(bytes(rows[0][0]))
         return msgspec.json.decode(content if self._unseal is None else self._unseal(content), type=TokenPair)
 
     async def save(self, pair: TokenPair) -> None:
@@ -91,17 +82,9 @@ class _DatabaseTokenStore(ABC):
         content = masked(msgspec.json.encode(pair))
         await self._run(_SAVE, self._name, content if self._seal is None else self._seal(content))
 
-    def lock(self) -> AbstractAsyncContextManager[None]:
-        """See `LockingTokenStore.lock`. A process that dies releases its lock.
-
-        Raises:
-            TimeoutError: Another process has held it for two minutes.
-        """
-        return self._lock()
-
     async def prepare(self) -> None:
         """See `PreparingTokenStore.prepare`."""
-        await self._run(_PREPARE, self._name, time.time())
+        await self._run(_PREPARE, self._name)
 
 
 class SQLiteTokenStore(_DatabaseTokenStore):
@@ -126,30 +109,22 @@ class SQLiteTokenStore(_DatabaseTokenStore):
     def __init__(
         self, path: str | os.PathLike[str], name: str, *, seal: Seal | None = None, unseal: Seal | None = None
     ) -> None:
-        super().__init__(name, seal, unseal)
         self._path = check_path("path", path)
-
-    async def _run(self, statement: str, *values: object) -> Sequence[Row]:
-        # Named as the statements name them, from 1 on.
-        given = {str(place): value for place, value in enumerate(values, 1)}
-        return await asyncio.to_thread(self._execute, statement, given)
-
-    def _execute(self, statement: str, values: dict[str, object]) -> Sequence[Row]:
-        """Open the file, and run a statement: a connection must not outlive a fork."""
-        try:
-            make_private(self._path)
-            with closing(sqlite3.connect(self._path, timeout=_BUSY, isolation_level=None)) as database:
-                database.execute("PRAGMA synchronous = FULL")
-                database.execute("PRAGMA secure_delete = ON").fetchall()
-                database.execute(f"CREATE TABLE IF NOT EXISTS {_CREATE.format('BLOB', 'REAL')} STRICT")
-                return database.execute(statement, values).fetchall()
-        except sqlite3.Error as error:
-            error.args = (f"{self._path}: {error}",)
-            tellable(error)  # No statement has a value in it.
-            raise
+        settings = ("synchronous = FULL", "secure_delete = ON")
+        super().__init__(
+            SQLite(path=self._path, table="paymentsdk_token", create=(_FILE_TABLE,), settings=settings),
+            name,
+            seal,
+            unseal,
+        )
 
     @asynccontextmanager
-    async def _lock(self) -> AsyncIterator[None]:
+    async def lock(self) -> AsyncIterator[None]:
+        """See `LockingTokenStore.lock`. A process that dies releases its lock.
+
+        Raises:
+            TimeoutError: Another process has held it for two minutes.
+        """
         folder = self._path.with_name(f"{self._path.name}-locks")
         folder.mkdir(mode=0o700, exist_ok=True)
         async with file_lock(str(folder / sha256(self._name.encode()).hexdigest()[:32])):
@@ -161,10 +136,10 @@ class PostgresTokenStore(_DatabaseTokenStore):
 
     It makes its table, ``paymentsdk_token``, in the first schema of the search path. Processes that share it renew the
     pair of a seller one after the other, by an advisory lock, and take over a pair that another one has saved. A
-    process that dies lets go of the lock, unless a child lives that it forked during the refresh. No refresh begins if
-    the lock was lost or the table cannot be written. All stores of an event loop for one server
-    share a connection, which is made anew after it was lost, and closed when nobody has used it for ten seconds, or
-    when the loop ends. Beside it a refresh takes one for as long as it lasts, up to eight at once.
+    process that dies releases the lock. No refresh begins if the lock was lost or the table cannot be written. All
+    stores of a process for one server share a connection, which is made anew after it was lost, and closed when nobody
+    has used it for ten seconds. A refresh holds a second connection, up to eight at once. PgBouncer works in
+    transaction mode, too.
 
     Args:
         dsn: ``postgresql://user:password@host:port/database``. It is never shown.
@@ -178,78 +153,109 @@ class PostgresTokenStore(_DatabaseTokenStore):
             at most a day.
     """
 
-    __slots__ = ("_locked", "_server")
+    __slots__ = ("_held", "_server")
 
     def __init__(
         self, dsn: str, name: str, *, seal: Seal | None = None, unseal: Seal | None = None, timeout: float = 10.0
     ) -> None:
-        self._server = Postgres(dsn, timeout)
-        super().__init__(name, seal, unseal)
-        #: Has the lock: while it is held, `prepare` writes there, and fails with it.
-        self._locked: Connection | None = None
+        table = Table("paymentsdk_token", "paymentsdk tokens 1", (_SERVER_TABLE,))
+        self._server = Postgres(dsn=dsn, timeout=timeout, table=table)
+        super().__init__(self._server, name, seal, unseal)
+        #: While the lock is held, `prepare` goes by its connection, and fails with it.
+        self._held: _Lock | None = None
 
-    async def _run(self, statement: str, *values: object) -> Sequence[Row]:
-        if statement is _PREPARE and self._locked is not None:
-            # Whoever has lost the lock must not spend the refresh token.
-            async with asyncio.timeout(self._server.timeout):
-                return await _told(self._locked.fetch(statement, *values))
-        return await _shared(self._server).lane.do(lambda connection: connection.fetch(statement, *values))
+    async def prepare(self) -> None:
+        """See `PreparingTokenStore.prepare`."""
+        if self._held is None:
+            return await super().prepare()
+        return await self._held.run(self._held.write)
 
     @asynccontextmanager
-    async def _lock(self) -> AsyncIterator[None]:
-        async with asyncio.timeout(LONGEST_LOCK) as end, _shared(self._server).locks:
-            connection = await _told(self._server.connect(_TABLE, longest=LONGEST_LOCK))
-            try:
-                await _told(connection.execute(_LOCK, self._name))
-                end.reschedule(None)
-                self._locked = connection
-                yield
-            finally:
-                if self._locked is connection:  # And not that of another task, which waits no longer.
-                    self._locked = None
-                connection.terminate()
+    async def lock(self) -> AsyncIterator[None]:
+        """See `LockingTokenStore.lock`. A process that dies releases its lock.
+
+        Raises:
+            TimeoutError: Another process has held it for two minutes.
+        """
+        lock = _Lock(self._server, self._name)
+        try:
+            async with asyncio.timeout(LONGEST_LOCK):
+                while not await lock.run(lock.acquire):  # noqa: ASYNC110 - another process sets no event
+                    await asyncio.sleep(LOOK_AGAIN)
+            self._held = lock
+            yield
+        finally:
+            if self._held is lock:  # Another task may hold a lock of its own by this store.
+                self._held = None
+            lock.release()
 
 
-class _Shared:
-    """What all stores of an event loop use of one server: the connection for statements, and the turns of refreshes."""
+class _Lock:
+    """The lock of one seller: an open transaction on a connection of its own, in a thread of its own."""
 
-    def __init__(self, server: Postgres) -> None:
-        self.locks: asyncio.Semaphore = asyncio.Semaphore(_MOST_LOCKS)
-        self.lane: Lane[Callable[[Connection], Awaitable[Sequence[Row]]], Sequence[Row]] = Lane(
-            server, _TABLE, do_each, _not_done, most=1, idle=IDLE
-        )
+    def __init__(self, server: Postgres, name: str) -> None:
+        self._server = server
+        self._name = name
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="paymentsdk-lock")
+        self._turns = _turns(os.getpid())
+        self._has_turn = False
+        self._connection: Connection | None = None
+        self._transaction = ExitStack()
+
+    async def run(self, step: Callable[[], T]) -> T:
+        """Run *step* in the thread.
+
+        Raises:
+            ConnectionError: The server did not do it.
+        """
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, step)
+        except Exception as error:
+            if isinstance(error, TimeoutError) or not is_of_database(error):
+                raise
+            reason = reason_of(error)
+        raise _unavailable(f"PostgreSQL: {reason}")
+
+    def acquire(self) -> bool:
+        """Try to take the lock, and return whether it is held."""
+        self._has_turn = self._has_turn or self._turns.acquire(blocking=False)
+        if not self._has_turn:
+            return False
+        deadline = time.monotonic() + self._server.timeout
+        if self._connection is None:
+            self._connection = structs.replace(self._server, timeout=LONGEST_LOCK).connect(deadline)
+        self._transaction.enter_context(self._connection.transaction(Kind.WRITES, deadline))
+        [(is_held,)] = self._connection.fetch(_LOCK, self._name)
+        if not is_held:
+            self._transaction.close()
+        return bool(is_held)
+
+    def write(self) -> None:
+        """Write the row and undo it: who has lost the lock, or cannot write, must not spend the refresh token."""
+        connection = cast("Connection", self._connection)
+        with connection.transaction(Kind.STATEMENT, time.monotonic() + self._server.timeout):
+            for statement, *values in (("SAVEPOINT written",), (_PREPARE, self._name), ("ROLLBACK TO written",)):
+                connection.fetch(statement, *values)
+
+    def release(self) -> None:
+        """Release the lock once the thread has nothing else to do; nobody waits for that."""
+        self._thread.submit(self._close)
+        self._thread.shutdown(wait=False)
+
+    def _close(self) -> None:
+        with suppress(Exception):  # A lock whose connection was lost is released.
+            self._transaction.close()
+        if self._connection is not None:
+            self._connection.close()
+        if self._has_turn:
+            self._turns.release()
 
 
-#: A process that was forked has none of those of its parent.
-_SHARED: dict[tuple[int, asyncio.AbstractEventLoop, Postgres], _Shared] = {}
+def _unavailable(reason: str) -> ConnectionError:
+    return tellable(ConnectionError(reason))
 
 
-def _shared(server: Postgres) -> _Shared:
-    """Return what the stores of this event loop share."""
-    key = os.getpid(), asyncio.get_running_loop(), server
-    if (known := _SHARED.get(key)) is not None:
-        return known
-    for other in tuple(_SHARED):  # Other threads have loops of their own, which begin and end meanwhile.
-        if other[1].is_closed():
-            _SHARED.pop(other, None)
-    made = _SHARED[key] = _Shared(server)
-    return made
-
-
-def _not_done(why: str) -> ConnectionError:
-    return tellable(ConnectionError(f"PostgreSQL: {why}"))
-
-
-async def _told(work: Awaitable[T]) -> T:
-    """Return what *work* returns.
-
-    Raises:
-        ConnectionError: The server did not do it. The error of the library has values of tokens in its frames.
-    """
-    try:
-        return await work
-    except Exception as error:
-        if isinstance(error, TimeoutError | ImportError) or not is_error(error):
-            raise
-        why = reason_of(error)
-    raise _not_done(why)
+@cache
+def _turns(process: int) -> threading.Semaphore:  # noqa: ARG001 - each process has its own
+    """Return what bounds the locks of a process; a forked child holds none of its parent's."""
+    return threading.Semaphore(_MOST_LOCKS)

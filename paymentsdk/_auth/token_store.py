@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("paymentsdk")
 
 #: Seconds between two tries to lock a file that another process has locked.
-_LOOK_AGAIN = 0.05
+LOOK_AGAIN = 0.05
 #: Seconds that a file may stay locked: a refresh takes a minute at most, unless its process has been stopped.
 LONGEST_LOCK = 120.0
 #: Bytes that are written to show that a pair can be saved.
@@ -209,7 +209,7 @@ async def file_lock(path: str) -> AsyncIterator[None]:
     try:
         async with asyncio.timeout(LONGEST_LOCK):
             while not _lock(handle):  # noqa: ASYNC110 - another process sets no event
-                await asyncio.sleep(_LOOK_AGAIN)
+                await asyncio.sleep(LOOK_AGAIN)
         yield
     finally:
         if handle in _LOCK_FILES:  # A forked child has closed it.

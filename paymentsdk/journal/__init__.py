@@ -8,8 +8,6 @@ process.
 from __future__ import annotations
 
 from paymentsdk.journal._journal import Journal, RecordResolved, RecordsOpen, RecoverySummary, derive_key
-from paymentsdk.journal._postgres import PostgresJournal
-from paymentsdk.journal._sqlite import SQLiteJournal
 from paymentsdk.journal._states import (
     Action,
     Record,
@@ -22,6 +20,7 @@ from paymentsdk.journal._states import (
     resolve_record,
     tombstone,
 )
+from paymentsdk.journal._table import PostgresJournal, SQLiteJournal
 
 __all__ = [
     "Action",

@@ -1,255 +1,146 @@
-"""What journals in a database share: the columns of their table, its statements, and every step of their methods.
+"""Journals in a database: one set of statements, and every step of their methods.
 
-`_states.py` decides, a database stores: it runs statements, and knows nothing of what they mean.
+`_states.py` decides, a database stores: it runs statements, and knows nothing of what they mean. Each method hands a
+plain function to the lane of the database (`_database.py`), which runs it in a transaction.
 """
 
 from __future__ import annotations
 
-import logging
 import os
-from abc import ABC, abstractmethod
+import time
 from asyncio import sleep
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from functools import lru_cache, partial
-from hashlib import sha256
-from operator import attrgetter
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
+from operator import itemgetter
+from typing import TypeVar
 
-import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from paymentsdk._postgres import Database
-from paymentsdk._validate import Seal, check_seals
-from paymentsdk.errors import JournalUnavailable, describe, tellable
+from paymentsdk._database import Connection, Database, Driver, Kind, SQLite
+from paymentsdk._postgres import Postgres, Table
+from paymentsdk._validate import Seal, check_path
+from paymentsdk.errors import JournalUnavailable, tellable
 from paymentsdk.journal import _states as states
-from paymentsdk.journal._states import Action, Record, RecordState, Resolution, StoredResponse
+from paymentsdk.journal._codec import CODES, COLUMNS, Codec, Values, id_of, response_column
+from paymentsdk.journal._states import Action, Record, RecordState, Resolution
 
 T = TypeVar("T")
-#: What is given to a database. A plain tuple: sqlite3 takes a third longer for a named one.
-Values: TypeAlias = tuple[str | float | bytes | None, ...]
-
-logger = logging.getLogger("paymentsdk")
 
 #: The version of the table.
 SCHEMA = 1
-#: What is run in a transaction, as PostgreSQL has it.
-_READ = "SELECT * FROM paymentsdk_record WHERE id IN ({})"
-_LOAD = f"{_READ} ORDER BY id FOR UPDATE"
+_FILE_TABLE = """
+CREATE TABLE record (
+    seq INTEGER PRIMARY KEY, id INTEGER NOT NULL UNIQUE, key TEXT NOT NULL, seller TEXT NOT NULL,
+    state INTEGER NOT NULL, owner TEXT NOT NULL,
+    lease_until REAL NOT NULL, begun REAL NOT NULL, updated REAL NOT NULL, digest BLOB NOT NULL, fixed BLOB NOT NULL,
+    headers BLOB, body BLOB, sealed INTEGER NOT NULL, reason TEXT NOT NULL, response BLOB
+) STRICT
+"""
+_FILE_INDEX = "CREATE INDEX open_record ON record (seller, begun) WHERE state < 4"
+#: "paym", in the header of the file: another program's database is rejected.
+_APPLICATION = 0x7061796D
+_SERVER_TABLE = """
+CREATE TABLE paymentsdk_record (
+    id bigint PRIMARY KEY, key text NOT NULL, seller text NOT NULL, state smallint NOT NULL, owner text NOT NULL,
+    lease_until float8 NOT NULL, begun float8 NOT NULL, updated float8 NOT NULL, digest bytea NOT NULL,
+    fixed bytea NOT NULL, headers bytea, body bytea, sealed smallint NOT NULL, reason text NOT NULL, response bytea
+)
+"""
+_SERVER_INDEX = "CREATE INDEX paymentsdk_record_open ON paymentsdk_record (seller, begun) WHERE state < 4"
+_NAMES = ", ".join(COLUMNS)
+#: Of new rows, each with its lease in place of its end.
+_TIMES = {"lease_until": "new.now + new.lease_until", "updated": "new.now"}
+_WRITTEN = ", ".join(_TIMES.get(name, f"new.{name}") for name in COLUMNS)
+_INSERT = (
+    f"INSERT INTO {{table}} ({_NAMES}) SELECT {_WRITTEN} FROM {{rows}} WHERE true "
+    "ON CONFLICT (id) DO NOTHING RETURNING id, updated"
+)
+_SETTLED = {"number": "bigint", "holder": "text", "before": "smallint", "state": "smallint", "reason": "text"}
+_SETTLED |= {"response": "bytea"}
+_SETTLE = (
+    "UPDATE {table} SET state = new.state, owner = '', lease_until = 0, updated = new.now, reason = new.reason, "
+    "response = new.response FROM {rows} WHERE id = new.number AND owner = new.holder AND {table}.state = new.before "
+    "RETURNING id, updated"
+)
+_BY_ID = f"SELECT {_NAMES} FROM {{{{table}}}} WHERE id IN ({{marks}}) ORDER BY id"
 #: What is locked is being written, or in the hands of a session that may last for hours: recovery comes back to it.
-_LOAD_FREE = f"{_LOAD} SKIP LOCKED"
-_LIST = "SELECT id, begun FROM paymentsdk_record WHERE state {} AND state IN ({}) ORDER BY begun LIMIT $1"
+_UNLOCKED, _LOCKED, _LOCKED_IF_FREE = "", " {locked}", " {skip_locked}"
+_READ = f"SELECT {_NAMES}, {{now}} FROM {{table}} WHERE id = %s"
+#: In halves: what is done may be millions of rows, and what is open has an index.
+_LIST = "SELECT id, begun FROM {{table}} WHERE state {half} AND state IN ({codes}) ORDER BY begun LIMIT %s"
+#: Of what has changed since it was found, nothing is wiped that may have to be sent.
+_PURGE = (
+    "UPDATE {table} SET headers = NULL, body = NULL, response = NULL WHERE state >= 4 AND begun < %s "
+    "AND id IN (SELECT id FROM {table} WHERE id > %s AND state >= 4 AND begun < %s "
+    "AND (headers IS NOT NULL OR body IS NOT NULL OR response IS NOT NULL) ORDER BY id LIMIT %s) RETURNING id"
+)
+#: What is written of a row that has changed: its state, then its request, then the bytes of that.
+_STATE_COLUMNS = ("state", "owner", "lease_until", "updated", "reason", "response")
+_REQUEST_COLUMNS = (*_STATE_COLUMNS, "begun", "fixed")
+_ALL_COLUMNS = (*_REQUEST_COLUMNS, "headers", "body", "sealed")
 #: Rows that are read or wiped at once: what else the process wants of the journal comes in between.
 _PAGE = 500
 #: Seconds between two pages that are wiped. Whoever waits to write to a file of SQLite looks that often whether it is
 #: free: without a gap as long as that, another process would wait until it gives up.
 _PAUSE = 0.1
-_UPDATE = "UPDATE paymentsdk_record SET {} WHERE id = ${}"
-#: Of what has changed since it was found, nothing is wiped that may have to be sent.
-_PURGE = (
-    "UPDATE paymentsdk_record SET headers = NULL, body = NULL, response = NULL WHERE state >= 4 AND begun < $1 "
-    "AND id IN (SELECT id FROM paymentsdk_record WHERE id > $2 AND state >= 4 AND begun < $3 "
-    "AND (headers IS NOT NULL OR body IS NOT NULL OR response IS NOT NULL) ORDER BY id LIMIT $4) RETURNING id"
-)
-#: Open states come first, so that an index finds them by ``state < 4``.
-CODES = {state: code for code, state in enumerate(RecordState)}
-_STATES = dict(enumerate(RecordState))
-#: The columns of the table, in their order.
-COLUMNS = (
-    *("id", "key", "seller", "state", "owner", "lease_until", "begun", "updated", "digest", "fixed"),
-    *("headers", "body", "sealed", "reason", "response"),
-)
 #: Rows that a process holds at most in memory: more of them are settled with a read.
 _MOST_HELD = 10_000
-#: What never changes of a record stands in one column, in this order.
-_FIXED_NAMES = ("name", "operation", "base_url", "account", "path", "sensitive", "keyed", "not_after")
-#: What stands in a column of its own, as it is.
-_PLAIN_NAMES = ("key", "seller", "owner", "lease_until", "begun", "updated", "digest", "reason")
-_fixed_of = attrgetter(*_FIXED_NAMES)
-#: What is written of a row that has changed: its state, then its request, then the bytes of that.
-_STATE_COLUMNS = ("state", "owner", "lease_until", "updated", "reason", "response")
-_REQUEST_COLUMNS = (*_STATE_COLUMNS, "begun", "fixed")
-_ALL_COLUMNS = (*_REQUEST_COLUMNS, "headers", "body", "sealed")
-#: What the column `sealed` says of a row whose headers are sealed, too: they may name the device of a payer.
-_WITH_HEADERS = 2
-_ENCODER = msgspec.msgpack.Encoder()
-_FIXED = msgspec.msgpack.Decoder(tuple[str, str, str, str | None, str, bool, bool, float])
-_HEADERS = msgspec.msgpack.Decoder(dict[str, str])
-_RESPONSE = msgspec.msgpack.Decoder(StoredResponse)
 
 
-class _Standing(Struct, frozen=True):
-    """What stands in the column ``response`` of an open row, which has no response: status 0, which 0.2 ignores.
+class _Rows(Struct, eq=False):
+    """The rows of a table, in a transaction: nobody else changes those that were loaded."""
 
-    The table can get no further column: 0.2 writes new rows as values of its row type (PostgreSQL) or without naming
-    their columns (SQLite), and both then fail.
-    """
-
-    in_flight_until: float = 0.0
-    first_kept: float = 0.0
-    is_dated: bool = True
-    status: int = 0
-
-
-_STANDING = msgspec.msgpack.Decoder(_Standing)
-_standing_of = attrgetter("in_flight_until", "first_kept", "is_dated")
-
-
-class Codec:
-    """Turns records into columns, and back.
-
-    Args:
-        seal: Encrypts bodies that hold credentials of a payer, and their headers. Without it neither is kept.
-        unseal: Undoes *seal*.
-    """
-
-    def __init__(self, seal: Seal | None, unseal: Seal | None) -> None:
-        check_seals(seal, unseal)
-        self._seal = seal
-        self._unseal = unseal
-        self.seals: bool = seal is not None
-        #: Records that were warned of.
-        self._warned: set[str] = set()
-
-    def values(self, record: Record) -> Values:
-        """Return the values of the columns of *record*, in their order: see ``COLUMNS``."""
-        body, headers, sealed = record.body, _ENCODER.encode(record.headers) if record.headers else None, 0
-        if record.sensitive:
-            # 0.2 cannot read a row whose headers are sealed; it leaves the row to this version.
-            sealed = 0 if self._seal is None else _WITH_HEADERS if headers else 1
-            body, headers = self._sealed(body), self._sealed(headers)
-        return (
-            id_of(record.key),
-            record.key,
-            record.seller,
-            CODES[record.state],
-            record.owner,
-            record.lease_until,
-            record.begun,
-            record.updated,
-            record.digest,
-            _ENCODER.encode(_fixed_of(record)),
-            headers,
-            body,
-            sealed,
-            record.reason,
-            response_column(record),
-        )
-
-    def record(self, row: Mapping[str, Any]) -> Record:
-        """Return the record that a row keeps; of one that nobody can read, what is known, for a person to look at."""
-        plain: dict[str, Any] = {name: row[name] for name in _PLAIN_NAMES}
-        body, headers, key = row["body"], row["headers"], row["key"]
-        try:
-            fixed: dict[str, Any] = dict(zip(_FIXED_NAMES, _FIXED.decode(row["fixed"]), strict=True))
-            headers = self._unsealed(headers, fixed["name"]) if row["sealed"] == _WITH_HEADERS else headers
-            headers = {} if headers is None else _HEADERS.decode(headers)
-        except ValueError as error:
-            self._warn(f"the row of the record {key} cannot be read", error)
-            plain["reason"] = f"its row cannot be read: {error}"
-            unknown = {"base_url": "", "path": "", "keyed": False, "not_after": row["begun"]}
-            fixed, headers, body = {"name": key, "operation": "unreadable", **unknown}, {}, None
-        if row["sealed"]:
-            body = self._unsealed(body, fixed["name"])
-        response = self._response(row["response"], fixed["name"])
-        if response is not None and not response.status:
-            standing, response = _STANDING.decode(row["response"]), None
-            plain |= zip(("in_flight_until", "first_kept", "is_dated"), _standing_of(standing), strict=True)
-        return Record(**fixed, **plain, state=_STATES[row["state"]], headers=headers, body=body, response=response)
-
-    def _sealed(self, plain: bytes | None) -> bytes | None:
-        return None if plain is None or self._seal is None else self._seal(plain)
-
-    def _unsealed(self, sealed: bytes | None, name: str) -> bytes | None:
-        """Return what was sealed; `None` if it cannot be had, as of a key that was discarded: the others are read."""
-        try:
-            return None if sealed is None or self._unseal is None else self._unseal(sealed)
-        except Exception as error:  # noqa: BLE001 - of whatever seals
-            self._warn(f"the body of the record {name} cannot be unsealed", error)
-            return None
-
-    def _response(self, kept: bytes | None, name: str) -> StoredResponse | None:
-        try:
-            return None if kept is None else _RESPONSE.decode(kept)
-        except ValueError as error:
-            self._warn(f"the response of the record {name} cannot be read", error)
-            return None
-
-    def _warn(self, what: str, error: Exception) -> None:
-        """Warn once: the row is read again and again."""
-        if what not in self._warned:
-            self._warned.add(what)
-            logger.warning("%s: %s", what, describe(error))
-
-
-def response_column(row: Record) -> bytes | None:
-    """Return the response of *row* as it is kept, or what is kept in its place."""
-    if row.is_open and (standing := _Standing(*_standing_of(row))) != _Standing():
-        return _ENCODER.encode(standing)
-    return None if row.response is None else _ENCODER.encode(row.response)
-
-
-@lru_cache(maxsize=_MOST_HELD)
-def id_of(key: str) -> int:
-    """Return the number by which the row of *key* is found: its index is a third of one over the keys."""
-    return int.from_bytes(sha256(key.encode()).digest()[:8], "big") >> 1
-
-
-class Transaction(Struct, eq=False):
-    """Reads and writes rows, which nobody else changes meanwhile if it has locked them."""
-
-    database: Database
-    """It is in a transaction, unless it only reads."""
+    connection: Connection
     codec: Codec
-    now: Callable[[], Awaitable[float]]
-    """Returns the store time."""
-    wiped: bool = False
-    """Whether bytes were wiped that a log of the database may still hold."""
 
-    async def by_id(self, ids: Sequence[int], statement: str = _READ) -> list[Record]:
+    def now(self) -> float:
+        """Return the store time."""
+        [(now,)] = self.connection.fetch("SELECT {now}")
+        return float(now)
+
+    def by_id(self, ids: Sequence[int], lock: str = _UNLOCKED) -> list[Record]:
         """Return the rows with the numbers *ids*, in their order."""
-        places = ", ".join(f"${place}" for place in range(1, len(ids) + 1)) or "NULL"
-        rows = {row["id"]: row for row in await self.database.fetch(statement.format(places), *ids)}
+        statement = _BY_ID.format(marks=", ".join(["%s"] * len(ids)) or "NULL") + lock
+        rows = {row[0]: row for row in self.connection.fetch(statement, *ids)}
         return [self.codec.record(rows[number]) for number in ids if number in rows]
 
-    async def load(self, *keys: str, statement: str = _LOAD) -> list[Record]:
+    def load(self, keys: Collection[str], lock: str = _LOCKED) -> list[Record]:
         """Return the rows of *keys*: all processes lock them in one order, so that none waits in a circle."""
-        return [checked(row, keys) for row in await self.by_id([*map(id_of, keys)], statement)]
+        return [_checked(row, keys) for row in self.by_id([*map(id_of, keys)], lock)]
 
-    async def change(self, key: str, change: Callable[..., Record]) -> Record:
+    def change(self, key: str, change: Callable[..., Record]) -> Record:
         """Replace the row of *key* by what *change* makes of it at the store time, `now=`, and return that."""
-        row = next(iter(await self.load(key)), None)
+        row = next(iter(self.load([key])), None)
         if row is None:
             raise tellable(LookupError(f"there is no record with the key {key}"))
-        changed = change(row, now=await self.now())
+        changed = change(row, now=self.now())
         if changed is not row:
-            await self._replace([changed])
+            self._replace([changed])
         return changed
 
-    async def claim(self, sellers: Collection[str], owner: str, lease: float, keys: Collection[str]) -> list[Record]:
+    def claim(self, sellers: Collection[str], owner: str, lease: float, keys: Collection[str]) -> list[Record]:
         """See `Journal.claim`."""
-        now, rows = await self.now(), await self.load(*keys, statement=_LOAD_FREE)
+        now, rows = self.now(), self.load(keys, _LOCKED_IF_FREE)
         claimed = [states.claim_record(row, sellers=sellers, owner=owner, now=now, lease=lease) for row in rows]
-        await self._replace([new for new, row in zip(claimed, rows, strict=True) if new is not row])
-        return _oldest([row for row in claimed if row.owner == owner])
+        self._replace([new for new, row in zip(claimed, rows, strict=True) if new is not row])
+        return sorted((row for row in claimed if row.owner == owner), key=lambda row: row.begun)
 
-    async def ids(self, among: Collection[RecordState], limit: int) -> list[int]:
+    def ids(self, among: Collection[RecordState], limit: int) -> list[int]:
         """Return the numbers of the rows that `Journal.records` returns."""
         begun: dict[int, float] = {}
         for half, wanted in (("< 4", states.OPEN.intersection(among)), (">= 4", states.CLOSED.intersection(among))):
-            if wanted:  # In halves: what is done may be millions of rows, and what is open has an index.
-                codes = ", ".join(str(CODES[state]) for state in wanted)
-                begun |= dict(map(tuple, await self.database.fetch(_LIST.format(half, codes), limit)))
+            if wanted:
+                statement = _LIST.format(half=half, codes=", ".join(str(CODES[state]) for state in wanted))
+                begun |= dict(self.connection.fetch(statement, limit))
         return sorted(begun, key=begun.__getitem__)[:limit]
 
-    async def purge(self, before: float, after: int) -> list[int]:
+    def purge(self, before: float, after: int) -> list[int]:
         """Do a page of `Journal.purge`; return the numbers of the rows, all of which come *after* another one."""
-        ids = [row["id"] for row in await self.database.fetch(_PURGE, before, after, before, _PAGE)]
-        self.wiped = self.wiped or bool(ids)
+        ids = [number for (number,) in self.connection.fetch(_PURGE, before, after, before, _PAGE)]
+        self.connection.has_wiped = self.connection.has_wiped or bool(ids)
         return ids
 
-    async def _replace(self, rows: Sequence[Record]) -> None:
-        written: dict[str, list[Values]] = defaultdict(list)
+    def _replace(self, rows: Sequence[Record]) -> None:
         for record in rows:
             values = dict(zip(COLUMNS, self.codec.values(record), strict=True))
             columns: Sequence[str] = _ALL_COLUMNS
@@ -257,29 +148,21 @@ class Transaction(Struct, eq=False):
                 columns = _STATE_COLUMNS  # The rest stays: a later version may read it.
             elif record.is_open and record.sensitive and values["body"] is None:
                 columns = _REQUEST_COLUMNS  # What seals it may be away for a moment.
-            else:
-                # A sealed body was there before; where none is sealed, none was kept.
-                self.wiped = self.wiped or bool(values["sealed"] and values["body"] is None)
-            written[_update(columns)].append((*(values[name] for name in columns), values["id"]))
-        for statement, changes in written.items():
-            await self.database.executemany(statement, changes)
+            elif values["sealed"] and values["body"] is None:
+                self.connection.has_wiped = True  # Where no body is sealed, none was kept.
+            changes = ", ".join(f"{name} = %s" for name in columns)
+            update = f"UPDATE {{table}} SET {changes} WHERE id = %s"
+            self.connection.fetch(update, *(values[name] for name in columns), values["id"])
 
 
-def _update(columns: Sequence[str]) -> str:
-    """Return the statement that writes *columns* of a row, whose number comes last."""
-    changes = ", ".join(f"{name} = ${place}" for place, name in enumerate(columns, 1))
-    return _UPDATE.format(changes, len(columns) + 1)
-
-
-#: What is done in a transaction.
-Work: TypeAlias = Callable[[Transaction], Awaitable[T]]
-
-
-class TableJournal(ABC):
+class TableJournal:
     """The methods of a journal, on a database."""
 
-    def __init__(self, seal: Seal | None, unseal: Seal | None) -> None:
+    def __init__(self, driver: Driver, seal: Seal | None, unseal: Seal | None) -> None:
         self._codec = Codec(seal, unseal)
+        self._lane = Database(driver, JournalUnavailable)
+        #: New rows have a lane of their own where works are not committed together: they never wait for a locked row.
+        self._inserts = self._lane if driver.joins else Database(driver, JournalUnavailable)
         #: Rows that this process holds, so that settling one needs no read.
         self._held: dict[str, Record] = {}
         self._process = os.getpid()
@@ -290,47 +173,43 @@ class TableJournal(ABC):
         """Whether it keeps bodies that hold credentials of a payer: it was given a seal for them."""
         return self._codec.seals
 
-    @abstractmethod
-    def _insert(self, record: Record, lease: float) -> Awaitable[Record | None]:
-        """Keep a new row for *lease* seconds, and return it; return `None` and keep nothing if its key is known."""
-
-    @abstractmethod
-    def _settle(self, held: Record, row: Record, otherwise: Work[Record]) -> Awaitable[Record]:
-        """Write what *row* says has become of the row *held* by its owner, and return it.
-
-        If owner and state are not those of *held* any more, do what is to be done *otherwise*, as in a transaction.
-        That a record is done may become durable later: to lose it costs one replay.
-        """
-
-    @abstractmethod
-    def _transact(self, work: Work[T], *, reads: bool = False) -> Awaitable[T]:
-        """Do *work* as one step that is durable in the end; what only *reads* may see others write between its reads.
-
-        If nobody can tell whether it was committed, it is done once more: *work* has to find out what it has done.
-        """
+    async def aclose(self) -> None:
+        """See `Journal.aclose`."""
+        self._closed = True
+        for lane in (self._inserts, self._lane):
+            await lane.aclose()
 
     def _check(self) -> None:
-        """Look whether the journal may be used here.
-
-        Raises:
-            JournalUnavailable: It is closed, or belongs to another process.
-        """
         if self._closed:
             raise JournalUnavailable("it is closed")
         if self._process != os.getpid():
             raise JournalUnavailable("it belongs to another process: open one in each")
 
+    async def _do(self, work: Callable[[_Rows], T], kind: Kind = Kind.WRITES) -> T:
+        self._check()
+        return await self._lane.run(lambda connection: work(_Rows(connection, self._codec)), kind)
+
     async def _read(self, key: str) -> tuple[Record | None, float]:
         """Return the row of *key*, and the store time; others may change the row meanwhile."""
 
-        async def read(rows: Transaction) -> tuple[Record | None, float]:
-            return next(iter(await rows.load(key)), None), await rows.now()
+        def read(rows: _Rows) -> tuple[Record | None, float]:
+            for *values, now in rows.connection.fetch(_READ, id_of(key)):
+                return _checked(rows.codec.record(values), (key,)), now
+            return None, 0.0
 
-        return await self._transact(read, reads=True)
+        return await self._do(read, Kind.READS)
 
     async def begin(self, record: Record, *, lease: float) -> tuple[Action, Record]:
         """See `Journal.begin`."""
-        new = await self._insert(record, lease)
+        self._check()
+        values = self._codec.values(structs.replace(record, lease_until=lease))
+        new: Record | None
+        try:
+            new = await self._inserts.run_together(_insert, (values, record, lease), Kind.STATEMENT)
+        except JournalUnavailable:
+            if self._inserts is not self._lane or await self.get(record.key) is None:
+                raise
+            new = None  # What is known for good is returned from a read-only file, or a full disk.
         action, row = (Action.SEND, new) if new is not None else await self._begin_again(record, lease)
         if row.owner == record.owner:
             self._hold(row)
@@ -347,7 +226,7 @@ class TableJournal(ABC):
 
         known, now = await self._read(record.key)
         if known is None or begun(known, now=now) is not known:
-            known = await self._transact(lambda rows: rows.change(record.key, begun))
+            known = await self._do(lambda rows: rows.change(record.key, begun))
         return action, known
 
     async def get(self, key: str) -> Record | None:
@@ -357,46 +236,56 @@ class TableJournal(ABC):
     async def renew(self, key: str, *, owner: str, lease: float) -> Record:
         """See `Journal.renew`."""
         renewed = partial(states.renew_lease, owner=owner, lease=lease)
-        return await self._transact(lambda rows: rows.change(key, renewed))
+        return await self._do(lambda rows: rows.change(key, renewed))
 
     def resolve(self, key: str, resolution: Resolution, *, owner: str) -> Awaitable[Record]:
-        """See `Journal.resolve`: a row that this process holds by a compare-and-set without a read.
+        """See `Journal.resolve`."""
+        self._check()  # Now: nobody may wait for the rest.
+        return self._resolve(key, resolution, owner)
+
+    async def _resolve(self, key: str, resolution: Resolution, owner: str) -> Record:
+        """Settle a row that this process holds by a compare-and-set without a read.
 
         Not where an attempt may be in flight: that is judged by the store time.
         """
         resolved = partial(states.resolve_record, resolution=resolution, owner=owner)
-
-        def work(rows: Transaction) -> Awaitable[Record]:
-            return rows.change(key, resolved)
-
         held = self._held.pop(key, None)
         in_flight = resolution.in_flight or (held is not None and held.in_flight_until)
         if held is not None and held.owner == owner and not held.sensitive and not in_flight:
             row = resolved(held, now=held.updated)
-            if row is not held:
-                return self._settle(held, row, work)
-        return self._transact(work)
+            if row is not held and (settled := await self._settle(held, row)) is not None:
+                return settled
+        return await self._do(lambda rows: rows.change(key, resolved))
+
+    async def _settle(self, held: Record, row: Record) -> Record | None:
+        """Write what *row* says of the row *held*; return `None` if owner and state are not those of *held* any more.
+
+        That a record is done may become durable later: to lose it costs one replay.
+        """
+        values = (id_of(row.key), held.owner, CODES[held.state], CODES[row.state], row.reason, response_column(row))
+        updated = await self._lane.run_together(_settle, (values, row), Kind.STATEMENT)
+        return None if updated is None else structs.replace(row, updated=updated)
 
     async def claim(self, sellers: Collection[str], *, owner: str, lease: float, keys: Collection[str]) -> list[Record]:
         """See `Journal.claim`."""
-        taken = await self._transact(lambda rows: rows.claim(sellers, owner, lease, keys))
+        taken = await self._do(lambda rows: rows.claim(sellers, owner, lease, keys))
         for row in taken:
             self._hold(row)
         return taken
 
     async def records(self, among: Collection[RecordState], *, limit: int = 1000) -> list[Record]:
         """See `Journal.records`: page by page, as there may be millions, and a lease to renew meanwhile."""
-        wanted, found = frozenset(among), list[Record]()
-        ids = await self._transact(lambda rows: rows.ids(wanted, limit), reads=True)
+        wanted, records = frozenset(among), list[Record]()
+        ids = await self._do(lambda rows: rows.ids(wanted, limit), Kind.READS)
         for start in range(0, len(ids), _PAGE):
             page = ids[start : start + _PAGE]
-            found += await self._transact(partial(Transaction.by_id, ids=page), reads=True)
-        return [row for row in found if row.state in wanted]
+            records += await self._do(partial(_Rows.by_id, ids=page), Kind.READS)
+        return [row for row in records if row.state in wanted]
 
     async def purge(self, before: float) -> int:
         """See `Journal.purge`: page by page, too."""
         count, last = 0, -1
-        while ids := await self._transact(partial(Transaction.purge, before=before, after=last)):
+        while ids := await self._do(partial(_Rows.purge, before=before, after=last)):
             count, last = count + len(ids), max(ids)
             await sleep(_PAUSE)
         return count
@@ -407,12 +296,109 @@ class TableJournal(ABC):
         self._held[row.key] = row
 
 
-def _oldest(rows: list[Record]) -> list[Record]:
-    return sorted(rows, key=lambda row: row.begun)
+def _insert(connection: Connection, items: Sequence[tuple[Values, Record, float]]) -> list[Record | None]:
+    """Keep new rows; return `None` for each whose key is known."""
+    rows = sorted((values for values, _, _ in items), key=itemgetter(0))
+    written: dict[object, float] = dict(connection.each(_INSERT, COLUMNS, rows))
+    # Of two with one key the first was kept.
+    times = [written.pop(values[0], None) for values, _, _ in items]
+    return [
+        None if now is None else states.begin_record(None, record, now=now, lease=lease)[1]
+        for (_, record, lease), now in zip(items, times, strict=True)
+    ]
 
 
-def checked(row: Record, keys: Collection[str]) -> Record:
+def _settle(connection: Connection, items: Sequence[tuple[Values, Record]]) -> list[float | None]:
+    """Write what has become of rows that are held; return when, or `None` for each that was changed meanwhile."""
+    # That all of them are done may wait for the disk: its loss costs a replay, of what has a key.
+    durable = not all(row.state is RecordState.DONE and row.keyed for _, row in items)
+    rows = sorted((values for values, _ in items), key=itemgetter(0))
+    written: dict[object, float] = dict(connection.each(_SETTLE, _SETTLED, rows, durable=durable))
+    return [written.pop(values[0], None) for values, _ in items]
+
+
+def _checked(row: Record, keys: Collection[str]) -> Record:
     """Return *row*, which was found by the number of one of *keys*; another key may have the same."""
     if row.key not in keys:
         raise JournalUnavailable(f"the record {row.key} cannot be told apart from one of {', '.join(keys)}")
     return row
+
+
+class SQLiteJournal(TableJournal):
+    """Keeps records in one SQLite file (WAL, mode 0600), durable before they are sent.
+
+    One thread writes; whatever waits for it is committed together. Several processes on one machine may use one file,
+    not over a network file system. The leases count on the machine's clock. Where the file is removed or replaced while
+    it is in use, what waits fails with `JournalUnavailable`, and what comes next goes to the file that is there then.
+
+    Args:
+        path: The file; it is made if it is missing.
+        seal: Encrypts bodies that hold credentials of a payer, and the headers that belong to them, such as the session
+            id. Without it neither is kept: recovery cannot send that record, only a caller that brings the same request
+            again.
+        unseal: Undoes *seal*.
+        busy_timeout: Seconds to wait for another process that writes.
+        now: The clock of the leases, in seconds since the epoch; the same for all processes.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        seal: Seal | None = None,
+        unseal: Seal | None = None,
+        busy_timeout: float = 5.0,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        file = SQLite(
+            path=check_path("path", path),
+            table="record",
+            create=(_FILE_TABLE, _FILE_INDEX),
+            settings=("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"),
+            application=_APPLICATION,
+            version=SCHEMA,
+            busy_timeout=busy_timeout,
+            now=now,
+        )
+        super().__init__(file, seal, unseal)
+
+
+class PostgresJournal(TableJournal):
+    """Keeps records in PostgreSQL, durable before they are sent; it needs the extra ``postgres``.
+
+    Any number of processes on any number of machines may use one database. It makes its table, ``paymentsdk_record``,
+    in the first schema of the search path. What waits is written together: up to two connections for each process.
+    The leases count on the clock of the database.
+
+    A connection that is lost is made anew, and what may have been committed is read back. Records are as durable as
+    the server's commits: they outlive the loss of its machine only if a standby confirms each (synchronous
+    replication). That a record is done may reach the disk up to a second later, if it has a key: a server that
+    crashes before has it sent once more, with that key. Connect to the server itself or to a pooler: PgBouncer works
+    in transaction mode, too.
+
+    Args:
+        dsn: ``postgresql://user:password@host:port/database``. It is never shown.
+        seal: Encrypts bodies that hold credentials of a payer, and the headers that belong to them, such as the session
+            id. Without it neither is kept: recovery cannot send that record, only a caller that brings the same request
+            again. The server keeps old versions of a row in its
+            files and backups: only to discard the key of the seal wipes them.
+        unseal: Undoes *seal*.
+        timeout: Seconds that one piece of work may take, new connections included, before `JournalUnavailable`.
+        now: The clock of the leases, in seconds since the epoch, in place of the database's; the same for all.
+
+    Raises:
+        RequestInvalid: *dsn* is no address of PostgreSQL, or *timeout* is not above 0 and at most a day.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        seal: Seal | None = None,
+        unseal: Seal | None = None,
+        timeout: float = 5.0,
+        now: Callable[[], float] | None = None,
+    ) -> None:
+        table = Table("paymentsdk_record", f"paymentsdk journal {SCHEMA}", (_SERVER_TABLE, _SERVER_INDEX))
+        server = Postgres(dsn=dsn, timeout=timeout, table=table, now=now)
+        super().__init__(server, seal, unseal)

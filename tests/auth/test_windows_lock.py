@@ -43,7 +43,7 @@ def msvcrt(monkeypatch: pytest.MonkeyPatch) -> Msvcrt:
     module = Msvcrt()
     monkeypatch.setitem(sys.modules, "msvcrt", module)
     monkeypatch.setattr("paymentsdk._auth.token_store.sys", type("Windows", (), {"platform": "win32"}))
-    monkeypatch.setattr("paymentsdk._auth.token_store._LOOK_AGAIN", 0)
+    monkeypatch.setattr("paymentsdk._auth.token_store.LOOK_AGAIN", 0)
     return module
 
 

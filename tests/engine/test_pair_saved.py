@@ -345,7 +345,7 @@ async def test_closing_does_not_wait_for_another_process(
     signed_in, issuer, path, monkeypatch, until, *, refreshes: int
 ) -> None:
     """One that hangs with the lock in its hand keeps no client from being closed; nothing is asked for after that."""
-    monkeypatch.setattr("paymentsdk._auth.token_store._LOOK_AGAIN", 0)
+    monkeypatch.setattr("paymentsdk._auth.token_store.LOOK_AGAIN", 0)
     client = signed_in(issuer.pair(expires_at=0.0), store=FileTokenStore(path))
     token = client._engine.settings.auth
     if refreshes:

@@ -150,7 +150,7 @@ async def test_processes_that_share_a_file_renew_one_after_the_other(
     make_client, issuer, path, monkeypatch, until
 ) -> None:
     """While one asks for a new pair the others wait, and then use its pair: no refresh token is sent twice."""
-    monkeypatch.setattr("paymentsdk._auth.token_store._LOOK_AGAIN", 0)
+    monkeypatch.setattr("paymentsdk._auth.token_store.LOOK_AGAIN", 0)
     old, honest, hold = issuer.pair(expires_at=START - 1), issuer.renew, asyncio.Event()
 
     async def slow(refresh_token: str) -> Response:
@@ -287,7 +287,7 @@ asyncio.run(main())
 
 async def test_the_lock_of_a_process_that_dies_is_gone_with_it(path, monkeypatch) -> None:
     """A worker that is killed in the middle of a refresh stops no other one."""
-    monkeypatch.setattr("paymentsdk._auth.token_store._LOOK_AGAIN", 0)
+    monkeypatch.setattr("paymentsdk._auth.token_store.LOOK_AGAIN", 0)
     pipe = asyncio.subprocess.PIPE
     worker = await asyncio.create_subprocess_exec(sys.executable, "-c", _LOCKER, path, stdin=pipe, stdout=pipe)
     assert b"locked\n" == await worker.stdout.readline()

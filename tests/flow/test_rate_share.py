@@ -7,8 +7,8 @@ import gc
 import logging
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncGenerator
-from concurrent.futures import ThreadPoolExecutor
 
 import asyncpg
 import pytest
@@ -118,10 +118,13 @@ async def test_a_file_that_cannot_be_used_stops_nobody(tmp_path, caplog):
     assert 2 == caplog.text.count("cannot be used")
 
 
-async def test_a_process_that_may_begin_no_thread_is_not_stopped(tmp_path, caplog):
-    """Nor one whose loop begins none any more: a file can only be looked at in a thread."""
-    asyncio.get_running_loop().set_default_executor(ended := ThreadPoolExecutor(1))
-    ended.shutdown()
+async def test_a_process_that_may_begin_no_thread_is_not_stopped(tmp_path, caplog, monkeypatch):
+    """A file can only be looked at in a thread."""
+
+    def no_thread(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
 
     assert 0.0 == await RateShare(tmp_path / "rate", 1.0).reserve(NOW, 60.0)
     assert 1 == caplog.text.count("cannot be used")
@@ -235,8 +238,6 @@ async def test_slots_of_a_database_are_a_distance_apart(dsn: str):
     taken = [await share.reserve(now, 60.0) for share, now in zip([*shares, *shares], clock * 2, strict=True)]
     too_far = await shares[0].reserve(NOW, 1.0)
     next_one = await shares[0].reserve(NOW, 60.0)
-    for share in shares:
-        await share._lane.aclose()
 
     assert [0.0, 10.0, 0.0, 20.0, 30.0, 10.0] == pytest.approx(taken, abs=2.0)
     assert too_far is None
@@ -252,21 +253,21 @@ async def test_a_server_whose_clock_is_set_back_takes_the_slots_along(dsn: str):
     await connection.execute("UPDATE paymentsdk_slot SET free = free + 3600, taken_at = taken_at + 3600")
     await connection.close()
     too_far, after = [await share.reserve(NOW, longest) for longest in (1.0, 60.0)]
-    await share._lane.aclose()
 
     assert too_far is None
     assert [0.0, 10.0, 20.0] == pytest.approx([*before, after], abs=2.0)
 
 
-async def test_a_connection_without_work_is_closed(dsn: str, monkeypatch: pytest.MonkeyPatch, until):
+async def test_a_connection_without_work_is_closed(dsn: str, monkeypatch: pytest.MonkeyPatch):
     """Nobody has to close a share."""
-    monkeypatch.setattr("paymentsdk._call.rate_share._IDLE", 0.01)
-    share = RateShare(dsn, 1000.0)
-    await share.reserve(NOW, 60.0)
-    lane = share._lane
+    monkeypatch.setattr("paymentsdk._call.rate_share._IDLE", 0.5)
+    before = await sessions(dsn)
+    await RateShare(dsn, 1000.0).reserve(NOW, 60.0)
 
-    assert lane.connection is not None
-    await until(lambda: lane.connection is None)
+    assert await sessions(dsn) - before
+    async with asyncio.timeout(PATIENCE):
+        while await sessions(dsn) - before:
+            pass
 
 
 async def sessions(dsn: str) -> set[int]:
@@ -277,19 +278,6 @@ async def sessions(dsn: str) -> set[int]:
         return {row["pid"] for row in rows}
     finally:
         await connection.close()
-
-
-async def test_a_connection_ends_with_its_loop(dsn: str, monkeypatch: pytest.MonkeyPatch):
-    """A runner may have a loop for each job: none of them leaves a connection to the server, nor to the collector."""
-    monkeypatch.setattr("paymentsdk._call.rate_share._IDLE", 3600.0)
-    share, before = RateShare(dsn, 1000.0), await sessions(dsn)
-    for _ in range(3):
-        await asyncio.to_thread(asyncio.run, share.reserve(NOW, 60.0))
-        assert share._lane.connection is None
-
-    async with asyncio.timeout(PATIENCE):
-        while await sessions(dsn) - before:
-            pass
 
 
 def slots_at_the_end(dsn: str) -> list[float | None]:
@@ -328,7 +316,6 @@ async def test_slots_are_taken_by_one_connection(dsn: str):
     for _ in range(3):
         await share.reserve(NOW, 60.0)
     opened = await sessions(dsn) - before
-    await share._lane.aclose()
 
     assert 1 == len(opened)
 
@@ -343,7 +330,6 @@ async def test_the_table_of_another_program_is_left_alone(dsn: str, caplog, monk
         taken = [await share.reserve(NOW, 60.0) for _ in range(2)]
     rows = await connection.fetchval("SELECT count(*) FROM paymentsdk_slot")
     await connection.close()
-    await share._lane.aclose()
 
     assert ([0.0, 0.0], 0) == (taken, rows)
     assert "the table paymentsdk_slot is 'of another program'" in caplog.text
@@ -355,7 +341,6 @@ async def test_a_server_that_is_away_keeps_nothing_from_going(caplog, monkeypatc
     share = RateShare("postgresql://me:secret-password@127.0.0.1:1/db", 10.0)
 
     assert 0.0 == await share.reserve(NOW, 60.0)
-    await share._lane.aclose()
 
     assert "cannot be used" in caplog.text
     assert "secret-password" not in caplog.text + repr(share)

@@ -7,12 +7,13 @@ import os
 import signal
 import sqlite3
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 
-from paymentsdk.journal import Record, RecordState, Resolution, SQLiteJournal, StoredResponse, _sqlite
+from paymentsdk import _database
+from paymentsdk.journal import Record, RecordState, Resolution, SQLiteJournal, StoredResponse
 from paymentsdk.journal._call import JournaledCall, MaySend, PlatformClock
-from paymentsdk.journal._table import Transaction
 from paymentsdk.testing import FakeClock
 from tests.journal.conftest import make_record
 
@@ -64,32 +65,27 @@ async def run(folder: Path) -> None:
 
 def deadly(nth: int, when: str) -> None:
     """Have the process die before or after its commit number *nth*, or never commit."""
-    commit, commits = _sqlite.commit, iter(range(1, 1_000))
+    commit, commits = _database.commit, iter(range(1, 1_000))
 
     def dying(database: sqlite3.Connection) -> None:
         number = next(commits)
         if number == nth and when == "before":
             os.kill(os.getpid(), signal.SIGKILL)
-        commit(database)
+        if when != "never":
+            commit(database)
         if number == nth:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def careless(database: sqlite3.Connection, rows: Transaction, jobs: list[_sqlite.Job]) -> None:
-        """Keep everything in a transaction that is never committed."""
-        if not database.in_transaction:
-            database.execute("BEGIN IMMEDIATE")
-        for job in jobs:
-            if job.statement:
-                database.execute(job.statement, job.values)
-            else:
-                job.result = _sqlite.finish(job.work(rows))
-        if next(commits) == nth:
-            os.kill(os.getpid(), signal.SIGKILL)
+    class Careless(sqlite3.Connection):
+        """Keeps everything in a transaction that is never committed."""
 
+        def execute(self, statement: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
+            is_second = self.in_transaction and statement.startswith("BEGIN")
+            return super().execute("SELECT 1" if is_second else statement, values)
+
+    _database.commit = dying
     if when == "never":
-        _sqlite.transact = careless
-    else:
-        _sqlite.commit = dying
+        sqlite3.connect = partial(sqlite3.connect, factory=Careless)
 
 
 if __name__ == "__main__":

@@ -35,10 +35,11 @@ from paymentsdk import (
     SendFailed,
     Timeout,
     TokenPair,
+    _database,
 )
 from paymentsdk._recovery import BATCH
 from paymentsdk.events import AttemptEnded, AttemptStarted, Event
-from paymentsdk.journal import Action, Record, RecordState, Resolution, SQLiteJournal, _sqlite
+from paymentsdk.journal import Action, Record, RecordState, Resolution, SQLiteJournal
 from paymentsdk.journal._call import Journaling
 from paymentsdk.resources.customers import CustomerRequest
 from paymentsdk.testing import FakeClock, MemoryTransport
@@ -307,7 +308,7 @@ async def test_a_disk_that_fills_up_under_load_costs_no_order(
 ) -> None:
     """While commits fail nothing is sent that is not kept; with room again, each name is one order."""
     commits = 0
-    commit = _sqlite.commit
+    commit = _database.commit
 
     def full(database: sqlite3.Connection) -> None:
         nonlocal commits
@@ -318,7 +319,7 @@ async def test_a_disk_that_fills_up_under_load_costs_no_order(
 
     async with world.connect() as client:
         await client.orders.create(order("A"), once="A")
-        monkeypatch.setattr(_sqlite, "commit", full)
+        monkeypatch.setattr(_database, "commit", full)
         names = [f"table-{number}" for number in range(30)]
         told: dict[str, object] = {}
 
@@ -335,7 +336,7 @@ async def test_a_disk_that_fills_up_under_load_costs_no_order(
         assert [] == [name for name in unkept if b'"%s"' % name.encode() in bodies]
         assert unkept or any(isinstance(one, OutcomeUnknown) for one in told.values()) or first > 3
 
-        monkeypatch.setattr(_sqlite, "commit", commit)
+        monkeypatch.setattr(_database, "commit", commit)
         await world.recovered()
         for name in names:
             await client.orders.create(order(name), once=name)

@@ -15,16 +15,16 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import aclosing, closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 from msgspec import structs
 
 from paymentsdk import JournalUnavailable
-from paymentsdk.journal import Action, Record, RecordState, Resolution, SQLiteJournal, StoredResponse, _sqlite
+from paymentsdk.journal import Action, Record, RecordState, Resolution, SQLiteJournal, StoredResponse
 from paymentsdk.journal._call import WithinContract
 from paymentsdk.journal._states import OPEN
-from paymentsdk.journal._table import _LIST, Transaction
 from tests.journal.dies import FATES, Ledger, driver
 
 ROOT = Path(__file__).parents[2]
@@ -171,7 +171,7 @@ def opening(path: Path) -> None:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
 
 
-@pytest.mark.control("paymentsdk.journal._sqlite.make_private", opening, raises=(JournalUnavailable, AssertionError))
+@pytest.mark.control("paymentsdk._database.make_private", opening, raises=(JournalUnavailable, AssertionError))
 async def test_two_journals_of_one_process_outlive_another_process(path: Path, record: Callable[..., Record]) -> None:
     """The second takes no locks from the first: else whoever closes the file removes a log that is still written to.
 
@@ -196,11 +196,24 @@ async def test_two_journals_of_one_process_outlive_another_process(path: Path, r
 
 
 @contextmanager
+def noted_commits(monkeypatch: pytest.MonkeyPatch, note: Callable[[sqlite3.Connection], object]) -> Iterator[None]:
+    """Call *note* before each commit."""
+
+    def noted(database: sqlite3.Connection) -> None:
+        note(database)
+        database.execute("COMMIT")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("paymentsdk._database.commit", noted)
+        yield
+
+
+@contextmanager
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Count commits."""
-    commits, commit = [], _sqlite.commit
-    monkeypatch.setattr(_sqlite, "commit", lambda database: (commits.append(1), commit(database)))
-    yield commits
+    commits = []
+    with noted_commits(monkeypatch, lambda database: commits.append(1)):
+        yield commits
 
 
 async def test_what_waits_is_committed_together(
@@ -270,32 +283,34 @@ async def test_who_reads_keeps_no_call_of_its_process_waiting(
 
 
 #: Lists records without a word of which half of the table they are in.
-ANY_ROW = _LIST.replace("state {} AND state IN ({})", "state IN ({1})")
+ANY_ROW = "SELECT id, begun FROM {{table}} WHERE state IN ({codes}) ORDER BY begun LIMIT %s"
 
 
-class CountingJournal(SQLiteJournal):
+class CountingConnection(sqlite3.Connection):
     """Counts what SQLite does, in hundreds of its instructions."""
 
     count = 0
 
-    def _open(self) -> sqlite3.Connection:
-        def more() -> None:
-            self.count += 1
+    def __init__(self, *args: object, **options: object) -> None:
+        super().__init__(*args, **options)
+        self.set_progress_handler(self._more, 100)
 
-        database = super()._open()
-        database.set_progress_handler(more, 100)
-        return database
+    def _more(self) -> None:
+        type(self).count += 1
 
 
 @pytest.mark.control("paymentsdk.journal._table._LIST", ANY_ROW)
-async def test_what_is_open_is_found_without_what_is_done(path: Path, record: Callable[..., Record]) -> None:
+async def test_what_is_open_is_found_without_what_is_done(
+    path: Path, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Recovery looks every few seconds, and nobody else can write meanwhile: years of finished records cost nothing."""
-    journal, counts = CountingJournal(path), []
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=CountingConnection))
+    journal, counts = SQLiteJournal(path), []
     await journal.begin(record("open"), lease=0)
     for number in range(3):
-        before = journal.count
+        before = CountingConnection.count
         [row] = await journal.records(OPEN)
-        counts.append(journal.count - before)
+        counts.append(CountingConnection.count - before)
         await asyncio.gather(*(journal.begin(record(f"{number}/{other}"), lease=60) for other in range(500)))
         keys = [record(f"{number}/{other}").key for other in range(500)]
         await asyncio.gather(*(journal.resolve(key, DONE, owner="p/1") for key in keys))
@@ -350,7 +365,7 @@ async def test_text_that_cannot_be_kept_fails_alone(path: Path, record: Callable
     rows = {row.name: row.state for row in await journal.records(tuple(RecordState))}
     await journal.aclose()
 
-    assert isinstance(told[1], UnicodeEncodeError)
+    assert isinstance(told[1], JournalUnavailable)
     assert {"kept": RecordState.REFUSED, "odd": RecordState.PENDING, "new": RecordState.PENDING} == rows
 
 
@@ -366,19 +381,20 @@ async def test_many_may_open_a_new_file_at_once(path: Path, record: Callable[...
     assert [Action.SEND] * 24 == [action for action, _ in answers]
 
 
-async def test_the_disk_is_told_at_every_commit(path: Path, record: Callable[..., Record]) -> None:
+async def test_the_disk_is_told_at_every_commit(
+    path: Path, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The file is written ahead, and forced to the disk at each commit."""
-    journal = SQLiteJournal(path)
-    await journal.begin(record(), lease=60)
+    settings = []
 
-    async def pragmas(rows: Transaction) -> list[object]:
-        database = rows.database.connection
-        return [database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
+    def note(database: sqlite3.Connection) -> None:
+        settings.append([database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")])
 
-    told = await journal._transact(pragmas)
-    await journal.aclose()
+    async with aclosing(SQLiteJournal(path)) as journal:
+        with noted_commits(monkeypatch, note):
+            await journal.begin(record(), lease=60)
 
-    assert ["wal", 2] == told
+    assert ["wal", 2] == settings[-1]
 
 
 # --- it fails closed --------------------------------------------------------------------------------------------------
@@ -427,7 +443,7 @@ async def test_a_defect_leaves_nobody_waiting(
 
     journal = SQLiteJournal(path)
     with monkeypatch.context() as patch:
-        patch.setattr(_sqlite, "transact", fail)
+        patch.setattr("paymentsdk.journal._table._insert", fail)
         with pytest.raises(JournalUnavailable, match="no room"):
             await journal.begin(record(), lease=60)
 
@@ -458,7 +474,7 @@ def remove(path: Path) -> None:
         file.unlink()
 
 
-@pytest.mark.control("paymentsdk.journal._sqlite.check_in_place", lambda path, opened: None)
+@pytest.mark.control("paymentsdk._database._SQLiteConnection._check_in_place", lambda self: None)
 @pytest.mark.parametrize("restored", [False, True], ids=["removed", "restored"])
 async def test_a_file_that_is_gone_is_not_written_to(
     path: Path, tmp_path: Path, record: Callable[..., Record], restored: bool
@@ -492,10 +508,8 @@ async def test_a_record_that_is_deleted_while_it_is_begun(
     """It was there a moment ago: nothing is sent, and the reason is told in words."""
     journal = SQLiteJournal(path)
 
-    async def was_there(row: Record, lease: float) -> None:
-        """As an insert does that finds the key."""
-
-    monkeypatch.setattr(journal, "_insert", was_there)
+    # As an insert does that finds the key.
+    monkeypatch.setattr("paymentsdk.journal._table._insert", lambda connection, items: [None] * len(items))
     with pytest.raises(JournalUnavailable, match="there is no record with the key"), WithinContract():
         await journal.begin(record(), lease=60)
     await journal.aclose()
@@ -534,7 +548,7 @@ async def test_a_folder_that_is_missing_sends_nothing(tmp_path: Path, record: Ca
     [
         (["CREATE TABLE their (own)"], "is the database of another program"),
         (["PRAGMA user_version = 7"], "is the database of another program"),
-        ([f"PRAGMA application_id = {_sqlite._APPLICATION}", "PRAGMA user_version = 2"], "has schema 2"),
+        (["PRAGMA application_id = 1885436269", "PRAGMA user_version = 2"], "has schema 2"),
     ],
 )
 async def test_another_file_is_left_alone(
@@ -688,7 +702,7 @@ async def test_without_a_checkpoint_the_log_keeps_it(
     path: Path, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control: to set a column to NULL is not enough."""
-    monkeypatch.setattr(_sqlite, "_truncated", lambda database: True)
+    monkeypatch.setattr("paymentsdk._database._SQLiteConnection.rest", lambda self: None)
 
     assert await is_left_when_done(path, record)
 
@@ -697,15 +711,15 @@ async def test_a_body_that_was_never_kept_costs_no_checkpoint(
     path: Path, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a seal, none of a payer's credentials is in the log: to empty it takes longer than all of a call."""
-    emptied = list[sqlite3.Connection]()
-    monkeypatch.setattr(_sqlite, "_truncated", emptied.append)
+    wiped = set[bool]()
+    monkeypatch.setattr("paymentsdk._database._SQLiteConnection.rest", lambda self: wiped.add(self.has_wiped))
     journal, secret = SQLiteJournal(path, now=lambda: 1.0), record(body=TOKEN, sensitive=True)
 
     await journal.begin(secret, lease=60)
     await journal.resolve(secret.key, Resolution(state=RecordState.REFUSED), owner=secret.owner)
     await journal.aclose()
 
-    assert [] == emptied
+    assert {False} == wiped
 
 
 def test_a_seal_needs_its_opposite(path: Path) -> None:
