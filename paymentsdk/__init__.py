@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from paymentsdk._call.flow import FlowControl
     from paymentsdk._call.rate_share import RateShare
     from paymentsdk._call.response import Result
-    from paymentsdk._call.retry import RetryPolicy
+    from paymentsdk._call.verdicts import RetryPolicy
     from paymentsdk._clock import Clock
     from paymentsdk._codec.anomaly import Anomaly
     from paymentsdk._contract.identity import Addition, Echo
@@ -176,7 +176,7 @@ _HOMES = {
     "_call.flow": ("FlowControl",),
     "_call.rate_share": ("RateShare",),
     "_call.response": ("Result",),
-    "_call.retry": ("RetryPolicy",),
+    "_call.verdicts": ("RetryPolicy",),
     "_headers": ("Headers",),
     "_contract.identity": ("Addition", "Echo"),
     "_contract.operation": ("Limits", "Operation", "PageShape"),

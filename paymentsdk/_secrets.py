@@ -11,7 +11,7 @@ anomalies of a response       `_codec/repair.py`: of a member in `__secrets__`, 
 the journal                   `journal/_table.py`: a body with a secret is sealed, or not kept
 the sandbox's feed and pages  `sandbox/_feed.py`
 tracebacks                    errors are raised outside of handlers, without those of the frames below:
-                              `Call.run`, `final_error` in `_call/failures.py`, `send` of `AiohttpTransport`;
+                              `Call.run`, `final_error` in `_call/verdicts.py`, `send` of `AiohttpTransport`;
                               that of `Http11Transport` has what it sends behind a view
 events and the log            `_call/events.py`: no body, and of headers the request id alone; of a rejection its
                               code and message, which have been through `scrub`

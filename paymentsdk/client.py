@@ -20,9 +20,9 @@ from paymentsdk._call.engine import Engine, Recorder, engine_of
 from paymentsdk._call.events import notify
 from paymentsdk._call.flow import FlowControl
 from paymentsdk._call.intent import make_intent
-from paymentsdk._call.retry import RetryPolicy
 from paymentsdk._call.runtime import Runtime
 from paymentsdk._call.settings import SESSION_HEADER, CallOptions, Settings, check_base_url, mask_options
+from paymentsdk._call.verdicts import RetryPolicy
 from paymentsdk._clock import Clock, SystemClock
 from paymentsdk._contract.operation import Limits, Operation
 from paymentsdk._headers import check_headers, masked_values

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Callable
 from inspect import isawaitable
 from typing import TYPE_CHECKING
 
@@ -12,9 +10,9 @@ from msgspec import Struct, structs
 
 from paymentsdk._auth.schemes import check_token
 from paymentsdk._auth.token_store import certain_user_id
-from paymentsdk._call.failures import AttemptFailed, no_token, not_signed
+from paymentsdk._call.deadline import Expired
+from paymentsdk._call.verdicts import Failed, Stopped, Unsent, no_token, not_signed
 from paymentsdk._codec.type_walk import can_hold_secrets
-from paymentsdk._contract.rules import Failure
 from paymentsdk._headers import OF_THE_TRANSPORT, Headers, check_headers, masked_values, merged
 from paymentsdk._secrets import HiddenRepr, masked, scrub, secrets_in
 from paymentsdk.errors import RefreshFailed, RequestInvalid
@@ -68,14 +66,11 @@ class Bearer:
         """Return the token to use at *now*, or `None` if one has to be waited for.
 
         Raises:
-            AttemptFailed: Its source has raised something, or it cannot be sent.
+            RequestInvalid: It cannot be sent.
+            Exception: Whatever its source raises.
         """
-        try:
-            token = self._auth.token(now)
-            return token if token is self._checked else self._check(token)
-        except Exception as error:  # noqa: BLE001 - another's source of tokens must not hide that an attempt is in doubt
-            failure = no_token(error)
-        raise failure
+        token = self._auth.token(now)
+        return token if token is self._checked else self._check(token)
 
     async def refresh(self, before: str | None, exchange: Exchange, now: float, *, was_rejected: bool) -> str | None:
         """Return another token than the one *before*, if that *was_rejected*; `None` if there can be none.
@@ -122,10 +117,14 @@ class Credential(HiddenRepr, Struct, eq=False):
         """Take the token to use at *now*; `False` if one has to be waited for.
 
         Raises:
-            AttemptFailed: Its source has raised something, or it cannot be sent.
+            Stopped: Its source has raised something, or it cannot be sent.
         """
-        self._stay_with_seller()
-        if (token := self.bearer.token(now)) is None:
+        try:
+            self._stay_with_seller()
+            token = self.bearer.token(now)
+        except Exception as error:  # noqa: BLE001 - a user's source of tokens must not hide that an attempt is in doubt
+            raise no_token(error) from None
+        if token is None:
             return False
         self.token = token
         return True
@@ -159,25 +158,26 @@ class Credential(HiddenRepr, Struct, eq=False):
         rest = {name: value for name, value in response.headers.items() if name.lower() != "x-request-id"}
         return structs.replace(response, headers=Headers({**rest, "X-Request-Id": masked_id}))
 
-    async def refresh(self, deadline: Deadline, now: float, *, was_rejected: bool) -> AttemptFailed | None:
-        """Obtain another token (``None`` if the client has no way to get one), or return why that failed.
+    async def refresh(self, deadline: Deadline, now: float, *, was_rejected: bool) -> None:
+        """Obtain another token; it is `None` if the client has no way to get one.
 
         Args:
             deadline: What ends the wait in time.
             now: Seconds since the epoch.
             was_rejected: Whether the platform has rejected this one.
+
+        Raises:
+            Stopped: That failed.
         """
         try:
             self._stay_with_seller()
             before = masked(self.token)
-            self.token = await self.bearer.refresh(before, self.exchange, now, was_rejected=was_rejected)
-            _stop_if_cancelled(deadline)
-        except (asyncio.CancelledError, Exception) as error:
-            failure = self._failure(error, deadline, "the token was refreshed", no_token)
-            if failure is None:
-                raise
-            return failure
-        return None
+            renewed = self.bearer.refresh(before, self.exchange, now, was_rejected=was_rejected)
+            self.token = await deadline.bound(renewed)
+        except Expired as expired:
+            raise Stopped(self._timed_out(f"{expired} while the token was refreshed", attempted=False)) from None
+        except Exception as error:  # noqa: BLE001 - as in `use_token`
+            raise no_token(error) from None
 
     async def sign(self, request: Request, signer: Signer, deadline: Deadline, now: float, key_header: str) -> Request:
         """Return *request* with the header fields of its signature.
@@ -186,36 +186,21 @@ class Credential(HiddenRepr, Struct, eq=False):
         *key_header*, an attempt would be another request.
 
         Raises:
-            AttemptFailed: There is no signature.
+            Stopped: There is no signature.
         """
         try:
-            given = signer.sign(request, now)
+            signed = signer.sign(request, now)
+            fields = await deadline.bound(signed) if isawaitable(signed) else signed
             reserved = OF_THE_TRANSPORT | {"content-type", key_header.lower()}
-            fields = check_headers(await given if isawaitable(given) else given, "auth.sign", reserved=reserved)
-            self.signature = tuple(fields.values())
-            _stop_if_cancelled(deadline)
-        except (asyncio.CancelledError, Exception) as error:
-            failure = self._failure(error, deadline, "the request was signed", not_signed)
-            if failure is None:
-                raise
-        else:
-            return structs.replace(request, headers=merged(request.headers, masked_values(fields)))
-        raise failure
+            checked = check_headers(fields, "auth.sign", reserved=reserved)
+        except Expired as expired:
+            raise Stopped(self._timed_out(f"{expired} while the request was signed", attempted=True)) from None
+        except Exception as error:  # noqa: BLE001 - a user's signer must not hide that an attempt is in doubt
+            raise not_signed(error) from None
+        self.signature = tuple(checked.values())
+        return structs.replace(request, headers=merged(request.headers, masked_values(checked)))
 
-    def _failure(
-        self, error: BaseException, deadline: Deadline, doing: str, meaning: Callable[[Exception], AttemptFailed]
-    ) -> AttemptFailed | None:
-        """Say what it means that no token or signature could be had; `None` if the caller has cancelled it."""
-        if not deadline.uncancel():  # Whoever was asked may have made our cancellation an error of its own.
-            return meaning(error) if isinstance(error, Exception) else None
-        reason = f"{deadline.ran_out} while {doing}"
+    def _timed_out(self, reason: str, *, attempted: bool) -> Failed:
         # "Not sent" would be wrong of a request that was rejected.
         cause = RefreshFailed(reason) if self.refreshed else None
-        attempted = meaning is not_signed
-        return AttemptFailed(Failure.NOT_SENT, reason, cause=cause, timed_out=True, permanent=True, attempted=attempted)
-
-
-def _stop_if_cancelled(deadline: Deadline) -> None:
-    """Cancel once more where the source of a token or a signature has swallowed it."""
-    if deadline.expired or deadline.cancelled_by_others():
-        raise asyncio.CancelledError
+        return Unsent(reason=reason, cause=cause, timed_out=True, permanent=True, attempted=attempted)

@@ -6,12 +6,16 @@ that is about one timer per timeout, not one per call.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from math import inf
+from typing import TypeVar
 
 from msgspec import Struct
 
 from paymentsdk._clock import Alarm, Clock
 from paymentsdk._validate import check_seconds
+
+T = TypeVar("T")
 
 #: Seconds between two firings at least, so that ten thousand calls that hang are not looked through ten thousand times.
 REST = 0.005
@@ -58,6 +62,10 @@ def connect_timeout(timeout: Timeout, left: float) -> float:
     return 0.9 * left if connect is None else min(connect, 0.9 * left)
 
 
+class Expired(Exception):  # noqa: N818 - it never leaves the call
+    """Our own deadline ended a wait. Its cause is what the awaited thing has raised."""
+
+
 class Deadline(Struct, eq=False):
     """The deadline of one task: of a call, and of the attempt under way."""
 
@@ -90,6 +98,37 @@ class Deadline(Struct, eq=False):
             return False
         self.expired = False
         return self.task.uncancel() <= self.cancelling
+
+    async def bound(
+        self, work: Awaitable[T], undo: Callable[[T], object] | None = None, *, may_be_late: bool = False
+    ) -> T:
+        """Await *work* until this deadline. Only here a cancellation of ours is taken back.
+
+        Args:
+            work: What is awaited. It may swallow a cancellation, or make another error of it.
+            undo: Is called with what *work* returns in spite of a cancellation.
+            may_be_late: Whether that counts all the same: a response does.
+
+        Raises:
+            Expired: This deadline ended the wait; it says which bound of time that was.
+            asyncio.CancelledError: Somebody else has cancelled the task.
+        """
+        try:
+            result = await work
+        except (asyncio.CancelledError, Exception) as error:
+            if self.uncancel():
+                raise Expired(self.ran_out) from error
+            raise
+        if may_be_late:
+            self.uncancel()
+        elif self.expired or self.cancelled_by_others():
+            if undo is not None:
+                undo(result)
+            del result  # It may be a credential, which no traceback may show.
+            if self.uncancel():
+                raise Expired(self.ran_out)
+            raise asyncio.CancelledError
+        return result
 
     def cancelled_by_others(self) -> bool:
         """Whether somebody else has cancelled the task since the deadline was set."""

@@ -15,7 +15,6 @@ from paymentsdk._auth.schemes import Seller, signer_or_tokens
 from paymentsdk._call.call import Call
 from paymentsdk._call.credential import Bearer, Credential, user_id
 from paymentsdk._call.events import observed
-from paymentsdk._call.failures import AttemptFailed
 from paymentsdk._call.intent import Intent, make_intent
 from paymentsdk._call.plan import Plan, direct, is_plain
 from paymentsdk._call.response import Result
@@ -228,7 +227,7 @@ class Engine:
         if self._signer is not None:
             return None
         for reads_left in (2, 1, 0):
-            with suppress(AttemptFailed):  # The read that is made for a token says what its source has raised.
+            with suppress(Exception):  # The read that is made for a token says what its source has raised.
                 if (token := masked(self._bearer.token(self.runtime.clock.now()))) is not None:
                     return user_id(token)
             if reads_left:

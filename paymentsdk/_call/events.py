@@ -30,10 +30,10 @@ from paymentsdk.events import (
 from paymentsdk.transports.base import Response, header
 
 if TYPE_CHECKING:
-    from paymentsdk._call.failures import AttemptFailed
     from paymentsdk._call.intent import Intent
     from paymentsdk._call.runtime import Runtime
     from paymentsdk._call.settings import Settings
+    from paymentsdk._call.verdicts import Failed
     from paymentsdk._contract.operation import Operation
 
 T = TypeVar("T")
@@ -142,7 +142,7 @@ def _notify_end(call: ObservedCall, error: BaseException | None, status: int | N
     notify(ended, call.settings.observers)
 
 
-def report(call: ObservedCall, response: Response | None, failure: AttemptFailed | None = None) -> None:
+def report(call: ObservedCall, response: Response | None, failure: Failed | None = None) -> None:
     """Tell the observers and the log that an attempt brought *response*, or what its *failure* was."""
     reason = None if failure is None else failure.reason
     since = call.sending if failure is None or failure.attempted else call.started
@@ -166,7 +166,7 @@ def warn_outcome_unknown(call: ObservedCall, reason: str) -> None:
 
 
 def _attempt_ended(
-    call: ObservedCall, response: Response | None, failure: AttemptFailed | None, reason: str | None, since: float
+    call: ObservedCall, response: Response | None, failure: Failed | None, reason: str | None, since: float
 ) -> AttemptEnded:
     number = call.attempts if failure is None or failure.attempted else 0
     return AttemptEnded(

@@ -11,10 +11,11 @@ from msgspec import Struct
 from paymentsdk._call.settings import check_key
 from paymentsdk._codec.encode import PathValue, fill_path
 from paymentsdk._contract.operation import Operation
-from paymentsdk._headers import check_headers
+from paymentsdk._headers import Headers, check_headers, merge
 from paymentsdk._secrets import HiddenRepr
 from paymentsdk._validate import plain_moment
 from paymentsdk.errors import RequestInvalid
+from paymentsdk.transports.base import Request
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -48,6 +49,46 @@ class Intent(HiddenRepr, Struct, Generic[B, R], frozen=True, eq=False):
     """Whether the key is the caller's own: an earlier call may have sent it."""
     first_sent_at: float | None = None
     """When an earlier call sent the key, in seconds since the epoch, if the caller says so."""
+
+    def request(
+        self,
+        settings: Settings,
+        token: str | None,
+        added: Mapping[str, str] | None,
+        timeout: float,
+        connect_timeout: float,
+        *,
+        fresh: bool,
+        attempt: int,
+    ) -> Request:
+        """Return the request of one attempt, with what observers have *added* to its header fields."""
+        operation = self.operation
+        headers = Headers(settings.headers)
+        if operation.own_headers:
+            merge(headers, operation.own_headers)
+        if token is not None:
+            headers["Authorization"] = "Bearer " + token
+        if self.content:
+            headers["Content-Type"] = operation.content_type
+        if self.key is not None:
+            headers[operation.key_header] = self.key
+        if self.headers is not None:
+            merge(headers, self.headers)
+        if added:
+            merge(headers, added)
+        return Request(  # By position: to look names up takes msgspec as long as all checks of a call.
+            operation.method,
+            settings.base_url + self.target,
+            headers,
+            self.content,
+            timeout,
+            connect_timeout,
+            operation.wants_fresh_connection or fresh,
+            operation.max_response,
+            operation.name,
+            attempt,
+            settings.account,
+        )
 
 
 def make_intent(

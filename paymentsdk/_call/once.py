@@ -17,19 +17,19 @@ an error. In order, for a call of a caller (a recovery begins with `OnceCall.run
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from paymentsdk._call import events
 from paymentsdk._call.credential import user_id
 from paymentsdk._call.events import observed
-from paymentsdk._call.failures import History
 from paymentsdk._call.response import Result
+from paymentsdk._call.verdicts import History
 from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._codec.type_walk import can_hold_secrets
 from paymentsdk._contract.error_response import parse_error_response, read_scrubbed
@@ -144,6 +144,22 @@ def _not_after(call: Call[B, R], begun: float, given: datetime | timedelta | Non
     raise RequestInvalid("not_after", "must be a timedelta above 0, or a datetime with its offset")
 
 
+class _Gate(Struct):
+    """Asks the journal before each attempt."""
+
+    drive: JournaledCall
+    may_send: MaySend
+    in_doubt: bool = False
+    left: float = inf
+
+    async def why_not(self, seconds: float, seller: str) -> str | None:
+        """See `Gate`."""
+        del seller
+        reason = await self.may_send(seconds)
+        self.left = self.drive.left
+        return reason
+
+
 class OnceCall(Generic[B, R]):
     """A `Call` that is made for a record, and what its caller is told in the end."""
 
@@ -196,26 +212,11 @@ class OnceCall(Generic[B, R]):
         """Send the kept bytes of *row* with its key."""
         call = self._call
 
-        async def may_send_now(seconds: float) -> str | None:
-            try:
-                # Our own deadline may cut it earlier, but what was cut may still arrive.
-                why = await may_send(max(seconds, call.settings.timeout.attempt or 0.0))
-            except asyncio.CancelledError:
-                if not call.deadline.uncancel():
-                    raise
-                return f"{call.deadline.ran_out} while the journal was asked"
-            call.send_within = drive.left
-            return why
-
         content = call.intent.content if row.body is None else row.body
-        call.may_send, call.intent = may_send_now, structs.replace(call.intent, content=content)
+        call.gate, call.intent = _Gate(drive, may_send), structs.replace(call.intent, content=content)
         if call.operation.keyed:
             # Whoever takes a record over cannot know what was sent with its key.
             call.intent = structs.replace(call.intent, key=row.key, has_own_key=not drive.begun)
-        elif call.settings.retry.retry_unkeyed:
-            # A record without a key is never sent twice, whatever holds for other writes.
-            retry = structs.replace(call.settings.retry, retry_unkeyed=False)
-            call.settings = structs.replace(call.settings, retry=retry)
         if row.state is RecordState.SENT:
             call.history = History(ambiguous_attempts=1, first_reason="it may have been sent before this call")
         try:
@@ -225,7 +226,7 @@ class OnceCall(Generic[B, R]):
             return _resolution(error, call)
         finally:
             # It leads back to this call: what thousands of calls leave behind would wait for the garbage collector.
-            call.may_send = None
+            call.gate = None
         secrets = call.credential.secrets(call.intent.body) if row.sensitive else ()
         response = _stored(result.status, result.headers, result.raw, secrets)
         if response.body == result.raw:
@@ -305,7 +306,7 @@ def _resolution(error: PaymentsError, call: Call[B, R]) -> Resolution:
     if isinstance(error, OutcomeUnknown):
         return Resolution(state=RecordState.UNKNOWN, reason=error.reason, in_flight=_in_flight(call))
     # Without a response, an `APIError` is of the refresh of the token.
-    if isinstance(error, APIError) and (last := call.last_response) is not None:
+    if isinstance(error, APIError) and call.last is not None and (last := call.last.response) is not None:
         kind = classify_response(call.operation.errors, error.status, error.code, error.codes)
         if kind not in TURNED_AWAY:
             response = _stored(last.status, last.headers, last.body, call.credential.secrets(call.intent.body))

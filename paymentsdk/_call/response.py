@@ -1,21 +1,21 @@
 """What comes of a response: it is checked before it is believed, and becomes a `Result`."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Generic, TypeVar
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from paymentsdk._call.intent import Intent
 from paymentsdk._codec.anomaly import Anomaly
-from paymentsdk._contract.identity import Comparison
+from paymentsdk._codec.decode import LARGE
 from paymentsdk._contract.operation import Operation, PageShape
 from paymentsdk.transports.base import Response, header
 
 B = TypeVar("B")
 R = TypeVar("R")
-
-_MATCH = Comparison()
 
 
 class Result(Struct, Generic[R], frozen=True, kw_only=True):
@@ -59,29 +59,44 @@ class Result(Struct, Generic[R], frozen=True, kw_only=True):
         raise TypeError("a Result may hold credentials and cannot be pickled: pickle its value")
 
 
-def check_response(intent: Intent[B, R], value: R, response: Response, anomalies: tuple[Anomaly, ...]) -> Comparison:
-    """Say whether *value* can be the response to the request of *intent*, and what tells it.
+def may_take_long(operation: Operation[B, R], response: Response) -> bool:
+    """Return whether a response is so large that it is repaired in a thread, if it has to be."""
+    return len(response.body) >= LARGE and not operation.writes
 
-    Its anomalies are all that the response has: *anomalies*, and what was found here.
+
+async def read_response(intent: Intent[B, R], response: Response) -> tuple[R, tuple[Anomaly, ...], str | None]:
+    """Return the value of *response*, its anomalies, and why it cannot be the response to *intent*, if it cannot.
+
+    Raises:
+        DecodingError: It cannot be decoded.
     """
-    comparison, operation = _MATCH, intent.operation
+    operation, body = intent.operation, response.body
+    decoder = operation.decoder
+    anomalies: tuple[Anomaly, ...] = ()
+    if not may_take_long(operation, response):
+        value, anomalies = decoder.decode(body)
+    elif (exact := decoder.exact(body)) is not None:
+        value = exact
+    else:
+        thread = ThreadPoolExecutor(1)  # All threads of the event loop's own executor may be busy.
+        try:
+            value, anomalies = await asyncio.get_running_loop().run_in_executor(thread, decoder.repair, body)
+        finally:
+            thread.shutdown(wait=False)
+    mismatch = None
     if operation.identity is not None:
         comparison = operation.identity.compare(intent.body, intent.path, value)
         if comparison.mismatch is None and operation.writes:
-            comparison = operation.identity.verify(comparison, value, response.body, anomalies)
+            comparison = operation.identity.verify(comparison, value, body, anomalies)
+        anomalies, mismatch = anomalies + comparison.anomalies, comparison.mismatch
     elif operation.page is not None:
-        comparison = Comparison(mismatch=_page_mismatch(operation.page, intent.offset, value, anomalies))
-    why = comparison.mismatch
-    if operation.result is bytes and why is None:
-        why = _unexpected_type(operation, response)
-    if comparison.anomalies:
-        anomalies += comparison.anomalies
+        mismatch = _page_mismatch(operation.page, intent.offset, value, anomalies)
+    if operation.result is bytes and mismatch is None:
+        mismatch = _unexpected_type(operation, response)
     if response.status != operation.status and response.status not in operation.other_statuses:
         reason = f"the contract has {operation.status} for a success"
         anomalies += (Anomaly("$status", response.status, reason),)
-    if why is comparison.mismatch and anomalies is comparison.anomalies:
-        return comparison  # Nearly always.
-    return structs.replace(comparison, mismatch=why, anomalies=anomalies)
+    return value, anomalies, mismatch
 
 
 def _unexpected_type(operation: Operation[B, R], response: Response) -> str | None:

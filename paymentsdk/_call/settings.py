@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 from paymentsdk._auth.schemes import NoToken, StaticToken, check_scheme
 from paymentsdk._call.deadline import Timeout
 from paymentsdk._call.limiter import Priority
-from paymentsdk._call.retry import RetryPolicy
+from paymentsdk._call.verdicts import RetryPolicy
 from paymentsdk._contract.operation import Limits
 from paymentsdk._headers import check_headers, masked_values, merged, secret_values
 from paymentsdk._secrets import masked

@@ -64,7 +64,7 @@ def attributes(errors: list[PaymentsError]) -> list[tuple[str | None, str | None
 OWN = [("orders.cancel", "k-1"), ("orders.cancel", "k-2"), ("orders.get", None)]
 
 
-@pytest.mark.control("paymentsdk._call.failures._own", lambda error: error)
+@pytest.mark.control("paymentsdk._call.verdicts._own", lambda error: error)
 @pytest.mark.parametrize("number", range(2), ids=[type(error).__name__ for error in failures()])
 async def test_each_caller_has_an_error_of_its_own(make_client: Callable[..., PaymentsClient], number: int) -> None:
     """Operation and key are those of the call, though one object was raised to all; that object stays as it was."""
@@ -87,7 +87,7 @@ async def test_a_spent_grant_is_told_to_each_caller(
     assert 1 == len(platform.refreshes)
 
 
-@pytest.mark.control("paymentsdk._call.failures._own", lambda error: error)
+@pytest.mark.control("paymentsdk._call.verdicts._own", lambda error: error)
 async def test_a_rejected_refresh_settles_no_write(
     make_client: Callable[..., PaymentsClient], platform: Platform, clock: FakeClock
 ) -> None:

@@ -229,10 +229,10 @@ async def test_what_is_settled(status: int) -> None:
     assert [] == await wrong(status)
 
 
-@pytest.mark.control("paymentsdk._call.failures.settles", lambda *args, **kwargs: Settles.THIS)
-@pytest.mark.control("paymentsdk._call.failures.settles", lambda *args, **kwargs: Settles.ALL)
-@pytest.mark.control("paymentsdk._call.failures.settles", lambda *args, **kwargs: Settles.NONE)
-@pytest.mark.control("paymentsdk._call.failures.has_object", lambda response: False)
+@pytest.mark.control("paymentsdk._call.verdicts.settles", lambda *args, **kwargs: Settles.THIS)
+@pytest.mark.control("paymentsdk._call.verdicts.settles", lambda *args, **kwargs: Settles.ALL)
+@pytest.mark.control("paymentsdk._call.verdicts.settles", lambda *args, **kwargs: Settles.NONE)
+@pytest.mark.control("paymentsdk._call.verdicts.has_object", lambda response: False)
 async def test_the_table_can_fail() -> None:
     """A client that believes everything, or nothing, or overlooks an order in a rejection, does not pass the table."""
     assert [] == [cell for status in (402, 404, 409) for cell in await wrong(status)]

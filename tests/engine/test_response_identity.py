@@ -139,7 +139,7 @@ async def test_a_response_within_a_wallet_payment(play, jobs) -> None:
     assert (await play("wallet_payments.create", ours, retry=ONCE)).error is None
 
 
-@pytest.mark.control("paymentsdk._call.failures.settles", lambda *args, **facts: Settles.ALL)
+@pytest.mark.control("paymentsdk._call.verdicts.settles", lambda *args, **facts: Settles.ALL)
 @pytest.mark.parametrize("name", ["release_reports.disable_schedule", "preferences.create"])
 async def test_a_rejection_of_what_may_be_done_already(play, name: str) -> None:
     """Without a key a rejection after a doubt settles nothing: what is gone, or there, may be the work of the first."""
@@ -264,7 +264,7 @@ async def test_a_defect_in_reading_does_not_cost_the_key(play, monkeypatch) -> N
 
     assert played.is_unknown()
     assert {played.error.idempotency_key} == played.keys
-    assert played.error.reason.startswith("HTTP 200, but reading it raised AttributeError (call.py:")
+    assert played.error.reason.startswith("HTTP 200, but reading it raised AttributeError (response.py:")
 
 
 @pytest.mark.parametrize("body", [None, "text", 7.5])

@@ -71,7 +71,7 @@ class BrokenLater:
         return 0.0
 
 
-@pytest.mark.control("paymentsdk._call.retry.Retries._should_retry", lambda self, error: True)
+@pytest.mark.control("paymentsdk._call.retry.Retries._may_retry", lambda self, outcome: not hasattr(outcome, "value"))
 @pytest.mark.parametrize(("slots", "name", "kind"), [
     (0, "orders.create", NotSent), (1, "orders.get", NoAnswer), (1, "orders.create", OutcomeUnknown),
 ])  # fmt: skip
@@ -101,7 +101,7 @@ def whole(pauses: list[float]) -> list[int]:
     return [int(seconds) for seconds in pauses if seconds % 1 < 0.5]
 
 
-@pytest.mark.control("paymentsdk._call.retry.AttemptFailed.retry_after", 0.0)
+@pytest.mark.control("paymentsdk._call.verdicts.Rejected.retry_after", 0.0)
 @pytest.mark.parametrize("status", [429, 503, 408])
 async def test_what_the_platform_asks_for_is_a_floor(play, jobs, status: int) -> None:
     """Coming back early prolongs the ban: a pause is never shorter than Retry-After, whatever the jitter says."""
@@ -111,7 +111,7 @@ async def test_what_the_platform_asks_for_is_a_floor(play, jobs, status: int) ->
     assert [7] == whole(played.slept)
 
 
-@pytest.mark.control("paymentsdk._call.retry.AttemptFailed.retry_after", 0.0)
+@pytest.mark.control("paymentsdk._call.verdicts.Rejected.retry_after", 0.0)
 async def test_a_longer_wait_is_the_callers_to_decide(play) -> None:
     """Above the cap the call fails at once, and the error says how long to wait."""
     played = await play("orders.create", asks_for(31))
@@ -146,7 +146,7 @@ async def test_no_pause_outlives_the_call(play, total: float) -> None:
 SLOW = RetryPolicy(attempts=20, max_retry_after=86_400, base_delay=0)
 
 
-@pytest.mark.control("paymentsdk._call.retry.KEY_LIFETIME", inf)
+@pytest.mark.control("paymentsdk._call.verdicts.KEY_LIFETIME", inf)
 async def test_nothing_is_sent_again_after_23_hours(play) -> None:
     """The platform forgets a key after 24 hours, and would then do it twice: the last resend is before 23 hours."""
     played = await play("orders.create", asks_for(5 * 3600, 503), timeout=ENDLESS, retry=SLOW)
@@ -159,7 +159,7 @@ async def test_nothing_is_sent_again_after_23_hours(play) -> None:
     assert [] == to_the_end.slept
 
 
-@pytest.mark.control("paymentsdk._call.retry.History.age", lambda self, clock: 0.0)
+@pytest.mark.control("paymentsdk._call.verdicts.History.key_lasts", lambda self, clock: inf)
 @pytest.mark.parametrize(("counted", "told"), [(0, 30), (30, 0)])
 async def test_a_machine_that_slept_does_not_send_again(make_client, clock, jobs, *, counted: int, told: int) -> None:
     """A laptop that was shut in a pause wakes up a day later: its monotonic clock stood still, the other did not.
@@ -181,7 +181,7 @@ async def test_a_machine_that_slept_does_not_send_again(make_client, clock, jobs
     assert [1, 0] == [attempt.number for attempt in seen]
 
 
-@pytest.mark.control("paymentsdk._call.retry.KEY_LIFETIME", inf, raises=pytest.fail.Exception)
+@pytest.mark.control("paymentsdk._call.verdicts.KEY_LIFETIME", inf, raises=pytest.fail.Exception)
 @pytest.mark.parametrize("refused_before", [False, True])
 async def test_a_machine_that_slept_during_an_attempt_does_not_send_again(make_client, clock, jobs, *, refused_before):
     """A key is as old as the request, and not as the reset that the machine finds a day later, when it wakes up."""

@@ -174,7 +174,7 @@ def always_again(table):
     return {rule: {**row, Failure.NO_TRUSTED_RESPONSE: Verdict.RETRY} for rule, row in table.items()}
 
 
-@pytest.mark.control("paymentsdk._call.retry.TABLE", around=always_again)
+@pytest.mark.control("paymentsdk._call.verdicts.TABLE", around=always_again)
 @pytest.mark.parametrize("name", [*CLASSES["unkeyed"], *CLASSES["code"]])
 async def test_what_cannot_be_repeated_is_sent_once(play, failures, name: str) -> None:
     """A write without a key, and a code that is good for one use, are never sent again when the outcome is in doubt."""
@@ -197,7 +197,7 @@ async def test_unkeyed_writes_are_repeated_when_asked_for(
     assert played.is_unknown()
 
 
-@pytest.mark.control("paymentsdk._call.retry.MAX_UNSETTLED", inf)
+@pytest.mark.control("paymentsdk._call.verdicts.MAX_UNSETTLED", inf)
 async def test_a_conflict_with_ourselves_is_waited_out_twice(play, failures) -> None:
     """However many attempts are allowed, a conflict after a doubt is asked about at most two more times."""
     played = await play("orders.create", failures["reset"], failures["409"], retry=RetryPolicy(attempts=10))
@@ -217,7 +217,7 @@ LOCKED = [
 ]
 
 
-@pytest.mark.control("paymentsdk._call.failures.is_in_progress", lambda kind, codes: False, raises=errors.APIError)
+@pytest.mark.control("paymentsdk._call.verdicts.is_in_progress", lambda kind, codes: False, raises=errors.APIError)
 @pytest.mark.parametrize("locked", LOCKED)
 @pytest.mark.parametrize("bring", ["argument", "option"])
 async def test_a_key_that_was_sent_before_this_call(make_client, jobs, locked: Response, bring: str) -> None:
@@ -272,7 +272,7 @@ async def test_only_conflicts_count_as_conflicts(play, jobs, failures) -> None:
     assert (6, None) == (len(played.requests), played.error)
 
 
-@pytest.mark.control("paymentsdk._call.retry.History.record", lambda self, failure, monotonic, timestamp: None)
+@pytest.mark.control("paymentsdk._call.verdicts.History.record", lambda self, failure, monotonic, timestamp: None)
 @pytest.mark.parametrize("then", ["unsent", "429", "401", "403", "409"])
 async def test_a_doubt_is_never_forgotten(play, failures, then: str) -> None:
     """Once an attempt is in doubt, no later failure but a rejection of the very same request makes it definite."""

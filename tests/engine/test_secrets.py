@@ -411,7 +411,7 @@ def uncut(error: PaymentsError) -> PaymentsError:
 
 
 @pytest.mark.control("paymentsdk._call.credential.masked", lambda token: token)
-@pytest.mark.control("paymentsdk._call.failures._own", uncut)
+@pytest.mark.control("paymentsdk._call.verdicts._own", uncut)
 async def test_a_refresh_that_fails_holds_no_credential(spied) -> None:
     """The token that was rejected, and the error that the refresh ended in, come with no variables of theirs.
 

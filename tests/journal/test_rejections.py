@@ -249,7 +249,7 @@ async def test_attempts_without_effect_do_not_count(
     assert RecordState.REFUSED is await state_of(client, "n-1")
 
 
-@pytest.mark.control("paymentsdk._call.failures.settles", lambda *args, **facts: Settles.ALL)
+@pytest.mark.control("paymentsdk._call.verdicts.settles", lambda *args, **facts: Settles.ALL)
 @pytest.mark.parametrize("before", [(LOST,), (TOO_MANY, LOST), (says(503, "x"),), (says(424, "x"),)])
 async def test_a_rejection_after_a_doubt_is_not_final(
     start: Start, platform: Platform, before: tuple[Response | SendFailed, ...]
@@ -280,7 +280,7 @@ async def test_what_was_taken_over_is_not_rejected_by_that(
     assert RecordState.UNKNOWN is await state_of(client, "n-1")
 
 
-@pytest.mark.control("paymentsdk._call.failures.settles", lambda *args, **facts: Settles.ALL)
+@pytest.mark.control("paymentsdk._call.verdicts.settles", lambda *args, **facts: Settles.ALL)
 async def test_recovery_does_not_believe_a_plain_rejection(start: Start, platform: Platform) -> None:
     """The control of the rule above: a client that believes every rejection closes the record."""
     in_turn(platform, LOST, PLAIN)

@@ -23,7 +23,6 @@ from paymentsdk import (
     SendFailed,
     Timeout,
 )
-from paymentsdk._contract.rules import Failure
 from paymentsdk.events import AttemptEnded, Event
 from paymentsdk.resources import orders
 from paymentsdk.testing import FakeClock
@@ -111,7 +110,7 @@ async def called(kind: Kind, name: str, base_url: str) -> Result[object]:
         return await (client.call(orders.GET, order_id="ORD1") if name == READ else write(name)(client))
 
 
-@pytest.mark.control("paymentsdk._call.retry.should_retry", lambda rule, failure, history, policy: True)
+@pytest.mark.control("paymentsdk._call.retry.Retries._may_retry", lambda self, outcome: not hasattr(outcome, "value"))
 @both
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_write_without_a_key_is_sent_once(kind: Kind, fault: Fault) -> None:
@@ -122,7 +121,7 @@ async def test_a_write_without_a_key_is_sent_once(kind: Kind, fault: Fault) -> N
     assert 1 == len(seen) == outcome.attempts
 
 
-@pytest.mark.control("paymentsdk._call.retry.should_retry", lambda rule, failure, history, policy: False)
+@pytest.mark.control("paymentsdk._call.retry.Retries._may_retry", lambda self, outcome: False)
 @both
 @pytest.mark.parametrize("name", [READ, KEYED])
 @pytest.mark.parametrize("fault", FAULTS)
@@ -171,7 +170,7 @@ class OfNoTransport(SendFailed):
     """What no transport raises."""
 
 
-@pytest.mark.control("paymentsdk._call.failures.PoolFull", OfNoTransport)
+@pytest.mark.control("paymentsdk._call.verdicts.PoolFull", OfNoTransport)
 @both
 async def test_calls_wait_for_a_connection_until_their_deadline(kind: Kind, until) -> None:
     """Waits for a connection cost neither attempts nor the retry budget: nothing has reached the platform."""
@@ -212,7 +211,7 @@ async def test_without_retries_one_wait_for_a_connection_is_all(kind: Kind, unti
     assert 1 == failed.value.attempts
 
 
-@pytest.mark.control("paymentsdk._call.failures.cut_off", lambda error: Failure.NO_TRUSTED_RESPONSE)
+@pytest.mark.control("paymentsdk._call.verdicts.UNSENT", "no such mark")
 @both
 async def test_a_write_in_the_queue_for_a_connection_is_never_in_doubt(kind: Kind, until, caplog) -> None:
     """Its deadline, or its caller, may end the wait: either way the platform has seen nothing of it."""
