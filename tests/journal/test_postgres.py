@@ -248,6 +248,46 @@ async def test_a_row_that_somebody_has_locked_holds_no_other_up(dsn: str, record
         assert {"free", "locked"} == {row.name for row in await journal.claim(["77"], **how)}
 
 
+#: Stops itself while it holds the lock of a row: it reads a sealed body.
+STOPPED = """
+import asyncio, os, signal, sys
+from paymentsdk.journal import PostgresJournal
+
+def stop(body):
+    os.kill(os.getpid(), signal.SIGSTOP)
+    return body
+
+journal = PostgresJournal(sys.argv[1], seal=bytes, unseal=stop, timeout=600.0)
+asyncio.run(journal.renew(sys.argv[2], owner="p/1", lease=60))
+"""
+
+
+async def test_a_process_that_is_stopped_holds_up_no_other_record(
+    dsn: str, record: Callable[..., Record], opened: Callable[[PostgresJournal], PostgresJournal], until
+) -> None:
+    """It holds a lock of a row: others wait for that row alone, and go on once it is killed."""
+    journal = opened(PostgresJournal(dsn, seal=bytes, unseal=bytes, timeout=PATIENCE))
+    held = record("held", sensitive=True)
+    for row in (held, record("other")):
+        await journal.begin(row, lease=60)
+    stopped = await asyncio.create_subprocess_exec(sys.executable, "-c", STOPPED, dsn, held.key, cwd=ROOT)
+    try:
+        status = Path(f"/proc/{stopped.pid}/stat")
+        await until(lambda: status.read_text().rpartition(")")[2].split()[0] == "T")
+        waiting = asyncio.ensure_future(journal.renew(held.key, owner="p/1", lease=60))
+        new = [await journal.begin(record(f"new/{number}"), lease=60) for number in range(5)]
+        settled = [
+            await journal.resolve(row.key, REFUSED, owner="p/1") for row in (record("other"), *(n[1] for n in new))
+        ]
+        assert not waiting.done()
+    finally:
+        stopped.kill()
+        await stopped.wait()
+
+    assert {RecordState.REFUSED} == {row.state for row in settled}
+    assert RecordState.PENDING is (await waiting).state
+
+
 async def test_a_finished_name_takes_two_round_trips(postgres: Server, dsn: str, record: Callable[..., Record]) -> None:
     """One to begin it, which finds it there, and one to read it; a new name takes one."""
     async with wire_to(postgres) as wire:
