@@ -48,17 +48,17 @@ def merge(fields: dict[str, str], more: Mapping[str, str]) -> None:
     """Put *more* into *fields*, in place of those of the same name, in whatever case it is written."""
     for name in more:
         if name not in fields:
-            size, wanted = len(name), name.lower()  # Most differ in their length: an observer may add to each request.
-            for one in [one for one in fields if len(one) == size and one.lower() == wanted]:
-                del fields[one]
+            size, lower = len(name), name.lower()  # Most differ in their length: an observer may add to each request.
+            for field in [field for field in fields if len(field) == size and field.lower() == lower]:
+                del fields[field]
     fields.update(more)
 
 
 def merged(fields: Mapping[str, str], more: Mapping[str, str]) -> Headers:
     """Return *fields* with *more* merged into them."""
-    both = Headers(fields)
-    merge(both, more)
-    return both
+    result = Headers(fields)
+    merge(result, more)
+    return result
 
 
 def masked_values(headers: T) -> T:
@@ -75,7 +75,7 @@ def secret_values(headers: Mapping[str, str]) -> tuple[str, ...]:
     be read.
     """
     values = [_SCHEME.sub("", value, 1) for name, value in headers.items() if name.lower() not in _HARMLESS]
-    return tuple(masked(one) for one in values if len(one) >= LONG and not one.replace(".", "").isdigit())
+    return tuple(masked(text) for text in values if len(text) >= LONG and not text.replace(".", "").isdigit())
 
 
 @lru_cache(maxsize=8)  # Many responses come within a second.

@@ -59,7 +59,9 @@ def visible(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )
 
 
 def install_extra(name: str) -> str:
@@ -465,8 +467,8 @@ class JournalUnavailable(PaymentsError):
 
     def __str__(self) -> str:
         # Also of a recovery, which may have sent other records before.
-        why = f"the journal is not available, and no record is sent without it: {self.reason}"
-        return visible(f"{why}; call again, a write by the same name")
+        reason = f"the journal is not available, and no record is sent without it: {self.reason}"
+        return visible(f"{reason}; call again, a write by the same name")
 
 
 class NotWhole(PaymentsError):
@@ -496,11 +498,11 @@ class NotWhole(PaymentsError):
         self.reason = reason
 
     def __str__(self) -> str:
-        begin, end = (one.isoformat(timespec="milliseconds") for one in self.window)
+        begin, end = (moment.isoformat(timespec="milliseconds") for moment in self.window)
         whose = f" of account {self.account}" if self.account else ""
-        why = f": {self.reason}" if self.reason else ""
+        reason = f": {self.reason}" if self.reason else ""
         total = "an unknown number of" if self.total is None else self.total
-        return visible(f"not whole: {begin} to {end}{whose}, {self.seen} of {total} rows seen{why}")
+        return visible(f"not whole: {begin} to {end}{whose}, {self.seen} of {total} rows seen{reason}")
 
 
 class ClientClosed(PaymentsError):
@@ -550,13 +552,13 @@ def describe(error: Exception) -> str:
         return visible(str(error))
     if isinstance(error, PaymentsError):
         return str(error)
-    file, why, where = "", "", ""
+    file, reason, place = "", "", ""
     if frames := list(walk_tb(error.__traceback__)):  # A future may hold an error that was never raised.
         frame, line = frames[-1]
         code = frame.f_code
-        where = f" ({code.co_filename.rpartition(os.sep)[2]}:{line} in {code.co_name})"
+        place = f" ({code.co_filename.rpartition(os.sep)[2]}:{line} in {code.co_name})"
     if isinstance(error, OSError) and error.errno and error.strerror == os.strerror(error.errno):
-        why = f": {error.strerror}"  # The words of the system, and nobody else's.
+        reason = f": {error.strerror}"  # The words of the system, and nobody else's.
     if isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError) and isinstance(error.filename, str):
         file = f" {error.filename!r}"
-    return f"{type(error).__name__}{file}{why}{where}"
+    return f"{type(error).__name__}{file}{reason}{place}"

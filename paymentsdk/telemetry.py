@@ -161,21 +161,21 @@ class OpenTelemetryObserver:
         self._enter(event, 0, span, _NO_LABELS)
 
     def _call_ended(self, event: events.CallEnded) -> None:
-        found: _Attributes = {"paymentsdk.outcome": event.outcome.value}
+        attributes: _Attributes = {"paymentsdk.outcome": event.outcome.value}
         if event.error is not None:
-            found["error.type"] = event.error
+            attributes["error.type"] = event.error
         operation = self._operation(event)
-        self._calls.record(event.elapsed, {**operation, **found})
+        self._calls.record(event.elapsed, {**operation, **attributes})
         budget, is_spent = (event.operation, event.account), event.retry_budget < 1.0
         if is_spent or event.attempts > 1 or budget in self._spent:  # Nearly always it is whole, and was.
             self._budget.set(event.retry_budget, operation)
             (self._spent.add if is_spent else self._spent.discard)(budget)
         span, _ = self._leave(event, 0)
         if span.is_recording():
-            found["paymentsdk.attempts"] = event.attempts
+            attributes["paymentsdk.attempts"] = event.attempts
             if event.idempotency_key is not None:
-                found["paymentsdk.idempotency_key"] = event.idempotency_key
-            span.set_attributes(found)
+                attributes["paymentsdk.idempotency_key"] = event.idempotency_key
+            span.set_attributes(attributes)
             if event.outcome not in _NO_ERRORS:
                 span.set_status(Status(StatusCode.ERROR))
         span.end()
@@ -201,22 +201,22 @@ class OpenTelemetryObserver:
             return  # No request was made; the end of the call tells why.
         span, request = self._leave(event, event.number)
         self._active.add(-1, request)
-        found: _Attributes = {}
+        attributes: _Attributes = {}
         if event.status is not None:
-            found["http.response.status_code"] = event.status
+            attributes["http.response.status_code"] = event.status
         cancelled = event.failure == CANCELLED  # By whoever has made the call: no fault of the platform.
         if cancelled:
-            found["error.type"] = "CancelledError"
+            attributes["error.type"] = "CancelledError"
         elif event.kind is not None:
             rejected = event.status is not None and event.status >= _ERROR
-            found["error.type"] = str(event.status) if rejected else event.kind.value
-        self._requests.record(event.elapsed, {**request, **found})
+            attributes["error.type"] = str(event.status) if rejected else event.kind.value
+        self._requests.record(event.elapsed, {**request, **attributes})
         if span.is_recording():
             if event.reused is not None:
-                found["paymentsdk.connection.reused"] = event.reused
+                attributes["paymentsdk.connection.reused"] = event.reused
             if event.request_id is not None:
-                found["paymentsdk.request_id"] = event.request_id
-            span.set_attributes(found)
+                attributes["paymentsdk.request_id"] = event.request_id
+            span.set_attributes(attributes)
             if event.kind is not None and not cancelled:
                 # With a status code, that says it all.
                 span.set_status(Status(StatusCode.ERROR, event.failure if event.status is None else None))

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import inspect
 
 from paymentsdk._codec import type_walk
-from paymentsdk._codec.type_walk import Check, Found
+from paymentsdk._codec.type_walk import Check, MemberType
 
 #: An amount with more digits before or behind the point is a memory bomb for the first who rounds or prints it.
 MOST_PLACES = 99
@@ -42,8 +42,8 @@ def compile_check(kind: type) -> Check:
     return type_walk.compile_check(kind, _unusable, {"suspect": _suspects(MOST_PLACES)})
 
 
-def _unusable(found: Found, value: str) -> str | None:
-    is_amount = isinstance(found.type, inspect.DecimalType)
+def _unusable(member: MemberType, value: str) -> str | None:
+    is_amount = isinstance(member.type, inspect.DecimalType)
     return f"suspect[{value}.adjusted()] and not {value}.is_finite()" if is_amount else None
 
 

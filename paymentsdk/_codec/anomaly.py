@@ -75,17 +75,17 @@ class Reports:
     def add(self, place: Place, value: object, reason: str, *, dropped: bool = False) -> None:
         """Take one more; in *reason*, `{}` stands for what *value* is."""
         # A walk counts the entries that are missing, since the platform does.
-        is_told = len(self._kept) < MOST_REPORTS or (dropped and isinstance(place[-1], int))
-        if not is_told and dropped and self._essential is not None:
-            is_told = self._essential(Anomaly(spell(place), value, reason, dropped=dropped))
-            self._essential = None if is_told else self._essential
-        if not is_told:  # Nearly all of many are only counted, so that is cheap.
+        is_reported = len(self._kept) < MOST_REPORTS or (dropped and isinstance(place[-1], int))
+        if not is_reported and dropped and self._essential is not None:
+            is_reported = self._essential(Anomaly(spell(place), value, reason, dropped=dropped))
+            self._essential = None if is_reported else self._essential
+        if not is_reported:  # Nearly all of many are only counted, so that is cheap.
             if not self._rest or dropped > self._sample[1]:
                 self._sample = place, dropped
             self._rest += 1
             return
-        found = Anomaly(spell(place), value, reason.replace("{}", kind_of(value)), dropped=dropped)
-        (self._kept if len(self._kept) < MOST_REPORTS else self._missed).append(found)
+        anomaly = Anomaly(spell(place), value, reason.replace("{}", kind_of(value)), dropped=dropped)
+        (self._kept if len(self._kept) < MOST_REPORTS else self._missed).append(anomaly)
         if self._missed and len(self._kept) + len(self._missed) > MOST_MISSING:
             raise DecodingError(f"more than {MOST_MISSING:,} entries of its lists are none")
 
@@ -95,5 +95,5 @@ class Reports:
             return (*self._kept, *self._missed)
         place, dropped = self._sample
         reason = f"and {self._rest} more did not follow the contract, such as this one"
-        rest = Anomaly(spell(place), self._rest, reason, dropped=dropped)
-        return (*self._kept, rest, *self._missed)
+        remainder = Anomaly(spell(place), self._rest, reason, dropped=dropped)
+        return (*self._kept, remainder, *self._missed)

@@ -27,7 +27,7 @@ from paymentsdk import money
 from paymentsdk._codec.amounts import read_untyped
 from paymentsdk._codec.encode import request_invalid
 from paymentsdk._codec.timestamps import read_day, timestamp
-from paymentsdk._codec.type_walk import Check, Found, Step, below, compile_check, compile_step
+from paymentsdk._codec.type_walk import Check, MemberType, Step, below, compile_check, compile_step
 from paymentsdk._validate import plain_moment
 from paymentsdk.errors import RequestInvalid
 
@@ -134,13 +134,13 @@ def _standard(value: object) -> object:
     return standard
 
 
-def _wire_step(found: Found) -> Step | None:
+def _wire_step(member: MemberType) -> Step | None:
     """Return what brings values of a type into the form that the wire wants, if msgspec's own form is another."""
-    if found.marks.get("day"):
+    if member.marks.get("day"):
         return _day
-    match found.type:
+    match member.type:
         case inspect.DecimalType():
-            return partial(_amount, above_zero="above" in found.marks)
+            return partial(_amount, above_zero="above" in member.marks)
         case inspect.DateTimeType():
             return timestamp
         case _:
@@ -185,8 +185,8 @@ def _compile_plain(kind: type) -> Check:
     """Compile what names a member of a body of *kind* that is not plain."""
     names = dict(_NAMES)
 
-    def not_plain(found: Found, value: str) -> str:
-        return " or ".join(_not_plain(found.type, value, names))
+    def not_plain(member: MemberType, value: str) -> str:
+        return " or ".join(_not_plain(member.type, value, names))
 
     return compile_check(kind, not_plain, names)
 
@@ -220,7 +220,7 @@ def _not_plain(info: inspect.Type, value: str, names: dict[str, object]) -> Iter
             yield f"not zero < {value} < most"
         case inspect.BoolType():
             yield f"{value}.__class__ is not bool"
-        case inspect.LiteralType(values=values) if all(isinstance(one, str) for one in values):
+        case inspect.LiteralType(values=values) if all(isinstance(choice, str) for choice in values):
             yield f"{value}.__class__ is not str and not isinstance({value}, StrEnum)"
             yield f"{value} not in {_named(frozenset(values), names)}"
         case _:
@@ -234,8 +234,8 @@ def _lengths(info: inspect.StrType | inspect.ListType, value: str) -> Iterator[s
         yield f"len({value}) > {info.max_length}"
 
 
-def _named(thing: object, names: dict[str, object]) -> str:
-    """Give *thing* a name in the source."""
+def _named(value: object, names: dict[str, object]) -> str:
+    """Give *value* a name in the source."""
     name = f"n{len(names)}"
-    names[name] = thing
+    names[name] = value
     return name

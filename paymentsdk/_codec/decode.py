@@ -56,9 +56,9 @@ class ResponseDecoder(Generic[R]):
         essential: Callable[[Anomaly], bool] | None = None,
     ) -> None:
         info = inspect.type_info(result)
-        for found in walk(info):
-            if isinstance(found.type, inspect.StructType) and found.type.forbid_unknown_fields:
-                reason = f"{found.type.cls.__name__} forbids unknown fields, and the platform may add some at any time"
+        for member in walk(info):
+            if isinstance(member.type, inspect.StructType) and member.type.forbid_unknown_fields:
+                reason = f"{member.type.cls.__name__} forbids unknown fields, and the platform may add some at any time"
                 raise RequestInvalid("result", reason)
         self._type = result
         self._is_struct = isinstance(info, inspect.StructType) and not info.array_like
@@ -82,8 +82,8 @@ class ResponseDecoder(Generic[R]):
     def repair(self, body: bytes) -> tuple[R, tuple[Anomaly, ...]]:
         """Do what `decode` does with a body that is not `exact`."""
         if self._empty and body.removeprefix(BOM_UTF8).strip() in _EMPTY:
-            found = Anomaly("$", "", "the body is empty; every field is unset")
-            return self._type(), () if self._documented and not body else (found,)
+            emptied = Anomaly("$", "", "the body is empty; every field is unset")
+            return self._type(), () if self._documented and not body else (emptied,)
         reports = Reports(self._essential)
         try:
             return cast(R, self._repair(body, reports)), reports.all()
@@ -103,8 +103,8 @@ class ResponseDecoder(Generic[R]):
 
         The contract has these as well. A page of them would take several times as long to repair.
         """
-        found = _NO_TIMESTAMP.search(str(error))
-        if found is None or found[1] not in self._days:
+        match = _NO_TIMESTAMP.search(str(error))
+        if match is None or match[1] not in self._days:
             return None
         names = "|".join(map(re.escape, self._days))
         day = rf'("(?:{names})"\s*:\s*"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})"'

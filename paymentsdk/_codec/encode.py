@@ -68,14 +68,14 @@ def request_invalid(error: ValidationError, body: type | None = None) -> Request
 def choices(body: type, path: str) -> tuple[object, ...]:
     """Return the values that may stand at *path* of a *body*, where only some may."""
     place = re.sub(r"\[[^]]*\]", "[]", path.removeprefix("$"))
-    found = (one for one in walk(inspect.type_info(body)) if one.path.replace("{}", "[]") == place)
-    return next((values for one in found if (values := getattr(one.type, "values", ()))), ())
+    members = (member for member in walk(inspect.type_info(body)) if member.path.replace("{}", "[]") == place)
+    return next((values for member in members if (values := getattr(member.type, "values", ()))), ())
 
 
 def rule_of(pattern: str) -> str | None:
     """Return what *pattern* asks for: patterns of members say it in a comment such as `(?#must begin with dev_)`."""
-    found = re.search(_RULE, pattern)
-    return found and found["rule"]
+    match = re.search(_RULE, pattern)
+    return match and match["rule"]
 
 
 class QueryEncoder:
@@ -96,19 +96,19 @@ class QueryEncoder:
         """
         if not isinstance(filters, Mapping):
             raise RequestInvalid("$query", f"must be a mapping of filters, not {type(filters).__name__}")
-        given = {name: _plain(value) for name, value in filters.items() if value is not None}
-        for name in given:
+        values = {name: _plain(value) for name, value in filters.items() if value is not None}
+        for name in values:
             if name not in self._names:
-                known = ", ".join(sorted(self._names)) or "none"
-                raise RequestInvalid(f"$query.{name}", f"is not a filter of this search; its filters are: {known}")
+                names = ", ".join(sorted(self._names)) or "none"
+                raise RequestInvalid(f"$query.{name}", f"is not a filter of this search; its filters are: {names}")
         # First of all, since msgspec reads no text that UTF-8 cannot hold, and does not say where it stands.
-        text = "&".join(f"{name}={_quoted(name, value)}" for name, value in given.items())
+        text = "&".join(f"{name}={_quoted(name, value)}" for name, value in values.items())
         if self._filters is not None:  # Also where none is given, since one may be required.
             try:
-                msgspec.convert(given, self._filters, builtin_types=MOMENTS)
+                msgspec.convert(values, self._filters, builtin_types=MOMENTS)
             except ValidationError as error:
-                found = request_invalid(error)
-                raise RequestInvalid(found.path.replace("$", "$query", 1), found.reason, found.rule) from None
+                failure = request_invalid(error)
+                raise RequestInvalid(failure.path.replace("$", "$query", 1), failure.reason, failure.rule) from None
         return text
 
 

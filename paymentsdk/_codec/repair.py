@@ -120,10 +120,10 @@ class StructRepair:
                     return decoder, rows
             # Where it is not said what is malformed, anything may be; so may what a Struct rejects as a whole.
             is_named = malformed in self._members and not hasattr(self._cls, "__post_init__")
-            named = {malformed} if malformed and is_named else {*self._members}
-            if decoder.relaxed >= named:
+            suspects = {malformed} if malformed and is_named else {*self._members}
+            if decoder.relaxed >= suspects:
                 return None
-            relaxed = decoder.relaxed.union(named)
+            relaxed = decoder.relaxed.union(suspects)
             # What is malformed in one Struct is so in most of its kind.
             expected = self._malformed  # Another thread may repair another page.
             decoder = self._decoder(expected if expected.issuperset(relaxed) else relaxed)
@@ -187,8 +187,8 @@ class StructRepair:
         line = f"return [cls({', '.join(values)}) for row, place in zip(rows, places)]"
         if hasattr(self._cls, "__post_init__"):
             scope["cls"] = partial(_make_checked, self._cls)
-            made = f"[cls(place, report, {', '.join(values)}) for row, place in zip(rows, places)]"
-            line = f"return [row for row in {made} if row is not None]"
+            checked = f"[cls(place, report, {', '.join(values)}) for row, place in zip(rows, places)]"
+            line = f"return [row for row in {checked} if row is not None]"
         rebuild = cast("Callable[..., list[object]]", compile_function("rows, places, report", [line], scope))
         return RelaxedDecoder(relaxed, _list_decoder(twin), amounts.compile_check(twin), rebuild)
 
@@ -247,17 +247,17 @@ def _member(info: inspect.Field, repair: Repair) -> Repair:
 
 def _empty(info: inspect.Type) -> str | None:
     """Return what stands for a member that a row must have and lacks: an empty string, if a string belongs there."""
-    return "" if any(isinstance(one.type, inspect.StrType) for one in alternatives(info)) else None
+    return "" if any(isinstance(kind.type, inspect.StrType) for kind in alternatives(info)) else None
 
 
-def _masked(inner: Repair) -> Repair:
+def _masked(repair: Repair) -> Repair:
     """Repair a credential, and report it without showing it."""
 
     def read_masked(raw: Raw, place: Place, report: Report) -> object:
         def report_masked(place: Place, value: object, reason: str, *, dropped: bool = False) -> None:
             report(place, MASK, reason.replace("{}", kind_of(value)), dropped=dropped)
 
-        return inner(raw, place, report_masked)
+        return repair(raw, place, report_masked)
 
     return read_masked
 
@@ -276,7 +276,7 @@ def repair_for(info: inspect.Type) -> Repair:
     Raises:
         TypeError: There is no way to repair it.
     """
-    kinds = [found for found in alternatives(info) if not isinstance(found.type, inspect.NoneType)]
+    kinds = [alternative for alternative in alternatives(info) if not isinstance(alternative.type, inspect.NoneType)]
     if not kinds or not all(kind.marks.get("day") or _is_known(kind.type) for kind in kinds):
         raise TypeError(f"nobody knows how to repair {info}")
     structs = [kind.type for kind in kinds if isinstance(kind.type, inspect.StructType)]

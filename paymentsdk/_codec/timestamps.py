@@ -48,15 +48,15 @@ def plain(moment: object) -> datetime:
     Raises:
         TypeError: It is no moment.
     """
-    if (found := plain_moment(moment)) is None:
+    if (standard := plain_moment(moment)) is None:
         raise TypeError(f"there is no form for {type(moment).__name__}")
-    return found
+    return standard
 
 
-def in_utc(found: datetime) -> datetime:
-    """Return *found* with its offset, or as UTC if it has none."""
+def in_utc(moment: datetime) -> datetime:
+    """Return *moment* with its offset, or as UTC if it has none."""
     # `replace` takes four times as long.
-    return found if found.tzinfo else _combine(found, found.time(), UTC)
+    return moment if moment.tzinfo else _combine(moment, moment.time(), UTC)
 
 
 def read_loosely(text: str) -> datetime:

@@ -32,7 +32,7 @@ _KNOWN = (
 )
 
 
-class Found(NamedTuple):
+class MemberType(NamedTuple):
     """A type that a value may be of, at some place."""
 
     path: str
@@ -48,23 +48,23 @@ class Found(NamedTuple):
         return self.path.rpartition(".")[2].partition("[")[0].partition("{")[0]
 
 
-def alternatives(info: inspect.Type, path: str = "", marks: Marks = _NO_MARKS) -> Iterator[Found]:
+def alternatives(info: inspect.Type, path: str = "", marks: Marks = _NO_MARKS) -> Iterator[MemberType]:
     """Yield each type that a value of *info* may be of; null among them, where it may be null."""
     match info:
         case inspect.Metadata(type=inner, extra=extra):
             yield from alternatives(inner, path, {**marks, **(extra or {})})
         case inspect.UnionType(types=types):
-            for one in types:
-                yield from alternatives(one, path, marks)
+            for alternative in types:
+                yield from alternatives(alternative, path, marks)
         case inspect.CustomType(cls=cls) if cls in MOMENTS:
-            yield Found(path, inspect.DateTimeType(tz=True), marks)
+            yield MemberType(path, inspect.DateTimeType(tz=True), marks)
         case _:
-            yield Found(path, info, marks)
+            yield MemberType(path, info, marks)
 
 
 def allows_null(info: inspect.Type) -> bool:
     """Whether null is a value of its own where a value of *info* stands: it says so, or anything may stand there."""
-    kinds = [found.type for found in alternatives(info)]
+    kinds = [member.type for member in alternatives(info)]
     is_any = any(isinstance(kind, inspect.CustomType) and kind.cls is object for kind in kinds)
     return is_any or any(isinstance(kind, inspect.AnyType | inspect.NoneType) for kind in kinds)
 
@@ -78,35 +78,36 @@ def parts(info: inspect.Type) -> Iterator[tuple[str, inspect.Type]]:
         yield "{}", info.value_type
 
 
-def walk(info: inspect.Type, path: str = "", above: tuple[object, ...] = ()) -> Iterator[Found]:
+def walk(info: inspect.Type, path: str = "", above: tuple[object, ...] = ()) -> Iterator[MemberType]:
     """Yield every type within *info*, itself first; those within a Struct that holds itself only once."""
-    for found in alternatives(info, path):
-        yield found
-        cls = getattr(found.type, "cls", None)
+    for member in alternatives(info, path):
+        yield member
+        cls = getattr(member.type, "cls", None)
         if cls is None or cls not in above:
-            for place, inner in parts(found.type):
-                yield from walk(inner, path + place, above if cls is None else (*above, cls))
+            for place, part in parts(member.type):
+                yield from walk(part, path + place, above if cls is None else (*above, cls))
 
 
 def rows_of(kind: type) -> tuple[str, str, type[Struct]] | None:
     """Return the member of a response that lists Structs, by its names here and in JSON; `None` if not one does."""
-    found: list[tuple[str, str, type[Struct]]] = [
-        (f.name, f.encode_name, one.type.cls)
-        for f in getattr(inspect.type_info(kind), "fields", ())
-        for listed in alternatives(f.type)
+    lists: list[tuple[str, str, type[Struct]]] = [
+        (field.name, field.encode_name, row.type.cls)
+        for field in getattr(inspect.type_info(kind), "fields", ())
+        for listed in alternatives(field.type)
         if isinstance(listed.type, inspect.ListType | inspect.VarTupleType) and not allows_null(listed.type.item_type)
-        for one in alternatives(listed.type.item_type)
-        if isinstance(one.type, inspect.StructType)
+        for row in alternatives(listed.type.item_type)
+        if isinstance(row.type, inspect.StructType)
     ]
-    return found[0] if len(found) == 1 else None
+    return lists[0] if len(lists) == 1 else None
 
 
 def days_without_time(kind: type) -> frozenset[str]:
     """Return the names of the days of a response; none if other data may have the same names."""
-    found = list(walk(inspect.type_info(kind)))
-    days = {one.name for one in found if one.marks.get("day")}
-    strings = {one.name for one in found if isinstance(one.type, _STRINGS) and not one.marks.get("day")}
-    is_known = not days & strings and all(one.marks.get("day") or isinstance(one.type, _KNOWN) for one in found)
+    members = list(walk(inspect.type_info(kind)))
+    days = {member.name for member in members if member.marks.get("day")}
+    timed = [member for member in members if not member.marks.get("day")]
+    strings = {member.name for member in timed if isinstance(member.type, _STRINGS)}
+    is_known = not days & strings and all(isinstance(member.type, _KNOWN) for member in timed)
     return frozenset(days if is_known else ())
 
 
@@ -119,10 +120,10 @@ def can_hold_secrets(body: object) -> bool:
 @cache
 def _declares_secrets(kind: type) -> bool:
     return any(
-        getattr(getattr(found.type, "cls", None), "__secrets__", None)
+        getattr(getattr(member.type, "cls", None), "__secrets__", None)
         # Who knows what is in there?
-        or isinstance(found.type, inspect.DictType | inspect.AnyType | inspect.CustomType | inspect.RawType)
-        for found in walk(inspect.type_info(kind))
+        or isinstance(member.type, inspect.DictType | inspect.AnyType | inspect.CustomType | inspect.RawType)
+        for member in walk(inspect.type_info(kind))
     )
 
 
@@ -134,17 +135,18 @@ def compile_function(signature: str, body: Iterable[str], scope: Mapping[str, ob
 
     As dataclasses are: an attribute that is named in the source is taken twice as fast as one that is looked up.
     """
-    given = "".join(f", {name}={name}" for name in scope)  # Defaults of arguments are found faster than globals.
-    found = dict(scope)
-    lines = [f"def compiled({signature}{given}):", *(f"    {line}" for line in body)]
-    exec("\n".join(lines), found)  # noqa: S102 - the source holds nothing but names of members
-    return cast("Callable[..., object]", found["compiled"])
+    defaults = "".join(f", {name}={name}" for name in scope)  # Defaults of arguments are looked up faster than globals.
+    namespace = dict(scope)
+    lines = [f"def compiled({signature}{defaults}):", *indented(body)]
+    exec("\n".join(lines), namespace)  # noqa: S102 - the source holds nothing but names of members
+    return cast("Callable[..., object]", namespace["compiled"])
 
 
-def compile_check(kind: type, broken: Callable[[Found, str], str | None], names: Mapping[str, object]) -> Check:
+def compile_check(kind: type, broken: Callable[[MemberType, str], str | None], names: Mapping[str, object]) -> Check:
     """Compile what names the member of a value of *kind* that has something broken in it, at any depth.
 
-    It names no member that there is, but something, where the value is no Struct or the check itself fails in it.
+    It names no member that there is, but something, where the value is no Struct or the check itself fails in it. A
+    Struct inside another of its own class always counts as broken.
 
     Args:
         kind: The type.
@@ -152,54 +154,45 @@ def compile_check(kind: type, broken: Callable[[Found, str], str | None], names:
             what is true of a broken one, besides what it holds; `None` if none is. Of a Struct, that is asked last.
         names: What that source refers to.
     """
-    deeper: dict[str, object] = {}
-
-    def again(part: type) -> str:
-        """Return the source of the check of *part*, which holds itself; none can be as deep as its values."""
-        if part == kind:
-            return "compiled"
-        name = f"again{len(deeper)}"
-        deeper[name] = cache(lambda: compile_check(part, broken, names))
-        return f"{name}()"
 
     def source(info: inspect.Type, above: tuple[type | None, ...], member: str) -> Iterator[str]:
         """Yield the source that checks the variable of this depth in what is *above* it."""
         value, below = f"v{len(above)}", f"v{len(above) + 1}"
-        found = [one for one in alternatives(info) if not isinstance(one.type, inspect.NoneType)]
-        several = sum(isinstance(one.type, inspect.StructType) for one in found) > 1
-        for one in found:
-            condition = broken(one, value)
-            own = [f"if {condition}:", f"    return {member!r}"] if condition else []
+        types = [of for of in alternatives(info) if not isinstance(of.type, inspect.NoneType)]
+        several = sum(isinstance(of.type, inspect.StructType) for of in types) > 1
+        for of in types:
+            condition = broken(of, value)
+            broken_lines = [f"if {condition}:", f"    return {member!r}"] if condition else []
             lines: list[str] = []
-            match one.type:
+            match of.type:
                 case inspect.StructType(cls=cls) if cls in above:
-                    lines = [f"if {again(cls)}({value}) is not None:", f"    return {member!r}"]
+                    lines = [f"return {member!r}"]  # No source is as deep as its values.
                 case inspect.StructType(cls=cls, fields=fields):
                     for field in fields:
-                        if inner := [*source(field.type, (*above, cls), member if above else field.encode_name)]:
+                        if checks := [*source(field.type, (*above, cls), member if above else field.encode_name)]:
                             # What may be left unset is `UNSET` then, of which `inspect` says no default.
                             may_be_unset = not field.required and field.default is field.default_factory
                             guards = [f"{below} is not UNSET"] if may_be_unset else []
                             may_be_none = field.default is None or allows_null(field.type)
                             guards += [f"{below} is not None"] if may_be_none else []
                             lines += [f"{below} = {value}.{field.name}"]
-                            lines += [f"if {' and '.join(guards)}:", *indented(inner)] if guards else inner
-                    lines += own  # Its rules across its members are the last to be asked for.
+                            lines += [f"if {' and '.join(guards)}:", *indented(checks)] if guards else checks
+                    lines += broken_lines  # Its rules across its members are the last to be asked for.
                 case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
-                    lines = own
-                    if inner := [*source(item, (*above, None), member)]:
+                    lines = broken_lines
+                    if checks := [*source(item, (*above, None), member)]:
                         guard = [f"    if {below} is None:", "        continue"] if allows_null(item) else []
-                        lines += [f"for {below} in {value}:", *guard, *indented(inner)]
+                        lines += [f"for {below} in {value}:", *guard, *indented(checks)]
                 case _:
-                    lines = own
-            if lines and several and isinstance(one.type, inspect.StructType):
+                    lines = broken_lines
+            if lines and several and isinstance(of.type, inspect.StructType):
                 # Which of them it is, its tag says, and no other has the same.
-                lines = [f"if {value}.__struct_config__.tag == {one.type.tag!r}:", *indented(lines)]
+                lines = [f"if {value}.__struct_config__.tag == {of.type.tag!r}:", *indented(lines)]
             yield from lines
 
     lines = ["try:", *indented(source(inspect.type_info(kind), (), "*"))]
     lines += ["    return None", "except Exception:", "    return '*'"]
-    return cast("Check", compile_function("v0", lines, {**names, "UNSET": UNSET, **deeper}))
+    return cast("Check", compile_function("v0", lines, {**names, "UNSET": UNSET}))
 
 
 def indented(lines: Iterable[str]) -> Iterator[str]:
@@ -210,7 +203,7 @@ def indented(lines: Iterable[str]) -> Iterator[str]:
 # --- plain data, changed along a type ---------------------------------------------------------------------------------
 
 
-def compile_step(info: inspect.Type, leaf: Callable[[Found], Step | None]) -> Step | None:
+def compile_step(info: inspect.Type, leaf: Callable[[MemberType], Step | None]) -> Step | None:
     """Compile what brings plain data of a type into another form; `None` if nothing of the type changes.
 
     Args:
@@ -220,7 +213,7 @@ def compile_step(info: inspect.Type, leaf: Callable[[Found], Step | None]) -> St
     Raises:
         RequestInvalid: A tuple holds what has to be changed.
     """
-    steps = [step for found in alternatives(info) for step in _steps_of(found, leaf)]
+    steps = [step for member in alternatives(info) for step in _steps_of(member, leaf)]
     if len(steps) < 2:  # noqa: PLR2004 - one step needs no other around it
         return steps[0] if steps else None
 
@@ -232,21 +225,22 @@ def compile_step(info: inspect.Type, leaf: Callable[[Found], Step | None]) -> St
     return all_steps
 
 
-def _steps_of(found: Found, leaf: Callable[[Found], Step | None]) -> Iterator[Step]:
-    if (step := leaf(found)) is not None:
+def _steps_of(member: MemberType, leaf: Callable[[MemberType], Step | None]) -> Iterator[Step]:
+    if (step := leaf(member)) is not None:
         yield step
-    held = [(place, compile_step(part, leaf)) for place, part in parts(found.type)]
-    inner = {place.removeprefix("."): step for place, step in held if step is not None}
-    if not inner:
+    compiled = [(place, compile_step(part, leaf)) for place, part in parts(member.type)]
+    is_tuple = isinstance(member.type, inspect.TupleType | inspect.NamedTupleType)
+    steps = {place.removeprefix("."): step for place, step in compiled if step is not None}
+    if not steps:
         return
-    if hasattr(found.type, "item_type"):
-        yield partial(_change_entries, inner["[]"])
-    elif isinstance(found.type, inspect.DictType):
-        yield partial(_change_values, inner["{}"])
-    elif isinstance(found.type, inspect.TupleType | inspect.NamedTupleType) or getattr(found.type, "array_like", False):
+    if hasattr(member.type, "item_type"):
+        yield partial(_change_entries, steps["[]"])
+    elif isinstance(member.type, inspect.DictType):
+        yield partial(_change_values, steps["{}"])
+    elif is_tuple or getattr(member.type, "array_like", False):
         raise RequestInvalid("$", "amounts and moments must not be in tuples")
     else:
-        yield partial(_change_members, inner)
+        yield partial(_change_members, steps)
 
 
 def _change_entries(step: Step, value: object) -> object:

@@ -47,14 +47,14 @@ def report_mismatch(
         report(place, value, reason, dropped=True)
 
 
-def _leaf(wanted: type, nearly: Mapping[type, Read], exact: Mapping[type, Read] | None = None) -> Repair:
+def _leaf(cls: type, nearly: Mapping[type, Read], exact: Mapping[type, Read] | None = None) -> Repair:
     """Repair a single value.
 
-    *exact* reads what follows the contract, by its type in JSON; without it that type is the one that is *wanted*.
+    *exact* reads what follows the contract, by its type in JSON; without it that type is the one that is *cls*.
     *nearly* reads what nearly follows it.
     """
-    plain = wanted if exact is None else None
-    repaired_as, dropped_as = (f"expected {wanted.__name__}, got {{}}; {what}" for what in ("repaired", "dropped"))
+    plain = cls if exact is None else None
+    repaired_as, dropped_as = (f"expected {cls.__name__}, got {{}}; {outcome}" for outcome in ("repaired", "dropped"))
     reads: dict[type, list[tuple[Read, str | None]]] = {kind: [(read, None)] for kind, read in (exact or {}).items()}
     for kind, read in nearly.items():
         reads.setdefault(kind, []).append((read, repaired_as))

@@ -218,8 +218,8 @@ def cut_page(
     Raises:
         RequestInvalid: The offset is beyond `max_offset`, and the policy says to reject it.
     """
-    asked = {name: value for name, value in request.query.items() if isinstance(value, int)}
-    offset, limit = asked.get("offset", 0), asked.get("limit", policies.page_size)
+    numbers = {name: value for name, value in request.query.items() if isinstance(value, int)}
+    offset, limit = numbers.get("offset", 0), numbers.get("limit", policies.page_size)
     drift = request.drift if offset else 0
     limit, start = min(limit, policies.max_page_size), max(offset - drift, 0)
     if offset > policies.max_offset:
@@ -319,7 +319,7 @@ def _slug(error: ErrorCode) -> str:
 
 
 def _general_code(operation: Operation[T, object], status: int, preferred: str | None = None) -> str:
-    documented = [one.code for one in operation.errors if one.status == status and one.code != ANY_CODE]
+    documented = [error.code for error in operation.errors if error.status == status and error.code != ANY_CODE]
     undocumented = "generic" if status >= _SERVER_ERRORS else "bad_request"
     return next((code for code in ("bad_request", preferred, *documented) if code in documented), undocumented)
 
@@ -370,11 +370,11 @@ class Noun:
     """The filters that its search applies without a column."""
 
     def __post_init__(self) -> None:
-        table, known = self.searched, {*self.other_filters, *Position.__annotations__}
+        table, columns = self.searched, {*self.other_filters, *Position.__annotations__}
         if table is not None:
-            known.update(table.columns, (f"{date}_{end}" for date in table.dates for end in ("from", "to")))
-        for operation in (one.operation for one in self.handlers if one.operation.page is not None):
-            if ignored := getattr(operation.query, "__annotations__", {}).keys() - known:
+            columns.update(table.columns, (f"{date}_{end}" for date in table.dates for end in ("from", "to")))
+        for operation in (handler.operation for handler in self.handlers if handler.operation.page is not None):
+            if ignored := getattr(operation.query, "__annotations__", {}).keys() - columns:
                 raise ValueError(f"{operation.name}: the sandbox ignores the filter {min(ignored)}: it has no column")
 
     @property
@@ -390,8 +390,8 @@ class Noun:
         """Return the documented error of *operation* for a broken rule, naming the place."""
         place = error.path.removeprefix("$").lstrip(".") or "body"
         of_member = (code for member, code in self.member_codes.items() if place.startswith(member))
-        own = next(of_member, self.rule_codes.get(error.rule))
-        code = own if own in operation.meanings else self.other_code
+        specific = next(of_member, self.rule_codes.get(error.rule))
+        code = specific if specific in operation.meanings else self.other_code
         code = code or _general_code(operation, 400)
         return Rejected(400, code, details=(f"{place}: {error.reason}",))
 

@@ -113,7 +113,7 @@ def _schemas(policies: Policies, operations: Mapping[str, AnyOperation]) -> Sche
     """Describe every Struct, each with the form that its amounts have on the wire."""
     schemas: Schema = {}
     # Those whose amounts are numbers last: a Struct that has both forms is described in this one.
-    for operation in sorted(operations.values(), key=lambda one: not one.decimal_strings):
+    for operation in sorted(operations.values(), key=lambda item: not item.decimal_strings):
         space = _space(operation)
         types = [kind for kind in (operation.body, operation.result) if kind is not None and kind is not bytes]
         _, components = msgspec.json.schema_components(types, ref_template=f"#/components/schemas/{space}{{name}}")
@@ -127,7 +127,7 @@ def _schemas(policies: Policies, operations: Mapping[str, AnyOperation]) -> Sche
         for member in members:
             # Null is as good as no member, and so may no longer be sent.
             schema = schemas[name]["properties"][member]
-            schema["anyOf"] = [one for one in schema["anyOf"] if one != {"type": "null"}]
+            schema["anyOf"] = [item for item in schema["anyOf"] if item != {"type": "null"}]
     return schemas
 
 
@@ -136,7 +136,7 @@ def _complete(schema: Schema, struct: types_of.StructType) -> None:
     cls, members = struct.cls, schema["properties"]
     for member in struct.fields:
         name = member.encode_name
-        if any(one.marks.get("day") for one in alternatives(member.type)):
+        if any(part.marks.get("day") for part in alternatives(member.type)):
             members[name] = {"anyOf": [DAY_SCHEMA, {"type": "null"}]}
         if rule := _rule(cls.__name__, name):
             members[name] = {"anyOf": [rule, {"type": "null"}]}
@@ -158,7 +158,7 @@ def _rule(of: str, name: str) -> Schema | None:
 def _finished(schema: JSON, *, decimal_strings: bool = False) -> JSON:
     """Put msgspec's *schema* into the words of OpenAPI: amounts, patterns of ECMA, no defaults of null."""
     if isinstance(schema, list):
-        return [_finished(one, decimal_strings=decimal_strings) for one in schema]
+        return [_finished(item, decimal_strings=decimal_strings) for item in schema]
     if not isinstance(schema, dict):
         return schema
     if schema.get("format") == "decimal":
@@ -202,8 +202,8 @@ def _parameters(operation: AnyOperation, policies: Policies) -> Iterator[Schema]
         schema = _rule(operation.name, name) or {"type": "string", "pattern": "^[A-Za-z0-9_-]+$"}
         yield {"name": name, "in": "path", "required": True, "schema": schema}
     for name, schema in sorted(_filters(operation).items()):
-        some = {"anyOf": [_rule(operation.name, name) or schema, {"const": ""}]}
-        yield {"name": name, "in": "query", "description": "Empty counts as not given.", "schema": some}
+        schema_or_empty = {"anyOf": [_rule(operation.name, name) or schema, {"const": ""}]}
+        yield {"name": name, "in": "query", "description": "Empty counts as not given.", "schema": schema_or_empty}
     for name, meaning in operation.headers.items():
         yield {"name": name, "in": "header", "description": meaning, "schema": _TEXT}
     if operation.keyed:
@@ -220,7 +220,10 @@ def _filters(operation: AnyOperation) -> Schema:
     properties = _finished(components[operation.query.__name__])["properties"]
     # A position has an end.
     ends = {"integer": {"maximum": LARGEST_OFFSET}}
-    return {name: placed.get(one.get("$ref"), one) | ends.get(one.get("type"), {}) for name, one in properties.items()}
+    return {
+        name: placed.get(filter_schema.get("$ref"), filter_schema) | ends.get(filter_schema.get("type"), {})
+        for name, filter_schema in properties.items()
+    }
 
 
 def _success(operation: AnyOperation, operations: Mapping[str, AnyOperation]) -> Schema:
@@ -228,24 +231,27 @@ def _success(operation: AnyOperation, operations: Mapping[str, AnyOperation]) ->
     if operation.status != HTTPStatus.NO_CONTENT:
         success["content"] = _content(operation, operation.result, media_type(operation))
     # Where in the response the id is that others take.
-    where = "#/id" if operation.page is None else f"#/{operation.page.items.replace('.', '/')}/0/id"
+    pointer = "#/id" if operation.page is None else f"#/{operation.page.items.replace('.', '/')}/0/id"
     links = {
-        other.name: {"operationId": other.name, "parameters": {other.path_names[0]: f"$response.body{where}"}}
-        for other in operations.values()
-        if len(other.path_names) == 1
+        follower.name: {
+            "operationId": follower.name,
+            "parameters": {follower.path_names[0]: f"$response.body{pointer}"},
+        }
+        for follower in operations.values()
+        if len(follower.path_names) == 1
         and not operation.path_names
-        and other.path.partition("/{")[0] == operation.path.removesuffix("/search")
+        and follower.path.partition("/{")[0] == operation.path.removesuffix("/search")
     }
     return {**success, "links": links} if links else success
 
 
 def _rejections(operation: AnyOperation) -> Schema:
     """Return what is said to a request that is not carried out: the documented codes, and what can always be."""
-    others = _ALWAYS | (_OF_AUTHENTICATED if operation.authenticated else {}) | (_OF_KEYED if operation.keyed else {})
+    general = _ALWAYS | (_OF_AUTHENTICATED if operation.authenticated else {}) | (_OF_KEYED if operation.keyed else {})
     lines: dict[int, list[str]] = {}
     for error in operation.errors:
         lines.setdefault(error.status, []).append(f"- `{error.code}`: {error.meaning}")
-    lines = {status: [text] for status, text in others.items()} | lines
+    lines = {status: [text] for status, text in general.items()} | lines
     content = {"application/json": {"schema": {"$ref": _REF.format(name="Error")}}}
     return {
         str(status): {"description": "\n".join(texts), "headers": _REQUEST_ID, "content": content}

@@ -21,7 +21,7 @@ from msgspec.structs import fields
 
 from paymentsdk._codec.encode import request_invalid
 from paymentsdk._codec.timestamps import DATE
-from paymentsdk._codec.type_walk import Found, Step, alternatives, below, compile_step, walk
+from paymentsdk._codec.type_walk import MemberType, Step, alternatives, below, compile_step, walk
 from paymentsdk._contract.operation import MIB, Operation
 from paymentsdk._paging.cursor import LARGEST_OFFSET
 from paymentsdk.errors import RequestInvalid
@@ -101,18 +101,18 @@ def _reading() -> Iterator[None]:
         raise
     except (ValueError, ArithmeticError, RecursionError) as error:
         deep = isinstance(error, RecursionError)
-        other = "it is nested too deeply" if deep else "a number or a string is out of range"
-        reason = str(error).removeprefix("JSON is malformed: ") if isinstance(error, msgspec.DecodeError) else other
+        default = "it is nested too deeply" if deep else "a number or a string is out of range"
+        reason = str(error).removeprefix("JSON is malformed: ") if isinstance(error, msgspec.DecodeError) else default
         raise RequestInvalid("$", f"JSON is malformed: {reason}", "syntax") from None
 
 
 def _once_each(members: list[tuple[str, object]]) -> None:
     """Reject a parameter of the token endpoint that is given twice: which of them counts, nobody could say."""
-    seen: set[str] = set()
+    names: set[str] = set()
     for name, _ in members:
-        if name in seen:
+        if name in names:
             raise RequestInvalid(f"$.{name}", "is given twice")
-        seen.add(name)
+        names.add(name)
 
 
 class _Nothing(Struct, forbid_unknown_fields=True):
@@ -137,19 +137,19 @@ def read_query(operation: AnyOperation, query: Mapping[str, str]) -> Mapping[str
     """
     if operation.query is None:
         return {}
-    given = {name: value for name, value in query.items() if value and name in operation.query.__annotations__}
+    texts = {name: value for name, value in query.items() if value and name in operation.query.__annotations__}
     with _reading():
-        for name, text in given.items():
+        for name, text in texts.items():
             _check_text(f"$.{name}", text)
-        known: Mapping[str, object] = msgspec.convert(given, operation.query, strict=False)
-        for name, value in known.items():
+        filters: Mapping[str, object] = msgspec.convert(texts, operation.query, strict=False)
+        for name, value in filters.items():
             # Text may be read as seconds since 1970; no client means them.
-            if isinstance(value, datetime) and not DATE.match(given[name][:10]):
+            if isinstance(value, datetime) and not DATE.match(texts[name][:10]):
                 raise RequestInvalid(f"$.{name}", "is not a moment such as 2026-01-31T09:30:00Z")
             if name in {"offset", "limit"} and isinstance(value, int) and value > LARGEST_OFFSET:
                 raise RequestInvalid(f"$.{name}", "is out of range")
-        _decoder_form(operation.query)({**given})
-    return known
+        _decoder_form(operation.query)({**texts})
+    return filters
 
 
 def read_command(form: type[T], body: bytes) -> T:
@@ -215,9 +215,9 @@ def _decoder_form(form: Hashable, *, decimal_strings: bool | None = None) -> Cal
     moment, UTC. ``2.0`` becomes the integer that it is in JSON: languages with one kind of number write it so.
     """
 
-    def leaf(found: Found) -> Step | None:
-        match found.type:
-            case _ if found.marks.get("day"):
+    def leaf(member: MemberType) -> Step | None:
+        match member.type:
+            case _ if member.marks.get("day"):
                 return _read_day
             case inspect.DateTimeType():
                 return _check_moment
@@ -227,7 +227,7 @@ def _decoder_form(form: Hashable, *, decimal_strings: bool | None = None) -> Cal
                 return _whole_number
             case inspect.StructType(cls=cls) if not issubclass(cls, ControlStruct):
                 # The SDK fills it in, so the contract requires it; the control API fills in its own.
-                required = [field.encode_name for field in found.type.fields if field.default_factory is not NODEFAULT]
+                required = [field.encode_name for field in member.type.fields if field.default_factory is not NODEFAULT]
                 return partial(_require_members, required) if required else None
             case _:
                 return None
@@ -351,7 +351,8 @@ _OTHERWISE = (
 def _members(form: type[Struct]) -> tuple[tuple[str, str, bool, Callable[[object], object] | None], ...]:
     """Return how each member is sent: its name, that on the wire, whether also as null, and its form if it has one."""
     members = [
-        (one.name, one.encode_name, one.required or one.default is UNSET, _form_of(one.type)) for one in fields(form)
+        (member.name, member.encode_name, member.required or member.default is UNSET, _form_of(member.type))
+        for member in fields(form)
     ]
     tag, tag_field = form.__struct_config__.tag, form.__struct_config__.tag_field
     return (*members, ("__class__", tag_field, True, lambda _: tag)) if tag_field else tuple(members)
@@ -359,9 +360,9 @@ def _members(form: type[Struct]) -> tuple[tuple[str, str, bool, Callable[[object
 
 def _form_of(kind: object) -> Callable[[object], object] | None:
     info = inspect.type_info(kind)
-    if any(one.marks.get("day") for one in alternatives(info)):
+    if any(part.marks.get("day") for part in alternatives(info)):
         return _day
-    return wire_form if any(isinstance(one.type, _OTHERWISE) for one in walk(info)) else None
+    return wire_form if any(isinstance(part.type, _OTHERWISE) for part in walk(info)) else None
 
 
 def _day(value: object) -> object:
@@ -408,8 +409,8 @@ SHAPES: Mapping[str, Shape] = {
 
 def structs_in(types: Iterable[type]) -> Iterable[inspect.StructType]:
     """Return *types* and every Struct inside them, each once."""
-    found = (one.type for kind in types for one in walk(inspect.type_info(kind)))
-    return {one.cls: one for one in found if isinstance(one, inspect.StructType)}.values()
+    parts = (part.type for kind in types for part in walk(inspect.type_info(kind)))
+    return {part.cls: part for part in parts if isinstance(part, inspect.StructType)}.values()
 
 
 def echo(body: Struct, form: type[A], **members: object) -> A:

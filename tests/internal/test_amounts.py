@@ -64,39 +64,3 @@ def test_what_cannot_be_searched_is_as_good_as_found() -> None:
 
     assert search(Basket(plain="11"))
     assert search(None)
-
-
-class Folder(Struct):
-    """A type that holds itself, straight and by way of another."""
-
-    price: Decimal | None = None
-    folders: list[Folder] | None = None
-    sheet: Sheet | None = None
-
-
-class Sheet(Struct):
-    """The other, which holds itself too."""
-
-    folder: Folder | None = None
-    sheet: Sheet | None = None
-
-
-class Cabinet(Struct):
-    """What holds them without being one of them."""
-
-    folder: Folder | None = None
-
-
-@pytest.mark.parametrize("kind", [Cabinet, Folder, Sheet])
-def test_a_type_may_hold_itself(kind: type) -> None:
-    """The search goes as deep as the value does, on every way."""
-    search = compile_check(kind)
-
-    def held(price: str) -> list[Struct]:
-        line = Folder(price=Decimal(price))
-        ways = [Folder(folders=[Folder(), line]), Folder(folders=[Folder(Decimal(1), [line])])]
-        ways += [Folder(sheet=Sheet(folder=line)), Folder(sheet=Sheet(sheet=Sheet(folder=Folder(folders=[line]))))]
-        return [way if kind is Folder else kind(folder=way) for way in ways]
-
-    assert all(search(value) is not None for value in held("NaN"))
-    assert [None] * 4 == [search(value) for value in held("9")]
