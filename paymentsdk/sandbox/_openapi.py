@@ -86,7 +86,7 @@ def document(
     """Return the document for a platform at *base_url* that follows *policies* and has these *operations*."""
     paths: dict[str, Schema] = {}
     for operation in operations.values():
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, policies, operations)
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, policies)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -177,14 +177,14 @@ def _finished(schema: JSON, *, decimal_strings: bool = False) -> JSON:
     return finished
 
 
-def _operation(operation: AnyOperation, policies: Policies, operations: Mapping[str, AnyOperation]) -> Schema:
+def _operation(operation: AnyOperation, policies: Policies) -> Schema:
     described: Schema = {
         "operationId": operation.name,
         "tags": [operation.name.split(".")[0]],
         "summary": operation.summary,
         "description": f"Section {operation.section} of the contract." if operation.section else operation.summary,
         "parameters": [*_parameters(operation, policies)],
-        "responses": {str(operation.status): _success(operation, operations), **_rejections(operation)},
+        "responses": {str(operation.status): _success(operation), **_rejections(operation)},
     }
     if not operation.authenticated:
         described["security"] = []
@@ -226,23 +226,11 @@ def _filters(operation: AnyOperation) -> Schema:
     }
 
 
-def _success(operation: AnyOperation, operations: Mapping[str, AnyOperation]) -> Schema:
+def _success(operation: AnyOperation) -> Schema:
     success: Schema = {"description": HTTPStatus(operation.status).phrase, "headers": _REQUEST_ID}
     if operation.status != HTTPStatus.NO_CONTENT:
         success["content"] = _content(operation, operation.result, media_type(operation))
-    # Where in the response the id is that others take.
-    pointer = "#/id" if operation.page is None else f"#/{operation.page.items.replace('.', '/')}/0/id"
-    links = {
-        follower.name: {
-            "operationId": follower.name,
-            "parameters": {follower.path_names[0]: f"$response.body{pointer}"},
-        }
-        for follower in operations.values()
-        if len(follower.path_names) == 1
-        and not operation.path_names
-        and follower.path.partition("/{")[0] == operation.path.removesuffix("/search")
-    }
-    return {**success, "links": links} if links else success
+    return success
 
 
 def _rejections(operation: AnyOperation) -> Schema:

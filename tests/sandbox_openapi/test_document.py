@@ -216,19 +216,6 @@ def test_a_struct_that_is_a_list_is_described_as_one():
     assert "array" == described["components"]["schemas"]["pairs.Pair"]["type"]
 
 
-@pytest.mark.parametrize(("noun", "rows"), [("plans", "results"), ("merchant_orders", "elements")])
-def test_a_search_links_to_what_takes_the_id_of_a_row(noun, rows):
-    """The link points to where the page has its rows, which is not the same in all searches."""
-    search = OPERATIONS[f"{noun}.search"]
-    path = search.path.removesuffix("search") + "{id}"
-    get = replace(OPERATIONS["plans.get"], name=f"{noun}.get", path=path)
-
-    described = document(BASE_URL, Policies(), {**OPERATIONS, get.name: get})
-    links = described["paths"][search.path]["get"]["responses"]["200"]["links"]
-
-    assert {"id": f"$response.body#/{rows}/0/id"} == links[get.name]["parameters"]
-
-
 def test_policies_are_in_it():
     """The longest key and the members of a customer are those of the sandbox's policies."""
     described = document(BASE_URL, Policies(max_key_length=64, customer_required="five"))
