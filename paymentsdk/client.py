@@ -457,9 +457,9 @@ class PaymentsClient:
 
         One failure ends nothing: it is the `error` of its `MapOutcome`. At most *concurrency* items are taken ahead of
         what is yielded, so that neither an endless iterable nor a slow consumer fills the memory. What *items* raises
-        is raised when all calls under way have been yielded; so is `ClientClosed`, once a call fails with it. An
-        exception of *function* that is no `PaymentsError` is a defect: it is raised where the outcome of its call would
-        be yielded, and cancels those under way.
+        is raised when all calls under way have been yielded. An exception of *function* that is no `PaymentsError` is a
+        defect: it is raised where the outcome of its call would be yielded, and cancels the calls under way. The
+        outcomes of a closed client are `ClientClosed`: stop reading endless items then.
 
         Leaving early cancels the calls under way, too; a write among them may have taken effect. After a `break` that
         happens when Python closes the iterator, so say when: ``async with contextlib.aclosing(client.map(...)) as
@@ -474,11 +474,10 @@ class PaymentsClient:
             ordered: Yield in the order of the items, so that a slow call holds those behind it up; else as they end.
 
         Raises:
-            RequestInvalid: An argument is invalid; raised here, not by the iterator.
+            RequestInvalid: *concurrency* is out of range; raised here, not by the iterator.
         """
-        from paymentsdk._call.concurrent_map import check_map, concurrent_map
+        from paymentsdk._call.concurrent_map import concurrent_map
 
-        check_map(function, items, concurrency)
         return concurrent_map(function, items, concurrency=concurrency, ordered=ordered)
 
     async def recover(self, *, progress: Callable[[RecoverySummary], None] | None = None) -> RecoverySummary:

@@ -1,16 +1,14 @@
-"""`client.map`: one call for each of many items, so many at a time."""
+"""`client.map`: one call for each of many items, a few at a time."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable
 from contextlib import aclosing
-from copy import copy
-from inspect import isawaitable
 from typing import Generic, TypeVar, cast
 
 from msgspec import UNSET, Struct, UnsetType
 
 from paymentsdk._validate import check_within
-from paymentsdk.errors import ClientClosed, PaymentsError, RequestInvalid
+from paymentsdk.errors import PaymentsError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -19,7 +17,7 @@ _MOST = 100_000
 
 
 class MapOutcome(Struct, Generic[T, R], frozen=True):
-    """What came of one item of `client.map`."""
+    """The outcome of one item of `client.map`."""
 
     item: T
     """The item, as it was given."""
@@ -43,32 +41,25 @@ class MapOutcome(Struct, Generic[T, R], frozen=True):
         return f"MapOutcome({self.item!r}, {result})"
 
 
-def check_map(function: object, items: object, concurrency: int) -> None:
-    """Reject what `concurrent_map` cannot work with.
-
-    Raises:
-        RequestInvalid: One of them.
-    """
-    if not callable(function):
-        raise RequestInvalid("function", f"must be a function, not {type(function).__name__}")
-    if not isinstance(items, AsyncIterable | Iterable):
-        raise RequestInvalid("items", f"must be an iterable or an async iterable, not {type(items).__name__}")
-    check_within("concurrency", concurrency, 1, _MOST)
-
-
-async def concurrent_map(
+def concurrent_map(
     function: Callable[[T], Awaitable[R]], items: Iterable[T] | AsyncIterable[T], *, concurrency: int, ordered: bool
 ) -> AsyncGenerator[MapOutcome[T, R], None]:
     """See `PaymentsClient.map`."""
-    #: The calls that are under way, or have ended and were not yielded yet: a slow consumer holds everything up.
+    check_within("concurrency", concurrency, 1, _MOST)
+    return _outcomes(function, items, concurrency, ordered=ordered)
+
+
+async def _outcomes(
+    function: Callable[[T], Awaitable[R]], items: Iterable[T] | AsyncIterable[T], concurrency: int, *, ordered: bool
+) -> AsyncGenerator[MapOutcome[T, R], None]:
+    #: The calls that are under way, or have ended and were not yielded yet: a slow consumer holds up the reader.
     calls: dict[asyncio.Task[R], T] = {}
     free = asyncio.Semaphore(concurrency)
     #: The next call to yield, by the order of the items, or of the ends; `None` when no more of them begin.
     next_calls: asyncio.Queue[asyncio.Task[R] | None] = asyncio.Queue()
-    closed: ClientClosed | None = None
 
     async def begin_calls() -> None:
-        async with aclosing(_one_by_one(items)) as source:
+        async with aclosing(_items_of(items)) as source:
             await free.acquire()
             async for item in source:
                 call = asyncio.ensure_future(_call(function, item))
@@ -85,29 +76,20 @@ async def concurrent_map(
         while calls or not reader.done():
             if (call := await next_calls.get()) is None:
                 continue
-            if not call.done():
-                await asyncio.wait((call,))
+            await asyncio.wait((call,))
             outcome = _outcome(calls.pop(call), call)
-            if isinstance(outcome.error, ClientClosed):
-                closed = copy(outcome.error)
-                reader.cancel()  # Every further call would fail, of endless items without an end.
             free.release()
             yield outcome
     finally:
-        was_reading = reader.cancel()
+        reader.cancel()
         for call in calls:
             call.cancel()
         await asyncio.gather(reader, *calls, return_exceptions=True)
-        if was_reading and not reader.cancelled():
-            reader.result()  # Closing the items has failed.
-    # Only now, since what was under way may have moved money.
-    if closed is not None:
-        raise closed
     reader.result()
 
 
-async def _one_by_one(items: Iterable[T] | AsyncIterable[T]) -> AsyncGenerator[T, None]:
-    """Yield *items*, and close their iterator in the end: nobody asks it for more."""
+async def _items_of(items: Iterable[T] | AsyncIterable[T]) -> AsyncGenerator[T, None]:
+    """Yield *items*, and close an async generator in the end."""
     if not isinstance(items, AsyncIterable):
         for item in items:
             yield item
@@ -122,13 +104,10 @@ async def _one_by_one(items: Iterable[T] | AsyncIterable[T]) -> AsyncGenerator[T
 
 
 async def _call(function: Callable[[T], Awaitable[R]], item: T) -> R:
-    made = function(item)
-    if not isawaitable(made):
-        raise TypeError(f"the function of a map must be async, but returned {type(made).__name__}")
-    return await made
+    return await function(item)
 
 
 def _outcome(item: T, call: asyncio.Task[R]) -> MapOutcome[T, R]:
-    """Return what came of the *call* for *item*; what is no `PaymentsError` is raised."""
+    """Return the outcome of the *call* for *item*; raise an error that is no `PaymentsError`."""
     error = call.exception()  # Raised and caught, it would hold this frame, and so the call, and itself.
     return MapOutcome(item, error) if isinstance(error, PaymentsError) else MapOutcome(item, _value=call.result())

@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from paymentsdk._call.limiter import FIRST_CONCURRENCY, NO_PERMIT, Limiter, Meter, Permit, Priority, Service, Waiter
 from paymentsdk._clock import Clock
-from paymentsdk._validate import check_bool, check_seconds, check_within
+from paymentsdk._validate import check_seconds, check_within
 from paymentsdk.errors import RequestInvalid
 
 #: Seconds before its slot that a call lets the next one ask for one. Whoever asks earlier has it before an interactive
@@ -68,8 +68,6 @@ class FlowControl(Struct, frozen=True, kw_only=True):
     and for half of what is left of its deadline at most."""
 
     def __post_init__(self) -> None:
-        for name in ("gate", "adaptive"):
-            check_bool(f"flow.{name}", getattr(self, name))
         if self.adaptive and not self.gate:
             raise RequestInvalid("flow.gate", "must be True where flow.adaptive is")
         check_within("flow.max_in_flight", self.max_in_flight, 1, _MAX_IN_FLIGHT)
@@ -116,7 +114,7 @@ class Flow:
     def try_acquire(self, seller: Hashable) -> Permit | None:
         """Return a permit if there is one at once; `None` if the call has to `acquire` one."""
         if self.is_free:
-            return Permit(seller, self._now())  # Nearly always: nothing is known of any seller.
+            return Permit(seller, self._now())
         return None if self._control.share is not None else self.enter(seller)
 
     async def acquire(self, seller: Hashable, priority: Priority = "interactive", left: float = inf) -> Permit | None:
@@ -194,7 +192,7 @@ class Flow:
         limiter = self._limiters.get(seller)
         if limiter is None:
             if len(self._limiters) >= self.MAX_LIMITERS:
-                idle = next((one for one, known in self._limiters.items() if known.is_idle), None)
+                idle = next((name for name, known in self._limiters.items() if known.is_idle), None)
                 self._limiters.pop(idle, None)
             now = self._now()
             adaptive = self._control.adaptive
@@ -235,8 +233,8 @@ class Flow:
         The other half is for the response: else the calls of a client that is too busy would all go out so late that
         none gets one.
         """
-        asked_at, seller = permit.sent_at - permit.waited, permit.seller
-        until = min(asked_at + self.max_wait, (self._now() + asked_at + left) / 2)
+        began_at, seller = permit.sent_at - permit.waited, permit.seller
+        until = min(began_at + self.max_wait, (self._now() + began_at + left) / 2)
         delay = None
         try:
             if turn := asking.enter(seller) or await asking.wait(seller, priority, until - self._now()):
@@ -255,7 +253,7 @@ class Flow:
             self.release(permit)
             return None
         permit.sent_at = self._now()
-        permit.waited = permit.sent_at - asked_at
+        permit.waited = permit.sent_at - began_at
         return permit
 
     # --- letting go ---------------------------------------------------------------------------------------------------

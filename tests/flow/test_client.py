@@ -23,7 +23,6 @@ from paymentsdk import (
     PaymentsClient,
     RateLimited,
     Request,
-    RequestInvalid,
     Response,
     RetryClass,
     RetryPolicy,
@@ -553,40 +552,3 @@ async def test_a_clock_on_which_sleep_takes_no_time_has_nobody_wait():
 
         assert "ORD1" == (await client.orders.get("ORD1")).id
         assert 0.1 == pytest.approx(clock.monotonic())
-
-
-def test_a_loop_after_another_finds_what_was_learned():
-    """The client moves to the next loop once the first is closed, with the gate, and without those who waited."""
-    clock, client = SimulatedClock(), None
-    platform = Platform(clock, LIMITED)
-
-    async def first() -> None:
-        nonlocal client
-        client = PaymentsClient(
-            "APP_USR-1",
-            base_url="https://platform.test",
-            transport=MemoryTransport(platform),
-            clock=clock,
-            retry=ONCE,
-        )
-        with pytest.raises(RateLimited):
-            await client.orders.get("ORD1")
-        start(*(client.orders.get("ORD1") for _ in range(3)))
-        await clock.settle()
-
-    async def second() -> None:
-        call = asyncio.ensure_future(client.orders.get("ORD1"))
-        await clock.run(0.2)
-        await call
-        await client.aclose()
-
-    asyncio.run(first())
-    asyncio.run(second())
-
-    assert [0.0, 0.1] == platform.times
-
-
-async def test_a_priority_that_is_none_is_rejected(clock, connect):
-    """When the copy is made."""
-    with pytest.raises(RequestInvalid, match="priority"):
-        connect(Platform(clock)).with_options(priority="high")

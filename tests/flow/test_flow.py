@@ -469,8 +469,6 @@ async def test_a_call_that_gives_up_takes_its_precedence_along(clock, waiters, e
 @pytest.mark.parametrize(
     "settings",
     [
-        {"gate": "false"},
-        {"adaptive": 1},
         {"adaptive": True, "gate": False},
         {"max_in_flight": 0},
         {"max_in_flight": 2.5},
