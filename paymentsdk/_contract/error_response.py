@@ -54,7 +54,7 @@ def parse_error_response(operation: Operation[B, R], response: Response, secrets
     all_codes = (_text(part, name) for part in parts for name in _OUTER_CODES)
     codes = tuple(dict.fromkeys(filter(None, (code, *all_codes))))
     if code == _SAYS_LITTLE:
-        code = next((known for known in codes if known != code and known in operation.meanings), code)
+        code = next((sub for sub in codes if sub != code and sub in operation.meanings), code)
     classes = (entry.raises for entry in declared(operation.errors, response.status, codes) if entry.raises is not None)
     cls = next(classes, None) or error_class(response.status, code)
     if operation.retry is RetryClass.TOKEN_REFRESH and code in TERMINAL and cls is not ServerError:

@@ -158,21 +158,21 @@ class Identity:
             return compared
         for echo in self._fallback:
             if (echoed := reader(echo.member)(value)) is not None and agreement(echo)(None, echoed) is False:
-                why = f"nothing in the response repeats the request, and {echo.member} contradicts it"
-                return Comparison(mismatch=why)
+                reason = f"nothing in the response repeats the request, and {echo.member} contradicts it"
+                return Comparison(mismatch=reason)
         if (member := next(undeclared(raw, value, "$"), None)) is not None:
             return Comparison(
                 mismatch=f"nothing in the response repeats the request, and {member} is not one of its fields"
             )
-        found = Anomaly("$", None, "unidentified response: nothing in it repeats the request")
-        return structs.replace(compared, anomalies=(*compared.anomalies, found))
+        unidentified = Anomaly("$", None, "unidentified response: nothing in it repeats the request")
+        return structs.replace(compared, anomalies=(*compared.anomalies, unidentified))
 
     def unreadable(self, anomaly: Anomaly) -> bool:
         """Whether *anomaly* is about what was to be compared, or holds it, and could not be read."""
         if not anomaly.dropped or anomaly.value in _UNSET:
             return False
         place = f"{re.sub(_INDEX, '', anomaly.path)}."
-        return place != "$." and any(one.startswith(place) for one in self._places)
+        return place != "$." and any(member.startswith(place) for member in self._places)
 
 
 # --- the declaration, checked and compiled ----------------------------------------------------------------------------
@@ -307,7 +307,7 @@ def agreement(echo: Echo) -> _Agrees:
     if echo.whole or echo.fallback or not (asks_list or shows_list):
         return agrees
     if not shows_list:
-        return lambda asked, echoed: any(agrees(one, echoed) is not False for one in asked or ())
+        return lambda asked, echoed: any(agrees(entry, echoed) is not False for entry in asked or ())
     if asks_list:
         # Asked for in no entry, it may still be there, as an empty text.
         return lambda asked, echoed: _each_agrees(agrees, asked or [None] * len(echoed), echoed)
@@ -350,13 +350,13 @@ def _each_agrees(agrees: _Agrees, asked: Sequence[object], echoed: Sequence[obje
     """Return whether all entries that are present agree; `None` if that says nothing."""
     if len(asked) != len(echoed):
         return False
-    said = None
-    for wanted, found in zip(asked, echoed, strict=True):
-        same = None if found is None else agrees(wanted, found)
+    agreed = None
+    for requested, entry in zip(asked, echoed, strict=True):
+        same = None if entry is None else agrees(requested, entry)
         if same is False:
             return False
-        said = same or said
-    return said
+        agreed = same or agreed
+    return agreed
 
 
 # --- the bytes of a response that nothing identifies ------------------------------------------------------------------
@@ -383,8 +383,8 @@ def _is_error(raw: dict[str, object], declared: Collection[str]) -> bool:
 def undeclared(raw: object, value: object, place: str) -> Iterator[str]:
     """Yield where *raw* has a member that the Struct read from it, *value*, does not declare."""
     if isinstance(raw, list) and isinstance(value, list | tuple):
-        for i, (one, other) in enumerate(zip(raw, value, strict=False)):
-            yield from undeclared(one, other, f"{place}[{i}]")
+        for i, (raw_entry, entry) in enumerate(zip(raw, value, strict=False)):
+            yield from undeclared(raw_entry, entry, f"{place}[{i}]")
     elif isinstance(raw, dict) and isinstance(value, Struct):
         members = dict(zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True))
         for name, member in raw.items():

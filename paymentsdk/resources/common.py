@@ -183,19 +183,19 @@ def require_within_total(amount: Decimal, total: Decimal, path: str) -> None:
         require(amount <= total, path, "is above the total amount")
 
 
-def same_reference(given: str | None, echoed: str) -> bool | None:
-    """Whether *echoed* can be the reference that was *given*; an empty one says nothing."""
+def same_reference(requested: str | None, echoed: str) -> bool | None:
+    """Whether *echoed* can be the reference that was *requested*; an empty one says nothing."""
     if not echoed:
         return None
-    if echoed == given:
+    if echoed == requested:
         return True
     # The platform may send one of digits as a number, which has no zeros in front.
-    return given is not None and given.isdecimal() and echoed == (given.lstrip("0") or "0")
+    return requested is not None and requested.isdecimal() and echoed == (requested.lstrip("0") or "0")
 
 
-def same_id(given: Id | None, echoed: Id) -> bool | None:
-    """Whether *echoed* can be the id that was *given*: either may be a number or a string."""
-    return same_reference(None if given is None else str(given), str(echoed))
+def same_id(requested: Id | None, echoed: Id) -> bool | None:
+    """Whether *echoed* can be the id that was *requested*: either may be a number or a string."""
+    return same_reference(None if requested is None else str(requested), str(echoed))
 
 
 def read_days(request: Struct, *names: str) -> None:

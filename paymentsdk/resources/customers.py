@@ -189,8 +189,8 @@ _REJECTIONS = {
 }
 
 
-def _same_email(given: str | None, echoed: str) -> bool | None:
-    return echoed.lower() == (given or "").lower() if echoed else None
+def _same_email(requested: str | None, echoed: str) -> bool | None:
+    return echoed.lower() == (requested or "").lower() if echoed else None
 
 
 CREATE: Operation[CustomerRequest, Customer] = Operation(

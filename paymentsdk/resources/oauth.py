@@ -62,11 +62,11 @@ class TokenRequest(MaskedRepr, RequestStruct, forbid_unknown_fields=True):
         if self.grant_type not in list(GRANTED_BY):
             return  # The encoder says which there are.
         for grant_type, member in GRANTED_BY.items():
-            given = getattr(self, member) is not None
+            is_set = getattr(self, member) is not None
             if grant_type == self.grant_type:
-                require(given, f"$.{member}", f"is required for the grant {grant_type}")
+                require(is_set, f"$.{member}", f"is required for the grant {grant_type}")
             else:
-                require(not given, f"$.{member}", f"does not go with the grant {self.grant_type}")
+                require(not is_set, f"$.{member}", f"does not go with the grant {self.grant_type}")
 
 
 class Token(MaskedRepr, ResponseStruct):
@@ -97,14 +97,14 @@ class Token(MaskedRepr, ResponseStruct):
         Args:
             now: When the token was made, in seconds since the epoch; now by default.
         """
-        made = time.time() if now is None else now
+        issued_at = time.time() if now is None else now
         try:
-            expires_at = None if self.expires_in is None else made + self.expires_in
+            expires_at = None if self.expires_in is None else issued_at + self.expires_in
         except OverflowError:
             # A number of hundreds of digits. The grant is spent: the token is taken, as one whose end nobody knows.
             expires_at = None
         return TokenPair(
-            access_token=self.access_token, refresh_token=self.refresh_token, expires_at=expires_at, issued_at=made
+            access_token=self.access_token, refresh_token=self.refresh_token, expires_at=expires_at, issued_at=issued_at
         )
 
 

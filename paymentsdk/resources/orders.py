@@ -629,9 +629,9 @@ def _expires_in(body: OrderRequest | None) -> timedelta:
     return DEFAULT_EXPIRATION if text is None else parse_duration(text)
 
 
-def _is_new(_: object, told: object) -> bool | None:
+def _is_new(_: object, state: object) -> bool | None:
     """Rule out the response to a cancel or a refund: an order that was just created is in another state."""
-    return False if isinstance(told, tuple) and told else told not in _ENDED
+    return False if isinstance(state, tuple) and state else state not in _ENDED
 
 
 #: Both spellings are seen.

@@ -600,15 +600,15 @@ class Preference(ResponseStruct):
     """The integrator's own data, returned as it was sent; `None` if not sent."""
 
 
-def _if_asked(given: Decimal | None, echoed: Decimal) -> bool | None:
+def _if_asked(requested: Decimal | None, echoed: Decimal) -> bool | None:
     """Compare a number that was given; for another, the platform may say what it takes by default."""
-    return None if given is None else given == echoed
+    return None if requested is None else requested == echoed
 
 
-def _same_title(given: str | None, echoed: str) -> bool | None:
+def _same_title(requested: str | None, echoed: str) -> bool | None:
     """Compare titles: the platform may trim one, or cut off its end; an empty one says nothing."""
     beginning = " ".join(echoed.split()).casefold()
-    return " ".join((given or "").split()).casefold().startswith(beginning) if beginning else None
+    return " ".join((requested or "").split()).casefold().startswith(beginning) if beginning else None
 
 
 CREATE: Operation[PreferenceRequest, Preference] = Operation(

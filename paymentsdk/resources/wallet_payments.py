@@ -236,17 +236,17 @@ class WalletPayment(ResponseStruct):
 
 def _is_charged(charge: WalletChargeRequest, amount: Decimal) -> bool | None:
     """Compare an amount: with a discount, the platform may repeat either."""
-    asked, discount = charge.transaction_amount, charge.discount
-    if asked is None or amount == asked:
-        return None if asked is None else True
-    return discount is not None and (discount.amount is None or amount == EXACTLY.subtract(asked, discount.amount))
+    requested, discount = charge.transaction_amount, charge.discount
+    if requested is None or amount == requested:
+        return None if requested is None else True
+    return discount is not None and (discount.amount is None or amount == EXACTLY.subtract(requested, discount.amount))
 
 
 def _is_charged_in_parts(charge: WalletChargeRequest, amounts: list[Decimal | None]) -> bool | None:
     """Compare the sum of the payments; where one has no amount, that may be what is missing."""
-    known = total((1, one) for one in amounts if one is not None)
-    agrees = _is_charged(charge, known)
-    return None if None in amounts and not agrees and known < (charge.transaction_amount or 0) else agrees
+    paid = total((1, amount) for amount in amounts if amount is not None)
+    agrees = _is_charged(charge, paid)
+    return None if None in amounts and not agrees and paid < (charge.transaction_amount or 0) else agrees
 
 
 CREATE: Operation[WalletPaymentRequest, WalletPayment] = Operation(
