@@ -84,7 +84,6 @@ def add_arguments(reconcile: argparse.ArgumentParser) -> None:
     add("--rate", type=float, metavar="N", help="calls per second, of all processes of this machine")
     add("--executor", type=_executor, metavar="dask:ADDRESS", help="walk on the workers of a Dask cluster")
     add("--csv", type=file, metavar="FILE", help="write the differences for a spreadsheet")
-    add("--html", type=file, metavar="FILE", help="write a page for people")
     add("--json", action="store_true", help="print the result as one line of JSON")
 
 
@@ -93,9 +92,8 @@ def _run(options: argparse.Namespace) -> int:
     try:
         _check_overwriting(options)
         report = asyncio.run(_reconciled(options))
-        for path, write in ((options.csv, report.write_csv), (options.html, report.write_html)):
-            if path:
-                write(path)
+        if options.csv:
+            report.write_csv(options.csv)
     except KeyboardInterrupt:
         say("interrupted: the same command goes on from here")
         return INTERRUPTED
@@ -122,11 +120,11 @@ def _run(options: argparse.Namespace) -> int:
 
 def _check_overwriting(options: argparse.Namespace) -> None:
     """Reject a report in the place of what is read: it would be the end of the book, or of the journal."""
-    named = options.book.removeprefix("journal:"), options.accounts, os.environ.get(VARIABLE)
-    read = [Path(one) for one in named if one]
-    for option, path in (("--csv", options.csv), ("--html", options.html)):
-        if path and Path(path).exists() and any(one.exists() and one.samefile(path) for one in read):
-            raise RequestInvalid(option, f"{path} is what is read; name another file")
+    names = options.book.removeprefix("journal:"), options.accounts, os.environ.get(VARIABLE)
+    sources = [Path(name) for name in names if name]
+    path = Path(options.csv or "")
+    if options.csv and path.exists() and any(source.exists() and source.samefile(path) for source in sources):
+        raise RequestInvalid("--csv", f"{path} is what is read; name another file")
 
 
 async def _reconciled(options: argparse.Namespace) -> Report:

@@ -1,14 +1,12 @@
-"""What a reconciliation has found, and how it is shown to people: as CSV for spreadsheets, and as a page of HTML."""
+"""The report of a reconciliation: outcomes, differences, and a CSV file for spreadsheets."""
 
 import csv
 import glob
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal
 from enum import Enum
-from html import escape
-from itertools import islice
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,33 +24,8 @@ if TYPE_CHECKING:
 
 _PLACES = 2
 _CENT = Decimal(1).scaleb(-_PLACES)
-#: Columns by which orders are found.
-_KEYS = ("account", "reference", "order_id", "created")
-#: Differences of each kind on the page.
-_MOST = 1_000
 #: What a spreadsheet takes for the beginning of a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-_STYLE = """
-:root { color-scheme: light dark; --line: #8884; --soft: #8881; --bad: #b3261e; --good: #1b7f3b }
-@media (prefers-color-scheme: dark) { :root { --bad: #ff8a80; --good: #7bd88f } }
-* { box-sizing: border-box }
-body { font: 16px/1.45 system-ui, sans-serif; margin: 0 auto; max-width: 72rem; padding: 1rem }
-h1 { font-size: 1.5rem; margin: .5rem 0 } h2 { font-size: 1.15rem; margin: 2rem 0 .25rem } p { margin: .25rem 0 .75rem }
-.verdict { border-left: .3rem solid var(--bad); padding: .4rem .8rem; background: var(--soft) }
-.verdict.good { border-color: var(--good) }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums }
-th, td { text-align: left; vertical-align: top; padding: .35rem .6rem; border-bottom: 1px solid var(--line) }
-th { font-size: .85rem; font-weight: 600 } td { overflow-wrap: anywhere }
-td.number { text-align: right; white-space: nowrap }
-b { color: var(--bad) } small { opacity: .75 } time { white-space: nowrap }
-@media (max-width: 40rem) {
-  .rows thead { display: none }
-  .rows tr { display: block; border-bottom: 1px solid var(--line); padding: .5rem 0 }
-  .rows td { display: grid; grid-template-columns: 6.5rem 1fr; border: 0; padding: .1rem 0 }
-  .rows td::before { content: attr(data-name); font-size: .85rem; opacity: .75 }
-  .rows td:empty { display: none }
-}
-"""
 
 
 class Outcome(Enum):
@@ -212,11 +185,6 @@ class Report(Struct, frozen=True, kw_only=True):
             lines.writerow(Difference.__struct_fields__)
             lines.writerows(_csv_fields(one) for one in self.differences())
 
-    def write_html(self, path: str | PathLike[str]) -> None:
-        """Write a page for people: one file that loads nothing. It shows the first 1,000 differences of each kind."""
-        with whole(Path(path)) as unfinished, unfinished.open("w", encoding="utf-8") as file:
-            file.writelines(_page(self))
-
 
 def _amount(kept: Decimal) -> Decimal:
     """Return an amount as people write it: with two places, or as many as it needs."""
@@ -242,101 +210,3 @@ def _csv_fields(difference: Difference) -> list[object]:
             case other:
                 fields.append(other)
     return fields
-
-
-# --- the page ---------------------------------------------------------------------------------------------------------
-
-_HEADINGS = {
-    Outcome.PAID_AMOUNT: "Another amount was paid",
-    Outcome.REFUNDED_AMOUNT: "Another amount was refunded",
-    Outcome.TOTAL_AMOUNT: "Another total",
-    Outcome.CURRENCY: "Another currency",
-    Outcome.STATUS: "Another status",
-    Outcome.NOT_COMPARED: "An amount could not be compared",
-    Outcome.DOUBLE: "Paid more often than in the book",
-    Outcome.MISSING: "The platform has no such order",
-    Outcome.NOT_PAID_OR_MISSING: "Not paid, or missing",
-    Outcome.TWICE_IN_BOOK: "Twice in the book",
-    Outcome.EXTRA: "Not in the book",
-    Outcome.TOO_RECENT: "Too recent to tell",
-    Outcome.UNKNOWN: "A write is open in the journal",
-    Outcome.TOO_OLD: "Too old for the search, and without an id",
-    Outcome.NOT_READ: "Could not be read",
-    Outcome.NOT_WHOLE: "Not found where not all orders could be seen",
-}
-#: What a side says, in words, and the outcome that is about it.
-_WORDS = {
-    "paid": ("paid {:f}", (Outcome.PAID_AMOUNT, Outcome.DOUBLE)),
-    "refunded": ("refunded {:f}", (Outcome.REFUNDED_AMOUNT,)),
-    "total": ("total {:f}", (Outcome.TOTAL_AMOUNT,)),
-    "currency": ("{}", (Outcome.CURRENCY,)),
-    "status": ("{}", (Outcome.STATUS,)),
-    "created": ("<small><time>{:%Y-%m-%d %H:%M:%S} UTC</time></small>", ()),
-}
-
-
-def _page(report: Report) -> Iterator[str]:
-    begin, end = (f"{moment:%Y-%m-%d %H:%M:%S}" for moment in report.created)
-    title = f"Reconciliation of {begin[:10]}" + (f" to {end[:10]}" if end[:10] > begin[:10] else "")
-    yield '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f"<title>{title}</title><style>{_STYLE}</style></head>\n<body><h1>{title}</h1>{_verdict(report)}\n"
-    facts = {
-        "Orders made": f"from {begin} to {end} UTC",
-        "Orders of the platform": f"{report.rows:,}",
-        "Compared": ", ".join(one for one in report.columns if one not in _KEYS) or "only whether they exist",
-        "As of": "each order at its own time" if report.as_of is None else f"{report.as_of:%Y-%m-%d %H:%M:%S} UTC",
-    }
-    yield "<table><tbody>"
-    yield from (f"<tr><th>{name}</th><td>{value}</td></tr>" for name, value in facts.items())
-    yield "</tbody></table>\n<h2>Outcomes</h2><table><tbody>"
-    for outcome, number in report.counts.most_common():
-        link = f'<a href="#{outcome.value}">{_HEADINGS[outcome]}</a>' if outcome in _HEADINGS else "Both say the same"
-        yield f'<tr><td>{link}</td><td class="number">{number:,}</td></tr>'
-    yield "</tbody></table>\n"
-    yield _list("Sellers that could not be read", [f"{name}: {error}" for name, error in report.failed.items()])
-    yield _list("Not whole: orders may be missing here", report.not_whole)
-    yield _list("Open in the journal: run `paymentsdk journal recover`", [one.name for one in report.open_records])
-    for outcome, heading in _HEADINGS.items():
-        if report.counts[outcome]:
-            yield f'<h2 id="{outcome.value}">{heading} <small>{report.counts[outcome]:,}</small></h2>'
-            yield from _table(report, outcome)
-    yield "</body></html>\n"
-
-
-def _verdict(report: Report) -> str:
-    wrong = sum(number for outcome, number in report.counts.items() if outcome.is_difference)
-    words = f"{wrong:,} of {report.counts.total():,} orders need a look." if wrong else "Nothing differs."
-    if not wrong and not report.is_same:
-        words += " Not all orders could be seen."
-    return f'<p class="verdict{" good" if report.is_same else ""}">{words}</p>'
-
-
-def _list(heading: str, lines: Sequence[object]) -> str:
-    items = "".join(f"<li>{escape(str(line))}</li>" for line in lines)
-    return f"<h2>{heading}</h2><ul>{items}</ul>\n" if items else ""
-
-
-def _table(report: Report, outcome: Outcome) -> Iterator[str]:
-    yield '<table class="rows"><thead><tr><th>Order</th><th>Book</th><th>Platform</th></tr></thead><tbody>\n'
-    for one in islice(report.differences(outcome), _MOST):
-        names = dict.fromkeys((one.account, one.order_id, one.merchant_order_ids, one.reason))
-        reference = escape(one.reference) if one.reference else "<i>no reference</i>"
-        order = reference + "".join(f"<br><small>{escape(name)}</small>" for name in names if name)
-        cells = {"Order": order, "Book": _side(one, "book_"), "Platform": _side(one, "")}
-        row = "".join(f'<td data-name="{name}"><span>{cell}</span></td>' for name, cell in cells.items())
-        yield f"<tr>{row}</tr>\n"
-    yield "</tbody></table>\n"
-    if report.counts[outcome] > _MOST:
-        yield f"<p>The first {_MOST:,} of {report.counts[outcome]:,}; all are in differences.parquet.</p>"
-
-
-def _side(one: Difference, side: str) -> str:
-    """Return what a side says; what differs stands out."""
-    said = []
-    for name, (words, outcomes) in _WORDS.items():
-        value = getattr(one, side + name)
-        if value is not None:
-            text = words.format(escape(value) if isinstance(value, str) else value)
-            said.append(f"<b>{text}</b>" if one.outcome in outcomes else text)
-    return ", ".join(said)

@@ -7,7 +7,6 @@ import contextlib
 import csv
 import json
 import operator
-import re
 import threading
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from datetime import datetime, timedelta
@@ -839,8 +838,8 @@ async def test_progress_is_not_reported_for_each_account(tmp_path: Path) -> None
 # --- what comes out ---------------------------------------------------------------------------------------------------
 
 
-async def test_the_report_as_a_relation_a_spreadsheet_and_a_page(tmp_path: Path) -> None:
-    """All have the same differences; nothing of a reference becomes a formula or markup."""
+async def test_the_report_as_a_relation_and_a_spreadsheet(tmp_path: Path) -> None:
+    """Both have the same differences; nothing of a reference becomes a formula."""
     world = World(0)
     world.plant_extra("shop-0", "=cmd()", BEGIN + 5)
     world.plant_extra("shop-0", "<script>alert(1)</script>", BEGIN + 6)
@@ -850,37 +849,28 @@ async def test_the_report_as_a_relation_a_spreadsheet_and_a_page(tmp_path: Path)
     report = await reconciled(world, tmp_path)
 
     report.write_csv(tmp_path / "report.csv")
-    report.write_html(tmp_path / "report.html")
 
     assert 4 == len(report.table().fetchall()) == len([*report.differences()])
     lines = [*csv.DictReader((tmp_path / "report.csv").read_text(encoding="utf-8").splitlines())]
     assert {"'=cmd()", "<script>alert(1)</script>", "", "order-1"} == {line["reference"] for line in lines}
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "&lt;script&gt;alert(1)" in page
-    assert "<script>" not in page
-    # A moment is not broken between its month and its day.
-    assert re.search(r"<time>2027-01-\d\d \d\d:\d\d:\d\d UTC</time>", page)
-    assert "time { white-space: nowrap }" in page
-    assert not re.search(r"(src|href)=\"?http|@import|url\(", page)
 
 
 def test_a_report_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     """On a full disk the one of yesterday stays; a private file stays private, a link leads on, a pipe takes it."""
     report = asyncio.run(reconciled(World(300, grain=1), tmp_path / "out"))
-    for write, name in ((report.write_csv, "report.csv"), (report.write_html, "report.html")):
-        path, link = tmp_path / name, tmp_path / f"link-{name}"
-        path.write_text("of yesterday")
-        path.chmod(0o600)
-        link.symlink_to(path)
+    path, link = tmp_path / "report.csv", tmp_path / "link.csv"
+    path.write_text("of yesterday")
+    path.chmod(0o600)
+    link.symlink_to(path)
 
-        with no_room(), pytest.raises(OSError, match="too large"):
-            write(link)
+    with no_room(), pytest.raises(OSError, match="too large"):
+        report.write_csv(link)
 
-        assert path.read_text() == "of yesterday"
-        assert [] == [*tmp_path.glob("*.unfinished")]
-        write(link)
-        assert (0o600, True) == (path.stat().st_mode & 0o777, link.is_symlink())
-        assert "order-98" in path.read_text(encoding="utf-8")
+    assert path.read_text() == "of yesterday"
+    assert [] == [*tmp_path.glob("*.unfinished")]
+    report.write_csv(link)
+    assert (0o600, True) == (path.stat().st_mode & 0o777, link.is_symlink())
+    assert "order-98" in path.read_text(encoding="utf-8")
     report.write_csv("/dev/null")
     assert Path("/dev/null").is_char_device()
 
