@@ -232,17 +232,13 @@ async def _compared(
         open_writes=open_writes,
     )
     if missing:
-        run.checkpoint.forget_look_ups(one.key for one in diff.absent() if changes.as_of is None or not one.may_be_kept)
-        look_ups = LookUps(run, missing)
-        await look_ups.run(diff.absent)
-        diff.add_looked_up((one, look_ups.found(one)) for one in diff.absent() if one.account not in run.failed)
+        await LookUps(run, missing, diff.add_looked_up, diff.forget_looked_up).run(diff.absent)
     run.report_progress("comparison", 0.0)
     # Of orders that were walked before they became older than the search shows, it shows no change.
     whole_from = run.checkpoint.sums().whole_from
     as_of = None if whole_from is not None and whole_from < oldest else changes.as_of
     directory = run.checkpoint.directory
     counts = await asyncio.to_thread(diff.finish, directory / _DIFFERENCES, run.failed)
-    run.checkpoint.drop_look_ups()
     run.report_progress("comparison", 1.0)
     return Report(
         directory=directory,

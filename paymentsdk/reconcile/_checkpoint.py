@@ -22,10 +22,6 @@ CREATE TABLE IF NOT EXISTS windows (
     rows INTEGER NOT NULL, undated INTEGER NOT NULL, seen INTEGER NOT NULL, total INTEGER, reason TEXT,
     PRIMARY KEY (account, "begin")
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS looked_up (
-    account TEXT NOT NULL, reference TEXT NOT NULL, order_id TEXT NOT NULL, found BLOB NOT NULL,
-    PRIMARY KEY (account, reference, order_id)
-) WITHOUT ROWID;
 """
 _SUMS = """
 SELECT
@@ -122,8 +118,6 @@ class Checkpoint:
                 self._file.execute("INSERT INTO run VALUES (?)", (question,))
             self._file.execute("DELETE FROM windows WHERE NOT kept")
             self._file.execute("DELETE FROM parts WHERE NOT kept")
-            # What has changed is read from the first window on: without one, nobody knows whether they still hold.
-            self._file.execute("DELETE FROM looked_up WHERE NOT EXISTS (SELECT 1 FROM windows)")
         self._drop_orphans()
 
     @contextmanager
@@ -176,32 +170,6 @@ class Checkpoint:
     def sums(self) -> Sums:
         """Add up what there is."""
         return Sums(*self._file.execute(_SUMS).fetchone())
-
-    def look_up(self, account: str, reference: str, order_id: str) -> bytes | None:
-        """Return what a look-up has found, if it is done."""
-        key = (account, reference, order_id)
-        found = self._file.execute(
-            "SELECT found FROM looked_up WHERE account = ? AND reference = ? AND order_id = ?", key
-        ).fetchone()
-        return None if found is None else bytes(found[0])
-
-    def add_look_ups(self, found: Iterable[tuple[str, str, str, bytes]]) -> None:
-        """Save what look-ups have found: a run that goes on does not make them again."""
-        with self._transaction():
-            self._file.executemany("INSERT OR REPLACE INTO looked_up VALUES (?, ?, ?, ?)", found)
-
-    def forget_look_ups(self, keys: Iterable[tuple[str, str, str]]) -> None:
-        """Forget those of an earlier run that have these keys: they have to be made again."""
-        if self._file.execute("SELECT 1 FROM looked_up LIMIT 1").fetchone():
-            with self._transaction():
-                self._file.executemany(
-                    "DELETE FROM looked_up WHERE account = ? AND reference = ? AND order_id = ?", keys
-                )
-
-    def drop_look_ups(self) -> None:
-        """Forget them: the run is over, and the next one asks anew."""
-        with self._transaction():
-            self._file.execute("DELETE FROM looked_up")
 
     def close(self) -> None:
         """Let another process have it."""

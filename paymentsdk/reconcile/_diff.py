@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -121,16 +120,19 @@ class Diff:
             for row in batch:
                 yield Absent(*row)
 
-    def add_looked_up(self, found: Iterable[tuple[Absent, Iterable[LookedUp]]]) -> None:
-        """Add what look-ups have found."""
+    def add_looked_up(self, orders: Iterable[tuple[Absent, Iterable[LookedUp]]]) -> None:
+        """Add what look-ups have shown."""
         pa = arrow()
         known = {**kinds(), "n": pa.int64(), "by_id": pa.bool_(), "is_doubtful": pa.bool_(), "reason": pa.string()}
         schema = pa.schema([(name, known[name]) for name in ("n", "account", "reference", *LookedUp.__struct_fields__)])
-        left = ({**one._asdict(), **asdict(row)} for one, rows in found for row in rows)
-        while batch := list(islice(left, _BATCH)):
-            self.database.register("batch", pa.Table.from_pylist(batch, schema))
-            self._run("INSERT INTO looked_up FROM batch")
-            self.database.unregister("batch")
+        batch = [{**order._asdict(), **asdict(row)} for order, rows in orders for row in rows]
+        self.database.register("batch", pa.Table.from_pylist(batch, schema))
+        self._run("INSERT INTO looked_up FROM batch")
+        self.database.unregister("batch")
+
+    def forget_looked_up(self, accounts: Iterable[str]) -> None:
+        """Drop what the look-ups of some *accounts* have shown."""
+        self._run("DELETE FROM looked_up WHERE account IN (SELECT unnest(?::VARCHAR[]))", list(accounts))
 
     def finish(self, path: Path, failed: Mapping[str, PaymentsError]) -> Counter[Outcome]:
         """Decide about all that was not found, write all differences to *path*, and return how many there are."""

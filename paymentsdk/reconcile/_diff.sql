@@ -270,15 +270,14 @@ DROP TABLE pairs;
 -- Those that the walk has not found, or that were made at another time. Of their references, all is compared again.
 CREATE TABLE absent AS
     SELECT
-        b.* REPLACE (if(in_question(b.created), b.order_id, NULL) AS order_id),
-        EXISTS (FROM changed_rows AS c WHERE c.account = b.account AND c.reference = b.reference) AS has_changed
+        b.* REPLACE (if(in_question(b.created), b.order_id, NULL) AS order_id)
     FROM our_candidates AS b JOIN found USING (n) WHERE found.outcome = 'absent';
 DELETE FROM found WHERE (account, reference) IN (SELECT (account, reference) FROM absent);
 DROP TABLE ours_left;
 DROP TABLE theirs_left;
 
 -- @absent
-SELECT n, account, reference, coalesce(order_id, ''), has_changed FROM absent
+SELECT n, account, reference, coalesce(order_id, '') FROM absent
 ORDER BY row_number() OVER (PARTITION BY account ORDER BY n), account;
 
 -- @looked_up

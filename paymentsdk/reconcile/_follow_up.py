@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -12,7 +12,6 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -22,13 +21,15 @@ from paymentsdk.errors import BadRequest, NotFound, NotWhole, RequestInvalid
 from paymentsdk.reconcile._book import STATES
 from paymentsdk.reconcile._merchant_orders import Rows, drop_unstorable, is_storable, not_whole, write
 from paymentsdk.reconcile._tasks import for_each, together
-from paymentsdk.reconcile._walk import COMMIT_EVERY, MOST_IN_FLIGHT, MOST_PENDING, Walk, examined
+from paymentsdk.reconcile._walk import MOST_IN_FLIGHT, MOST_PENDING, Walk, examined
 from paymentsdk.resources.orders import GET, Order, RefundStatus
 
 #: Ranges without an end that are asked for until one comes as one page.
 MOST_ROUNDS = 20
 #: No row is too old for its changes to be shown, as long as it is shown at all.
 _EVER = 10**15
+#: Look-ups that wait to be kept, at most.
+_BATCH = 1_000
 #: How often a reference is asked for whose orders do not come on one page.
 _TRIES = 5
 
@@ -146,24 +147,13 @@ class Absent(NamedTuple):
     """An order of the book that the walk has not found."""
 
     n: int
+    """Its row in the book."""
     account: str
     reference: str
     order_id: str
-    has_changed: bool
-    """Whether an order of the reference has changed since the walk began."""
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        """What its look-up is saved under."""
-        return self.account, self.reference, self.order_id
-
-    @property
-    def may_be_kept(self) -> bool:
-        """Whether what an earlier run has found is true of now: of an order that nobody paid, no change is shown."""
-        return not (self.order_id or self.has_changed)
 
 
-class LookedUp(Struct, frozen=True, kw_only=True, array_like=True):
+class LookedUp(Struct, frozen=True, kw_only=True):
     """What a look-up has shown: a merchant order of the reference, or the order of the id.
 
     Without an `id` there is none, and nothing is said of it.
@@ -184,8 +174,6 @@ class LookedUp(Struct, frozen=True, kw_only=True, array_like=True):
     read_at: datetime
 
 
-_LOOKED_UP = msgspec.msgpack.Decoder(list[LookedUp])
-_ENCODE = msgspec.msgpack.Encoder().encode
 #: Where an order has its amounts.
 _AMOUNTS = {
     "total": ("$.total_amount",),
@@ -198,53 +186,59 @@ _MOST_SILENT = 10
 _OF_SELLER = (errors.AuthenticationFailed, errors.RateLimited, errors.ReauthorizationRequired)
 
 
-@dataclass
 class LookUps:
-    """Looks orders up, by reference and by the id that the book has, and saves what was found in the checkpoint."""
+    """Looks orders up, by reference and by the id that the book has.
 
-    walk: Walk
-    missing: int
-    """How many there are."""
+    Args:
+        walk: The run.
+        missing: How many orders there are to look up.
+        add: Keeps what the look-ups of some orders have shown.
+        forget: Drops what the look-ups of some accounts have shown.
+    """
 
-    _refused: dict[tuple[str, str, str], list[LookedUp]] = field(default_factory=dict)
-    """What could not be read; a run that goes on asks for it again."""
-    _silent: Counter[str] = field(default_factory=Counter)
-    """Look-ups without a response, by seller, since the last that had one."""
-    _found: list[tuple[str, str, str, bytes]] = field(default_factory=list)
-    _saved_at: float = 0.0
-    _done: int = 0
+    def __init__(
+        self,
+        walk: Walk,
+        missing: int,
+        add: Callable[[Iterable[tuple[Absent, Iterable[LookedUp]]]], None],
+        forget: Callable[[Iterable[str]], None],
+    ) -> None:
+        self.walk = walk
+        self._missing = missing
+        self._add = add
+        self._forget = forget
+        #: Look-ups without a response, by seller, since the last that had one.
+        self._silent: Counter[str] = Counter()
+        #: Look-ups that are done, and not kept yet.
+        self._pending: list[tuple[Absent, list[LookedUp]]] = []
+        self._done = 0
 
     async def run(self, absent: Callable[[], Iterator[Absent]]) -> None:
-        """Look up what is *absent*, except for what an earlier run has."""
+        """Look up the orders that are *absent*."""
 
         async def look_up(names: list[str]) -> None:
             accounts, workers = {*names}, min(MOST_IN_FLIGHT, self.walk.in_flight * len(names))
-            left = (one for one in absent() if one.account in accounts and one.account not in self.walk.failed)
-            try:
-                await together(self._work(left) for _ in range(workers))
-            finally:
-                self._save()
+            orders = (one for one in absent() if one.account in accounts and one.account not in self.walk.failed)
+            # Those that are taken again had look-ups before they failed.
+            self._forget(names)
+            await together(self._work(orders) for _ in range(workers))
+            self._flush()
 
         await self.walk.take_phase(look_up)
+        self._forget(self.walk.failed)
+        self.walk.report_progress("look-ups", 1.0)
 
-    async def _work(self, absent: Iterator[Absent]) -> None:
-        for one in absent:
-            if one.key not in self._refused and self.walk.checkpoint.look_up(*one.key) is None:
-                await for_each([one.account], partial(self._look_up, one), self.walk.failed)
+    async def _work(self, orders: Iterator[Absent]) -> None:
+        for order in orders:
+            await for_each([order.account], partial(self._look_up, order), self.walk.failed)
             self._done += 1
-            if asyncio.get_running_loop().time() - self._saved_at >= COMMIT_EVERY:
-                self._save()
+            self.walk.report_progress("look-ups", min(1.0, self._done / self._missing))
+            if len(self._pending) >= _BATCH:
+                self._flush()
 
-    def found(self, one: Absent) -> list[LookedUp]:
-        """Return what was found of an order that was looked up."""
-        return self._refused.get(one.key) or _LOOKED_UP.decode(self.walk.checkpoint.look_up(*one.key) or b"")
-
-    def _save(self) -> None:
-        # A few rows in one transaction: a thread would cost more than it saves.
-        found, self._found = self._found, []
-        self.walk.checkpoint.add_look_ups(found)
-        self._saved_at = asyncio.get_running_loop().time()
-        self.walk.report_progress("look-ups", min(1.0, self._done / self.missing))
+    def _flush(self) -> None:
+        pending, self._pending = self._pending, []
+        self._add(pending)
 
     async def _look_up(self, one: Absent, _: str) -> None:
         orders: list[LookedUp] = []
@@ -256,10 +250,9 @@ class LookUps:
                 raise
             at = moment_of(self.walk.search.begun or 0)
             orders.append(LookedUp(by_id=bool(one.order_id), reason=str(error), read_at=at))
-            self._refused[one.key] = orders
         else:
             self._silent[one.account] = 0
-            self._found.append((*one.key, _ENCODE(orders)))
+        self._pending.append((one, orders))
 
     async def _find(self, one: Absent, orders: list[LookedUp]) -> None:
         """Add to *orders* what is found of one; what was found before an error is among them."""

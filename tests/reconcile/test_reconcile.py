@@ -6,24 +6,20 @@ import asyncio
 import contextlib
 import csv
 import json
-import operator
 import threading
 from collections.abc import Awaitable, Callable, Collection, Iterator
-from datetime import datetime, timedelta
+from datetime import timedelta
 from decimal import Context, Decimal, localcontext
-from email.utils import format_datetime
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, Self
-from urllib.parse import parse_qsl, urlsplit
 
 import duckdb
 import pyarrow as pa
 import pytest
 
 from paymentsdk import NoAnswer, OutcomeUnknown, PaymentsClient, Request, RequestInvalid, Response, RetryPolicy
-from paymentsdk._paging.proof import moment_of
 from paymentsdk.journal import Record, RecordState, SQLiteJournal
 from paymentsdk.reconcile import Book, Outcome, Progress, Report, _checkpoint, _diff, _follow_up, _walk, reconcile
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
@@ -579,7 +575,7 @@ async def test_a_corrected_book_is_compared_anew(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("share", [0.3, 0.9])
 async def test_a_failed_reconciliation_goes_on(tmp_path: Path, share: float) -> None:
-    """Whatever it was at, windows and look-ups that are done are not asked for again."""
+    """Whatever it was at, windows that are done are not asked for again."""
     options = {"sellers": 1, "grain": 4}
     world, whole = World(600, **options), (await reconciled(World(600, **options), tmp_path / "whole")).calls
     world.fails_at = int(whole * share)
@@ -627,79 +623,6 @@ async def test_an_order_that_was_made_during_a_long_walk_is_too_recent(tmp_path:
     assert {("shop-0", "made-meanwhile"): Outcome.TOO_RECENT} == found(report)
 
 
-async def interrupted(
-    sold: list[dict], book: list[dict], out: Path, *, shows_changes: bool = True
-) -> Callable[[], Awaitable[Report]]:
-    """Begin a run of one seller that ends after its first look-up; return what goes on with it, five hours later."""
-    span, now = (moment_of(CREATED_BEGIN), moment_of(CREATED_BEGIN + DAY)), [moment_of(CREATED_BEGIN + 4 * DAY)]
-
-    def platform(request: Request) -> Response:
-        query, found = dict(parse_qsl(urlsplit(request.url).query)), sold
-        for date in ("date_created", "last_updated"):
-            for end, keeps in (("from", operator.ge), ("to", operator.le)):
-                if bound := query.get(f"{date}_{end}"):
-                    found = [row for row in found if keeps(moment(row[date]), moment(bound))]
-        if "merchant_orders" not in request.url:
-            return Response(404, {}, b"{}")
-        if "external_reference" in query:
-            found = [row for row in found if row["external_reference"] == query["external_reference"]]
-        page = {"elements": found[int(query["offset"]) :], "total": len(found)}
-        if "last_updated_from" in query and not shows_changes:
-            page["elements"] = []
-        return Response(200, {"Date": format_datetime(now[0], usegmt=True)}, json.dumps(page).encode())
-
-    def stop(progress: Progress) -> None:
-        if progress.phase == "look-ups":
-            raise ConnectionAbortedError
-
-    client = PaymentsClient("TEST-t", base_url="https://x", transport=MemoryTransport(platform), clock=FakeClock())
-
-    async def run(**options: object) -> Report:
-        return await reconcile(Book.rows(book), client, created=span, out=out, **options)
-
-    with pytest.raises(ConnectionAbortedError):
-        await run(progress=stop)
-    now[0] += timedelta(hours=5)
-    return run
-
-
-CREATED_BEGIN = 1_763_596_800_000
-moment = datetime.fromisoformat
-
-
-def sold(i: int, minutes: int) -> dict:
-    """A paid order."""
-    at = moment_of(CREATED_BEGIN + minutes * 60_000 + 123).isoformat(timespec="milliseconds")
-    return {"id": i, "external_reference": f"{i}", "date_created": at, "last_updated": at, "paid_amount": 10}
-
-
-@pytest.mark.control("paymentsdk.reconcile._checkpoint.Checkpoint.forget_look_ups", lambda self, keys: None)
-@pytest.mark.parametrize("order_id", [None, "ORD1"])
-async def test_a_look_up_that_is_kept_is_not_older_than_the_report(tmp_path: Path, order_id: str | None) -> None:
-    """An order that was paid after its look-up, on another day, is no longer missing in the run that goes on."""
-    orders = [sold(1, 1)]
-    book = [{"reference": "1", "paid": 10}, {"reference": "2", "paid": 10, "order_id": order_id}]
-    goes_on = await interrupted(orders, book, tmp_path)
-    orders.append(sold(2, (4 * 24 + 2) * 60))
-
-    report = await goes_on()
-
-    assert moment_of(CREATED_BEGIN + 4 * DAY) + timedelta(hours=5) == report.as_of
-    assert {Outcome.MATCH: 2} == report.counts
-
-
-async def test_a_look_up_is_not_kept_where_changes_are_not_known(tmp_path: Path) -> None:
-    """A platform that does not show what has changed says nothing of an order that was paid after its look-up."""
-    orders, book = [sold(1, 1)], [{"reference": "1", "paid": 10}, {"reference": "2", "paid": 10}]
-    goes_on = await interrupted(orders, book, tmp_path, shows_changes=False)
-    orders.append(sold(2, (4 * 24 + 2) * 60))
-
-    report = await goes_on()
-
-    assert report.as_of is None
-    assert {Outcome.MATCH: 2} == report.counts
-
-
 @contextlib.contextmanager
 def no_room() -> Iterator[None]:
     """Have no file become larger than a few pages."""
@@ -726,13 +649,13 @@ async def test_a_full_disk_is_an_oserror_and_loses_nothing(tmp_path: Path) -> No
 def test_a_checkpoint_that_cannot_be_written_is_an_oserror(tmp_path: Path) -> None:
     """Not an error of the database that it happens to be."""
     checkpoint = _checkpoint.Checkpoint(tmp_path, '{"accounts": [""]}')
-    found = [("shop", str(i), "", b"found") for i in range(1_000)]
+    grains = {f"shop-{i}": 1 for i in range(2_000)}
 
     with no_room(), pytest.raises(OSError, match="the ledger cannot be written"):
-        checkpoint.add_look_ups(found)
+        checkpoint.save_grains(grains)
 
-    checkpoint.add_look_ups(found)
-    assert b"found" == checkpoint.look_up("shop", "999", "")
+    checkpoint.save_grains(grains)
+    assert grains == checkpoint.grains()
     checkpoint.close()
 
 
