@@ -42,7 +42,6 @@ TAKE_A_PATH: dict[str, Callable[[str], object]] = {
     "SQLiteTokenStore": lambda path: SQLiteTokenStore(path, "shop"),
     "Sandbox": start,
     "reconcile": lambda path: reconcile(Book.rows([]), client(), created=HOUR, out=path),
-    "reconcile of SQLite": lambda path: reconcile(Book.sqlite(path, "SELECT 1"), client(), created=HOUR, out="run"),
     "walk": lambda path: walk(client(), created=HOUR, out=path),
 }
 

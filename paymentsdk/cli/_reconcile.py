@@ -35,7 +35,6 @@ _EPILOG = """\
 examples:
   paymentsdk reconcile book.parquet --out run-2026-11-22 --from 2026-11-22
   paymentsdk reconcile book.csv --out run --accounts tokens.json --csv rows.csv
-  paymentsdk reconcile shop.db --out run --query "SELECT * FROM orders"
   paymentsdk reconcile journal:payments.db --out run
 
 The exit code is 0 if nothing differs, 1 if something does, 2 if the command or
@@ -67,7 +66,7 @@ def add_arguments(reconcile: argparse.ArgumentParser) -> None:
     reconcile.epilog = _EPILOG
     reconcile.set_defaults(run=_run)
     add = reconcile.add_argument
-    book = "your record of the orders: a .parquet, .csv, .db or .sqlite file, or journal:FILE"
+    book = "your record of the orders: a .parquet or .csv file, or journal:FILE"
     add("book", type=file, metavar="BOOK", help=book)
     add("--out", type=file, required=True, metavar="DIR", help="directory of the run; given again, it resumes")
     moment = "a day in UTC, such as 2026-11-22, or a moment with a time zone"
@@ -75,7 +74,6 @@ def add_arguments(reconcile: argparse.ArgumentParser) -> None:
     add("--to", type=_moment, dest="end", metavar="WHEN", help="(default: a day after --from)")
     accounts = 'a JSON file with the tokens of several sellers: {"shop-1": "TEST-..."}'
     add("--accounts", type=file, metavar="FILE", help=accounts)
-    add("--query", metavar="SQL", help="what selects the book in a SQLite database")
     column = "the name that a column has in the book, such as paid=amount"
     add("--column", type=pair, action="append", default=[], metavar="COLUMN=NAME", help=column)
     add("--lag", type=count, default=15, metavar="MINUTES", help="how late orders appear (default: 15)")
@@ -181,21 +179,15 @@ def _tokens(path: str) -> dict[str, str]:
 def _book(options: argparse.Namespace, journal: Journal | None) -> Book:
     from paymentsdk.reconcile import Book
 
-    names, query = pairs(options.column), options.query
+    names = pairs(options.column)
     suffix = Path(options.book).suffix.lower()
     if journal is not None and options.book.startswith("journal:"):
-        if names or query:
-            raise RequestInvalid("BOOK", "is a journal: it takes neither --column nor --query")
+        if names:
+            raise RequestInvalid("BOOK", "is a journal: it takes no --column")
         return Book.journal(journal)
-    if suffix in (".db", ".sqlite", ".sqlite3"):
-        if not query:
-            raise RequestInvalid("BOOK", "is a database: say with --query which rows of it are the book")
-        return Book.sqlite(options.book, query, names=names)
-    if query:
-        raise RequestInvalid("--query", "is for a SQLite database alone")
     if suffix in (".parquet", ".csv"):
         return (Book.csv if suffix == ".csv" else Book.parquet)(options.book, names=names)
-    raise RequestInvalid("BOOK", "must end in .parquet, .csv, .db or .sqlite, or begin with journal:")
+    raise RequestInvalid("BOOK", "must end in .parquet or .csv, or begin with journal:")
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------

@@ -6,16 +6,14 @@ import asyncio
 import csv
 import glob
 import re
-import sqlite3
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import closing
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
 from inspect import isawaitable
 from itertools import islice
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias, TypedDict
 
@@ -23,7 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from paymentsdk import money
-from paymentsdk._validate import check_no_login, check_path, check_utf8, plain_moment
+from paymentsdk._validate import check_no_login, check_utf8, plain_moment
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.journal import Journal, Record, RecordState, tombstone
 from paymentsdk.journal._states import NO_LIMIT, OPEN
@@ -36,11 +34,6 @@ if TYPE_CHECKING:
 
 #: Rows that are kept in memory at once.
 _BATCH = 50_000
-#: Nothing is guessed but the names of the columns: a line that does not fit is an error, and not left out.
-_CSV = (
-    """read_csv(?, header = true, all_varchar = true, delim = ',', quote = '"', escape = '"', skip = 0, comment = '')"""
-)
-_FIRST_LINE = _CSV.replace("header = true", "header = false")
 #: What books, orders and merchant orders call their states, and the state that is compared.
 _SYNONYMS = {
     "created": ("created", "pending", "processing", "action_required", "failed"),
@@ -124,10 +117,9 @@ class BookRow(TypedDict, total=False):
     """When it was made, with a time zone. Without one it belongs to every time."""
 
 
-class _Source(NamedTuple):
-    """Where DuckDB finds the rows of a book."""
+class _Files(NamedTuple):
+    """Parquet files, which DuckDB reads."""
 
-    function: str
     path: str
     names: Mapping[str, str]
 
@@ -150,23 +142,21 @@ class Book:
     A book is read when a reconciliation begins.
     """
 
-    def __init__(self, source: _Source | Callable[[], _Rows | Awaitable[_Rows]]) -> None:
+    def __init__(self, source: _Files | Callable[[], _Rows | Awaitable[_Rows]]) -> None:
         self._source = source
 
     @classmethod
     def parquet(cls, path: str | PathLike[str], *, names: Mapping[str, str] | None = None) -> Self:
         """Return the book in a Parquet file, or in all files of a pattern such as `book/*.parquet`."""
-        return cls(_Source("read_parquet(?)", check_no_login("path", path), _checked(names)))
+        return cls(_Files(check_no_login("path", path), _checked(names)))
 
     @classmethod
     def csv(cls, path: str | PathLike[str], *, names: Mapping[str, str] | None = None) -> Self:
-        """Return the book in a CSV file with the names of its columns in its first line. An empty field is null."""
-        return cls(_Source(_CSV, check_no_login("path", path), _checked(names)))
+        """Return the book in a CSV file: UTF-8, commas, the names of the columns in the first line.
 
-    @classmethod
-    def sqlite(cls, path: str | PathLike[str], query: str, *, names: Mapping[str, str] | None = None) -> Self:
-        """Return the book that a *query* finds in a SQLite database. Amounts are text or whole numbers there."""
-        return cls(partial(_selected, path, query, _checked(names)))
+        An empty field is null.
+        """
+        return cls(partial(_lines, check_no_login("path", path), _checked(names)))
 
     @classmethod
     def rows(cls, rows: Iterable[BookRow]) -> Self:
@@ -191,12 +181,12 @@ class Book:
             OSError: The book cannot be read.
         """
         source = self._source
-        if isinstance(source, _Source):
+        if isinstance(source, _Files):
             return await asyncio.to_thread(_load, database, source)
         rows, path = source(), directory / "book.parquet"
-        said = await asyncio.to_thread(_write, await rows if isawaitable(rows) else rows, path)
-        await asyncio.to_thread(_load, database, _Source("read_parquet(?)", str(path), {}))
-        return tuple(name for name in COLUMNS if name in said)
+        columns = await asyncio.to_thread(_write, await rows if isawaitable(rows) else rows, path)
+        await asyncio.to_thread(_load, database, _Files(str(path), {}))
+        return tuple(name for name in COLUMNS if name in columns)
 
 
 def _checked(names: Mapping[str, str] | None) -> Mapping[str, str]:
@@ -211,15 +201,15 @@ def _checked(names: Mapping[str, str] | None) -> Mapping[str, str]:
 
 def _write(rows: _Rows, path: Path) -> set[str]:
     """Write *rows* to a file, as text: there may be more than fit into memory. Return the columns that they have."""
-    pa, said = arrow(), set[str]()
+    pa, columns = arrow(), set[str]()
     schema = pa.schema([(name, pa.string()) for name in COLUMNS])
-    left = enumerate(rows)
+    numbered = enumerate(rows)
     with parquet().ParquetWriter(path, schema) as file:
-        while batch := list(islice(left, _BATCH)):
+        while batch := list(islice(numbered, _BATCH)):
             texts = [_texts(i, row) for i, row in batch]
-            said.update(*texts)
+            columns.update(*texts)
             file.write_table(pa.table({name: [row.get(name) for row in texts] for name in COLUMNS}, schema))
-    return said
+    return columns
 
 
 def _texts(i: int, row: Mapping[str, object]) -> dict[str, str]:
@@ -237,7 +227,7 @@ def _texts(i: int, row: Mapping[str, object]) -> dict[str, str]:
 def _as_text(path: str, kind: _Type, value: object) -> str:
     match value:
         case str() if _HALF.search(value):
-            raise RequestInvalid(path, "has half a character, which no file can hold")
+            raise RequestInvalid(path, "is not UTF-8, or has half a character")
         case str():
             return str.__str__(value)
         case int() if not isinstance(value, bool) and kind is not _MOMENT:
@@ -249,104 +239,92 @@ def _as_text(path: str, kind: _Type, value: object) -> str:
     raise RequestInvalid(path, kind.rule)
 
 
-def _selected(path: str | PathLike[str], query: str, names: Mapping[str, str]) -> _Rows:
-    own = {theirs: ours for ours, theirs in names.items()}
-    uri = f"{check_path('path', path).as_uri()}?mode=ro"
+def _lines(path: str, names: Mapping[str, str]) -> _Rows:
+    """Yield the rows of a CSV file. No line is left out: a line that does not fit is an error."""
+    line = 1
     try:
-        with closing(sqlite3.connect(uri, uri=True)) as file:
-            found = file.execute(query)
-            columns = [own.get(one[0], one[0]) for one in found.description or ()]
-            for name in {name for name in columns if columns.count(name) > 1} & COLUMNS.keys():
-                raise RequestInvalid(f"book.{name}", "comes more than once among the columns of the query")
-            for row in found:
-                yield {name: value for name, value in zip(columns, row, strict=True) if name in COLUMNS}
-    except sqlite3.Error as error:
-        raise RequestInvalid("book", f"cannot be read from {fspath(path)}: {error}") from None
+        # Text that is not UTF-8 is rejected with its row and column.
+        with Path(path).open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+            rows = csv.reader(file, strict=True)
+            header = next(rows, [])
+            places = {name: header.index(column) for name, column in _columns(header, names).items()}
+            line = rows.line_num + 1
+            for row in rows:
+                if row and len(row) != len(header):
+                    reason = f"{len(row)} fields, but the first line has {len(header)}"
+                    raise RequestInvalid("book", f"cannot be read: {path}, line {line}: {reason}")
+                if row:
+                    yield {name: row[place] or None for name, place in places.items()}
+                line = rows.line_num + 1
+    except csv.Error as error:
+        raise RequestInvalid("book", f"cannot be read: {path}, line {line}: {error}") from None
+    except OSError as error:
+        raise RequestInvalid("book", f"cannot be read: {error}") from None
+
+
+def _columns(header: Sequence[str], names: Mapping[str, str]) -> dict[str, str]:
+    """Return the columns of a file that are columns of a book, by their names there."""
+    columns, folded = {}, [column.casefold() for column in header]
+    for name in COLUMNS:
+        column = names.get(name, name)
+        if folded.count(column.casefold()) > 1:
+            raise RequestInvalid(f"book.{name}", f"comes more than once among the columns of the file, as {column}")
+        if column in header:
+            columns[name] = column
+        elif name in names or name == "reference":
+            mark = next((mark for mark in (";", "\t") if mark in "".join(header)), None)
+            hint = f" (separated by {mark!r}? save the file with commas, and amounts such as 10.50)" if mark else ""
+            raise RequestInvalid(f"book.{name}", f"has no column {column}; there are {', '.join(header)}{hint}")
+    return columns
 
 
 # --- into the database ------------------------------------------------------------------------------------------------
 
 
-def _load(database: DuckDBPyConnection, source: _Source) -> tuple[str, ...]:
-    check_utf8("book", source.path)
-    found = {str(row[0]): str(row[1]) for row in _run(database, f"DESCRIBE FROM {source.function}", source)}
-    names = {name: source.names.get(name, name) for name in COLUMNS}
-    # Of two columns of a name, DuckDB gives the second another.
-    header = _run(database, f"FROM {_FIRST_LINE} LIMIT 1", source) if source.function == _CSV else []
-    written = Counter(str(one).casefold() for line in header for one in line)
-    for name, own in names.items():
-        if written[own.casefold()] > 1:
-            raise RequestInvalid(f"book.{name}", f"comes more than once among the columns of the file, as {own}")
-        if own not in found and (name in source.names or name == "reference"):
-            hint = _separator_hint("".join(found))
-            raise RequestInvalid(f"book.{name}", f"has no column {own}; there are {', '.join(found)}{hint}")
+def _load(database: DuckDBPyConnection, files: _Files) -> tuple[str, ...]:
+    check_utf8("book", files.path)
+    # A file that is there is no pattern, whatever it is called: DuckDB would read other files.
+    path = glob.escape(files.path) if Path(files.path).is_file() else files.path
+    kinds = {str(row[0]): str(row[1]) for row in _run(database, "DESCRIBE FROM read_parquet(?)", path)}
+    columns = _columns(list(kinds), files.names)
+    for name, column in columns.items():
         # Without any value, a column of a data frame has no other type.
-        if own in found and not re.fullmatch(f'{COLUMNS[name].accepts}|"NULL"', found[own]):
-            raise RequestInvalid(f"book.{name}", f"{COLUMNS[name].rule}, not {found[own]}")
-    columns = [_column(name, own, found.get(own)) for name, own in names.items()]
-    numbered = ("FROM (SELECT *, row_number() OVER () - 1 AS n_ FROM", source.function, ")")
-    _run(database, " ".join(("CREATE TABLE book AS SELECT n_ AS n,", ", ".join(columns), *numbered)), source)
-    return tuple(name for name, own in names.items() if own in found)
+        if not re.fullmatch(f'{COLUMNS[name].accepts}|"NULL"', kinds[column]):
+            raise RequestInvalid(f"book.{name}", f"{COLUMNS[name].rule}, not {kinds[column]}")
+    expressions = [_column(name, columns.get(name, name), kinds.get(columns.get(name, ""))) for name in COLUMNS]
+    numbered = "FROM (SELECT *, row_number() OVER () - 1 AS n_ FROM read_parquet(?))"
+    _run(database, f"CREATE TABLE book AS SELECT n_ AS n, {', '.join(expressions)} {numbered}", path)
+    return tuple(columns)
 
 
-def _run(database: DuckDBPyConnection, statement: str, source: _Source) -> list[tuple[object, ...]]:
-    engine, file = duckdb(), Path(source.path)
-    # One that is there is no pattern, whatever it is called: DuckDB would read other files.
-    path = glob.escape(source.path) if file.is_file() else source.path
+def _run(database: DuckDBPyConnection, statement: str, path: str) -> list[tuple[object, ...]]:
     try:
         return database.execute(statement, [path]).fetchall()
-    except engine.Error as error:
+    except duckdb().Error as error:
         # What `_column` has put there: the row, the column, and the value.
         row, name, value = (*str(error).rpartition("book#")[2].split("#", 2), "", "")[:3]
         if name in COLUMNS:
             raise RequestInvalid(f"book[{row}].{name}", f"{COLUMNS[name].rule}, not {value[:80]!r}") from None
-        why = str(error).partition("\n")[0]  # Then come our statement, and advice about it.
-        if source.function == _CSV and file.is_file() and isinstance(error, engine.InvalidInputException):
-            why = f"{file}: {_misfit(file)}"
-        raise RequestInvalid("book", f"cannot be read: {why}") from None
+        reason = str(error).partition("\n")[0]  # Then come our statement, and advice about it.
+        raise RequestInvalid("book", f"cannot be read: {reason}") from None
 
 
-def _misfit(path: Path) -> str:
-    """Return where a CSV file is wrong, and how: of a short one, DuckDB does not say it."""
-    line, width, hint = 1, 0, ""
-    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-        rows = csv.reader(file, strict=True)
-        try:
-            for row in rows:
-                hint = hint if width else _separator_hint("".join(row))
-                width = width or len(row)
-                if row and len(row) != width:
-                    return f"line {line} has another number of fields than the first: {len(row)}, not {width}{hint}"
-                if _HALF.search("".join(row)):
-                    return f"line {line} is not UTF-8"
-                line = rows.line_num + 1
-        except csv.Error as error:
-            return f"line {line}: its quotes do not fit ({error})"
-    return "it needs commas, double quotes and lines that all end alike"
-
-
-def _separator_hint(header: str) -> str:
-    """Return what to do about a *header* whose names are not separated by commas; nothing, if they are."""
-    mark = next((mark for mark in (";", "\t") if mark in header), None)
-    return f" (separated by {mark!r}? save the file with commas, and amounts such as 10.50)" if mark else ""
-
-
-def _column(name: str, own: str, kind: str | None) -> str:
+def _column(name: str, column: str, kind: str | None) -> str:
     """Return the expression that reads a column, or fails."""
     to = COLUMNS[name]
     if kind is None:
         return "'' AS account" if name == "account" else f"NULL::{to.name} AS {name}"
-    value = given = '"' + own.replace('"', '""') + '"'
-    wrong = f"error('book#' || n_ || '#{name}#' || coalesce({given}::VARCHAR, 'null'))"
+    value = text = '"' + column.replace('"', '""') + '"'
+    wrong = f"error('book#' || n_ || '#{name}#' || coalesce({text}::VARCHAR, 'null'))"
     if kind == "VARCHAR":
-        value = given = f"nullif({given}, '')"
+        value = text = f"nullif({text}, '')"
     if to is _STATUS:
-        given = f"lower({given}::VARCHAR)"
+        text = f"lower({text}::VARCHAR)"
     has_form = to.form and (kind == "VARCHAR" or to is _STATUS)
     if has_form or to is _KEY or kind != to.name:
-        is_formed = f"regexp_full_match({given}, '{to.form}')" if has_form else to.condition.format(f"{given}::VARCHAR")
-        cast = f"CASE WHEN {is_formed} THEN TRY_CAST({given} AS {to.name}) END"
-        value = f"CASE WHEN {given} IS NOT NULL THEN coalesce({cast}, {wrong}) END"
+        is_formed = f"regexp_full_match({text}, '{to.form}')" if has_form else to.condition.format(f"{text}::VARCHAR")
+        cast = f"CASE WHEN {is_formed} THEN TRY_CAST({text} AS {to.name}) END"
+        value = f"CASE WHEN {text} IS NOT NULL THEN coalesce({cast}, {wrong}) END"
     if name == "account":
         value = f"coalesce({value}, '')"
     if name == "reference":  # Without one, an order cannot be found.

@@ -171,7 +171,6 @@ async def test_exit_codes_say_what_went_wrong(shop: Shop) -> None:
     (shop.directory / "none.json").write_text("{}", encoding="utf-8")
     (shop.directory / "latin-1.json").write_bytes(b'{"shop-1": "TEST-\xff"}')
     for wrong_too in (
-        ("--query", "SELECT 1"),
         ("--accounts", "none.json"),
         ("--executor", "dask:nonsense"),
         ("--from", "9999-12-31"),
