@@ -112,9 +112,13 @@ class Window(Struct, frozen=True, order=True):
         return self._parted(rules, 2, doubts=self.doubts + 1)
 
     def _parted(self, rules: Rules, count: int, doubts: int) -> list[Window]:
-        width = self.end - self.begin
-        if doubts > MOST_DOUBTS or width < 2 * rules.grain:
+        if doubts > MOST_DOUBTS or self.end - self.begin < 2 * rules.grain:
             return []
+        return self.slices(count, doubts)
+
+    def slices(self, count: int, doubts: int = 0) -> list[Window]:
+        """Return *count* windows of equal width in place of this one."""
+        width = self.end - self.begin
         return self._cut([self.begin + width * i // count for i in range(1, count)], doubts)
 
     def _cut(self, places: list[int], doubts: int) -> list[Window]:

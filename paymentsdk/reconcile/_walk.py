@@ -43,8 +43,10 @@ MOST_IN_FLIGHT = 64
 COMMIT_EVERY = 0.25
 #: Rows that wait to be written, at most.
 MOST_PENDING = 20_000
-#: Windows that a job walks; of those of more, the rest goes to other workers.
-MOST_PIECES = 8
+#: Jobs for each place of an executor: some parts of a time have more rows than others.
+_JOBS_PER_SLOT = 4
+#: Milliseconds of a job at least.
+_SHORTEST_JOB = 60_000
 
 
 class Progress(Struct, frozen=True, kw_only=True):
@@ -109,16 +111,13 @@ class Job(Struct, frozen=True, kw_only=True):
 
 
 class JobDone(Struct, frozen=True, kw_only=True):
-    """What a job has come to. Nothing of it counts before the driver has entered it into the checkpoint."""
+    """The result of a job. Nothing of it counts before the driver has entered it into the checkpoint."""
 
-    job: Job
     windows: Sequence[DoneWindow]
     files: Sequence[tuple[str, bool]]
     calls: int
     begun: int | None
     """The platform's time at its first response, in milliseconds since 1970."""
-    postponed: Sequence[Window]
-    """What it has left to other workers."""
 
 
 class Executor(AbstractAsyncContextManager["Executor"], Protocol):
@@ -238,10 +237,12 @@ class Walk:
         self, executor: Executor, rules: Mapping[str, Rules], todo: Mapping[str, Sequence[Window]]
     ) -> None:
         """Have *executor* walk the windows. Workers write files; whose windows are entered is decided here alone."""
+        parts = -(-_JOBS_PER_SLOT * executor.slots // max(1, sum(map(len, todo.values()))))
         jobs = [
-            Job(directory=str(self.checkpoint.parts.absolute()), account=name, window=window, rules=rules[name])
+            Job(directory=str(self.checkpoint.parts.absolute()), account=name, window=part, rules=rules[name])
             for name, windows in todo.items()
             for window in windows
+            for part in window.slices(max(1, min(parts, (window.end - window.begin) // _SHORTEST_JOB)))
         ]
 
         async def do_job(job: Job) -> JobDone | None:
@@ -256,7 +257,6 @@ class Walk:
             self.search.begun = min(filter(None, (self.search.begun, done.begun)), default=None)
             await in_thread(self.checkpoint.commit, done.windows, done.files)
             self.report_progress()
-            jobs.extend(replace(done.job, window=window) for window in done.postponed)
 
         await work_off(jobs, do_job, take, executor.slots)
 
@@ -307,13 +307,11 @@ async def do(job: Job, client: "PaymentsClient", in_flight: int, budget: asyncio
         windows.extend(done)
         files.extend(written)
 
-    walker = Walker(search, {job.account: job.rules}, in_flight, Path(job.directory), collect, most_pieces=MOST_PIECES)
+    walker = Walker(search, {job.account: job.rules}, in_flight, Path(job.directory), collect)
     await walker.run({job.account: [job.window]})
     if walker.failed:
         raise walker.failed[job.account]
-    return JobDone(
-        job=job, windows=windows, files=files, calls=search.calls, begun=search.begun, postponed=walker.postponed
-    )
+    return JobDone(windows=windows, files=files, calls=search.calls, begun=search.begun)
 
 
 # --- the windows of some accounts, on one event loop ------------------------------------------------------------------
@@ -334,10 +332,6 @@ class Walker:
     """Enters windows, and the files with their rows; called in a thread."""
     on_commit: Callable[[], None] = lambda: None
     """Called after each batch."""
-    most_pieces: int | None = None
-    """A window that is split into more pieces is left to whoever shares out work."""
-    postponed: list[Window] = field(default_factory=list)
-    """What was left."""
     failed: dict[str, PaymentsError] = field(default_factory=dict)
     """The accounts whose calls have failed, and the error of each."""
 
@@ -365,12 +359,10 @@ class Walker:
 
         async def take(walked: tuple[Window, Verdict, Rows]) -> None:
             window, verdict, rows = walked
-            if not verdict.pieces:
-                await self._finish(window, verdict, rows)
-            elif self.most_pieces is None or len(verdict.pieces) <= self.most_pieces:
+            if verdict.pieces:
                 windows.extend(verdict.pieces)
             else:
-                self.postponed += _merged(verdict.pieces, self.most_pieces)
+                await self._finish(window, verdict, rows)
 
         async with at_once:
             await work_off(windows, walk, take, self.in_flight)
@@ -451,10 +443,3 @@ def _without_unstorable(window: DoneWindow, rows: Rows) -> DoneWindow:
     """Drop amounts of *rows* that cannot be stored; return what is to be said of their window then."""
     reason = drop_unstorable(rows)
     return window if reason is None else window._replace(is_final=False, reason=window.reason or reason)
-
-
-def _merged(pieces: Sequence[Window], most: int) -> Iterable[Window]:
-    """Return fewer windows, each of up to *most* neighbours among *pieces*."""
-    for i in range(0, len(pieces), most):
-        some = pieces[i : i + most]
-        yield Window(some[0].begin, some[-1].end, some[0].doubts)
