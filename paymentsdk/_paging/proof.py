@@ -446,6 +446,7 @@ def _most_telling(samples: Sequence[Sample], finest: int, most: int) -> list[Sam
     """Return up to *most* that say the most, from all parts of *samples*."""
     grain, coarser = GRAINS[finest], GRAINS[min(finest + 1, len(GRAINS) - 1)]
     ranked = sorted(samples, key=lambda sample: (not _distinguishes(sample, grain, coarser), not sample.is_changed))
-    alike = [one for one in ranked if one.is_changed == ranked[0].is_changed and _distinguishes(one, grain, coarser)]
+    telling = [sample for sample in ranked if _distinguishes(sample, grain, coarser)]
+    alike = [sample for sample in telling if sample.is_changed == ranked[0].is_changed]
     ranked = alike if len(alike) >= most else ranked[:most]
     return ranked[:: max(1, len(ranked) // most)][:most]

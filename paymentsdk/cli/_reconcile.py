@@ -103,7 +103,7 @@ def _run(options: argparse.Namespace) -> int:
         whose = f"{account}: " if account and not isinstance(error, errors.NotWhole) else ""
         say(f"paymentsdk: {whose}{error}")
         return next(code for kinds, code in _FAILURES.items() if isinstance(error, kinds))
-    unread = report.not_whole or report.failed or [one for one in report.counts if one.value == "not_read"]
+    unread = report.not_whole or report.failed or [outcome for outcome in report.counts if outcome.value == "not_read"]
     code = NOT_WHOLE if unread else SAME if report.is_same else DIFFERENT
     try:
         print_output(Output(_data(report), list(_lines(report))), as_json=options.json)
@@ -133,9 +133,9 @@ async def _reconciled(options: argparse.Namespace) -> Report:
     end = options.end or begin + timedelta(days=1)
     connect = partial(_connect, options.accounts, options.rate, options.out)
     names = sorted(_tokens(options.accounts)) if options.accounts else None
-    kind, _, named = options.book.partition(":")
-    where = named if kind == "journal" else os.environ.get(VARIABLE)
-    journal = journal_at(where, "journal:FILE") if where else None
+    kind, _, file_of_journal = options.book.partition(":")
+    address = file_of_journal if kind == "journal" else os.environ.get(VARIABLE)
+    journal = journal_at(address, "journal:FILE") if address else None
     book = _book(options, journal)
     # With the journal, so that a write in doubt is no difference to be put right by hand.
     async with connect(journal) as client:
@@ -242,9 +242,9 @@ def _data(report: Report) -> dict[str, object]:
         "calls": report.calls,
         "columns": report.columns,
         "as_of": report.as_of,
-        "not_whole": [str(one) for one in report.not_whole],
+        "not_whole": [str(error) for error in report.not_whole],
         "failed": {name: str(error) for name, error in report.failed.items()},
-        "open_records": [one.name for one in report.open_records],
+        "open_records": [record.name for record in report.open_records],
         "differences": str(report.path),
     }
 

@@ -123,8 +123,8 @@ async def reconcile(
         raise RequestInvalid("book", "must be a Book, such as Book.csv(path)")
     directory, more = _directory(out), _names(accounts or ())
     await asyncio.to_thread(directory.mkdir, parents=True, exist_ok=True)
-    own = TemporaryDirectory(prefix=_PREFIX, dir=directory, ignore_cleanup_errors=True)
-    with own as name, closing(await asyncio.to_thread(Diff, Path(name))) as diff:
+    temporary = TemporaryDirectory(prefix=_PREFIX, dir=directory, ignore_cleanup_errors=True)
+    with temporary as name, closing(await asyncio.to_thread(Diff, Path(name))) as diff:
         # Before the book, which cannot have heard of what they come to, and once more after it.
         open_before = await _open_records(client)
         columns = await book.load(diff.database, diff.directory)
@@ -201,8 +201,8 @@ async def walk(
             run = Walk(window, _clients(client, names), rules, in_flight, checkpoint, progress, executor)
             report = await run.walk()
     if report.not_whole:
-        first, *others = report.not_whole
-        for note in (*others, *(f"{name} was not read: {error}" for name, error in report.failed.items())):
+        first, *more = report.not_whole
+        for note in (*more, *(f"{name} was not read: {error}" for name, error in report.failed.items())):
             first.add_note(str(note))
         raise first
     return report
@@ -275,7 +275,7 @@ def _checked(
 ) -> tuple[Window, Rules]:
     check_installed()
     check_within("in_flight", in_flight, 1, MOST_IN_FLIGHT)
-    ends = [plain_moment(one) for one in created] if isinstance(created, tuple | list) else []
+    ends = [plain_moment(end) for end in created] if isinstance(created, tuple | list) else []
     moments = [moment for moment in ends if moment is not None and moment.year in _YEARS]
     if not len(ends) == len(moments) == 2:  # noqa: PLR2004 - as it says
         raise RequestInvalid("created", "must be two datetimes, from 1970 on")

@@ -384,13 +384,15 @@ async def _rows_of_journal(journal: Journal) -> list[BookRow]:
         order_id = _order_id(record)
         if order_id is not None and record.state is RecordState.DONE:
             changes[order_id].append(record)
-    made = (orders.CREATE.name, preferences.CREATE.name)
-    return [_row(record, changes) for record in records if record.operation in made and record != tombstone(record)]
+    creations = (orders.CREATE.name, preferences.CREATE.name)
+    return [
+        _row(record, changes) for record in records if record.operation in creations and record != tombstone(record)
+    ]
 
 
 def _row(record: Record, changes: Mapping[str, Sequence[Record]]) -> BookRow:
-    asked, answer = _read(record.body), _answer(record)
-    reference = asked.external_reference or answer.external_reference
+    request, answer = _read(record.body), _answer(record)
+    reference = request.external_reference or answer.external_reference
     if reference is None:
         raise RequestInvalid("book", f"the record {record.name!r} of the journal has no external_reference")
     row = BookRow(
@@ -398,12 +400,12 @@ def _row(record: Record, changes: Mapping[str, Sequence[Record]]) -> BookRow:
         reference=reference,
         created=answer.created_date or datetime.fromtimestamp(record.begun, UTC),
         currency=answer.currency,
-        total=asked.total_amount or answer.total_amount,
+        total=request.total_amount or answer.total_amount,
     )
     if record.operation == preferences.CREATE.name:
-        items = asked.items or answer.items or ()
-        row["total"] = money.total((one.quantity, one.unit_price) for one in items) or None
-        row["currency"] = next((one.currency_id for one in items if one.currency_id), None)
+        items = request.items or answer.items or ()
+        row["total"] = money.total((item.quantity, item.unit_price) for item in items) or None
+        row["currency"] = next((item.currency_id for item in items if item.currency_id), None)
     elif answer.id is not None:
         row["order_id"] = answer.id
         row |= _changed(changes.get(answer.id, ()))
@@ -416,12 +418,12 @@ def _changed(records: Sequence[Record]) -> BookRow:
     for record in records:
         if record.operation == orders.CANCEL.name:
             return BookRow(status="canceled")
-        answer, asked = _answer(record).transactions, _read(record.body).transactions
+        answer, request = _answer(record).transactions, _read(record.body).transactions
         if isinstance(answer, _Transactions) and answer.refunds and answer.refunds[-1].status == RefundStatus.FAILED:
             continue
-        if not isinstance(asked, tuple):
+        if not isinstance(request, tuple):
             return BookRow(status="refunded")
-        parts += ((1, one.amount or money.ZERO) for one in asked)
+        parts += ((1, refund.amount or money.ZERO) for refund in request)
     return BookRow(refunded=money.total(parts))
 
 

@@ -107,9 +107,9 @@ class Checkpoint:
         self._file.execute("PRAGMA synchronous = FULL")
         self._file.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} COMMIT;")
         begun = self._file.execute("SELECT question FROM run").fetchone()
-        [known] = begun or [question]
-        if _without_names(known) != _without_names(question):
-            raise RequestInvalid("out", f"holds a run with other arguments; take another directory: {known}")
+        [first_question] = begun or [question]
+        if _without_names(first_question) != _without_names(question):
+            raise RequestInvalid("out", f"holds a run with other arguments; take another directory: {first_question}")
         self._file.execute("CREATE TEMP TABLE accounts (account TEXT PRIMARY KEY)")
         with self._transaction():
             names = [(name,) for name in json.loads(question)["accounts"]]
@@ -131,9 +131,9 @@ class Checkpoint:
 
     def _drop_orphans(self) -> None:
         """Delete the files that the checkpoint does not name: written by a process that was killed, or discarded."""
-        known = set(self.names())
+        names = set(self.names())
         for path in self.parts.iterdir():
-            if path.name not in known:
+            if path.name not in names:
                 path.unlink()
 
     def save_grains(self, grains: Mapping[str, int]) -> None:

@@ -104,9 +104,9 @@ class Diff:
         self._part("setup")
         for write in open_writes:
             self._run("INSERT INTO open_writes VALUES (?, ?, ?)", *write)
-        for one in doubtful:
-            begin, end = (moment.isoformat() for moment in one.window)
-            self._run("INSERT INTO doubtful VALUES (?, ?, ?)", one.account or "", begin, end)
+        for error in doubtful:
+            begin, end = (moment.isoformat() for moment in error.window)
+            self._run("INSERT INTO doubtful VALUES (?, ?, ?)", error.account or "", begin, end)
         self._run("SET VARIABLE is_looked_up = false")
         self._part("candidates")
         self._judge()
@@ -123,8 +123,8 @@ class Diff:
     def add_looked_up(self, orders: Iterable[tuple[Absent, Iterable[LookedUp]]]) -> None:
         """Add what look-ups have shown."""
         pa = arrow()
-        known = {**kinds(), "n": pa.int64(), "by_id": pa.bool_(), "is_doubtful": pa.bool_(), "reason": pa.string()}
-        schema = pa.schema([(name, known[name]) for name in ("n", "account", "reference", *LookedUp.__struct_fields__)])
+        types = {**kinds(), "n": pa.int64(), "by_id": pa.bool_(), "is_doubtful": pa.bool_(), "reason": pa.string()}
+        schema = pa.schema([(name, types[name]) for name in ("n", "account", "reference", *LookedUp.__struct_fields__)])
         batch = [{**order._asdict(), **asdict(row)} for order, rows in orders for row in rows]
         self.database.register("batch", pa.Table.from_pylist(batch, schema))
         self._run("INSERT INTO looked_up FROM batch")

@@ -70,12 +70,12 @@ class Changes:
         await asyncio.to_thread(self._directory.mkdir)
         await self.walk.take_phase(self._read_accounts)
         await self._flush()
-        known = [moment for moment in self._moments.values() if moment is not None]
-        if len(known) == len(self._moments) and not self.not_whole:
-            self.as_of = min(known)
+        moments = [moment for moment in self._moments.values() if moment is not None]
+        if len(moments) == len(self._moments) and not self.not_whole:
+            self.as_of = min(moments)
 
     async def _read_accounts(self, names: list[str]) -> None:
-        turn, done, since = asyncio.Semaphore(MOST_IN_FLIGHT), count(1), self._since
+        turn, numbers, since = asyncio.Semaphore(MOST_IN_FLIGHT), count(1), self._since
         proved = await self.walk.prove(names, Window(since, since + 1), "last_updated")
 
         async def read(name: str) -> int | None:
@@ -85,7 +85,7 @@ class Changes:
             rules = replace(self.walk.rules, grain=grain or GRAINS[-1], horizon=_EVER)
             async with turn:
                 moment = await self._account(name, rules, since)
-            self.walk.report_progress("changes", next(done) / len(names))
+            self.walk.report_progress("changes", next(numbers) / len(names))
             return moment
 
         self._moments |= await for_each(proved, read, self.walk.failed)
@@ -218,7 +218,7 @@ class LookUps:
 
         async def look_up(names: list[str]) -> None:
             accounts, workers = {*names}, min(MOST_IN_FLIGHT, self.walk.in_flight * len(names))
-            orders = (one for one in absent() if one.account in accounts and one.account not in self.walk.failed)
+            orders = (line for line in absent() if line.account in accounts and line.account not in self.walk.failed)
             # Those that are taken again had look-ups before they failed.
             self._forget(names)
             await together(self._work(orders) for _ in range(workers))
@@ -240,71 +240,71 @@ class LookUps:
         pending, self._pending = self._pending, []
         self._add(pending)
 
-    async def _look_up(self, one: Absent, _: str) -> None:
+    async def _look_up(self, line: Absent, _: str) -> None:
         orders: list[LookedUp] = []
         try:
-            await self._find(one, orders)
+            await self._find(line, orders)
         except (errors.APIError, errors.NoAnswer) as error:
-            self._silent[one.account] += isinstance(error, errors.NoAnswer)
-            if isinstance(error, _OF_SELLER) or self._silent[one.account] > _MOST_SILENT:
+            self._silent[line.account] += isinstance(error, errors.NoAnswer)
+            if isinstance(error, _OF_SELLER) or self._silent[line.account] > _MOST_SILENT:
                 raise
             at = moment_of(self.walk.search.begun or 0)
-            orders.append(LookedUp(by_id=bool(one.order_id), reason=str(error), read_at=at))
+            orders.append(LookedUp(by_id=bool(line.order_id), reason=str(error), read_at=at))
         else:
-            self._silent[one.account] = 0
-        self._pending.append((one, orders))
+            self._silent[line.account] = 0
+        self._pending.append((line, orders))
 
-    async def _find(self, one: Absent, orders: list[LookedUp]) -> None:
+    async def _find(self, line: Absent, orders: list[LookedUp]) -> None:
         """Add to *orders* what is found of one; what was found before an error is among them."""
         search, page = self.walk.search, None
         for _ in range(_TRIES):
-            rows = Rows(one.account)
-            page = await search.page(rows, external_reference=one.reference)
-            if page is not None and page.is_atomic(self.walk.rules) and _answers(rows, one.reference):
-                await self._judge(one, rows, moment_of(page.now), orders)
+            rows = Rows(line.account)
+            page = await search.page(rows, external_reference=line.reference)
+            if page is not None and page.is_atomic(self.walk.rules) and _answers(rows, line.reference):
+                await self._judge(line, rows, moment_of(page.now), orders)
                 return
             if page is not None and (page.total or 0) >= self.walk.rules.max_window:
                 break  # No page of so many is believed.
         at = moment_of(search.begun or 0 if page is None else page.now)
-        orders.append(LookedUp(by_id=bool(one.order_id), is_doubtful=True, read_at=at))
+        orders.append(LookedUp(by_id=bool(line.order_id), is_doubtful=True, read_at=at))
 
-    async def _judge(self, one: Absent, rows: Rows, at: datetime, orders: list[LookedUp]) -> None:
+    async def _judge(self, line: Absent, rows: Rows, at: datetime, orders: list[LookedUp]) -> None:
         """Add to *orders* what all *rows* of a reference say, and the order of the id."""
         drop_unstorable(rows)
         # The search may find more than it was asked for, such as all references that begin so.
-        orders += [_seen(rows, i, at) for i in range(len(rows)) if rows.reference[i] == one.reference]
-        if not one.order_id:
+        orders += [_seen(rows, i, at) for i in range(len(rows)) if rows.reference[i] == line.reference]
+        if not line.order_id:
             return
-        order = await self._get(one, at)
+        order = await self._get(line, at)
         # What was paid is among the rows: if another line of the book has it, this one has nothing.
         is_counted = order.paid and any(seen.paid for seen in orders)
         orders.append(LookedUp(by_id=True, read_at=at) if is_counted else order)
 
-    async def _get(self, one: Absent, at: datetime) -> LookedUp:
+    async def _get(self, line: Absent, at: datetime) -> LookedUp:
         """Return the order of an id."""
         nothing = LookedUp(by_id=True, read_at=at)
         try:
-            call = partial(self.walk.accounts[one.account].call, GET, order_id=one.order_id)
-            result = await self.walk.search.served(one.account, call)
+            call = partial(self.walk.accounts[line.account].call, GET, order_id=line.order_id)
+            result = await self.walk.search.served(line.account, call)
         except (NotFound, BadRequest, RequestInvalid) as error:
             # An id that cannot be one is that of no order, too. Another 400, such as a gateway's, says nothing of it.
             if isinstance(error, BadRequest) and error.code != "invalid_path_param":
                 raise
             return nothing
-        seen = _of_order(result.value, at)
+        order = _of_order(result.value, at)
         dropped = [anomaly.path for anomaly in result.anomalies if anomaly.dropped]
         for name, places in _AMOUNTS.items():
             is_unread = any(place.startswith(path) or path.startswith(place) for path in dropped for place in places)
-            if is_unread or not is_storable(getattr(seen, name)):
-                seen = replace(seen, **{name: None})
+            if is_unread or not is_storable(getattr(order, name)):
+                order = replace(order, **{name: None})
         # The id of another order says nothing about this one.
-        return seen if result.value.external_reference in (None, one.reference) else nothing
+        return order if result.value.external_reference in (None, line.reference) else nothing
 
 
 def _answers(rows: Rows, reference: str) -> bool:
     """Whether *rows* can be what was found by *reference*, since some have one like it, or none has any."""
-    shown = list(filter(None, rows.reference))
-    return not shown or any(reference.casefold() in one.casefold() for one in shown)
+    references = list(filter(None, rows.reference))
+    return not references or any(reference.casefold() in text.casefold() for text in references)
 
 
 def _seen(rows: Rows, i: int, at: datetime) -> LookedUp:
@@ -323,7 +323,8 @@ def _seen(rows: Rows, i: int, at: datetime) -> LookedUp:
 
 def _of_order(order: Order, at: datetime) -> LookedUp:
     payment = order.payment
-    amounts = [one.amount or Decimal(0) for one in order.refunds if one.status in (None, RefundStatus.PROCESSED)]
+    counted = (None, RefundStatus.PROCESSED)
+    amounts = [refund.amount or Decimal(0) for refund in order.refunds if refund.status in counted]
     refunded = payment.refunded_amount if payment is not None else None
     return LookedUp(
         by_id=True,

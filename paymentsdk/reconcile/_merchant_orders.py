@@ -108,7 +108,8 @@ class MerchantOrderRow(
         """The currency of its first payment, or of its first item."""
         if self.payments and (first := self.payments[0].currency_id):
             return first
-        return next((one.currency_id for one in (*(self.payments or ()), *(self.items or ())) if one.currency_id), None)
+        parts = (*(self.payments or ()), *(self.items or ()))
+        return next((part.currency_id for part in parts if part.currency_id), None)
 
 
 class MerchantOrderPage(ResponseStruct):
@@ -153,12 +154,12 @@ class Rows(Struct):
     def add(self, ids: Sequence[str | None], orders: Sequence[MerchantOrderRow], now: int) -> range:
         """Add the *orders* of a page that was read at *now*, and return their places."""
         first = len(self)
-        self.id += [one or "" for one in ids]
+        self.id += [row_id or "" for row_id in ids]
         for name, read in _COPIED.items():
             # Extended by an iterator, a list would keep room for more.
             getattr(self, name).extend(list(map(read, orders)))
-        self.created += [None if (moment := one.created) is None else moment - EPOCH for one in orders]
-        self.updated += [None if (moment := one.updated) is None else moment - EPOCH for one in orders]
+        self.created += [None if (moment := order.created) is None else moment - EPOCH for order in orders]
+        self.updated += [None if (moment := order.updated) is None else moment - EPOCH for order in orders]
         self.read_at += [now] * len(orders)
         self.unread += [None] * len(orders)
         return range(first, len(self))
@@ -326,8 +327,8 @@ class Search:
             NotWhole: No row is found by its date: no window would prove anything.
         """
 
-        async def find(sought: Sequence[Sample], grain: int) -> list[bool]:
-            return await together(self._shows(name, by, sample, grain) for sample in sought)
+        async def find(candidates: Sequence[Sample], grain: int) -> list[bool]:
+            return await together(self._shows(name, by, sample, grain) for sample in candidates)
 
         most = SAMPLES if len(self.accounts) <= FEW_ACCOUNTS else 1
         samples, total = await self._samples(name, by)
@@ -362,8 +363,8 @@ class Search:
     async def _shows(self, name: str, by: By, sample: Sample, grain: int) -> bool:
         """Whether *sample* comes among the rows of its own millisecond, widened by *grain*, and none from far off."""
         window, offset, tries = Window(sample.at, sample.at + 1), 0, 0
-        asked = asked_for(*window.asked(grain), by)
-        while (page := await self.page(Rows(name), offset, **asked)) and page.received and tries < _TRIES:
+        filters = asked_for(*window.asked(grain), by)
+        while (page := await self.page(Rows(name), offset, **filters)) and page.received and tries < _TRIES:
             if page.objection_to(window, grain):
                 tries += 1  # It may be the response to another query.
             elif sample.id in page.ids:
@@ -393,7 +394,7 @@ def ids_of(orders: Sequence[MerchantOrderRow]) -> tuple[str | None, ...]:
     ids = [str(order.id) for order in orders]
     # Neither is an id; a row without one has lost it in decoding.
     if "None" in ids or "" in ids:
-        return tuple([None if one in ("None", "") else one for one in ids])
+        return tuple([None if row_id in ("None", "") else row_id for row_id in ids])
     return tuple(ids)
 
 
@@ -407,14 +408,14 @@ def not_whole(name: str, window: Window, seen: int, total: int | None, reason: s
 
 def _mark_unreadable(rows: Rows, places: range, anomalies: Sequence[Anomaly]) -> int:
     """Mark amounts that could not be read: absent, they would count as nothing. Return how many entries are no rows."""
-    dropped = [int(found[1]) for one in anomalies if one.dropped and (found := _ENTRY.match(one.path))]
-    amounts = [found for one in anomalies if one.dropped and (found := _AMOUNT.match(one.path))]
-    unreadable = {(int(found[1]), found[2]) for found in amounts}
+    dropped = [int(match[1]) for anomaly in anomalies if anomaly.dropped and (match := _ENTRY.match(anomaly.path))]
+    amounts = [match for anomaly in anomalies if anomaly.dropped and (match := _AMOUNT.match(anomaly.path))]
+    unreadable = {(int(match[1]), match[2]) for match in amounts}
     if len(anomalies) > MOST_REPORTS:
         # Not all are named: any amount that is absent may be one of them.
         unreadable |= {*product(range(len(places) + len(dropped)), AMOUNTS)}
     for entry, name in unreadable:
-        amounts_of_rows, i = getattr(rows, name), places.start + entry - sum(one < entry for one in dropped)
+        amounts_of_rows, i = getattr(rows, name), places.start + entry - sum(place < entry for place in dropped)
         if i < places.stop and amounts_of_rows[i] is None:
             amounts_of_rows[i] = Decimal("NaN")
     return len(dropped)

@@ -161,15 +161,16 @@ class Report(Struct, frozen=True, kw_only=True):
     @property
     def is_same(self) -> bool:
         """Whether nobody has to look at anything."""
-        return not (self.not_whole or self.failed or any(self.counts[one] for one in Outcome if one.is_difference))
+        differs = any(number and outcome.is_difference for outcome, number in self.counts.items())
+        return not (self.not_whole or self.failed or differs)
 
     def differences(self, *outcomes: Outcome) -> Iterator[Difference]:
         """Yield all that is no match, or what has one of *outcomes*, by account and reference."""
-        wanted = {one.value for one in outcomes or Outcome}
+        values = {outcome.value for outcome in outcomes or Outcome}
         with parquet().ParquetFile(self.path) as file:
             for batch in file.iter_batches():
                 for row in batch.to_pylist():
-                    if row["outcome"] in wanted:
+                    if row["outcome"] in values:
                         amounts = {name: _amount(row[name]) for name in row if isinstance(row[name], Decimal)}
                         yield Difference(**{**row, **amounts, "outcome": Outcome(row["outcome"])})
 
@@ -183,12 +184,12 @@ class Report(Struct, frozen=True, kw_only=True):
         with whole(Path(path)) as unfinished, unfinished.open("w", encoding="utf-8", newline="") as file:
             lines = csv.writer(file)
             lines.writerow(Difference.__struct_fields__)
-            lines.writerows(_csv_fields(one) for one in self.differences())
+            lines.writerows(_csv_fields(difference) for difference in self.differences())
 
 
-def _amount(kept: Decimal) -> Decimal:
+def _amount(stored: Decimal) -> Decimal:
     """Return an amount as people write it: with two places, or as many as it needs."""
-    amount = kept.normalize(EXACTLY)
+    amount = stored.normalize(EXACTLY)
     exponent = amount.as_tuple().exponent
     is_coarse = isinstance(exponent, int) and exponent > -_PLACES
     return amount.quantize(_CENT, context=EXACTLY) if is_coarse else amount

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 async def together(work: Iterable[Coroutine[None, None, T]]) -> list[T]:
     """Run all of *work* at a time and return what it returns; the first error ends the rest and is raised."""
-    tasks = [asyncio.create_task(one) for one in work]
+    tasks = [asyncio.create_task(coroutine) for coroutine in work]
     try:
         return await asyncio.gather(*tasks)
     finally:
@@ -57,24 +57,24 @@ async def work_off(
     What *take* adds to *todo* is done, too. As long as it takes one, nothing else is begun: results wait in memory.
     """
     running: set[asyncio.Task[R]] = set()
-    done: set[asyncio.Task[R]] = set()
+    ended: set[asyncio.Task[R]] = set()
     try:
         while todo or running:
             while todo and len(running) < at_once:
                 running.add(asyncio.create_task(do(todo.pop())))
-            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
+            ended, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
                 await take(task.result())
     finally:
-        await cancel(running | done)
+        await cancel(running | ended)
 
 
-async def in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+async def in_thread(function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
     """Call *function* in a thread; a cancellation waits for it: nothing ends a thread.
 
     What it works with, such as a file, is not to be closed under it.
     """
-    working = asyncio.ensure_future(asyncio.to_thread(function, *arguments, **named))
+    working = asyncio.ensure_future(asyncio.to_thread(function, *arguments, **keywords))
     try:
         return await asyncio.shield(working)
     except asyncio.CancelledError:

@@ -172,8 +172,8 @@ class Walk:
             undated=sums.undated,
             windows=sums.windows,
             not_whole=tuple(
-                not_whole(one.account, Window(one.begin, one.end), one.seen, one.total, one.reason or "")
-                for one in self.checkpoint.doubtful()
+                not_whole(done.account, Window(done.begin, done.end), done.seen, done.total, done.reason or "")
+                for done in self.checkpoint.doubtful()
             ),
             failed=self.failed,
             calls=self.search.calls,
@@ -196,13 +196,13 @@ class Walk:
             await phase(again)
 
     async def _walk_accounts(self, names: list[str]) -> None:
-        known = self.checkpoint.grains()
-        proved = await self.prove([name for name in names if name not in known], self.created)
+        saved = self.checkpoint.grains()
+        proved = await self.prove([name for name in names if name not in saved], self.created)
         # Not of an account without rows: there may be some when the run is resumed.
         self.checkpoint.save_grains({name: grain for name, grain in proved.items() if isinstance(grain, int)})
         self.failed |= {name: grain for name, grain in proved.items() if isinstance(grain, NotWhole)}
         # Without a row to prove it on, the coarsest costs nothing: the rows that appear later are few.
-        grains = {name: grain or GRAINS[-1] for name, grain in {**proved, **known}.items() if name in names}
+        grains = {name: grain or GRAINS[-1] for name, grain in {**proved, **saved}.items() if name in names}
         self._grains |= {name: grain for name, grain in grains.items() if isinstance(grain, int)}
         todo = {name: remaining(self.created, self.checkpoint.done(name)) for name in names if name not in self.failed}
         rules = {name: replace(self.rules, grain=self._grains[name]) for name in todo}
@@ -250,21 +250,21 @@ class Walk:
             accounts = [job.account] if job.account not in self.failed else []
             return (await for_each(accounts, lambda _: executor.run(job), self.failed)).get(job.account)
 
-        async def take(done: JobDone | None) -> None:
-            if done is None:
+        async def take(result: JobDone | None) -> None:
+            if result is None:
                 return
-            self.search.calls += done.calls
-            self.search.begun = min(filter(None, (self.search.begun, done.begun)), default=None)
-            await in_thread(self.checkpoint.commit, done.windows, done.files)
+            self.search.calls += result.calls
+            self.search.begun = min(filter(None, (self.search.begun, result.begun)), default=None)
+            await in_thread(self.checkpoint.commit, result.windows, result.files)
             self.report_progress()
 
         await work_off(jobs, do_job, take, executor.slots)
 
     def report_progress(self, phase: Phase = "walk", share: float | None = None) -> None:
         """Report the progress, four times a second and at the end of a phase; without a *share*, that of the walk."""
-        known, reached, at = self._reported
+        reported, reached, at = self._reported
         now = asyncio.get_running_loop().time()
-        is_told = phase == known and (reached == 1 if share == 1 else now - at < COMMIT_EVERY)
+        is_told = phase == reported and (reached == 1 if share == 1 else now - at < COMMIT_EVERY)
         if self.progress is None or is_told:
             return
         sums = self.checkpoint.sums()
@@ -285,15 +285,15 @@ async def asked_of(client: "PaymentsClient", accounts: Sequence[str]) -> tuple[s
 
 def question(created: Window, accounts: Sequence[str], rules: Rules, base_url: str, seller: str | None) -> str:
     """Return what a resumed run has to have in common with the run that it goes on with, on whatever machine it is."""
-    asked = {
-        "created": [moment_of(one).isoformat() for one in (created.begin, created.end)],
+    members = {
+        "created": [moment_of(end).isoformat() for end in (created.begin, created.end)],
         "accounts": list(accounts),
         "lag": rules.lag,
         "max_window": rules.max_window,
         "base_url": base_url,
         "seller": seller,
     }
-    return json.dumps(asked)
+    return json.dumps(members)
 
 
 async def do(job: Job, client: "PaymentsClient", in_flight: int, budget: asyncio.Semaphore) -> JobDone:
@@ -303,8 +303,8 @@ async def do(job: Job, client: "PaymentsClient", in_flight: int, budget: asyncio
     windows: list[DoneWindow] = []
     files: list[tuple[str, bool]] = []
 
-    def collect(done: Sequence[DoneWindow], written: Sequence[tuple[str, bool]]) -> None:
-        windows.extend(done)
+    def collect(finished: Sequence[DoneWindow], written: Sequence[tuple[str, bool]]) -> None:
+        windows.extend(finished)
         files.extend(written)
 
     walker = Walker(search, {job.account: job.rules}, in_flight, Path(job.directory), collect)
@@ -367,13 +367,13 @@ class Walker:
         async with at_once:
             await work_off(windows, walk, take, self.in_flight)
 
-    async def _finish(self, window: Window, verdict: Verdict, seen: Rows) -> None:
+    async def _finish(self, window: Window, verdict: Verdict, pages: Rows) -> None:
         """Keep the rows of *window*, and commit if that is due."""
-        rows, undated = _cut(seen, verdict.places, window)
+        rows, undated = _cut(pages, verdict.places, window)
         # The certificate of a young window speaks of one moment; rows may have become visible since.
         is_final = verdict.reason is None and window.is_settled(self.rules[rows.account], verdict.at)
         # Rows of several tries were read before the last one began.
-        at = min(map(seen.read_at.__getitem__, verdict.places), default=verdict.at)
+        at = min(map(pages.read_at.__getitem__, verdict.places), default=verdict.at)
         about = (len(rows), undated, len(verdict.places), verdict.total, verdict.reason)
         self._pending.append((DoneWindow(rows.account, window.begin, window.end, is_final, at, *about), rows))
         self._pending_rows += len(rows)
@@ -417,12 +417,12 @@ async def examined(
     search: Search, rules: Rules, name: str, window: Window, by: By = "date_created"
 ) -> tuple[Verdict, Rows]:
     """Walk *window* of an account; return what became of it, and the rows that its places speak of."""
-    rows, asked = Rows(name), asked_for(*window.asked(rules.grain), by)
+    rows, filters = Rows(name), asked_for(*window.asked(rules.grain), by)
 
     async def ask(offsets: Sequence[int]) -> list[Snapshot | None]:
         if len(offsets) == 1:
-            return [await search.page(rows, offsets[0], **asked)]
-        return await together(search.page(rows, offset, **asked) for offset in offsets)
+            return [await search.page(rows, offsets[0], **filters)]
+        return await together(search.page(rows, offset, **filters) for offset in offsets)
 
     return await Examination(window, rules, ask).verdict(), rows
 
