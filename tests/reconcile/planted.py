@@ -11,9 +11,8 @@ from decimal import Decimal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from paymentsdk import Request, Response
-from paymentsdk._paging.proof import moment_of
 from paymentsdk.reconcile import BookRow, Outcome
-from tests.reconcile.platform import DAY, NOW
+from tests.reconcile.platform import DAY, NOW, moment_of
 from tests.reconcile.served import answer, asked_moment
 
 #: Ten days, of which the last hours have not settled.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 
 ORDERS = ("date_created", "last_updated asc", "last_updated desc", "id", "ties", "random")
 DRIFTS = (
@@ -23,6 +24,18 @@ CAPS = ("none", "empty beyond", "clamped", "refused", "clamped total", "clamped 
 CAP = 40
 DAY = 86_400_000
 NOW = 1_800_000_000_000
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def moment_of(number: int) -> datetime:
+    """The moment that is *number* milliseconds after 1970."""
+    return _EPOCH + timedelta(milliseconds=number)
+
+
+def milliseconds(moment: datetime) -> int:
+    """A moment in milliseconds since 1970."""
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
 @dataclass

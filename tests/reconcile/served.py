@@ -17,13 +17,12 @@ from uuid import uuid4
 import pyarrow.parquet
 
 from paymentsdk import PaymentsClient, Request, Response, RetryPolicy
-from paymentsdk._paging.proof import milliseconds, moment_of
 from paymentsdk.reconcile import WalkReport, _walk, walk
 from paymentsdk.reconcile._checkpoint import DoneWindow
 from paymentsdk.reconcile._merchant_orders import Rows
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.reconcile.model import CREATED
-from tests.reconcile.platform import CAP, NOW, Platform, Row
+from tests.reconcile.platform import CAP, NOW, Platform, Row, milliseconds, moment_of
 
 #: The week of the model, as the public interface takes it.
 WEEK = (moment_of(CREATED.begin), moment_of(CREATED.end))

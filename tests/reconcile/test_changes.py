@@ -10,10 +10,9 @@ from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 from paymentsdk import PaymentsClient, Request, Response, RetryPolicy
-from paymentsdk._paging.proof import milliseconds, moment_of
 from paymentsdk.reconcile import Book, reconcile
 from paymentsdk.testing import FakeClock, MemoryTransport
-from tests.reconcile.platform import DAY, NOW
+from tests.reconcile.platform import DAY, NOW, milliseconds, moment_of
 from tests.reconcile.served import answer, asked_moment
 
 #: How late a change may be shown.

@@ -11,9 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from paymentsdk import NotWhole, Request, Response
-from paymentsdk._paging.proof import moment_of
 from paymentsdk.reconcile import Book, BookRow, Outcome, Report, reconcile, walk
-from tests.reconcile.platform import NOW, Platform
+from tests.reconcile.platform import NOW, Platform, moment_of
 from tests.reconcile.served import Served, client_of, written
 
 HOUR = 3_600_000

@@ -11,10 +11,9 @@ from typing import NamedTuple
 
 import pytest
 
-from paymentsdk._paging.proof import milliseconds
 from paymentsdk.reconcile import Outcome
 from tests.reconcile.planted import BEGIN, END, World
-from tests.reconcile.platform import DAY
+from tests.reconcile.platform import DAY, milliseconds
 from tests.reconcile.test_reconcile import reconciled, replace_in_sql
 
 NAME = "shop-0"
