@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
+from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
@@ -342,8 +343,7 @@ class Examination:
     async def _walk(self, first: Snapshot) -> set[str | None] | None:
         """Walk from the page *first* on; return the ids of all rows, if every row was seen.
 
-        Other pages are asked for at once. Where one is shorter than the first, that leaves a gap, to be asked for next.
-        Pages without a row end the walk.
+        Other pages are asked for at once. A page that is shorter than the first leaves a gap, which is asked for next.
         """
         self._count.begin(first.total)
         total = first.total or 0
@@ -385,6 +385,7 @@ def _gaps(shown: list[tuple[int, int]], total: int, step: int) -> Iterator[int]:
 GRAINS = (1, 1_000, 60_000, 3_600_000, 86_400_000)
 #: Rows to prove it on, beside the earliest and the latest.
 SAMPLES = 3
+_AT = attrgetter("at")
 
 
 class Sample(NamedTuple):
@@ -410,7 +411,7 @@ async def prove(
     """
     proved: int | None = None
     finest = _finest(samples)
-    ends = (min(samples, key=_at), max(samples, key=_at)) if samples else ()
+    ends = (min(samples, key=_AT), max(samples, key=_AT)) if samples else ()
     missing = list({sample.id: sample for sample in (*_most_telling(samples, finest, most), *ends)}.values())
     for grain in GRAINS[finest:]:
         hits = await find(missing, grain)
@@ -436,10 +437,6 @@ def _finest(samples: Sequence[Sample]) -> int:
 
 def _distinguishes(sample: Sample, grain: int, coarser: int) -> bool:
     return 2 * grain <= sample.at % coarser < coarser - 2 * grain
-
-
-def _at(sample: Sample) -> int:
-    return sample.at
 
 
 def _most_telling(samples: Sequence[Sample], finest: int, most: int) -> list[Sample]:

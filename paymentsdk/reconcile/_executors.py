@@ -72,7 +72,7 @@ class DaskExecutor:
 
     async def __aenter__(self) -> Self:
         if self._cluster is not None:
-            raise _in_use()
+            raise RequestInvalid("executor", "walks for another run; give each run one of its own")
         self._cluster = import_module("distributed").Client(self._address, asynchronous=True)
         try:
             await self._cluster
@@ -93,10 +93,6 @@ class DaskExecutor:
     async def _leave(self) -> None:
         cluster, self._cluster = self._cluster, None
         await cluster.close()
-
-
-def _in_use() -> RequestInvalid:
-    return RequestInvalid("executor", "walks for another run; give each run one of its own")
 
 
 # --- in a worker process ----------------------------------------------------------------------------------------------

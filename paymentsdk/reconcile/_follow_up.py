@@ -1,4 +1,4 @@
-"""What is read after the walk: rows that have changed since, and orders of the book that it has not found."""
+"""The reads after the walk: rows that have changed since, and orders of the book that the walk has not found."""
 
 import asyncio
 import shutil
@@ -154,9 +154,9 @@ class Absent(NamedTuple):
 
 
 class LookedUp(Struct, frozen=True, kw_only=True):
-    """What a look-up has shown: a merchant order of the reference, or the order of the id.
+    """The result of a look-up: a merchant order of the reference, or the order of the id.
 
-    Without an `id` there is none, and nothing is said of it.
+    `id` is `None` if there is no such order.
     """
 
     by_id: bool = False
@@ -182,7 +182,7 @@ _AMOUNTS = {
 }
 #: Look-ups of a seller in a row that get no response; then it is the seller that cannot be read.
 _MOST_SILENT = 10
-#: What a look-up raises that is about its seller.
+#: Errors of a look-up that are about its seller.
 _OF_SELLER = (errors.AuthenticationFailed, errors.RateLimited, errors.ReauthorizationRequired)
 
 

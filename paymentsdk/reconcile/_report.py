@@ -127,7 +127,7 @@ class Difference(Struct, frozen=True, kw_only=True):
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """What a reconciliation has found. Its files stay in the directory of the run."""
+    """The result of a reconciliation. Its files stay in the directory of the run."""
 
     directory: Path
     """`out`."""

@@ -53,8 +53,8 @@ class Progress(Struct, frozen=True, kw_only=True):
     """How far a walk or a reconciliation is."""
 
     phase: Literal["walk", "changes", "look-ups", "comparison"] = "walk"
-    """What it is at: the walk over all windows, then what has changed since, orders that were not found, and the rest.
-    A walk alone has the first."""
+    """The current phase: the walk over all windows, then rows that have changed since, then orders that were not found,
+    then the comparison. A walk alone has the first phase."""
 
     share: float
     """The part of this phase that is done, 0 to 1; of a walk, by the time that its windows span."""
@@ -70,7 +70,7 @@ class Progress(Struct, frozen=True, kw_only=True):
 
 
 class WalkReport(Struct, frozen=True, kw_only=True):
-    """What a walk has found."""
+    """The result of a walk."""
 
     parts: tuple[Path, ...]
     """The Parquet files with the rows, each row once. Other files in their directory are not part of the walk. Rows of

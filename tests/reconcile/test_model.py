@@ -139,7 +139,7 @@ def test_whole_seconds_prove_no_milliseconds():
     assert 1_000 == prove_on(platform)
 
 
-@pytest.mark.control("paymentsdk._paging.proof._at", lambda sample: 0)
+@pytest.mark.control("paymentsdk._paging.proof._AT", lambda sample: 0)
 @pytest.mark.parametrize("place", ["earliest", "latest"])
 def test_the_earliest_and_the_latest_row_are_always_asked_for(place: str):
     """Where the bounds are moved in one half of the year, they are the first to show it."""
