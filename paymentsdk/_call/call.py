@@ -128,13 +128,10 @@ class Call(HiddenRepr, Generic[B, R]):
         self.fresh = False
         #: The latest failure that observers and the log were told of.
         self.last: Failed | None = None
+        #: The response that ended a call behind a gate, if it failed with one.
+        self.last_response: Response | None = None
         #: How the inline attempt ended, if one was made.
         self.first: Response | BaseException | UnsetType = UNSET
-
-    @property
-    def last_response(self) -> Response | None:
-        """The response that ended a call behind a gate, if it failed with one."""
-        return None if self.last is None else self.last.response
 
     async def run(self) -> Result[R]:
         """Make the attempts, and return their result or raise the one error that is true.
@@ -492,8 +489,8 @@ class Call(HiddenRepr, Generic[B, R]):
         was_sent = journaled and self.attempts > 0
         error = verdicts.final_error(self.operation, last, history, own_key=own_key, journaled=was_sent)
         error.attempts, error.idempotency_key = self.attempts, self.intent.key
-        # Without a journal, a kept error would keep the response, by its traceback and this call.
-        self.last = last if journaled else None
+        # By its traceback and this call, a kept error would keep itself, and without a journal the response.
+        self.last, self.last_response = None, last.response if journaled else None
         if isinstance(error, OutcomeUnknown):
             events.warn_outcome_unknown(self, last.reason)
         return error

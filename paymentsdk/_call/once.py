@@ -306,7 +306,7 @@ def _resolution(error: PaymentsError, call: Call[B, R]) -> Resolution:
     if isinstance(error, OutcomeUnknown):
         return Resolution(state=RecordState.UNKNOWN, reason=error.reason, in_flight=_in_flight(call))
     # Without a response, an `APIError` is of the refresh of the token.
-    if isinstance(error, APIError) and call.last is not None and (last := call.last.response) is not None:
+    if isinstance(error, APIError) and (last := call.last_response) is not None:
         kind = classify_response(call.operation.errors, error.status, error.code, error.codes)
         if kind not in TURNED_AWAY:
             response = _stored(last.status, last.headers, last.body, call.credential.secrets(call.intent.body))
