@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Iterator
 from contextlib import suppress
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from random import Random, SystemRandom
@@ -106,14 +107,15 @@ class Plan(Struct, frozen=True, kw_only=True):
     """Have the disk of the journal's file full again and again."""
 
 
-class FillingJournal(SQLiteJournal):
-    """A journal on a disk that is full again and again: each connection may add so many pages to the file, or none."""
+class FillingConnection(sqlite3.Connection):
+    """A connection to a disk that is full again and again: it may add so many pages to the journal's file, or none."""
 
-    def _open(self) -> sqlite3.Connection:
-        database = super()._open()
-        [pages] = database.execute("PRAGMA page_count").fetchone()
-        database.execute(f"PRAGMA max_page_count = {pages + SystemRandom().choice((0, 4, 20, 80))}")
-        return database
+    def execute(self, statement: str, *values: object) -> sqlite3.Cursor:
+        """Set the limit with the setting that a journal alone makes."""
+        if statement.startswith("PRAGMA journal_mode"):
+            [pages] = super().execute("PRAGMA page_count").fetchone()
+            super().execute(f"PRAGMA max_page_count = {pages + SystemRandom().choice((0, 4, 20, 80))}").fetchall()
+        return super().execute(statement, *values)
 
 
 def journal_at(where: str, ahead: float = 0.0, *, fills: bool = False) -> Journal:
@@ -124,7 +126,9 @@ def journal_at(where: str, ahead: float = 0.0, *, fills: bool = False) -> Journa
 
     if "://" in where:
         return PostgresJournal(where, now=now, timeout=15.0)  # A database that is killed is away for seconds.
-    return FillingJournal(where, now=now) if fills else SQLiteJournal(where, now=now)
+    if fills:
+        sqlite3.connect = partial(sqlite3.connect, factory=FillingConnection)
+    return SQLiteJournal(where, now=now)
 
 
 def store_at(plan: Plan, place: int) -> PostgresTokenStore | SQLiteTokenStore:
