@@ -397,6 +397,9 @@ class Call(HiddenRepr, Generic[B, R]):
             self.state.deadlines.reset(self.deadline, inf)  # The response is here: what is left cannot hang.
         try:
             value, anomalies, mismatch = await read_response(self.intent, response)
+        except asyncio.CancelledError as error:
+            events.report(self, response, Unanswered(reason=verdicts.interrupted(error)))
+            raise
         except Exception as error:  # noqa: BLE001 - a defect of ours must not cost the caller the key of what was done
             failure = verdicts.not_decoded(response, error)
         else:
