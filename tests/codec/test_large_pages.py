@@ -233,7 +233,7 @@ async def turns_during(body: bytes) -> int:
     return turns
 
 
-@pytest.mark.control("paymentsdk._call.call.LARGE", 10**9)
+@pytest.mark.control("paymentsdk._call.response.LARGE", 10**9)
 async def test_the_loop_goes_on_while_a_large_page_is_repaired() -> None:
     """Repair takes many times as long as decoding: other tasks have their turns meanwhile."""
     small, large_page = [await turns_during(large([malformed(1)], size)) for size in (50_000, 3_000_000)]
