@@ -1,9 +1,12 @@
-"""Writes the page about the states of a record, from the tables that the journal runs on."""
+"""Writes the page about the states of a record, from the rules that the journal runs on."""
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from docs.describe import code, table
-from paymentsdk.journal._states import HEARD, HELD, ON_BEGIN, OPEN, TRANSITIONS, RecordState, Right
+from paymentsdk.journal import Record, RecordState, begin_record
+from paymentsdk.journal._record import HELD, OPEN, WITHOUT_TRACE, may_replace
 
 ABOUT = """\
 A record is a write that was given a name: `create(..., once="table-7/1")`.
@@ -22,23 +25,54 @@ ABOUT_STATES = """\
 Recovery works on open records once they have no living owner. The states of the last column have to be durable before
 the caller hears of them: if they cannot be written, it hears `OutcomeUnknown`. To lose another costs one replay."""
 
+#: What the platform forgets, so that recovery could do what the caller believes to be over.
+HEARD = WITHOUT_TRACE | {RecordState.REFUSED}
+#: Store time, and when the lease of a living owner ends.
+NOW, LEASED = 100.0, 160.0
+
+
+def found(state: RecordState, *, lease_until: float = 0.0, digest: bytes = b"same", keyed: bool = True) -> Record:
+    """Return a record in that state."""
+    return Record(
+        key="key", name="", operation="", base_url="", seller="", path="", body=b"", begun=0.0, not_after=600.0,
+        digest=digest, keyed=keyed, state=state, owner="owner", lease_until=lease_until, updated=NOW,
+    )  # fmt: skip
+
+
+def actions(row: Record | None) -> list[str]:
+    """Return what a call does that finds *row*: with its bytes, with others, and with its bytes but without a key."""
+    calls = ((b"same", True), (b"other", True), (b"same", False))
+    news = (found(RecordState.PENDING, digest=digest, keyed=keyed) for digest, keyed in calls)
+    called = (structs.replace(new, owner="caller") for new in news)
+    return [begin_record(row, new, now=NOW, lease=60.0)[0].value for new in called]
+
+
+def who(before: RecordState, after: RecordState) -> str:
+    """Return who may replace a state; empty for nobody, and for what anyone may."""
+    held, free = (found(before, lease_until=lease) for lease in (LEASED, 0.0))
+    if may_replace(held, after, owner="other", now=NOW):
+        return "" if after is RecordState.DONE else "a caller with the same bytes"
+    if may_replace(free, after, owner="other", now=NOW):
+        is_closed = after is RecordState.ABANDONED
+        return "a person, if it has no living owner" if is_closed else "whoever finds it without a living owner"
+    return "its owner" if may_replace(held, after, owner="owner", now=NOW) else ""
+
 
 def records() -> str:
     """Write the tables of states."""
-    found = (
-        [
-            f"{one}, its lease has ended" if one in HELD else str(one),
-            row.same.value,
-            row.other.value,
-            (row.unkeyed or row.same).value,
-        ]
-        for one, row in ON_BEGIN.items()
-    )
+    rows = [
+        ["none", *actions(None)],
+        ["pending or sent, held by another call or process", *actions(found(RecordState.SENT, lease_until=LEASED))],
+        *(
+            [f"{state}, its lease has ended" if state in HELD else state, *actions(found(state))]
+            for state in RecordState
+        ),
+    ]
     changes = (
-        [code(state.value), code(after.value), right.value]
-        for state, allowed in TRANSITIONS.items()
-        for after, right in allowed.items()
-        if right is not Right.ANYONE
+        [code(before.value), code(after.value), who(before, after)]
+        for before in RecordState
+        for after in RecordState
+        if who(before, after)
     )
     states = ([code(state.value), yes(state in OPEN), yes(state in HEARD)] for state in RecordState)
     return "\n\n".join([
@@ -49,7 +83,7 @@ def records() -> str:
         table(["State", "Open", "Durable before it is heard"], states),
         "## What a call does",
         ABOUT_BEGIN,
-        table(["It finds", "Same bytes", "Other bytes", "Same bytes, no key"], found),
+        table(["It finds", "Same bytes", "Other bytes", "Same bytes, no key"], rows),
         "## What may follow",
         ABOUT_TRANSITIONS,
         table(["State", "Replaced by", "By whom"], changes),

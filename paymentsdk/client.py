@@ -19,7 +19,6 @@ from paymentsdk._call.deadline import RefreshTimeout, Timeout
 from paymentsdk._call.engine import Engine, Recorder, engine_of
 from paymentsdk._call.events import notify
 from paymentsdk._call.flow import FlowControl
-from paymentsdk._call.intent import make_intent
 from paymentsdk._call.runtime import Runtime
 from paymentsdk._call.settings import SESSION_HEADER, CallOptions, Settings, check_base_url, mask_options
 from paymentsdk._call.verdicts import RetryPolicy
@@ -42,11 +41,12 @@ if TYPE_CHECKING:
 
     from paymentsdk._call.concurrent_map import MapOutcome
     from paymentsdk._call.engine import Caller
+    from paymentsdk._call.intent import Intent
     from paymentsdk._call.response import Result
     from paymentsdk._codec.encode import PathValue
-    from paymentsdk._recovery import Backoff, Recovery, Sender
     from paymentsdk.journal import Journal, RecoverySummary
-    from paymentsdk.journal._call import Journaling
+    from paymentsdk.journal._recovery import Backoff, Recovery
+    from paymentsdk.journal._turns import Journaling
     from paymentsdk.resources.customers import Customers
     from paymentsdk.resources.invoices import Invoices
     from paymentsdk.resources.merchant_orders import MerchantOrders
@@ -217,9 +217,15 @@ class PaymentsClient:
             transport = AiohttpTransport(session=session)
         clock = SystemClock() if clock is None else clock
         flow = FlowControl() if flow is None else flow
-        journaling = _journaling_with(journal, clock)
+        self._journaling: Journaling | None = _journaling_with(journal, clock)
         runtime = Runtime(
-            transport, clock, flow, journaling, exchange=_exchange_refresh_token, read=_read_platform_time
+            transport,
+            clock,
+            flow,
+            None if self._journaling is None else self._journaling.platform_clock,
+            exchange=_exchange_refresh_token,
+            read=_read_platform_time,
+            write_by_name=partial(_write_by_name, self._journaling),
         )
         self._engine: Engine = Engine(runtime, settings)
 
@@ -388,8 +394,7 @@ class PaymentsClient:
     @property
     def journal(self) -> Journal | None:
         """The journal that it was given, if it was given one."""
-        journaling = self._engine.runtime.journaling
-        return None if journaling is None else journaling.journal
+        return None if self._journaling is None else self._journaling.journal
 
     @property
     def operations(self) -> Mapping[str, Operation[object, object]]:
@@ -434,9 +439,9 @@ class PaymentsClient:
         async with AsyncExitStack() as closing:  # From the last to the first, whatever one of them raises.
             # The calls that are let end still have their deadlines.
             closing.callback(runtime.deadlines.close)
-            if runtime.journaling is not None:
-                closing.push_async_callback(runtime.journaling.journal.aclose)
-                closing.push_async_callback(runtime.journaling.drain, grace)
+            if self._journaling is not None:
+                closing.push_async_callback(self._journaling.journal.aclose)
+                closing.push_async_callback(self._journaling.drain, grace)
             closing.push_async_callback(runtime.transport.aclose)
             # First, since a transport may end at once what is in flight: the refresh token that was sent is spent.
             if runtime.refreshing:
@@ -512,38 +517,22 @@ class PaymentsClient:
         Args:
             every: Seconds between the end of one recovery and the next: above 0, at most 86,400.
         """
-        from paymentsdk._recovery import Backoff, repeatedly
+        from paymentsdk.journal._recovery import Backoff, repeatedly
 
         clock = self._engine.runtime.clock
         backoff = Backoff(clock.monotonic, check_seconds("every", every))
         return repeatedly(lambda: self._recovery(backoff).run(), clock.sleep, every)
 
     def _recovery(self, backoff: Backoff | None = None) -> Recovery:
-        from paymentsdk._recovery import Recovery
+        from paymentsdk.journal._recovery import Recovery
 
-        return Recovery(self._journaling(), self._sender, self._engine.settings.observers, backoff)
-
-    def _journaling(self) -> Journaling:
-        if (journaling := self._engine.runtime.journaling) is None:
+        if self._journaling is None:
             raise RequestInvalid("journal", "was not given to this client")
-        return journaling
+        observers = self._engine.settings.observers
+        return Recovery(self._journaling, self._engine_of, self.operations, observers, backoff)
 
-    def _sender(self, account: str | None) -> Sender:
-        """Return what recovery needs of one seller."""
-        if account is not None:
-            return self.account(account)._sender(None)  # noqa: SLF001 - it is of this very class
-        from paymentsdk._recovery import Sender
-
-        engine = self._engine
-        return Sender(
-            engine.settings.base_url,
-            self.operations,
-            engine.seller,
-            engine.learn_time,
-            partial(make_intent, settings=engine.settings, clock=engine.runtime.clock),
-            engine.call_for,
-            engine.settings.timeout,
-        )
+    def _engine_of(self, account: str | None) -> Engine:
+        return self._engine if account is None else self.account(account)._engine  # noqa: SLF001 - it is of this very class
 
     async def __aenter__(self) -> Self:
         return self
@@ -681,12 +670,28 @@ def _limits(max_order_expiration: timedelta | None) -> Limits:
     return Limits(order_expiration=most)
 
 
+def _write_by_name(
+    journaling: Journaling | None,
+    engine: Engine,
+    intent: Intent[B, R],
+    name: str | None,
+    *,
+    not_after: datetime | timedelta | None,
+    defer: bool,
+) -> Awaitable[Result[R]]:
+    from paymentsdk.journal._run import run
+
+    if journaling is None:
+        raise RequestInvalid("once", "needs a journal: PaymentsClient(journal=SQLiteJournal(...))")
+    return run(journaling, engine, intent, name, not_after=not_after, defer=defer)
+
+
 def _journaling_with(journal: Journal | None, clock: Clock) -> Journaling | None:
     if journal is None:
         return None
     # One without `resolve` would show that only after the write was sent.
     check_methods("journal", journal, "begin", "get", "renew", "resolve", "claim", "records", "aclose")
-    from paymentsdk.journal._call import Journaling
+    from paymentsdk.journal._turns import Journaling
 
     return Journaling(journal, clock)
 

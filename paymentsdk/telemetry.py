@@ -30,7 +30,7 @@ from paymentsdk import events
 from paymentsdk._contract.rules import CANCELLED
 from paymentsdk._version import __version__
 from paymentsdk.journal import RecordResolved, RecordsOpen
-from paymentsdk.journal._states import OPEN
+from paymentsdk.journal._record import OPEN
 
 __all__ = ["OpenTelemetryObserver"]
 

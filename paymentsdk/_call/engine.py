@@ -1,7 +1,7 @@
 """`Engine` makes the calls of a client; each copy of the client has an engine of its own.
 
 `Engine.call` checks a request (`intent.py`) and carries it out (`call.py`), as a record of the journal if it has a name
-(`once.py`). `Engine.value` is for the methods of the resources: it makes the first attempt inline (`plan.py`).
+(`journal/_run.py`). `Engine.value` is for the methods of the resources: it makes the first attempt inline (`plan.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
 
 from paymentsdk._auth.schemes import Seller, signer_or_tokens
-from paymentsdk._call.call import Call
+from paymentsdk._call.call import Call, Gate
 from paymentsdk._call.credential import Bearer, Credential, user_id
 from paymentsdk._call.events import observed
 from paymentsdk._call.intent import Intent, make_intent
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from paymentsdk._call.runtime import Runtime
     from paymentsdk._call.settings import CallOptions, Settings
     from paymentsdk._contract.operation import Operation
-    from paymentsdk.journal._call import PlatformClock
     from paymentsdk.transports.base import Response
 
 B = TypeVar("B")
@@ -113,14 +112,12 @@ class Engine:
                 first_sent_at=first_sent_at,
                 derives_key=once is not None,
             )
+            if once is not None or not_after is not None or defer:
+                self.runtime.ensure_open()
+                result = await self.runtime.write_by_name(self, intent, once, not_after=not_after, defer=defer)
+                return cast("Result[R]", result)
             call = self.call_for(intent)
-            if once is None and not_after is None and not defer:
-                outcome = call.run()
-            else:
-                from paymentsdk._call.once import call_once  # only who has a journal needs it
-
-                outcome = call_once(call, once, self.seller, self.learn_time, not_after=not_after, defer=defer)
-            return await (observed(call, outcome) if self.settings.observers else outcome)
+            return await (observed(call, call.run()) if self.settings.observers else call.run())
         except PaymentsError as error:
             error.account = self.settings.account
             error.operation = error.operation or getattr(operation, "name", None)
@@ -164,7 +161,7 @@ class Engine:
     def _plan(self, operation: Operation[B, R]) -> Plan[B, R] | None:
         """Make the plan of *operation*, if its calls need nothing that an inline attempt leaves out."""
         runtime, plan = self.runtime, None
-        if self._signer is None and runtime.journaling is None and is_plain(operation, self.settings):
+        if self._signer is None and runtime.platform_clock is None and is_plain(operation, self.settings):
             name = next(iter(operation.path_names), None)
             before, _, behind = operation.path.partition(f"{{{name}}}")
             plan = Plan(
@@ -182,8 +179,8 @@ class Engine:
         self._plans[operation] = plan
         return plan
 
-    def call_for(self, intent: Intent[B, R]) -> Call[B, R]:
-        """Return a call that carries out *intent*; its deadline begins when it is run.
+    def call_for(self, intent: Intent[B, R], gate: Gate | None = None) -> Call[B, R]:
+        """Return a call that carries out *intent*; its deadline begins when it is run. *gate* may bar its attempts.
 
         Raises:
             ClientClosed: The client is closed, or belongs to another event loop.
@@ -194,7 +191,9 @@ class Engine:
             secrets += secret_values(intent.headers)
         credential = Credential(self._bearer, self._signer, self._exchange, secrets)
         started = self.runtime.clock.monotonic()
-        return Call(self.runtime, self.settings, self._seller_key, credential, intent=intent, started=started)
+        return Call(
+            self.runtime, self.settings, self._seller_key, credential, intent=intent, started=started, gate=gate
+        )
 
     def _exchange(self, refresh_token: str) -> Awaitable[TokenPair]:
         return self.runtime.exchange(self, refresh_token)
@@ -234,15 +233,22 @@ class Engine:
                 await self.runtime.read(self)
         raise NotSent("there is no token: each token ended before it could be used")
 
-    async def learn_time(self, clock: PlatformClock) -> PaymentsError | None:
-        """Read the platform's time unless *clock* is fresh; return the error if that fails."""
-        if clock.is_fresh():
-            return None
+    async def learn_time(self) -> None:
+        """Read the platform's time, unless a response has told it in the last 5 minutes.
+
+        Raises:
+            NotSent: It could not be read.
+            PaymentsError: There is no token.
+        """
+        clock = self.runtime.platform_clock
+        if clock is None or clock.is_fresh(clock.moment()):
+            return
         try:
             await self.runtime.read(self)
         except (NotSent, RefreshFailed) as error:
-            return error
-        return None if clock.is_fresh() else NotSent("the platform's time is not known: no response has a Date")
+            raise NotSent(f"the platform's time could not be read: {error}") from None
+        if not clock.is_fresh(clock.moment()):
+            raise NotSent("the platform's time could not be read: no response has a Date")
 
 
 class Recorder(Engine):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from paymentsdk._call.deadline import Deadlines
@@ -17,8 +17,8 @@ from paymentsdk.transports.base import DiscardingTransport, Response, Transport,
 if TYPE_CHECKING:
     from paymentsdk._auth.refresh import RefreshingToken
     from paymentsdk._auth.token_store import TokenPair
+    from paymentsdk._call.platform_clock import PlatformClock
     from paymentsdk._clock import Clock
-    from paymentsdk.journal._call import Journaling
 
 
 class Runtime:
@@ -29,15 +29,17 @@ class Runtime:
         transport: Transport,
         clock: Clock,
         flow: FlowControl,
-        journaling: Journaling | None,
+        platform_clock: PlatformClock | None,
         *,
         exchange: Callable[..., Awaitable[TokenPair]],
         read: Callable[..., Awaitable[None]],
+        write_by_name: Callable[..., Awaitable[Any]],
     ) -> None:
         self.transport: Transport = transport
         self._discarding: DiscardingTransport | None = transport if isinstance(transport, DiscardingTransport) else None
         self.clock: Clock = clock
-        self.journaling: Journaling | None = journaling
+        #: The platform's time; of a client with a journal.
+        self.platform_clock = platform_clock
         self.deadlines: Deadlines = Deadlines(clock)
         self.budgets: RetryBudgets = RetryBudgets()
         self._flow_control = flow
@@ -48,6 +50,8 @@ class Runtime:
         self.exchange = exchange
         #: Makes a read, for the `Date` of the response, and for a token if there is none: takes the engine.
         self.read = read
+        #: Carries out a write as a record of the journal: takes the engine, the intent and the name.
+        self.write_by_name = write_by_name
         self.refreshing: WeakSet[RefreshingToken] = WeakSet()
         """The tokens that were asked to refresh themselves, while somebody holds them."""
         self.asking: set[int] = set()
@@ -73,9 +77,8 @@ class Runtime:
 
     def observe_platform_time(self, response: Response) -> None:
         """Take the platform's time from *response*, if the client has a journal."""
-        if self.journaling is not None:
-            date, age = header(response.headers, "Date"), header(response.headers, "Age")
-            self.journaling.platform_clock.observe(date, age)
+        if self.platform_clock is not None:
+            self.platform_clock.observe(header(response.headers, "Date"), header(response.headers, "Age"))
 
     def ensure_open(self) -> asyncio.AbstractEventLoop:
         """Let a call begin, and return the loop that it runs on.

@@ -133,7 +133,7 @@ def _moment(seconds: float) -> datetime:
 
 async def _list(journal: Journal, options: argparse.Namespace) -> Output:
     from paymentsdk.journal import RecordState
-    from paymentsdk.journal._states import OPEN
+    from paymentsdk.journal._record import OPEN
 
     rows = await journal.records(frozenset(RecordState if options.all else OPEN), limit=options.limit + 1)
     if len(rows) > options.limit:

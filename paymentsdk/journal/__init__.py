@@ -8,7 +8,7 @@ process.
 from __future__ import annotations
 
 from paymentsdk.journal._journal import Journal, RecordResolved, RecordsOpen, RecoverySummary, derive_key
-from paymentsdk.journal._states import (
+from paymentsdk.journal._record import (
     Action,
     Record,
     RecordState,

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from paymentsdk._validate import Seal, check_seals
 from paymentsdk.errors import describe
-from paymentsdk.journal._states import Record, RecordState, StoredResponse
+from paymentsdk.journal._record import Record, RecordState, StoredResponse
 
 #: What is given to a database. A plain tuple: sqlite3 takes a third longer for a named one.
 Values: TypeAlias = tuple[str | float | bytes | None, ...]

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.events import Event
-from paymentsdk.journal._states import OPEN, Action, Record, RecordState, Resolution
+from paymentsdk.journal._record import OPEN, Action, Record, RecordState, Resolution
 
 #: Begins every key: which derivation made it. Another derivation would have the platform do everything once more.
 VERSION = "once1-"
@@ -62,8 +62,7 @@ class Journal(Protocol):
 
     One that does not keep the body of a ``sensitive`` record has the attribute ``seals = False``, which is optional.
 
-    Each raises ``JournalUnavailable`` where it cannot do so, and then nothing may be sent that depends on it. Whatever
-    else one raises counts as that, and is its cause.
+    Each raises ``JournalUnavailable`` where it cannot do so, and then nothing may be sent that depends on it.
     """
 
     async def begin(self, record: Record, *, lease: float) -> tuple[Action, Record]:

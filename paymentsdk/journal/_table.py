@@ -1,6 +1,6 @@
 """Journals in a database: one set of statements, and every step of their methods.
 
-`_states.py` decides, a database stores: it runs statements, and knows nothing of what they mean. Each method hands a
+`_record.py` decides, a database stores: it runs statements, and knows nothing of what they mean. Each method hands a
 plain function to the lane of the database (`_database.py`), which runs it in a transaction.
 """
 
@@ -20,9 +20,9 @@ from paymentsdk._database import Connection, Database, Driver, Kind, SQLite
 from paymentsdk._postgres import Postgres, Table
 from paymentsdk._validate import Seal, check_path
 from paymentsdk.errors import JournalUnavailable, tellable
-from paymentsdk.journal import _states as states
+from paymentsdk.journal import _record as states
 from paymentsdk.journal._codec import CODES, COLUMNS, Codec, Values, id_of, response_column
-from paymentsdk.journal._states import Action, Record, RecordState, Resolution
+from paymentsdk.journal._record import Action, Record, RecordState, Resolution
 
 T = TypeVar("T")
 

@@ -31,7 +31,7 @@ from paymentsdk._paging.proof import MILLISECOND, Rules, Window, milliseconds, m
 from paymentsdk._validate import check_path, check_utf8, check_within, plain_duration, plain_moment
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.journal import Record
-from paymentsdk.journal._states import NO_LIMIT, OPEN
+from paymentsdk.journal._record import NO_LIMIT, OPEN
 from paymentsdk.reconcile._book import Book, BookRow, Subject, subject_of
 from paymentsdk.reconcile._checkpoint import Checkpoint
 from paymentsdk.reconcile._diff import Diff

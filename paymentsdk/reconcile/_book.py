@@ -24,7 +24,7 @@ from paymentsdk import money
 from paymentsdk._validate import check_no_login, check_utf8, plain_moment
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.journal import Journal, Record, RecordState, tombstone
-from paymentsdk.journal._states import NO_LIMIT, OPEN
+from paymentsdk.journal._record import NO_LIMIT, OPEN
 from paymentsdk.reconcile._merchant_orders import AMOUNTS, DECIMALS, DIGITS, arrow, duckdb, parquet
 from paymentsdk.resources import orders, preferences
 from paymentsdk.resources.orders import RefundStatus

@@ -25,7 +25,8 @@ from typing import TypeAlias
 from msgspec import structs
 
 from paymentsdk.errors import JournalUnavailable
-from paymentsdk.journal import Action, Journal, Record, RecordState, Resolution, StoredResponse, _states, derive_key
+from paymentsdk.journal import Action, Journal, Record, RecordState, Resolution, StoredResponse, derive_key
+from paymentsdk.journal import _record as states
 from paymentsdk.testing._expectation import NamedRule, check_rule, expect, named
 
 __all__ = ["CASES", "Case", "MakeJournal"]
@@ -84,14 +85,14 @@ class Processes:
 
     async def begin(self, record: Record, expected: Action = Action.SEND, *, lease: float = _LEASE) -> Record:
         """Begin a record in the next process, which comes to the *expected* action, and return its row."""
-        _, row = _states.begin_record(self.rows.get(record.key), record, now=self.time, lease=lease)
+        _, row = states.begin_record(self.rows.get(record.key), record, now=self.time, lease=lease)
         action, kept = await next(self._next).begin(record, lease=lease)
         expect(action is expected, f"{record!r} is {action} in place of {expected}")
         return await self._wrote(row, kept)
 
     async def renew(self, key: str, *, owner: str, lease: float) -> Record:
         """Renew a lease in the next process, and return the row."""
-        row = _states.renew_lease(self.rows[key], owner=owner, now=self.time, lease=lease)
+        row = states.renew_lease(self.rows[key], owner=owner, now=self.time, lease=lease)
         return await self._wrote(row, await next(self._next).renew(key, owner=owner, lease=lease))
 
     async def resolve(
@@ -99,7 +100,7 @@ class Processes:
     ) -> Record:
         """Resolve a record in the next process, which *leaves* another state than that, or not, and return its row."""
         resolution = Resolution(state=resolution) if isinstance(resolution, RecordState) else resolution
-        row = _states.resolve_record(self.rows[key], resolution, owner=owner, now=self.time)
+        row = states.resolve_record(self.rows[key], resolution, owner=owner, now=self.time)
         kept = await next(self._next).resolve(key, resolution, owner=owner)
         expect(kept.state is (leaves or resolution.state), f"{resolution.state} by {owner} has left {kept!r}")
         return await self._wrote(row, kept)
@@ -109,13 +110,13 @@ class Processes:
         wanted = tuple(self.rows) if keys is None else keys
         found = await next(self._next).claim(sellers, owner=owner, lease=_LEASE, keys=wanted)
         for row in [self.rows[key] for key in wanted if key in self.rows]:
-            claimed = _states.claim_record(row, sellers=sellers, owner=owner, now=self.time, lease=_LEASE)
+            claimed = states.claim_record(row, sellers=sellers, owner=owner, now=self.time, lease=_LEASE)
             await self._wrote(claimed, *(one for one in found if one.key == row.key))
         return [row.name for row in found]
 
-    async def records(self, *states: RecordState, limit: int = 100) -> list[str]:
+    async def records(self, *among: RecordState, limit: int = 100) -> list[str]:
         """List records in the next process, and return their names."""
-        found = await next(self._next).records(states, limit=limit)
+        found = await next(self._next).records(among, limit=limit)
         for row in found:
             await self._wrote(self.rows[row.key], row)
         return [row.name for row in found]
@@ -124,7 +125,7 @@ class Processes:
         """Purge in the next process, and return how many rows it has reduced."""
         count = await next(self._next).purge(before)
         for row in self.rows.values():
-            await self._wrote(_states.tombstone(row) if row.state in _states.CLOSED and row.begun < before else row)
+            await self._wrote(states.tombstone(row) if row.state in states.CLOSED and row.begun < before else row)
         return count
 
     async def _wrote(self, row: Record, *returned: Record) -> Record:
@@ -150,7 +151,7 @@ def _record(
         path="/v1/orders",
         headers={"X-Platform-Session-Id": "device-1"},
         body=body,
-        digest=_states.digest("POST", "/v1/orders", body or b""),
+        digest=states.digest("POST", "/v1/orders", body or b""),
         begun=500.0,
         not_after=1_100.0,
         owner=owner,
@@ -470,7 +471,7 @@ async def _nothing_is_left_out_of_many(processes: Processes) -> None:
     journal = processes.journal()
     await asyncio.gather(*(journal.begin(_record(f"n-{number}"), lease=_LEASE) for number in range(_MANY)))
 
-    listed = await journal.records([RecordState.PENDING], limit=_states.NO_LIMIT)
+    listed = await journal.records([RecordState.PENDING], limit=states.NO_LIMIT)
 
     expect(len(listed) == _MANY, f"{len(listed)} of {_MANY}")
 
@@ -511,7 +512,7 @@ async def _retention_leaves_a_tombstone(processes: Processes) -> None:
         await processes.resolve(row.key, Resolution(state=state, reason="why"))
 
     expect(await processes.purge(500.0) == 0, "purged what is not that old")
-    expect(await processes.purge(500.1) == len(_states.CLOSED), "not every closed record was purged")
+    expect(await processes.purge(500.1) == len(states.CLOSED), "not every closed record was purged")
     expect(await processes.purge(500.1) == 0, "purged what it had purged before")
     await processes.begin(_record(RecordState.DONE.value, body=b"{}"), Action.CONFLICT)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from paymentsdk.journal import Record, derive_key
-from paymentsdk.journal._states import digest
+from paymentsdk.journal._record import digest
 from paymentsdk.testing import FakeClock
 from tests.journal.platform import Platform
 

@@ -3,64 +3,71 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sqlite3
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from paymentsdk import _database
-from paymentsdk.journal import Record, RecordState, Resolution, SQLiteJournal, StoredResponse
-from paymentsdk.journal._call import JournaledCall, MaySend, PlatformClock
-from paymentsdk.testing import FakeClock
-from tests.journal.conftest import make_record
+from paymentsdk import PaymentsClient, PaymentsError, Request, Response, SendFailed, _database
+from paymentsdk.journal import RecordState, SQLiteJournal
+from paymentsdk.testing import FakeClock, MemoryTransport
+from tests.journal.platform import ONCE, TOKEN, URL, order
 
 FATES = {"accepted": RecordState.DONE, "refused": RecordState.REFUSED, "unsent": RecordState.NOT_SENT}
 
 
 class Ledger:
-    """The platform: a file with the key of everything that took effect. It forgets what it rejected."""
+    """The platform: a file with the key of everything that took effect. It forgets what it rejected.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: Where the file is.
+        accepts: Accept everything; else the outcome of a request is that of its reference.
+    """
+
+    def __init__(self, folder: Path, *, accepts: bool = False) -> None:
         self.path = folder / "ledger"
+        self._accepts = accepts
 
     def keys(self) -> list[str]:
         """What took effect."""
         return self.path.read_text().split() if self.path.exists() else []
 
-    def accept(self, key: str) -> Resolution:
-        """Do it, once."""
+    def __call__(self, request: Request) -> Response:
+        """Respond to a request."""
+        if request.method == "GET":
+            return Response(200, {"Date": "Tue, 14 Nov 2023 22:13:20 GMT"}, b'{"paging":{"total":0},"results":[]}')
+        name = json.loads(request.body)["external_reference"]
+        if not self._accepts and name == "unsent":
+            raise SendFailed("connection refused", sent=False)
+        if not self._accepts and name == "refused":
+            return Response(400, {}, b'{"errors":[{"code":"property_value","message":"no"}]}')
+        key = request.headers["X-Idempotency-Key"]
         if key not in self.keys():
             with self.path.open("a") as file:
                 file.write(f"{key}\n")
-        return Resolution(state=RecordState.DONE, response=StoredResponse(201, {}, key.encode()))
+        return Response(201, {}, b'{"id":"ORD1"}')
 
 
-def driver(journal: SQLiteJournal, later: list[Callable[[], Awaitable[object]]]) -> JournaledCall:
-    """A driver whose platform has the time 200."""
-    clock = PlatformClock(FakeClock())
-    clock.set(200.0)
-    return JournaledCall(journal, clock, seller=lambda: "77", lease=60.0, later=later.append)
+def client_of(ledger: Ledger, now: float) -> PaymentsClient:
+    """Return a client with the journal beside *ledger*, whose leases count on a clock that stands at *now*."""
+    journal = SQLiteJournal(ledger.path.parent / "journal.db", now=lambda: now)
+    transport, clock = MemoryTransport(ledger), FakeClock(now=1_700_000_000.0)
+    return PaymentsClient(TOKEN, base_url=URL, journal=journal, clock=clock, transport=transport, retry=ONCE)
 
 
 async def run(folder: Path) -> None:
     """Journal three writes, tell the outcome of each, and write down what was told."""
-    journal, ledger = SQLiteJournal(folder / "journal.db", now=lambda: 1_000.0), Ledger(folder)
-    later: list[Callable[[], Awaitable[object]]] = []
-    for name, state in FATES.items():
-
-        async def send(row: Record, may_send: MaySend, state: RecordState = state) -> Resolution:
-            assert await may_send(30.0) is None
-            return ledger.accept(row.key) if state is RecordState.DONE else Resolution(state=state)
-
-        told = await driver(journal, later).run(make_record(name, owner="dies/1"), send)
-        with (folder / "told").open("a") as file:
-            file.write(f"{name} {told.state.value}\n")
-    for write in later:
-        await write()
-    await journal.aclose()
+    async with client_of(Ledger(folder), 1_000.0) as client:
+        for name, state in FATES.items():
+            with suppress(PaymentsError):
+                await client.orders.create(order(name), once=name)
+            with (folder / "told").open("a") as file:
+                file.write(f"{name} {state.value}\n")
 
 
 def deadly(nth: int, when: str) -> None:

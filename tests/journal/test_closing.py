@@ -25,7 +25,7 @@ from paymentsdk import (
 )
 from paymentsdk.events import AttemptEnded
 from paymentsdk.journal import Record, RecordState, Resolution, SQLiteJournal
-from paymentsdk.journal._call import Journaling
+from paymentsdk.journal._turns import Journaling
 from paymentsdk.sandbox import FaultRule, Sandbox
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.flow.platform import SimulatedClock
@@ -73,7 +73,7 @@ ENDS = [
 ]
 
 
-@pytest.mark.control("paymentsdk.journal._call.Journaling.drain", lambda self, grace: asyncio.sleep(0))
+@pytest.mark.control("paymentsdk.journal._turns.Journaling.drain", lambda self, grace: asyncio.sleep(0))
 @pytest.mark.parametrize(("fail", "error", "state"), ENDS, ids=["429", "not sent", "lost"])
 async def test_closing_keeps_what_came_of_calls_that_pause(
     tmp_path: Path, until, fail: Callable[[Request], Response], error: type[PaymentsError], state: RecordState
@@ -135,7 +135,7 @@ def drains_until_cancelled(
     return drains
 
 
-@pytest.mark.control("paymentsdk.journal._call.Journaling.drain", around=drains_until_cancelled)
+@pytest.mark.control("paymentsdk.journal._turns.Journaling.drain", around=drains_until_cancelled)
 async def test_a_scope_that_is_cancelled_keeps_what_came_of_its_calls(tmp_path: Path) -> None:
     """Whoever leaves it waits for the journal all the same: else recovery would send what was cancelled in time."""
     clock, path = SimulatedClock(), tmp_path / "payments.db"

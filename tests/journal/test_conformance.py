@@ -12,7 +12,8 @@ import pytest
 from msgspec import structs
 
 from paymentsdk import JournalUnavailable
-from paymentsdk.journal import Action, PostgresJournal, Record, RecordState, Resolution, SQLiteJournal, _states
+from paymentsdk.journal import Action, PostgresJournal, Record, RecordState, Resolution, SQLiteJournal
+from paymentsdk.journal import _record as states
 from paymentsdk.testing.journal_conformance import CASES, Case, MakeJournal
 
 Now = Callable[[], float]
@@ -33,7 +34,7 @@ class MemoryJournal:
 
     async def begin(self, record: Record, *, lease: float) -> tuple[Action, Record]:
         """See `Journal`."""
-        action, row = _states.begin_record(self.rows.get(record.key), record, now=self.now(), lease=lease)
+        action, row = states.begin_record(self.rows.get(record.key), record, now=self.now(), lease=lease)
         self.rows[row.key] = row
         return action, row
 
@@ -43,12 +44,12 @@ class MemoryJournal:
 
     async def renew(self, key: str, *, owner: str, lease: float) -> Record:
         """See `Journal`."""
-        self.rows[key] = _states.renew_lease(self.rows[key], owner=owner, now=self.now(), lease=lease)
+        self.rows[key] = states.renew_lease(self.rows[key], owner=owner, now=self.now(), lease=lease)
         return self.rows[key]
 
     async def resolve(self, key: str, resolution: Resolution, *, owner: str) -> Record:
         """See `Journal`."""
-        self.rows[key] = _states.resolve_record(self.rows[key], resolution, owner=owner, now=self.now())
+        self.rows[key] = states.resolve_record(self.rows[key], resolution, owner=owner, now=self.now())
         return self.rows[key]
 
     async def claim(self, sellers: Collection[str], *, owner: str, lease: float, keys: Collection[str]) -> list[Record]:
@@ -56,7 +57,7 @@ class MemoryJournal:
         claimed = {}
         for key in self.rows.keys() & set(keys):
             how = {"sellers": sellers, "owner": owner, "now": self.now(), "lease": lease}
-            claimed[key] = _states.claim_record(self.rows[key], **how)
+            claimed[key] = states.claim_record(self.rows[key], **how)
         self.rows.update(claimed)
         return sorted((row for row in claimed.values() if row.owner == owner), key=lambda row: row.begun)
 
@@ -66,8 +67,8 @@ class MemoryJournal:
 
     async def purge(self, before: float) -> int:
         """See `Journal`."""
-        old = [row for row in self.rows.values() if row.state in _states.CLOSED and row.begun < before]
-        purged = {row.key: left for row in old if (left := _states.tombstone(row)) != row}
+        old = [row for row in self.rows.values() if row.state in states.CLOSED and row.begun < before]
+        purged = {row.key: left for row in old if (left := states.tombstone(row)) != row}
         self.rows.update(purged)
         return len(purged)
 
@@ -260,7 +261,7 @@ async def forgets_what_it_has_claimed(self, sellers: Collection[str], *, owner: 
 async def claims_what_another_claims(self, sellers: Collection[str], *, owner: str, lease: float, keys: object):
     """Reads in one transaction, and writes in another."""
     how = {"sellers": sellers, "owner": owner, "now": self.now(), "lease": lease}
-    claimed = [_states.claim_record(row, **how) for row in self.rows.values()]
+    claimed = [states.claim_record(row, **how) for row in self.rows.values()]
     await asyncio.sleep(0)
     return [row for row in claimed if row.owner == owner]
 
@@ -275,7 +276,7 @@ async def compares_no_case(self, record: Record, *, lease: float) -> tuple[Actio
 @breaking("purge")
 async def purges_names(self, before: float) -> int:
     """Leaves no tombstone."""
-    old = [key for key, row in self.rows.items() if row.state in _states.CLOSED and row.begun < before]
+    old = [key for key, row in self.rows.items() if row.state in states.CLOSED and row.begun < before]
     for key in old:
         del self.rows[key]
     return len(old)
@@ -314,7 +315,7 @@ async def resolves_in_two_steps(self, key: str, resolution: Resolution, *, owner
     """Reads in one transaction, and writes in another."""
     row = self.rows[key]
     await asyncio.sleep(0)
-    self.rows[key] = _states.resolve_record(row, resolution, owner=owner, now=self.now())
+    self.rows[key] = states.resolve_record(row, resolution, owner=owner, now=self.now())
     return self.rows[key]
 
 
@@ -323,7 +324,7 @@ async def renews_in_two_steps(self, key: str, *, owner: str, lease: float) -> Re
     """Reads in one transaction, and writes in another."""
     row = self.rows[key]
     await asyncio.sleep(0)
-    self.rows[key] = _states.renew_lease(row, owner=owner, now=self.now(), lease=lease)
+    self.rows[key] = states.renew_lease(row, owner=owner, now=self.now(), lease=lease)
     return self.rows[key]
 
 
@@ -441,7 +442,7 @@ async def lists_a_thousand(self, among: Collection[RecordState], *, limit: int =
 async def counts_what_is_old(self, before: float) -> int:
     """Counts also what it has purged before."""
     await MemoryJournal.purge(self, before)
-    return sum(row.state in _states.CLOSED and row.begun < before for row in self.rows.values())
+    return sum(row.state in states.CLOSED and row.begun < before for row in self.rows.values())
 
 
 @breaking("aclose")

@@ -15,8 +15,8 @@ from random import Random
 import pytest
 
 from paymentsdk import AiohttpTransport, Deferred, PaymentsClient, Request, Response, SendFailed
-from paymentsdk._recovery import BATCH
 from paymentsdk.journal import RecordState, SQLiteJournal
+from paymentsdk.journal._recovery import BATCH
 from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
 from paymentsdk.sandbox import FaultRule, Sandbox
 from tests.journal.platform import ONCE, order

@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 from msgspec import structs
 
-from paymentsdk.journal import Record, RecordState, Resolution, _journal, _states, resolve_record
-from paymentsdk.journal._states import Timing, timing
+from paymentsdk.journal import Record, RecordState, Resolution, resolve_record
+from paymentsdk.journal import _record as states
+from paymentsdk.journal._record import barred
+from tests.journal import world
 from tests.journal.world import HOUR, BrokenPromiseError, Faults, World
 
 T = TypeVar("T")
@@ -110,14 +112,14 @@ def trust_everything(row: Record, *, owner: str, now: float, lease: float, body:
     return structs.replace(row, state=RecordState.PENDING, owner=owner, lease_until=now + lease, updated=now)
 
 
-def trust_the_clock(record: Record, *ages: float) -> Timing:
+def trust_the_clock(record: Record, *ages: float) -> str:
     """Take a time before the record's own for one that is good enough."""
-    return timing(record, *(max(0.0, age) for age in ages))
+    return barred(record, *(max(0.0, age) for age in ages))
 
 
-def trust_the_platform(record: Record, *ages: float) -> Timing:
+def trust_the_platform(record: Record, *ages: float) -> str:
     """Count by the platform's clock alone, where it is known."""
-    return timing(record, ages[-1])
+    return barred(record, ages[-1])
 
 
 def forget_what_is_in_flight(
@@ -151,33 +153,33 @@ CONTROLS: Mapping[str, Control] = {
     "2-key-derived": Control(
         "two effects of one record",
         "save restore",
-        replaced={"derive_key": (_journal, lambda *parts: random_key())},
+        replaced={"derive_key": (world, lambda *parts: random_key())},
     ),
     "3-record-belongs-to-a-seller": Control(
         "an effect for a foreign seller",
         "kill change_credentials",
         Faults(claims_all=True),
-        {"is_of_seller": (_states, lambda record, seller: True)},
+        {"is_of_seller": (states, lambda record, seller: True)},
     ),
     "4-not-after": Control(
-        "an attempt began after not_after", "kill", replaced={"timing": (_states, lambda record, *ages: Timing.IN_TIME)}
+        "an attempt began after not_after", "kill", replaced={"barred": (states, lambda record, *ages: "")}
     ),
     "4-not-after-and-a-forgotten-key": Control(
-        "two effects of one record", "kill", replaced={"timing": (_states, lambda record, *ages: Timing.IN_TIME)}
+        "two effects of one record", "kill", replaced={"barred": (states, lambda record, *ages: "")}
     ),
     "5-pending-of-the-dead-is-in-doubt": Control(
-        "and it took effect", "kill fail_to_send", replaced={"take_over": (_states, trust_everything)}
+        "and it took effect", "kill fail_to_send", replaced={"take_over": (states, trust_everything)}
     ),
     "6-durable-before-heard": Control(
-        "and it took effect", "fail_to_send fill_the_disk", replaced={"HEARD": (_states, frozenset())}
+        "and it took effect", "fail_to_send fill_the_disk", Faults(trusts_lost_writes=True)
     ),
     "9-compare-and-set": Control(
         "and it took effect",
         "refuse",
-        replaced={"may_replace": (_states, lambda row, state, *, owner, now: True)},
+        replaced={"may_replace": (states, lambda row, state, *, owner, now: True)},
     ),
     "9-lease-covers-the-attempt": Control(
-        "and it took effect", "refuse deliver lose", replaced={"lease_covers": (_states, lambda left, timeout: True)}
+        "and it took effect", "refuse deliver lose", replaced={"lease_covers": (states, lambda left, timeout: True)}
     ),
     "7-rejection-of-what-is-in-doubt": Control(
         "told refused, and it took effect", "turn deliver lose", Faults(believes_rejections=True)
@@ -191,12 +193,12 @@ CONTROLS: Mapping[str, Control] = {
     "8-cut-attempt-cancelled": Control(
         "and it took effect",
         "cancel refuse deliver",
-        replaced={"resolve_record": (_states, forget_what_is_in_flight)},
+        replaced={"resolve_record": (states, forget_what_is_in_flight)},
     ),
     "8-cut-attempt-timed-out": Control(
         "and it took effect",
         "time_out refuse deliver",
-        replaced={"resolve_record": (_states, forget_what_is_in_flight)},
+        replaced={"resolve_record": (states, forget_what_is_in_flight)},
     ),
     "10-exact-bytes": Control("a record conflicts with itself", "upgrade kill", Faults(forgets_bytes=True)),
     "11-fails-closed": Control("an effect without a record", "fill_the_disk", Faults(fails_open=True)),
@@ -204,13 +206,13 @@ CONTROLS: Mapping[str, Control] = {
         "an attempt began after not_after",
         "set_clock kill",
         Faults(trusts_clocks=True),
-        {"timing": (_states, trust_the_clock)},
+        {"barred": (states, trust_the_clock)},
     ),
     "14-the-larger-age": Control(
-        "an attempt began after not_after", "mislead kill", replaced={"timing": (_states, trust_the_platform)}
+        "an attempt began after not_after", "mislead kill", replaced={"barred": (states, trust_the_platform)}
     ),
     "14-the-larger-age-and-a-forgotten-key": Control(
-        "two effects of one record", "mislead kill", replaced={"timing": (_states, trust_the_platform)}
+        "two effects of one record", "mislead kill", replaced={"barred": (states, trust_the_platform)}
     ),
 }
 EVERYWHERE = "call go_on hurry recover wait"

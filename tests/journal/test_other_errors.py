@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 
 from paymentsdk import (
     InProgress,
-    JournalUnavailable,
     OutcomeUnknown,
     PaymentsClient,
     Request,
@@ -86,25 +84,6 @@ async def client(clock: FakeClock, platform: Platform, journal: Failing) -> Asyn
         yield client
 
 
-def unguarded(missing: str | None = None) -> AbstractContextManager[None]:
-    """Let everything through."""
-    return nullcontext()
-
-
-@pytest.mark.control("paymentsdk.journal._call.WithinContract", unguarded, raises=tuple(map(type, ERRORS)))
-async def test_what_cannot_be_begun_is_not_sent(
-    client: PaymentsClient, journal: Failing, platform: Platform, error: Exception
-) -> None:
-    """The caller hears that the journal is not available, and what it has raised; nothing was sent."""
-    journal.fails = frozenset({"begin"})
-
-    with pytest.raises(JournalUnavailable, match=type(error).__name__) as unkept:
-        await client.orders.create(order(), once="table-7/1")
-
-    assert (repr(error), []) == (repr(unkept.value.__cause__), platform.posts)
-
-
-@pytest.mark.control("paymentsdk.journal._call.WithinContract", unguarded, raises=tuple(map(type, ERRORS)))
 async def test_a_rejection_that_is_not_kept_is_in_doubt(
     client: PaymentsClient, journal: Failing, platform: Platform
 ) -> None:
@@ -149,7 +128,6 @@ async def test_a_log_that_fails_holds_up_nobody(client: PaymentsClient, journal:
     assert [ZeroDivisionError] == [type(one) for one in told]
 
 
-@pytest.mark.control("paymentsdk.journal._call.WithinContract", unguarded, raises=tuple(map(type, ERRORS)))
 async def test_an_attempt_in_doubt_is_not_hidden(
     client: PaymentsClient, journal: Failing, platform: Platform, clock: FakeClock
 ) -> None:
@@ -166,37 +144,3 @@ async def test_an_attempt_in_doubt_is_not_hidden(
     with pytest.raises(OutcomeUnknown):
         await hasty.orders.create(order(), once="table-7/1")
     assert 1 == len(platform.posts)
-
-
-@pytest.mark.control("paymentsdk._recovery.WithinContract", unguarded, raises=tuple(map(type, ERRORS)))
-@pytest.mark.parametrize("method", ["records", "claim"])
-async def test_recovery_says_that_the_journal_does_not_respond(
-    client: PaymentsClient, journal: Failing, platform: Platform, clock: FakeClock, method: str
-) -> None:
-    """One error for all journals."""
-    platform.lose = True
-    with pytest.raises(OutcomeUnknown):
-        await client.with_options(retry=ONCE).orders.create(order(), once="table-7/1")
-    journal.fails = frozenset({method})
-
-    with pytest.raises(JournalUnavailable) as unavailable:
-        await client.recover()
-    assert isinstance(unavailable.value.__cause__, type(journal.error))
-
-
-async def test_a_recovery_that_breaks_off_does_not_deny_what_it_has_sent(
-    client: PaymentsClient, journal: Failing, platform: Platform, clock: FakeClock
-) -> None:
-    """The text of the error is true of a call, and of a recovery that has finished records before."""
-    platform.lose = True
-    with pytest.raises(OutcomeUnknown):
-        await client.with_options(retry=ONCE).orders.create(order(), once="table-7/1")
-    platform.lose = False
-
-    def fail(_: object) -> None:
-        journal.fails = frozenset({"records"})
-
-    with pytest.raises(JournalUnavailable) as unavailable:
-        await client.recover(progress=fail)
-    assert [RecordState.DONE] == [row.state for row in journal.rows.values()]
-    assert "nothing was sent" not in str(unavailable.value)

@@ -26,7 +26,7 @@ from paymentsdk.journal import (
     StoredResponse,
     _table,
 )
-from paymentsdk.journal._states import OPEN
+from paymentsdk.journal._record import OPEN
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.conftest import PATIENCE
 from tests.journal.platform import TOKEN as ACCESS_TOKEN

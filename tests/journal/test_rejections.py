@@ -189,7 +189,7 @@ async def test_an_error_class_of_ones_own_is_raised_later_as_well(start: Start, 
     assert 1 == len(platform.posts)
 
 
-@pytest.mark.control("paymentsdk._call.once.TURNED_AWAY", frozenset())
+@pytest.mark.control("paymentsdk.journal._outcome.TURNED_AWAY", frozenset())
 @pytest.mark.parametrize("operation", [WRITES["orders.create"], WRITES["customers.create"]], ids=["keyed", "unkeyed"])
 async def test_one_429_that_asks_for_a_minute(start: Start, platform: Platform, operation: Write) -> None:
     """The client does not wait that long: the caller hears how long to wait, and may call again with the name."""

@@ -22,10 +22,10 @@ import pytest
 from msgspec import structs
 
 from paymentsdk import JournalUnavailable
-from paymentsdk.journal import Action, Record, RecordState, Resolution, SQLiteJournal, StoredResponse
-from paymentsdk.journal._call import WithinContract
-from paymentsdk.journal._states import OPEN
-from tests.journal.dies import FATES, Ledger, driver
+from paymentsdk.journal import Action, Record, RecordState, Resolution, SQLiteJournal, StoredResponse, derive_key
+from paymentsdk.journal._record import OPEN
+from tests.journal.dies import FATES, Ledger, client_of
+from tests.journal.platform import URL
 
 ROOT = Path(__file__).parents[2]
 DONE = Resolution(state=RecordState.DONE, response=StoredResponse(201, {}, b'{"id":"ORD1"}'))
@@ -85,28 +85,15 @@ def dies(folder: Path, nth: int, when: str) -> int:
 
 async def recovered(folder: Path) -> dict[str, Record | None]:
     """Recover what a dead process has left, and return its rows. By now the platform accepts everything."""
-    journal, ledger, later = SQLiteJournal(folder / "journal.db", now=lambda: 1_100.0), Ledger(folder), []
-
-    async def send(row: Record, may_send: Callable[[float], object]) -> Resolution:
-        assert await may_send(30.0) is None
-        return ledger.accept(row.key)
-
-    this = driver(journal, later)
-    keys = [make_key(name) for name in FATES]
-    for row in await journal.claim(["77"], owner="recovery/1", lease=60.0, keys=keys):
-        await this.carry_on(row, send, since=this.clock.moment())
-    for write in later:
-        await write()
-    rows = {name: await journal.get(make_key(name)) for name in FATES}
-    await journal.aclose()
-    return rows
+    async with client_of(Ledger(folder, accepts=True), 1_100.0) as client:
+        await client.recover()
+    async with aclosing(SQLiteJournal(folder / "journal.db")) as journal:
+        return {name: await journal.get(make_key(name)) for name in FATES}
 
 
 def make_key(name: str) -> str:
     """The key of a record of the process that dies."""
-    from tests.journal.conftest import make_record
-
-    return make_record(name).key
+    return derive_key(URL, "77", "orders.create", name)
 
 
 def check(folder: Path, rows: dict[str, Record | None]) -> None:
@@ -510,7 +497,7 @@ async def test_a_record_that_is_deleted_while_it_is_begun(
 
     # As an insert does that finds the key.
     monkeypatch.setattr("paymentsdk.journal._table._insert", lambda connection, items: [None] * len(items))
-    with pytest.raises(JournalUnavailable, match="there is no record with the key"), WithinContract():
+    with pytest.raises(LookupError, match="there is no record with the key"):
         await journal.begin(record(), lease=60)
     await journal.aclose()
 

@@ -1,35 +1,24 @@
-"""The tables of states say something about every state, and the key of a record never changes."""
+"""The rules of records say something about every state, and the key of a record never changes."""
 
 from __future__ import annotations
-
-import time
 
 import pytest
 from msgspec import structs
 
 from paymentsdk import RequestInvalid
-from paymentsdk.journal import Record, RecordState, Resolution, derive_key
-from paymentsdk.journal._call import PlatformClock
-from paymentsdk.journal._states import (
-    HELD,
-    LEASED,
-    NONE,
-    ON_BEGIN,
-    OPEN,
-    TOLERANCE,
-    TRANSITIONS,
+from paymentsdk.journal import (
     Action,
-    Right,
+    Record,
+    RecordState,
+    Resolution,
     begin_record,
     claim_record,
-    digest,
+    derive_key,
     renew_lease,
     resolve_record,
-    restart_lease,
-    take_over,
 )
-from paymentsdk.testing import FakeClock
 
+OPEN = {RecordState.PENDING, RecordState.SENT, RecordState.UNKNOWN, RecordState.DEFERRED}
 PARTS = ("http://127.0.0.1:8787", "77", "orders.create", "table-7/1")
 
 
@@ -42,7 +31,7 @@ def record(owner: str = "p/1", body: bytes = b"{}", **more: object) -> Record:
         "base_url": PARTS[0],
         "seller": PARTS[1],
         "path": "/v1/orders",
-        "digest": digest("POST", "/v1/orders", body),
+        "digest": body,
         "begun": 0.0,
         "not_after": 600.0,
     }
@@ -70,30 +59,28 @@ def test_a_name_is_printable_text(name: str) -> None:
         derive_key(*PARTS[:3], name)
 
 
-def test_the_tables_are_complete() -> None:
-    """Every state that can be found has a line, and every state may be followed by done alone or by more."""
-    assert {NONE, LEASED, *RecordState} == set(ON_BEGIN)
-    assert set(RecordState) == set(TRANSITIONS)
-    for state, follows in TRANSITIONS.items():
-        assert (state is RecordState.DONE) == (not follows)
-        assert state is RecordState.DONE or Right.ANYONE is follows[RecordState.DONE]
-
-
 def test_other_bytes_are_a_conflict_in_every_state() -> None:
     """Whatever became of a record: a request with other bytes under its name sends nothing."""
-    assert {Action.CONFLICT} == {row.other for found, row in ON_BEGIN.items() if found is not NONE}
+    for state in RecordState:
+        for lease_until in (0.0, 100.0):
+            row = record(state=state, lease_until=lease_until)
+            assert (Action.CONFLICT, row) == begin_record(row, record("q/1", body=b"[]"), now=50.0, lease=60.0)
 
 
 def test_nothing_is_sent_again_but_what_was_not_sent() -> None:
-    """With the same bytes, a call sends for the first time, or resumes with the kept key: nothing else."""
-    sends = {found for found, row in ON_BEGIN.items() if row.same in {Action.SEND, Action.SEND_AGAIN}}
-
-    assert {NONE, RecordState.NOT_SENT} == sends
-    assert {NONE, RecordState.NOT_SENT, RecordState.DEFERRED} == {
-        found
-        for found, row in ON_BEGIN.items()
-        if (row.unkeyed or row.same) in {Action.SEND, Action.SEND_AGAIN, Action.RESUME}
+    """A call sends for the first time, or resumes with the kept key, or not at all without a key: nothing else."""
+    found = {
+        (keyed, state): begin_record(record(state=state, keyed=keyed), record("q/1"), now=50.0, lease=60.0)[0]
+        for state in RecordState
+        for keyed in (True, False)
     }
+    unkeyed = {state for (keyed, state), action in found.items() if action is Action.RESUME and not keyed}
+
+    assert {(keyed, RecordState.NOT_SENT) for keyed in (True, False)} == {
+        key for key, action in found.items() if action in {Action.SEND, Action.SEND_AGAIN}
+    }
+    assert {RecordState.DEFERRED} == unkeyed
+    assert OPEN == {state for (keyed, state), action in found.items() if action is Action.RESUME and keyed}
 
 
 @pytest.mark.parametrize("after", RecordState, ids=lambda state: state.value)
@@ -108,19 +95,19 @@ def test_only_the_owner_settles_and_done_wins(state: RecordState, after: RecordS
         assert RecordState.DONE is by_stranger.state
     elif state in {RecordState.PENDING, RecordState.SENT}:
         assert row == by_stranger
-    assert row == resolve_record(row, Resolution(state=after), owner="p/1", now=50.0) or after in TRANSITIONS[state]
 
 
 def test_a_lost_lease_is_not_refreshed() -> None:
     """Whoever took a row over keeps it: the owner before finds its name gone."""
     row = record(lease_until=100.0)
+    how = {"sellers": ["77"], "owner": "q/1", "lease": 60.0}
 
-    taken = take_over(row, owner="q/1", now=100.0, lease=60.0)
+    taken = claim_record(row, now=100.0, **how)
 
     assert (RecordState.SENT, "q/1", 160.0) == (taken.state, taken.owner, taken.lease_until)
     assert taken == renew_lease(taken, owner="p/1", now=110.0, lease=60.0)
     assert 170.0 == renew_lease(taken, owner="q/1", now=110.0, lease=60.0).lease_until
-    assert row == take_over(row, owner="q/1", now=99.0, lease=60.0)
+    assert row == claim_record(row, now=99.0, **how)
 
 
 @pytest.mark.parametrize("state", RecordState, ids=lambda state: state.value)
@@ -146,12 +133,11 @@ def test_a_lease_begins_anew_where_the_clock_has_gone_back(state: RecordState) -
     action, begun = begin_record(row, record("q/1"), now=1_000.0, lease=90.0)
     claimed = claim_record(row, sellers=["77"], owner="q/1", now=1_000.0, lease=90.0)
 
-    if state in HELD:
+    if state in {RecordState.PENDING, RecordState.SENT}:
         assert (Action.IN_PROGRESS, "p/1", 1_060.0, 1_000.0) == (action, begun.owner, begun.lease_until, begun.updated)
         assert begun == claimed
         later = claim_record(claimed, sellers=["77"], owner="q/1", now=1_060.0, lease=90.0)
         assert ("q/1", 1_150.0) == (later.owner, later.lease_until)
-    assert row is restart_lease(row, now=9_000.0 - TOLERANCE)
 
 
 def test_an_operation_without_a_key_is_not_resumed() -> None:
@@ -168,55 +154,3 @@ def test_a_record_does_not_show_its_body() -> None:
     row = record(body=b"payer-token-0123456789", headers={"X-Session": "session-0123456789"})
 
     assert "0123456789" not in f"{row!r}{row.__rich_repr__()}"
-
-
-def test_the_time_of_the_platform_counts_on() -> None:
-    """Before a response nobody knows it; after it, the own one does not matter."""
-    local = FakeClock(now=5.0)
-    clock = PlatformClock(local)
-
-    assert (None, False) == (clock.now(), clock.is_fresh())
-    clock.observe("no date")
-    clock.observe(None)
-    assert clock.now() is None
-
-    clock.observe("Tue, 14 Nov 2023 22:13:20 GMT")
-    local.advance(10)
-    assert (1_700_000_010.0, True) == (clock.now(), clock.is_fresh())
-    clock.observe("Tue, 14 Nov 2023 22:13:20 GMT", "25")
-    assert 1_700_000_025.0 == clock.now()
-    local.advance(301)
-    assert not clock.is_fresh()
-
-
-@pytest.mark.skipif(not hasattr(time, "tzset"), reason="the zone of a process cannot be set there")
-def test_a_date_without_a_zone_is_not_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is in UTC, as all dates of HTTP: three hours off, a record would be sent after its key is forgotten."""
-    clock = PlatformClock(FakeClock())
-    with monkeypatch.context() as elsewhere:
-        elsewhere.setenv("TZ", "America/Sao_Paulo")
-        time.tzset()
-        clock.observe("Tue, 14 Nov 2023 22:13:20")
-        shown = clock.now()
-    time.tzset()
-
-    assert 1_700_000_000.0 == shown
-
-
-@pytest.mark.parametrize(("jump", "now"), [(3600, 3610), (-3600, 10)])
-def test_a_clock_that_jumps_makes_nothing_younger(jump: float, now: float) -> None:
-    """Where both clocks of the machine disagree, the larger time has passed."""
-
-    class Jumping(FakeClock):
-        skew = 0.0
-
-        def now(self) -> float:
-            return super().now() + self.skew
-
-    local = Jumping()
-    clock = PlatformClock(local)
-    clock.set(0.0)
-    local.advance(10)
-    local.skew = jump
-
-    assert now == clock.now()

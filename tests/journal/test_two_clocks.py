@@ -105,7 +105,9 @@ async def assert_never_sent(world: World) -> None:
     assert 1 == len(world.platform.posts)
 
 
-@pytest.mark.control("paymentsdk.journal._states.age_when_written", lambda row: 0.0)
+@pytest.mark.control(
+    "paymentsdk.journal._record.barred", around=lambda barred: lambda record, *ages: barred(record, ages[-1])
+)
 async def test_a_late_date_makes_no_record_younger(world: World) -> None:
     """25 hours after a refund in doubt a `Date` is 3 hours late: the platform has forgotten the key."""
     await world.refund_in_doubt()
@@ -120,7 +122,7 @@ def without_age(observe: Callable[..., None]) -> Callable[..., None]:
     return lambda clock, date, age=None: observe(clock, date)
 
 
-@pytest.mark.control("paymentsdk.journal._call.PlatformClock.observe", around=without_age)
+@pytest.mark.control("paymentsdk._call.platform_clock.PlatformClock.observe", around=without_age)
 async def test_a_response_from_a_cache_is_as_old_as_its_age(world: World) -> None:
     """The clock of the journal was set back by 3 hours, and a cache responds with a `Date` of 3 hours ago."""
     await world.refund_in_doubt()
@@ -162,7 +164,7 @@ async def test_an_age_counts_through_all_that_is_written(world: World) -> None:
 # --- a wrong clock is the trouble of its record -----------------------------------------------------------------------
 
 
-@pytest.mark.control("paymentsdk.journal._states.TOLERANCE", inf)
+@pytest.mark.control("paymentsdk.journal._record.TOLERANCE", inf)
 async def test_one_date_a_year_ahead_stops_one_record(world: World) -> None:
     """What was begun by it is left to a person; other records, and new names, go on."""
     await world.refund_in_doubt("before")
@@ -179,7 +181,7 @@ async def test_one_date_a_year_ahead_stops_one_record(world: World) -> None:
     assert 6 == len(world.platform.posts)
 
 
-@pytest.mark.control("paymentsdk.journal._states.TOLERANCE", inf)
+@pytest.mark.control("paymentsdk.journal._record.TOLERANCE", inf)
 async def test_a_clock_of_the_journal_that_was_a_year_ahead_stops_one_record(world: World) -> None:
     """Its lease restarts; other records, and new names, go on."""
     world.ahead = YEAR
@@ -274,7 +276,7 @@ async def test_what_another_call_has_begun_waits_for_the_time(world: World, agai
     assert (["GET", "POST"], {"refund": DONE}) == (world.methods, await world.states())
 
 
-@pytest.mark.control("paymentsdk.journal._call.PlatformClock.FRESH", inf)
+@pytest.mark.control("paymentsdk._call.platform_clock.PlatformClock.FRESH", inf)
 @pytest.mark.parametrize("again", [by_recovery, by_name])
 async def test_a_date_is_good_for_five_minutes(world: World, again: Again) -> None:
     """Then the time is read once more."""

@@ -10,13 +10,18 @@ import asyncio
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Coroutine, Generator, Sequence
+from email.utils import formatdate
+from types import SimpleNamespace
 from typing import NamedTuple
 
 from msgspec import Struct, structs
 
 from paymentsdk import InProgress, JournalUnavailable, RecordConflict
-from paymentsdk.journal import Action, Record, RecordState, Resolution, StoredResponse, _journal, _states
-from paymentsdk.journal._call import JournaledCall, MaySend, PlatformClock, RecordOutcome
+from paymentsdk._call.platform_clock import PlatformClock
+from paymentsdk._contract.rules import KEY_LIFETIME
+from paymentsdk.journal import Action, Record, RecordState, Resolution, StoredResponse, derive_key
+from paymentsdk.journal import _record as states
+from paymentsdk.journal._run import JournaledCall, Outcome
 
 HOUR = 3600.0
 ATTEMPT = 30.0
@@ -24,6 +29,8 @@ LEASE = 90.0
 BASE = "http://platform.test"
 REMEMBERED = 24 * HOUR
 EPOCH = 1_700_000_000.0
+#: An intent of an operation that no read looks up.
+NO_INTENT = SimpleNamespace(operation=SimpleNamespace(look_up=None))
 
 Fact = tuple[str, str]
 """The seller that it was meant for, and the name."""
@@ -97,8 +104,15 @@ class Faults(Struct):
     """Take this machine's clock for the platform's and the database's."""
     believes_rejections: bool = False
     """Take every rejection for final, whatever came before it."""
+    trusts_lost_writes: bool = False
+    """Take what a call has written for kept, although the journal did not take it."""
     claims_all: bool = False
     """Recover for sellers that the process has no credentials of."""
+
+
+def tell(clock: PlatformClock, timestamp: float) -> None:
+    """Tell *clock* the platform's time by the `Date` of a response, in whole seconds."""
+    clock.observe(formatdate(timestamp, usegmt=True))
 
 
 class Process:
@@ -125,13 +139,13 @@ class Process:
     def believe(self) -> None:
         """Learn the platform's time from a response; or not."""
         if self.world.faults.trusts_clocks:
-            self.clock.set(self.now())
+            tell(self.clock, self.now())
         else:
-            self.clock.set(self.world.time)
+            tell(self.clock, self.world.time)
 
-    async def learn(self) -> None:
+    async def learn_time(self) -> None:
         """Read the platform's time, unless a response has told it lately."""
-        if not self.clock.is_fresh():
+        if not self.clock.is_fresh(self.clock.moment()):
             await Step("probe", self.believe)
 
 
@@ -221,7 +235,7 @@ class World:
 
     def mislead(self, name: str, late: float) -> None:
         """A response has a wrong ``Date``."""
-        self.processes[name].clock.set(self.time - late)
+        tell(self.processes[name].clock, self.time - late)
 
     def change_credentials(self, name: str, seller: str) -> None:
         """The same account name has the credentials of another seller."""
@@ -292,7 +306,7 @@ class World:
         if process.dead or len(process.tasks) >= 3:
             coroutine.close()
         else:
-            self._later(process, coroutine)
+            self.later(process, coroutine)
 
     def _resume(self, task: Task, value: object) -> None:
         try:
@@ -330,16 +344,16 @@ class World:
         begun = process.now() if now is None or self.faults.trusts_clocks else now
         fact = (process.seller, name)
         return Record(
-            key=_journal.derive_key(BASE, process.seller, "orders.create", name),
+            key=derive_key(BASE, process.seller, "orders.create", name),
             name=name,
             operation="orders.create",
             base_url=BASE,
             seller=process.seller,
             path="/v1/orders",
             body=body,
-            digest=_states.digest("POST", "/v1/orders", name.encode()),
+            digest=states.digest("POST", "/v1/orders", name.encode()),
             begun=begun,
-            not_after=_states.not_after(begun, self.window(fact)),
+            not_after=begun + min(self.window(fact), KEY_LIFETIME),
             is_dated=now is not None,
             owner=f"{process.id}/{next(self._numbers)}",
         )
@@ -354,18 +368,11 @@ class World:
         """The bytes that a version of the program makes of a request."""
         return f"{name} v{version}".encode()
 
-    def _driver(self, process: Process, *, defer: bool = False) -> JournaledCall:
-        return JournaledCall(
-            WorldJournal(self, process),
-            process.clock,
-            seller=lambda: process.seller,
-            lease=LEASE,
-            later=lambda write: self._later(process, write()),
-            defer=defer,
-            learn=process.learn,
-        )
+    def _driver(self, process: Process, *, defer: bool = False) -> WorldCall:
+        return WorldCall(self, process, defer=defer)
 
-    def _later(self, process: Process, write: Coroutine[Step, object, object]) -> None:
+    def later(self, process: Process, write: Coroutine[Step, object, object]) -> None:
+        """Make a write that nobody waits for."""
         if process.dead:
             write.close()
         else:
@@ -376,46 +383,43 @@ class World:
     async def _call(self, process: Process, name: str, *, defer: bool) -> None:
         new = self._request(process, name)
         fact = (new.seller, name)
-        driver = self._driver(process, defer=defer)
         try:
-            told = await driver.run(new, self._sender(process, driver))
+            outcome = await self._driver(process, defer=defer).begin(new)
         except (InProgress, RecordConflict):
             return
-        self._hear(fact, told)
+        self._hear(fact, outcome)
 
     async def _recover(self, process: Process) -> None:
-        await process.learn()
+        await process.learn_time()
         asked = process.clock.moment()
         owner = f"{process.id}/{next(self._numbers)}"
         keys = tuple(self.rows)
         for row in await WorldJournal(self, process).claim((process.seller,), owner=owner, lease=LEASE, keys=keys):
-            driver = self._driver(process)
             try:
-                await driver.carry_on(row, self._sender(process, driver), since=asked)
+                await self._driver(process).carry_on(row, asked)
             except InProgress:
                 continue
 
-    def _sender(self, process: Process, driver: JournaledCall):
-        async def send(row: Record, may_send: MaySend) -> Resolution:
-            in_doubt, in_flight = row.state is RecordState.SENT, 0.0
-            fact = (row.seller, row.name)
-            for _ in range(2):
-                if why := await may_send(ATTEMPT):
-                    return Resolution(state=_given_up(in_doubt), reason=why, in_flight=in_flight)
-                body = self.encoded(row.name, process.version) if self.faults.forgets_bytes else row.body
-                heard = await self._fly(process, Flight(fact, process.seller, row.key, body, self.time))
-                if heard == 200:
-                    return Resolution(state=RecordState.DONE, response=StoredResponse(200))
-                if heard == 400:
-                    return Resolution(state=RecordState.REFUSED, response=StoredResponse(400), in_flight=in_flight)
-                if heard in _TURNED and (self.faults.believes_rejections or (driver.begun and not in_doubt)):
-                    return Resolution(state=_TURNED[heard], response=StoredResponse(heard), in_flight=in_flight)
-                in_doubt = in_doubt or heard != "unsent"
-                if heard == "timed out":
-                    in_flight = ATTEMPT
-            return Resolution(state=_given_up(in_doubt), reason="no response", in_flight=in_flight)
-
-        return send
+    async def attempts(self, process: Process, call: WorldCall, row: Record) -> Resolution:
+        """Make the attempts at *row*."""
+        in_doubt, in_flight = row.state is RecordState.SENT, 0.0
+        fact = (row.seller, row.name)
+        for _ in range(2):
+            seller = process.seller
+            if why := await call.why_not(ATTEMPT, seller):
+                return Resolution(state=_given_up(in_doubt), reason=why, in_flight=in_flight)
+            body = self.encoded(row.name, process.version) if self.faults.forgets_bytes else row.body
+            heard = await self._fly(process, Flight(fact, seller, row.key, body, self.time))
+            if heard == 200:
+                return Resolution(state=RecordState.DONE, response=StoredResponse(200))
+            if heard == 400:
+                return Resolution(state=RecordState.REFUSED, response=StoredResponse(400), in_flight=in_flight)
+            if heard in _TURNED and (self.faults.believes_rejections or (call.begun and not in_doubt)):
+                return Resolution(state=_TURNED[heard], response=StoredResponse(heard), in_flight=in_flight)
+            in_doubt = in_doubt or heard != "unsent"
+            if heard == "timed out":
+                in_flight = ATTEMPT
+        return Resolution(state=_given_up(in_doubt), reason="no response", in_flight=in_flight)
 
     async def _fly(self, process: Process, flight: Flight) -> object:
         if self.time >= self.limits.get(flight.fact, EPOCH * 2):
@@ -429,7 +433,7 @@ class World:
 
     # --- what is promised ---------------------------------------------------------------------------------------------
 
-    def _hear(self, fact: Fact, told: RecordOutcome) -> None:
+    def _hear(self, fact: Fact, told: Outcome) -> None:
         """A caller hears what became of its record."""
         if told.state is RecordState.DONE and not self._effects(fact):
             self.broken("done without an effect")
@@ -441,9 +445,9 @@ class World:
         if action in {Action.SEND, Action.SEND_AGAIN, Action.RESUME}:
             self.said.pop(fact, None)
         if action in {Action.SEND, Action.SEND_AGAIN}:
-            (self.misdated.add if abs(record.begun - self.time) > _states.TOLERANCE else self.misdated.discard)(fact)
+            (self.misdated.add if abs(record.begun - self.time) > states.TOLERANCE else self.misdated.discard)(fact)
             # With a second for what was asked before it was written.
-            self.limits[fact] = self.time + min(self.window(fact), _states.KEY_LIFETIME) + 1
+            self.limits[fact] = self.time + min(self.window(fact), KEY_LIFETIME) + 1
 
     def broken(self, promise: str) -> None:
         """A promise was broken."""
@@ -505,7 +509,7 @@ class World:
                 self.step("A", "answered")
         self.check()
         for row in self.rows.values():
-            if row.state in _states.HELD or row.state is RecordState.DEFERRED:
+            if row.state in states.HELD or row.state is RecordState.DEFERRED:
                 self.broken(f"nobody finishes what is {row.state.value}")
             if (row.seller, row.name) in self.misdated:
                 continue
@@ -531,6 +535,32 @@ def _given_up(in_doubt: bool) -> RecordState:
     return RecordState.UNKNOWN if in_doubt else RecordState.NOT_SENT
 
 
+class Shared:
+    """What the calls of a process share."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self.journal = WorldJournal(world, process)
+        self.platform_clock = process.clock
+        self.unheard: dict[str, str] = {}
+        self._world, self._process = world, process
+
+    def write_later(self, key: str, write: Callable[[], Coroutine[Step, object, object]]) -> None:
+        """See `Journaling`."""
+        self._world.later(self._process, write())
+
+
+class WorldCall(JournaledCall):
+    """A journaled call whose attempts are those of the world."""
+
+    def __init__(self, world: World, process: Process, *, defer: bool) -> None:
+        super().__init__(Shared(world, process), process, NO_INTENT, LEASE, defer=defer)
+        self._world, self._process = world, process
+
+    async def _attempts(self, row: Record) -> tuple[Outcome, Resolution]:
+        resolution = await self._world.attempts(self._process, self, row)
+        return Outcome(resolution.state, row), resolution
+
+
 class WorldJournal:
     """The journal as one process sees it."""
 
@@ -545,7 +575,7 @@ class WorldJournal:
 
         def write() -> tuple[Action, Record]:
             row = self.world.rows.get(record.key)
-            action, now = _states.begin_record(row, record, now=self._now(), lease=lease)
+            action, now = states.begin_record(row, record, now=self._now(), lease=lease)
             self.world.rows[now.key] = now
             self.world.begun(record, action)
             return action, now
@@ -564,13 +594,20 @@ class WorldJournal:
 
     async def renew(self, key: str, *, owner: str, lease: float) -> Record:
         """See `Journal`."""
-        return await self._change(key, lambda row: _states.renew_lease(row, owner=owner, now=self._now(), lease=lease))
+        return await self._change(key, lambda row: states.renew_lease(row, owner=owner, now=self._now(), lease=lease))
 
     async def resolve(self, key: str, resolution: Resolution, *, owner: str) -> Record:
         """See `Journal`."""
-        return await self._change(
-            key, lambda row: _states.resolve_record(row, resolution, owner=owner, now=self._now())
-        )
+
+        def change(row: Record) -> Record:
+            return states.resolve_record(row, resolution, owner=owner, now=self._now())
+
+        try:
+            return await self._change(key, change)
+        except JournalUnavailable:
+            if self.world.faults.trusts_lost_writes:
+                return change(self.world.rows[key])
+            raise
 
     async def _change(self, key: str, change: Callable[[Record], Record]) -> Record:
         def write() -> Record:
@@ -589,7 +626,7 @@ class WorldJournal:
             rows = [self.world.rows[key] for key in keys]
             of = {row.seller for row in rows} if self.world.faults.claims_all else sellers
             how = {"sellers": of, "owner": owner, "now": self._now(), "lease": lease}
-            claimed = {row.key: _states.claim_record(row, **how) for row in rows}
+            claimed = {row.key: states.claim_record(row, **how) for row in rows}
             self.world.rows.update(claimed)
             return [row for row in claimed.values() if row.owner == owner]
 

@@ -1,24 +1,18 @@
-"""The states of a record, and every decision that depends on them: pure, as data and functions.
+"""A record: one write that a caller named, its request, and what is known of it; and every rule about it. Pure.
 
-A record is one business fact that the caller named: ``create(..., once="table-7/1")``. Stores, the driver of a call and
-the documentation read this module; nothing else decides what may follow a state. Three tables:
+The journals, `_run.py`, recovery and the documentation use these rules; no other file decides what may follow a state.
+Start with `on_begin` (what a call does with the record that it finds) and `may_replace` (who may replace a state).
 
-- ``TRANSITIONS``: which state may replace which, and who may do that;
-- ``ON_BEGIN``: what a call does with the record that it finds;
-- ``HEARD``: what has to be durable before the caller hears it.
-
-Two clocks, never mixed. *Platform time* comes from the ``Date`` of the platform's responses: the platform counts the 24
+There are two clocks. *Platform time* comes from the ``Date`` of the platform's responses: the platform counts the 24
 hours of a key by it. *Store time* is the clock of the database. Leases run by store time alone. A record has an age by
-each clock, as far as it is known, and the larger one counts: one clock may be wrong.
+each clock, as far as it is known, and the larger age counts: one clock may be wrong.
 """
 
 from collections.abc import Collection, Mapping
-from enum import Enum, StrEnum
+from enum import StrEnum
 from hashlib import sha256
 
 from msgspec import Struct, structs
-
-from paymentsdk._contract.rules import KEY_LIFETIME
 
 #: As a limit: more records than a journal has.
 NO_LIMIT = 2**31 - 1
@@ -50,54 +44,8 @@ class RecordState(StrEnum):
     ABANDONED = "abandoned"
 
 
-class Right(Enum):
-    """Who may replace a state by another."""
+_S = RecordState
 
-    #: The owner that the row names, and nobody after another one took the row over.
-    OWNER = "its owner"
-    #: Whoever finds it with no living owner, and becomes its owner.
-    TAKER = "whoever finds it without a living owner"
-    #: A caller that names the record once more, with the same bytes.
-    CALLER = "a caller with the same bytes"
-    #: A person, of a record without a living owner.
-    PERSON = "a person, if it has no living owner"
-    ANYONE = "anyone"
-
-
-_S, _R = RecordState, Right
-
-#: What may replace each state, and who may do it. ``DONE`` replaces every other state, nothing replaces ``DONE``.
-#: ``NOT_SENT`` and ``EXPIRED`` follow ``PENDING`` alone: whoever takes a row over cannot know that nothing was sent.
-TRANSITIONS: Mapping[RecordState, Mapping[RecordState, Right]] = {
-    _S.PENDING: {
-        _S.PENDING: _R.OWNER,  # a lease renewed
-        _S.SENT: _R.TAKER,
-        _S.UNKNOWN: _R.OWNER,
-        _S.DEFERRED: _R.OWNER,
-        _S.NOT_SENT: _R.OWNER,
-        _S.REFUSED: _R.OWNER,
-        _S.DONE: _R.ANYONE,
-        _S.EXPIRED: _R.OWNER,
-        _S.ABANDONED: _R.PERSON,
-    },
-    _S.SENT: {
-        _S.SENT: _R.TAKER,
-        _S.UNKNOWN: _R.OWNER,
-        _S.REFUSED: _R.OWNER,
-        _S.DONE: _R.ANYONE,
-        _S.ABANDONED: _R.PERSON,
-    },
-    _S.UNKNOWN: {_S.SENT: _R.TAKER, _S.DONE: _R.ANYONE, _S.ABANDONED: _R.PERSON},
-    _S.DEFERRED: {_S.PENDING: _R.TAKER, _S.DONE: _R.ANYONE, _S.ABANDONED: _R.PERSON},
-    _S.NOT_SENT: {_S.PENDING: _R.CALLER, _S.DONE: _R.ANYONE},
-    _S.REFUSED: {_S.DONE: _R.ANYONE},
-    _S.EXPIRED: {_S.DONE: _R.ANYONE},
-    _S.ABANDONED: {_S.DONE: _R.ANYONE},
-    _S.DONE: {},
-}
-
-#: Who may replace a state whoever has the lease.
-_WITHOUT_LEASE = (_R.CALLER, _R.ANYONE)
 #: An owner holds these by a lease.
 HELD = frozenset({_S.PENDING, _S.SENT})
 #: Recovery works on these once they have no living owner.
@@ -120,43 +68,8 @@ class Action(StrEnum):
     CONFLICT = "raise RecordConflict"
 
 
-class Row(Struct, frozen=True):
-    """One line of ``ON_BEGIN``."""
-
-    same: Action
-    """With the bytes that are kept."""
-    unkeyed: Action | None = None
-    """The same, of an operation that takes no idempotency key, where that differs: it is never sent twice."""
-    other: Action = Action.CONFLICT
-    """With other bytes."""
-
-
-_A = Action
-
-#: How a call may find a record, besides in a state without a living owner. Calls of one client wait for each other
-#: before they begin a record; whoever finds one that its own client holds comes after a call that was cancelled.
-NONE, LEASED = "none", "pending or sent, held by another call or process"
-
-#: What a call does: by the record that it finds, and by whether its bytes are those of the record.
-ON_BEGIN: Mapping[str, Row] = {
-    NONE: Row(_A.SEND, other=_A.SEND),
-    LEASED: Row(_A.IN_PROGRESS),
-    _S.PENDING: Row(_A.RESUME, unkeyed=_A.UNKNOWN),
-    _S.SENT: Row(_A.RESUME, unkeyed=_A.UNKNOWN),
-    _S.UNKNOWN: Row(_A.RESUME, unkeyed=_A.UNKNOWN),
-    _S.DEFERRED: Row(_A.RESUME),
-    _S.NOT_SENT: Row(_A.SEND_AGAIN),
-    _S.REFUSED: Row(_A.REFUSE),
-    _S.DONE: Row(_A.RETURN),
-    _S.EXPIRED: Row(_A.EXPIRED),
-    _S.ABANDONED: Row(_A.UNKNOWN),
-}
-
 #: Nothing was sent.
-WITHOUT_TRACE = (_S.NOT_SENT, _S.EXPIRED, _S.DEFERRED)
-#: States that must be durable before the caller hears of them: the platform forgets what it rejected, so that recovery
-#: could send, with success, what the caller believes to be over. To lose ``DONE`` or ``UNKNOWN`` costs one replay.
-HEARD = frozenset({*WITHOUT_TRACE, _S.REFUSED})
+WITHOUT_TRACE = frozenset({_S.NOT_SENT, _S.EXPIRED, _S.DEFERRED})
 
 
 class StoredResponse(Struct, frozen=True):
@@ -278,11 +191,43 @@ def digest(method: str, path: str, body: bytes) -> bytes:
 
 
 def may_replace(row: Record, state: RecordState, *, owner: str, now: float) -> bool:
-    """Whether *owner* may replace the state of *row* by *state* at *now*, in store time."""
-    right = TRANSITIONS[row.state].get(state)
-    if right is None or right in _WITHOUT_LEASE:
-        return right is not None
-    return row.owner == owner or (right is not Right.OWNER and row.lease_until <= now)
+    """Whether *owner* may replace the state of *row* by *state* at *now*, in store time.
+
+    ``DONE`` replaces every other state, and nothing replaces ``DONE``. A caller may begin again what was not sent.
+    Whoever finds an open row without a living owner may take it over, and a person may then abandon it. The owner alone
+    settles a row. Whoever took a row over cannot know that nothing was sent, so it cannot settle that.
+    """
+    before = row.state
+    if state is _S.DONE or (before, state) == (_S.NOT_SENT, _S.PENDING):
+        return before is not _S.DONE
+    if before in CLOSED:
+        return False
+    if state in (_S.ABANDONED, _S.PENDING if before is _S.DEFERRED else _S.SENT):
+        return row.owner == owner or row.lease_until <= now
+    settled = (_S.UNKNOWN, _S.REFUSED) if before is _S.SENT else (_S.PENDING, _S.UNKNOWN, _S.REFUSED, *WITHOUT_TRACE)
+    return before in HELD and row.owner == owner and state in settled
+
+
+def on_begin(row: Record, new: Record, now: float) -> Action:
+    """Return what the call of *new* does with the *row* that it finds under its name at *now*, in store time."""
+    if row.digest != new.digest:
+        return Action.CONFLICT
+    if row.state in HELD and row.lease_until > now:
+        return Action.IN_PROGRESS
+    if row.state in _ON_BEGIN:
+        return _ON_BEGIN[row.state]
+    # Declared anew, an operation may not take the key any more: what may have been sent is not sent again.
+    return Action.RESUME if row.keyed and new.keyed else Action.UNKNOWN
+
+
+_ON_BEGIN = {
+    _S.DEFERRED: Action.RESUME,
+    _S.NOT_SENT: Action.SEND_AGAIN,
+    _S.REFUSED: Action.REFUSE,
+    _S.DONE: Action.RETURN,
+    _S.EXPIRED: Action.EXPIRED,
+    _S.ABANDONED: Action.UNKNOWN,
+}
 
 
 def begin_record(row: Record | None, new: Record, *, now: float, lease: float) -> tuple[Action, Record]:
@@ -299,16 +244,12 @@ def begin_record(row: Record | None, new: Record, *, now: float, lease: float) -
     if row is None:
         return Action.SEND, structs.replace(new, lease_until=now + lease, updated=now)
     row = restart_lease(row, now)
-    line = ON_BEGIN[LEASED if row.state in HELD and row.lease_until > now else row.state]
-    if row.digest != new.digest:
-        return line.other, row
-    if row.owner == new.owner and row.state in HELD:
+    if row.digest == new.digest and row.owner == new.owner and row.state in HELD:
         # It has written this before, and did not hear of it: the commit was lost, or took too long.
         is_new = row.state is RecordState.PENDING
         held = structs.replace(new if is_new else row, lease_until=now + lease, updated=now)
         return Action.SEND if is_new else Action.RESUME, held
-    # Declared anew, an operation may not take the key any more.
-    action = (not (row.keyed and new.keyed) and line.unkeyed) or line.same
+    action = on_begin(row, new, now)
     if action is Action.RESUME:
         return action, take_over(row, owner=new.owner, now=now, lease=lease, body=new.body)
     if action is Action.SEND_AGAIN:
@@ -353,8 +294,6 @@ def take_over(row: Record, *, owner: str, now: float, lease: float, body: bytes 
     It may have been sent, unless its owner wrote that nothing was. Not recoverable without its *body*.
     """
     state = RecordState.PENDING if row.state is RecordState.DEFERRED else RecordState.SENT
-    if not may_replace(row, state, owner=owner, now=now):
-        return row
     kept = body if row.body is None else row.body
     return _rewritten(row, now, state=state, owner=owner, lease_until=now + lease, body=kept)
 
@@ -401,25 +340,16 @@ def tombstone(row: Record) -> Record:
     return structs.replace(row, headers={}, body=None, response=None)
 
 
-class Timing(Enum):
-    """Whether an attempt may begin now."""
-
-    IN_TIME = "in time"
-    TOO_LATE = "the time in which it may be sent (not_after) is over"
-    CLOCK_BEHIND = "it was written later than it is now: a clock is wrong, so that its age is not known"
-    NO_CLOCK = "no response has told the platform's time in the last 5 minutes"
+#: Why a record is not sent any more.
+TOO_LATE = "the time in which it may be sent (not_after) is over"
+AGE_UNKNOWN = "it was written later than it is now: a clock is wrong, so that its age is not known"
 
 
-def timing(record: Record, *ages: float) -> Timing:
-    """Return whether an attempt at *record* may begin, which is so old by several clocks."""
+def barred(record: Record, *ages: float) -> str:
+    """Return why no attempt at *record* may begin, which is so old by several clocks; empty if one may."""
     if min(ages) < -TOLERANCE:
-        return Timing.CLOCK_BEHIND
-    return Timing.IN_TIME if max(ages) < record.not_after - record.begun else Timing.TOO_LATE
-
-
-def age_when_written(row: Record) -> float:
-    """Return the age of *row*, by store time, when it was last written."""
-    return row.updated - (row.first_kept or row.updated)
+        return AGE_UNKNOWN
+    return "" if max(ages) < record.not_after - record.begun else TOO_LATE
 
 
 def lease_covers(left: float, timeout: float) -> bool:
@@ -433,21 +363,3 @@ def lease_covers(left: float, timeout: float) -> bool:
 def is_of_seller(record: Record, seller: str) -> bool:
     """Whether a token of *seller* may send *record*: the platform keeps the keys of each seller apart."""
     return record.seller == seller
-
-
-def told(heard: RecordState, *, durable: bool) -> RecordState:
-    """Return what a caller may be told of what its call *heard*, by whether that is *durable*."""
-    return heard if durable or heard not in HEARD else RecordState.UNKNOWN
-
-
-def recordable(state: RecordState, *, in_doubt: bool) -> RecordState:
-    """Return what an owner may record once its attempts ended in *state*, by whether an earlier one is *in_doubt*.
-
-    Every record that was taken over is: one write before the send cannot tell "about to send" from "sent".
-    """
-    return RecordState.UNKNOWN if in_doubt and state in WITHOUT_TRACE else state
-
-
-def not_after(begun: float, seconds: float) -> float:
-    """Return the moment from which a record that was *begun* is not sent any more: in *seconds*, at most 23 hours."""
-    return begun + min(seconds, KEY_LIFETIME)

@@ -1,0 +1,350 @@
+"""Named writes (`once=`): keep the record, send, keep the outcome, and only then tell the caller.
+
+That a write is done is kept after the caller knows it: to lose that costs one replay. All else is kept before.
+
+    run                       check the arguments, and make the record with its derived key
+    JournaledCall.begin       begin the record: is it to be sent, or does it say what became of it?
+    JournaledCall.carry_on    send what the row keeps, as its owner; recovery begins here, with a claimed row
+    JournaledCall.why_not     the gate of the `Call`, before each attempt: does the lease cover it, and is it in time?
+    JournaledCall._settle     keep the outcome
+    _outcome.py               what an outcome means for the record, and for the caller
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from msgspec import structs
+
+from paymentsdk._call import events
+from paymentsdk._call.events import observed
+from paymentsdk._call.intent import make_intent
+from paymentsdk._call.platform_clock import Moment, elapsed
+from paymentsdk._codec.type_walk import can_hold_secrets
+from paymentsdk._contract.rules import KEY_LIFETIME
+from paymentsdk._secrets import secrets_in
+from paymentsdk._validate import plain_duration, plain_moment
+from paymentsdk.errors import InProgress, JournalUnavailable, PaymentsError, RecordConflict, RequestInvalid, describe
+from paymentsdk.journal import _record as states
+from paymentsdk.journal._journal import RecordResolved, derive_key
+from paymentsdk.journal._outcome import Outcome, kept_result, resolution_of
+from paymentsdk.journal._record import Action, Record, RecordState, Resolution, StoredResponse
+
+if TYPE_CHECKING:
+    from paymentsdk._call.engine import Engine
+    from paymentsdk._call.intent import Intent
+    from paymentsdk._call.response import Result
+    from paymentsdk._call.settings import Settings
+    from paymentsdk.journal._turns import Journaling
+
+B = TypeVar("B")
+R = TypeVar("R")
+
+#: Seconds for which a record is held, at least. A process that dies blocks its records for that long.
+LEASE = 60.0
+_DONE = RecordState.DONE
+_SENDING = frozenset({Action.SEND, Action.SEND_AGAIN, Action.RESUME})
+
+
+async def run(
+    journaling: Journaling,
+    engine: Engine,
+    intent: Intent[B, R],
+    name: str | None,
+    *,
+    not_after: datetime | timedelta | None,
+    defer: bool,
+) -> Result[R]:
+    """Carry out *intent* as the record *name* of its seller, unless the record says what became of it.
+
+    Raises:
+        RequestInvalid: The arguments do not go together; nothing was sent.
+        RecordConflict: The name belongs to a request with other bytes.
+        InProgress: Another process works on it.
+        JournalUnavailable: It cannot be kept; nothing was sent.
+        PaymentsError: What became of it, if it is not done.
+    """
+    operation, settings = intent.operation, engine.settings
+    if name is None:
+        raise RequestInvalid("once", "must name the record that not_after and defer are about")
+    if not operation.writes:
+        raise RequestInvalid("once", f"{operation.name} changes nothing: there is nothing to keep")
+    if not operation.authenticated:
+        raise RequestInvalid("once", f"{operation.name} is sent without a token: its record would be of no seller")
+    if intent.has_own_key or settings.idempotency_key is not None:
+        raise RequestInvalid("once", "cannot be combined with idempotency_key, which is derived from the name")
+    if settings.timeout.attempt is None:
+        raise RequestInvalid("timeout.attempt", "must be bounded for a journaled call: its lease has to outlive it")
+    is_sensitive = can_hold_secrets(intent.body) and any(secrets_in(intent.body))
+    if defer and is_sensitive and not getattr(journaling.journal, "seals", True):
+        # It would be told `Deferred`, and nobody could ever send it.
+        raise RequestInvalid("defer", "needs a journal with a seal: the body holds credentials, and would not be kept")
+    name = str.__str__(name) if isinstance(name, str) else name  # A subclass could not be kept.
+    lease, clock = max(LEASE, 2 * settings.timeout.attempt), journaling.platform_clock
+    seller, started = await engine.seller(), clock.moment()
+    platform_time = clock.at(started)
+    begun = started[1] if platform_time is None else platform_time
+    new = Record(
+        key=derive_key(settings.base_url, seller, operation.name, name),
+        name=name,
+        operation=operation.name,
+        base_url=settings.base_url,
+        seller=seller,
+        account=settings.account,
+        path=intent.target,
+        headers=intent.headers or {},
+        body=intent.content,
+        digest=states.digest(operation.method, intent.target, intent.content),
+        sensitive=is_sensitive,
+        keyed=operation.keyed,
+        begun=begun,
+        not_after=_not_after(intent, settings, begun, not_after, lease),
+        is_dated=platform_time is not None,
+        owner=journaling.owner(),
+    )
+    call = JournaledCall(journaling, engine, intent, lease, defer=defer)
+    turn = await journaling.acquire(new.key)
+    try:
+        outcome = await call.begin(new)
+    finally:
+        journaling.release(new.key, turn)
+    if settings.observers and outcome.is_own:
+        notify_resolved(journaling, engine, outcome, recovered=False)
+    if outcome.result is not None:
+        return outcome.result
+    try:
+        return kept_result(outcome, intent, partial(engine.call_for, intent), clock.moment()[0] - started[0])
+    finally:
+        del outcome  # By its traceback, its error would hold itself.
+
+
+def _not_after(
+    intent: Intent[B, R], settings: Settings, begun: float, window: datetime | timedelta | None, lease: float
+) -> float:
+    """Return the moment from which the record is not sent any more, on the clock of *begun*: in 23 hours at most."""
+    latest, declared = begun + KEY_LIFETIME, intent.operation.resend_window
+    if window is None and (declared is None or isinstance(declared, timedelta)):
+        seconds = (settings.timeout.total or KEY_LIFETIME) if declared is None else declared.total_seconds()
+        # If the process dies, recovery has half a lease left after the lease has ended.
+        return min(begun + max(seconds, 1.5 * lease), latest)
+    if window is None and callable(declared):
+        window = declared(intent.body)
+    if (length := plain_duration(window)) and (seconds := length.total_seconds()) > 0:
+        return min(begun + seconds, latest)
+    if (moment := plain_moment(window)) and moment.utcoffset() is not None:
+        return min(moment.timestamp(), latest)
+    raise RequestInvalid("not_after", "must be a timedelta above 0, or a datetime with its offset")
+
+
+def notify_resolved(journaling: Journaling, engine: Engine, outcome: Outcome, *, recovered: bool) -> None:
+    """Tell the observers what became of a record."""
+    row, now = outcome.row, journaling.platform_clock.now()
+    event = RecordResolved(
+        account=row.account,
+        operation=row.operation,
+        name=row.name,
+        idempotency_key=row.key,
+        state=outcome.state,
+        age=max(0.0, (now or row.begun) - row.begun),
+        recovered=recovered,
+    )
+    events.notify(event, engine.settings.observers)
+
+
+class JournaledCall(Generic[B, R]):
+    """One run of a record, begun by a caller or taken over by recovery. It is the gate of its `Call`."""
+
+    def __init__(
+        self, journaling: Journaling, engine: Engine, intent: Intent[B, R], lease: float, *, defer: bool
+    ) -> None:
+        self._journaling, self._journal = journaling, journaling.journal
+        self._clock = journaling.platform_clock
+        self._engine = engine
+        self._intent = intent
+        self._defer = defer
+        #: Seconds for which the record is held. A dead process blocks its records for that long.
+        self._lease = lease
+        #: When the lease that holds now was asked for.
+        self._held_since: Moment = (0.0, 0.0)
+        #: When the row was written that this call has.
+        self._written: Moment = (0.0, 0.0)
+        #: Whether this call has begun the record: no other call can have sent it.
+        self.begun = False
+        #: Whether an earlier call may have sent it.
+        self.in_doubt = False
+        #: Seconds in which the first byte of an attempt has to be sent.
+        self.left = 0.0
+        #: Seconds that an attempt which has begun may take; 0 before the first.
+        self._in_flight = 0.0
+        #: Why the record is too old to be sent, if it is.
+        self._barred = ""
+        self._row: Record
+
+    async def begin(self, new: Record) -> Outcome:
+        """Begin *new*, and carry it out unless its record says what became of it."""
+        unheard, since = self._journaling.unheard, self._clock.moment()
+        if new.key in unheard:
+            new = structs.replace(new, owner=unheard[new.key])
+        unheard[new.key] = new.owner
+        try:
+            action, row = await self._journal.begin(new, lease=self._lease)
+        except asyncio.CancelledError:
+            # It may have been kept all the same, and recovery would send what nobody wants any more.
+            self._journaling.write_later(new.key, partial(self._give_up, new))
+            raise
+        del unheard[new.key]
+        if action in _SENDING:
+            self.begun = action is not Action.RESUME
+            return await self.carry_on(row, since)
+        if action in (Action.CONFLICT, Action.IN_PROGRESS):
+            raise _about(row, RecordConflict(new.name) if action is Action.CONFLICT else InProgress(new.name))
+        return Outcome(RecordState.UNKNOWN if action is Action.UNKNOWN else row.state, row, row.reason, is_own=False)
+
+    async def _give_up(self, new: Record) -> None:
+        """Close *new*, whose begin was cancelled: beginning it once more shows whether it was kept."""
+        action, row = await self._journal.begin(new, lease=self._lease)
+        self._journaling.unheard.pop(new.key, None)
+        if action in _SENDING:
+            await self._free(row)
+
+    def _free(self, row: Record) -> Awaitable[Record]:
+        """Free *row* after a cancellation: what was sent of it may still take effect."""
+        state = RecordState.UNKNOWN if self._in_flight else self._judged(row, RecordState.NOT_SENT)
+        resolution = Resolution(state=state, reason="cancelled", in_flight=self._in_flight)
+        return self._journal.resolve(row.key, resolution, owner=row.owner)
+
+    async def carry_on(self, row: Record, since: Moment) -> Outcome:
+        """Send what *row* keeps, as its owner since the moment *since*, and keep the outcome."""
+        self._row, self._held_since, self._written = row, since, since
+        self.in_doubt = row.state is RecordState.SENT
+        try:
+            if not self.begun:
+                with suppress(PaymentsError):  # Without it, the gate stays shut, and says why.
+                    await self._engine.learn_time()
+            outcome, resolution = await self._attempts(row)
+            if resolution.state is _DONE:
+                # It replaces every other state, so the row cannot say otherwise.
+                write = partial(self._journal.resolve, row.key, resolution, owner=row.owner)
+                self._journaling.write_later(row.key, write)
+                return outcome
+            resolution = structs.replace(resolution, state=self._judged(row, resolution.state))
+            if resolution.state is RecordState.UNKNOWN and self._barred:
+                resolution = await self._look_up(row) or resolution
+        except BaseException:
+            # Cancelled, as a rule: nobody can be waited for now.
+            self._journaling.write_later(row.key, partial(self._free, row))
+            raise
+        return await self._settle(row, resolution, outcome)
+
+    async def _attempts(self, row: Record) -> tuple[Outcome, Resolution]:
+        """Make the attempts, with the kept bytes and the kept key; return their outcome, and what the row is to say."""
+        intent, operation = self._intent, self._intent.operation
+        # Whoever takes a record over cannot know what was sent with its key.
+        intent = structs.replace(
+            intent,
+            content=intent.content if row.body is None else row.body,
+            key=row.key if operation.keyed else None,
+            has_own_key=operation.keyed and not self.begun,
+        )
+        call = self._engine.call_for(intent, self)
+        try:
+            result = await (observed(call, call.run()) if self._engine.settings.observers else call.run())
+        except PaymentsError as error:
+            resolution = resolution_of(call, row, error)
+            return Outcome(resolution.state, row, error=error, attempts=call.attempts), resolution
+        return Outcome(_DONE, row, result=result), resolution_of(call, row, result)
+
+    async def why_not(self, seconds: float, seller: str) -> str | None:
+        """Return why no attempt of up to *seconds* by a token of *seller* may begin now, or ``None``."""
+        moment = self._clock.moment()
+        if not self._covers(seconds, moment):
+            if reason := await self._renew(seconds):
+                return reason
+            moment = self._clock.moment()  # The machine may have slept meanwhile.
+        row = self._row
+        if not states.is_of_seller(row, seller):
+            return "it belongs to another seller than the token"
+        if not self.begun and not self._clock.is_fresh(moment):
+            return "no response has told the platform's time in the last 5 minutes"
+        stored = row.updated - (row.first_kept or row.updated) + elapsed(self._written, moment)
+        now = self._clock.at(moment)
+        dated = now - row.begun if row.is_dated and now is not None else stored
+        if self.begun:  # Then the age is known: a platform's clock that went back keeps no new record from being sent.
+            dated = max(dated, stored)
+        self.left = row.not_after - row.begun - max(stored, dated)
+        self._barred = states.barred(row, stored, dated)
+        if not self._barred:
+            self._in_flight = max(self._in_flight, seconds)
+        return self._barred or None
+
+    async def _renew(self, seconds: float) -> str | None:
+        """Renew the lease for an attempt of *seconds*; return why that did not work, or ``None``."""
+        asked, lease, row = self._clock.moment(), max(self._lease, 2 * seconds), self._row
+        try:
+            now = await self._journal.renew(row.key, owner=row.owner, lease=lease)
+        except Exception as error:  # noqa: BLE001 - of a journal of one's own: it must not hide an attempt in doubt
+            return f"its lease could not be renewed: {_reason(error)}"
+        if now.owner != row.owner:
+            return "another process has taken it over"
+        self._held_since, self._lease = asked, lease
+        return None if self._covers(seconds, self._clock.moment()) else "renewing its lease took too long"
+
+    def _covers(self, seconds: float, moment: Moment) -> bool:
+        return states.lease_covers(self._lease - elapsed(self._held_since, moment), seconds)
+
+    def _judged(self, row: Record, state: RecordState) -> RecordState:
+        """Return what it means for *row* that its attempts ended in *state*."""
+        if state in states.WITHOUT_TRACE and row.state is RecordState.SENT:
+            return RecordState.UNKNOWN  # One write before the send cannot tell "about to send" from "sent".
+        if state is not RecordState.NOT_SENT:
+            return state
+        if self._barred == states.TOO_LATE:
+            return RecordState.EXPIRED
+        return RecordState.DEFERRED if self._defer else state
+
+    async def _look_up(self, row: Record) -> Resolution | None:
+        """Read whether *row*, which is too old to be sent, took effect; ``None`` if that does not show."""
+        engine, operation = self._engine, self._intent.operation
+        if operation.look_up is None or operation.took_effect is None:
+            return None
+        try:
+            settings, clock = engine.settings, engine.runtime.clock
+            read = make_intent(operation.look_up, None, {**self._intent.path}, None, settings=settings, clock=clock)
+            call = engine.call_for(read)
+            result = await (observed(call, call.run()) if engine.settings.observers else call.run())
+            if not operation.took_effect(self._intent.body, result.value):
+                return None
+        except Exception as error:  # noqa: BLE001 - also of `took_effect` of somebody else's operation
+            events.logger.warning("%s %s could not be looked up: %s", row.operation, row.name, describe(error))
+            return None
+        response = StoredResponse(result.status, {}, result.raw)
+        return Resolution(state=_DONE, reason="seen by a read", response=response)
+
+    async def _settle(self, row: Record, resolution: Resolution, outcome: Outcome) -> Outcome:
+        """Keep *resolution*, and return what the caller may be told."""
+        try:
+            now = await self._journal.resolve(row.key, resolution, owner=row.owner)
+        except Exception as error:  # noqa: BLE001 - of a journal of one's own: it must not hide an attempt in doubt
+            # Recovery could do, later, what the caller believes to be over.
+            unknown = outcome.error if outcome.state is RecordState.UNKNOWN else None
+            reason = f"{resolution.reason}; {_reason(error)}"
+            return Outcome(RecordState.UNKNOWN, row, reason, error=unknown, attempts=outcome.attempts)
+        if now.state in states.HELD:
+            raise _about(now, InProgress(row.name))
+        is_own = now.state is resolution.state
+        raised = outcome.error if is_own and now.state not in (_DONE, RecordState.DEFERRED) else None
+        return Outcome(now.state, now, now.reason, is_own=is_own, error=raised, attempts=outcome.attempts)
+
+
+def _reason(error: Exception) -> str:
+    return error.reason if isinstance(error, JournalUnavailable) else describe(error)
+
+
+def _about(row: Record, error: RecordConflict | InProgress) -> RecordConflict | InProgress:
+    error.operation, error.idempotency_key = row.operation, row.key
+    return error
