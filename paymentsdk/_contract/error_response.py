@@ -113,11 +113,14 @@ def _lists(outer: Mapping[str, object]) -> list[list[object]]:
     if isinstance(fields := outer.get("details"), list):
         # `{code, message, details: [{field, message}]}`: the entries are about fields, the code is outside.
         values.append(fields)
-    return [value[:_MOST_ENTRIES] if isinstance(value, list) else [value] for value in values if _has_entries(value)]
+    return [_entries(value)[:_MOST_ENTRIES] for value in values if value and isinstance(value, list | dict)]
 
 
-def _has_entries(value: object) -> bool:
-    return isinstance(value, list | dict) and bool(value)
+def _entries(value: list[object] | dict[str, object]) -> list[object]:
+    """Return the entries of a list. PHP writes a list with gaps as an object whose members are numbered."""
+    if isinstance(value, list):
+        return value
+    return [*value.values()] if all(map(str.isdigit, value)) else [value]
 
 
 def _details(entries: Iterable[object], meanings: Mapping[str, str]) -> Iterable[ErrorDetail]:
