@@ -27,11 +27,14 @@ from paymentsdk import money
 from paymentsdk._codec.amounts import read_untyped
 from paymentsdk._codec.encode import request_invalid
 from paymentsdk._codec.timestamps import read_day, timestamp
-from paymentsdk._codec.type_walk import Check, MemberType, Step, below, compile_check, compile_step
+from paymentsdk._codec.type_walk import Check, MemberType, Step, below, check_finite, compile_check, compile_step
 from paymentsdk._validate import plain_moment
 from paymentsdk.errors import RequestInvalid
 
 B = TypeVar("B")
+
+#: What JSON may hold where a number is not finite: msgspec writes a float as null, and a Decimal as its text.
+_NOT_FINITE = (b"null", b"NaN", b"Infinity")
 
 
 class BodyEncoder(Generic[B]):
@@ -65,6 +68,8 @@ class BodyEncoder(Generic[B]):
                 return self._encode(body)
             data = self._on_wire(_to_data(body))
             encoded = self._encode(data)
+            if any(text in encoded for text in _NOT_FINITE):
+                check_finite(data)
             msgspec.convert(data, self._type)
         except ValidationError as error:
             failure = request_invalid(error, self._type)

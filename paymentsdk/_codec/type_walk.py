@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
+from decimal import Decimal
 from functools import cache, partial
 from typing import NamedTuple, TypeAlias, cast
 
@@ -267,6 +268,26 @@ def _changed(step: Step, value: object, key: str | int) -> object:
         return step(value)
     except RequestInvalid as error:
         raise below(f"[{key}]" if isinstance(key, int) else f".{key}", error) from None
+
+
+def check_finite(data: object) -> None:
+    """Check the numbers of plain data at any depth, also where its type says nothing of them.
+
+    Raises:
+        RequestInvalid: One is NaN or an infinity, which JSON does not have.
+    """
+    entries: Iterable[tuple[str | int, object]] = ()
+    match data:
+        case dict():
+            entries = data.items()
+        case list() | tuple():
+            entries = enumerate(data)
+        case float() | Decimal() if not Decimal(data).is_finite():
+            raise RequestInvalid("", f"{data} is not a JSON number")
+        case _:
+            pass
+    for key, value in entries:
+        _changed(check_finite, value, key)
 
 
 def below(place: str, error: RequestInvalid) -> RequestInvalid:

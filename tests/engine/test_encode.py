@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
+from math import inf, nan
 from typing import Annotated, Generic, NamedTuple, NewType, TypedDict, TypeVar
 from uuid import UUID
 
@@ -233,6 +234,12 @@ REFUSED = {
     "Expected `str \\| null`, got `bytes`": ("$.note", Body(note=b"abc")),
     "Expected `str \\| null`, got `uuid`": ("$.lines[1].note", Body(lines=[Line(), Line(note=UUID(int=0))])),
     "Expected `str \\| null`, got `decimal`": ("$.note", Body(note=Decimal(24))),
+    "nan is not a JSON number": ("$.line.free.a[1]", Body(line=Line(free={"a": [1, nan]}))),
+    "-inf is not a JSON number": ("$.line.free.1", Body(line=Line(free={1: -inf}))),
+    "inf is not a JSON number": ("$.line.free.a", Body(line=Line(free={"a": inf}))),
+    "nan is not a JSON number ": ("$.line.free.a.share", Body(line=Line(free={"a": Weight(nan)}))),
+    "sNaN is not a JSON number": ("$.line.free.a", Body(line=Line(free={"a": Decimal("sNaN")}))),
+    "nan is not a JSON number  ": ("$.plain.surprise", Body(plain={"name": "abc", "surprise": nan})),
     "there is no form for object": ("$", Body(line=Line(free={"a": object()}))),
     "surrogates not allowed": ("$", Body(line=Line(free={"a": "\ud800"}))),
     "nested too deeply|recursion": ("$", Body(line=Line(free=deep(100_000)))),
@@ -358,6 +365,41 @@ def test_free_form_data_is_json() -> None:
     """An object that JSON has no form for cannot go out, not even in free-form data."""
     with pytest.raises(RequestInvalid, match="cannot be written as JSON"):
         NUMBERS.encode(Body(line=Line(free={"a": 1j})))
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "path"),
+    [
+        (float, nan, "$.one"),
+        (float | None, -inf, "$.one"),
+        (dict[str, float], {"a": nan}, "$.one.a"),
+        (tuple[str, float], ("a", nan), "$.one[1]"),
+        (Weight, Weight(nan), "$.one.share"),
+    ],
+    ids=str,
+)
+def test_a_number_that_is_not_finite_is_rejected(kind: object, value: object, path: str) -> None:
+    """JSON has no such number: sent as null, a member would have another value."""
+    with pytest.raises(RequestInvalid, match="is not a JSON number") as rejected:
+        declared(body=Holder[kind]).encoder.encode(Holder(one=value))
+
+    assert path == rejected.value.path
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity"])
+def test_an_amount_in_free_form_data_is_finite(number: str) -> None:
+    """Such a Decimal is rejected with its place."""
+    with pytest.raises(RequestInvalid, match=f"{number} is not a JSON number") as rejected:
+        NUMBERS.encode(Body(line=Line(free={"a": [Decimal(number)]})))
+
+    assert rejected.value.path == "$.line.free.a[0]"
+
+
+def test_null_and_text_are_sent_in_free_form_data() -> None:
+    """Numbers alone are rejected, and finite ones are not."""
+    free = {"a": None, "b": "NaN", "c": ["Infinity", 1.5, Decimal("1E+999")]}
+
+    assert b'"free":{"a":null,"b":"NaN","c":["Infinity",1.5,1E+999]}' in NUMBERS.encode(Body(line=Line(free=free)))
 
 
 def test_free_form_data_may_have_numbers_for_names() -> None:

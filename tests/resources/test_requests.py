@@ -242,6 +242,7 @@ WRONG: list[tuple[str, Callable[[], object], str, str]] = [
     ("preferences.create", lambda: preference(items=item(Decimal("0.125"))), "$.items[0].unit_price", "two decimals"),
     ("preferences.create", lambda: preference(items=item("24.90")), "$.items[0].unit_price", "not str"),
     ("preferences.create", lambda: preference(items=item(Decimal(1), True)), "$.items[0].quantity", "Expected `int"),
+    ("preferences.create", lambda: preference(metadata={"rate": float("nan")}), "$.metadata.rate", "not a JSON number"),
     ("preferences.create", lambda: preference(items=None), "$.items", "Expected `array`"),
     ("preferences.create", lambda: preference(marketplace_fee=0.1), "$.marketplace_fee", "not float"),
     ("preferences.create", lambda: preference(marketplace_fee=Decimal("NaN")), "$.marketplace_fee", "finite"),
