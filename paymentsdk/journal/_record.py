@@ -350,16 +350,3 @@ def barred(record: Record, *ages: float) -> str:
     if min(ages) < -TOLERANCE:
         return AGE_UNKNOWN
     return "" if max(ages) < record.not_after - record.begun else TOO_LATE
-
-
-def lease_covers(left: float, timeout: float) -> bool:
-    """Whether an attempt of *timeout* seconds ends within a lease of which *left* seconds are left.
-
-    Otherwise another owner could hear a rejection while this attempt still succeeds.
-    """
-    return left >= timeout
-
-
-def is_of_seller(record: Record, seller: str) -> bool:
-    """Whether a token of *seller* may send *record*: the platform keeps the keys of each seller apart."""
-    return record.seller == seller

@@ -70,22 +70,12 @@ async def run(
         PaymentsError: What became of it, if it is not done.
     """
     operation, settings = intent.operation, engine.settings
-    if name is None:
-        raise RequestInvalid("once", "must name the record that not_after and defer are about")
-    if not operation.writes:
-        raise RequestInvalid("once", f"{operation.name} changes nothing: there is nothing to keep")
-    if not operation.authenticated:
-        raise RequestInvalid("once", f"{operation.name} is sent without a token: its record would be of no seller")
-    if intent.has_own_key or settings.idempotency_key is not None:
-        raise RequestInvalid("once", "cannot be combined with idempotency_key, which is derived from the name")
-    if settings.timeout.attempt is None:
-        raise RequestInvalid("timeout.attempt", "must be bounded for a journaled call: its lease has to outlive it")
+    name, lease = _checked(name, intent, settings)
     is_sensitive = can_hold_secrets(intent.body) and any(secrets_in(intent.body))
     if defer and is_sensitive and not getattr(journaling.journal, "seals", True):
-        # It would be told `Deferred`, and nobody could ever send it.
+        # The caller would get `Deferred`, and nobody could ever send it.
         raise RequestInvalid("defer", "needs a journal with a seal: the body holds credentials, and would not be kept")
-    name = str.__str__(name) if isinstance(name, str) else name  # A subclass could not be kept.
-    lease, clock = max(LEASE, 2 * settings.timeout.attempt), journaling.platform_clock
+    clock = journaling.platform_clock
     seller, started = await engine.seller(), clock.moment()
     platform_time = clock.at(started)
     begun = started[1] if platform_time is None else platform_time
@@ -121,6 +111,23 @@ async def run(
         return kept_result(outcome, intent, partial(engine.call_for, intent), clock.moment()[0] - started[0])
     finally:
         del outcome  # By its traceback, its error would hold itself.
+
+
+def _checked(name: str | None, intent: Intent[B, R], settings: Settings) -> tuple[str, float]:
+    """Return the name of the record, and the seconds for which it is held."""
+    operation = intent.operation
+    if name is None:
+        raise RequestInvalid("once", "must name the record that not_after and defer are about")
+    if not operation.writes:
+        raise RequestInvalid("once", f"{operation.name} changes nothing: there is nothing to keep")
+    if not operation.authenticated:
+        raise RequestInvalid("once", f"{operation.name} is sent without a token: its record would have no seller")
+    if intent.has_own_key or settings.idempotency_key is not None:
+        raise RequestInvalid("once", "cannot be combined with idempotency_key, which is derived from the name")
+    if settings.timeout.attempt is None:
+        raise RequestInvalid("timeout.attempt", "must be bounded for a journaled call: its lease has to outlive it")
+    plain = str.__str__(name) if isinstance(name, str) else name  # A subclass could not be kept.
+    return plain, max(LEASE, 2 * settings.timeout.attempt)
 
 
 def _not_after(
@@ -267,7 +274,7 @@ class JournaledCall(Generic[B, R]):
                 return reason
             moment = self._clock.moment()  # The machine may have slept meanwhile.
         row = self._row
-        if not states.is_of_seller(row, seller):
+        if row.seller != seller:  # The platform keeps the keys of each seller apart: it would be another write.
             return "it belongs to another seller than the token"
         if not self.begun and not self._clock.is_fresh(moment):
             return "no response has told the platform's time in the last 5 minutes"
@@ -295,7 +302,11 @@ class JournaledCall(Generic[B, R]):
         return None if self._covers(seconds, self._clock.moment()) else "renewing its lease took too long"
 
     def _covers(self, seconds: float, moment: Moment) -> bool:
-        return states.lease_covers(self._lease - elapsed(self._held_since, moment), seconds)
+        """Whether an attempt that ends within *seconds* ends within the lease.
+
+        Otherwise another owner could hear a rejection while this attempt still succeeds.
+        """
+        return self._lease - elapsed(self._held_since, moment) >= seconds
 
     def _judged(self, row: Record, state: RecordState) -> RecordState:
         """Return what it means for *row* that its attempts ended in *state*."""

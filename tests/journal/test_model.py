@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
@@ -22,7 +22,7 @@ from paymentsdk.journal import Record, RecordState, Resolution, resolve_record
 from paymentsdk.journal import _record as states
 from paymentsdk.journal._record import barred
 from tests.journal import world
-from tests.journal.world import HOUR, BrokenPromiseError, Faults, World
+from tests.journal.world import HOUR, BrokenPromiseError, Faults, World, WorldCall
 
 T = TypeVar("T")
 Choose = Callable[[Sequence[T]], T]
@@ -129,6 +129,13 @@ def forget_what_is_in_flight(
     return resolve(row, structs.replace(resolution, in_flight=0.0), owner=owner, now=now)
 
 
+def send_for_anyone(
+    self: WorldCall, seconds: float, _seller: str, why_not: Callable[..., Awaitable[str | None]] = WorldCall.why_not
+) -> Awaitable[str | None]:
+    """Take every token for one of the seller."""
+    return why_not(self, seconds, self._row.seller)
+
+
 NUMBERS = itertools.count()
 
 
@@ -159,7 +166,7 @@ CONTROLS: Mapping[str, Control] = {
         "an effect for a foreign seller",
         "kill change_credentials",
         Faults(claims_all=True),
-        {"is_of_seller": (states, lambda record, seller: True)},
+        {"why_not": (WorldCall, send_for_anyone)},
     ),
     "4-not-after": Control(
         "an attempt began after not_after", "kill", replaced={"barred": (states, lambda record, *ages: "")}
@@ -179,7 +186,9 @@ CONTROLS: Mapping[str, Control] = {
         replaced={"may_replace": (states, lambda row, state, *, owner, now: True)},
     ),
     "9-lease-covers-the-attempt": Control(
-        "and it took effect", "refuse deliver lose", replaced={"lease_covers": (states, lambda left, timeout: True)}
+        "and it took effect",
+        "refuse deliver lose",
+        replaced={"_covers": (WorldCall, lambda self, seconds, moment: True)},
     ),
     "7-rejection-of-what-is-in-doubt": Control(
         "told refused, and it took effect", "turn deliver lose", Faults(believes_rejections=True)

@@ -1,0 +1,73 @@
+"""How many Python functions of the package one journaled create runs: `python -m benchmarks.journal_calls [--list]`.
+
+The number does not depend on the load of a machine: `sys.setprofile` counts. A coroutine that waits counts again when
+it goes on. The transport is in memory and the journal a file of SQLite; its thread is not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+from decimal import Decimal
+from pathlib import Path
+from types import FrameType
+
+import msgspec
+
+import paymentsdk
+from paymentsdk import PaymentsClient, Request, Response
+from paymentsdk.journal import SQLiteJournal
+from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
+from paymentsdk.testing import MemoryTransport
+
+PACKAGE = str(Path(paymentsdk.__file__).parent)
+TOKEN = "APP_USR-1-1-0123456789abcdef-77"  # noqa: S105 - of nobody
+HEADERS = {"Date": "Tue, 14 Nov 2023 22:13:20 GMT", "Content-Type": "application/json"}
+
+
+def respond(request: Request) -> Response:
+    """Create an order."""
+    order = msgspec.json.decode(request.body)
+    kept = {name: order[name] for name in ("type", "total_amount", "external_reference")}
+    return Response(201, HEADERS, msgspec.json.encode({"id": "ORD1", "status": "created", **kept}))
+
+
+def order() -> OrderRequest:
+    """Return the order to create."""
+    amount = Decimal("24.90")
+    payments = TransactionsRequest(payments=[PaymentRequest(amount=amount)])
+    return OrderRequest(external_reference="t-1", total_amount=amount, transactions=payments)
+
+
+async def functions() -> list[str]:
+    """Return the functions that a journaled create runs, in their order; the first calls fill caches."""
+    names: list[str] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        path = frame.f_code.co_filename
+        if event == "call" and path.startswith(PACKAGE) and "testing" not in path:
+            names.append(f"{path.removeprefix(PACKAGE)} {frame.f_code.co_qualname}")
+
+    with tempfile.TemporaryDirectory() as folder:
+        journal = SQLiteJournal(Path(folder) / "payments.db")
+        transport = MemoryTransport(respond)
+        async with PaymentsClient(TOKEN, base_url="http://127.0.0.1", transport=transport, journal=journal) as client:
+            for number in range(3):
+                await client.orders.create(order(), once=f"warm-{number}")
+            new = order()
+            sys.setprofile(note)
+            try:
+                await client.orders.create(new, once="counted")
+            finally:
+                sys.setprofile(None)
+    return names
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--list", action="store_true", help="name the functions in their order")
+    options = parser.parse_args()
+    run = asyncio.run(functions())
+    print(*(run if options.list else ()), f"{len(run)} functions for one journaled create", sep="\n")
