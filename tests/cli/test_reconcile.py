@@ -20,7 +20,6 @@ from paymentsdk import OutcomeUnknown, PaymentsClient, RetryPolicy
 from paymentsdk.journal import SQLiteJournal
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.sandbox import FaultRule, Sandbox
-from paymentsdk.sandbox._faults import AddedFault
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="it has no terminals of this kind")
 BEGIN = datetime.now(UTC).replace(microsecond=0) - timedelta(days=2)
@@ -79,14 +78,6 @@ class Shop:
         )
         out, err = await process.communicate()
         return Done(process.returncode or 0, out.decode(), err.decode())
-
-
-async def hit(fault: AddedFault) -> None:
-    """Wait for the first hit of *fault*, which another process causes."""
-    for _ in range(3_000):
-        await asyncio.sleep(0.01)
-        if fault.hits:
-            return
 
 
 @pytest.fixture
@@ -320,13 +311,13 @@ async def test_a_command_that_can_read_nobody_names_a_seller(shop: Shop) -> None
     assert "paymentsdk: shop-1: 401" in done.err
 
 
-async def test_ctrl_c_keeps_what_is_done(shop: Shop) -> None:
+async def test_ctrl_c_keeps_what_is_done(shop: Shop, until) -> None:
     """130, without a traceback; the same command goes on."""
     hang = shop.sandbox.faults.add(FaultRule(effect="hang", operation="merchant_orders.search", nth=3))
     process = await asyncio.create_subprocess_exec(
         *shop.arguments(), cwd=shop.directory, env=shop.environment, stderr=asyncio.subprocess.PIPE
     )
-    await hit(hang)
+    await until(lambda: hang.hits)
     process.send_signal(signal.SIGINT)
     _, err = await process.communicate()
 

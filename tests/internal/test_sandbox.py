@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from contextlib import suppress
+from typing import get_args
 
 import pytest
 
 from paymentsdk import PaymentsClient
-from paymentsdk.sandbox import Sandbox
+from paymentsdk._texts import texts
+from paymentsdk.sandbox import FaultRule, Sandbox, _control, _server
 from paymentsdk.sandbox._app import reset_connection
+from paymentsdk.sandbox._faults import COMMON, EFFECTS, Effect, EffectInfo
+from paymentsdk.sandbox._pages import views
 from paymentsdk.sandbox._records import SUBSCRIPTIONS
 
 
@@ -47,3 +53,99 @@ async def test_a_search_of_plans_reads_no_subscription(sandbox, monkeypatch):
         monkeypatch.setattr(SUBSCRIPTIONS, "decode", lambda stored: pytest.fail("a subscription was read"))
 
         assert 1 == (await client.plans.search().first()).subscribed
+
+
+async def closed_by_the_server(sandbox: Sandbox, patience: float, *requests: str) -> bool:
+    """Send *requests* on one connection, and say whether it ends."""
+    host = sandbox.base_url.removeprefix("http://")
+    reader, writer = await asyncio.open_connection(*host.split(":"))
+    for number, request in enumerate(requests):
+        if number:  # What was asked before is answered.
+            await reader.readuntil(b"\r\n\r\n")
+        writer.write(request.replace("\n", "\r\n").encode())
+    try:
+        async with asyncio.timeout(patience):
+            await reader.read()
+    except ConnectionResetError:
+        return True
+    except TimeoutError:
+        return False
+    finally:
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+    return True
+
+
+_POST = "HTTP/1.1\nHost: 127.0.0.1\nContent-Length: 500\n"
+_FORM = "Content-Type: application/x-www-form-urlencoded\n"
+
+
+@pytest.mark.control("paymentsdk.sandbox._control.READ_TIMEOUT", 3600.0)
+@pytest.mark.parametrize(
+    "request_",
+    [
+        f"POST /v1/orders {_POST}\n{{",
+        f"POST /_sandbox/scan {_POST}\n{{",
+        f"POST /qr/ORD1 {_POST}{_FORM}\nmethod",
+    ],
+)
+async def test_a_body_that_is_never_sent_whole_is_closed(sandbox, monkeypatch, patience, request_):
+    """A client that stops sending does not keep a connection for ever; the others are served."""
+    if _control.READ_TIMEOUT < 60:
+        monkeypatch.setattr(_control, "READ_TIMEOUT", 0.01)
+
+    assert await closed_by_the_server(sandbox, patience, request_)
+
+
+@pytest.mark.control("paymentsdk.sandbox._server._IDLE", 3600.0)
+@pytest.mark.parametrize("before", [[], ["GET /_sandbox/state HTTP/1.1\nHost: 127.0.0.1\n\n"]], ids=["first", "second"])
+async def test_headers_that_are_never_sent_whole_are_closed(monkeypatch, patience, before):
+    """On many new connections, and on those that had a request before."""
+    if _server._IDLE < 100:
+        monkeypatch.setattr(_server, "_IDLE", 0.5)
+    half = "POST /v1/orders HTTP/1.1\nHost: 127"
+    async with Sandbox() as sandbox:
+        assert all(await asyncio.gather(*(closed_by_the_server(sandbox, patience, *before, half) for _ in range(40))))
+
+
+async def test_a_slow_response_is_not_cut_by_the_timeout_of_headers(monkeypatch):
+    """It ends with the headers of the request, and begins again with those of the next."""
+    monkeypatch.setattr(_server, "_IDLE", 0.5)
+    async with Sandbox() as sandbox, PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client:
+        for _ in range(2):  # On one connection.
+            with sandbox.faults.add(FaultRule(effect="delay_after_commit", seconds=0.7)):
+                assert sandbox.plan_id == (await client.plans.get(sandbox.plan_id)).id
+
+
+def test_every_effect_can_be_chosen() -> None:
+    """The form offers the faults that there are, in the words of the command line, and asks for what each takes."""
+    form = re.search(r'<select id="fault-effect".*?</select>', views.dashboard(), re.DOTALL)[0]
+    asked = re.findall(r'<p data-for="([^"]*)">.*?<input id="[^"]*" name="(\w+)"', views.dashboard(), re.DOTALL)
+
+    assert {name: effect.words for name, effect in EFFECTS.items()} == dict(
+        re.findall(r'<option value="(\w+)">([^<]*)<', form)
+    )
+    takers = {member: [name for name, effect in EFFECTS.items() if member in effect.members] for _, member in asked}
+    assert takers == {member: names.split() for names, member in asked}
+    assert {member for effect in EFFECTS.values() for member in effect.members} == set(takers)
+
+
+def test_a_new_effect_can_be_chosen_with_no_change_of_the_page(monkeypatch) -> None:
+    """The table of effects is the one place that says its words, and what it takes."""
+    monkeypatch.setattr(views, "EFFECTS", {**EFFECTS, "stutter": EffectInfo("The response <stutters>", ("seconds",))})
+
+    page = views.dashboard.__wrapped__()
+
+    assert '<option value="stutter">The response &lt;stutters&gt;</option>' in page
+    assert re.search(r'<p data-for="[^"]* stutter">\s*<label for="fault-seconds">', page)
+
+
+def test_every_effect_is_explained() -> None:
+    """The list has the effects that there are, no other, and every member of a rule."""
+    members = {member for effect in EFFECTS.values() for member in effect.members}
+
+    assert set(get_args(Effect)) == set(EFFECTS)
+    explained = " ".join(texts(FaultRule.__module__)["FaultRule"].values())
+    assert set(EFFECTS) <= set(re.findall(r"`(\w+)`", explained))
+    assert set(FaultRule.__struct_fields__) == {"effect", *COMMON, *members}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from typing import NoReturn
@@ -13,7 +12,7 @@ import pytest
 
 from paymentsdk import OPERATIONS, OutcomeUnknown, PaymentsClient, RequestInvalid, RetryPolicy
 from paymentsdk.resources.orders import Order
-from paymentsdk.sandbox import FaultRule, Rejected, Sandbox, SellerContext, _control, _server
+from paymentsdk.sandbox import Rejected, Sandbox, SellerContext
 
 
 def fill_the_disk(sandbox: Sandbox) -> None:
@@ -166,71 +165,6 @@ async def test_a_failed_command_is_on_stderr_and_listed(plain, sandbox, monkeypa
     assert (500, "internal error of the sandbox: see its stderr") == (response.status, response.json["message"])
     assert "POST /_sandbox/clock/resume: RuntimeError('the cause')" in capsys.readouterr().err
     assert [("/_sandbox/clock/resume", 500)] == [(one.path, one.status) for one in sandbox.platform.feed.requests]
-
-
-async def closed_by_the_server(sandbox: Sandbox, patience: float, *requests: str) -> bool:
-    """Send *requests* on one connection, and say whether it ends."""
-    host = sandbox.base_url.removeprefix("http://")
-    reader, writer = await asyncio.open_connection(*host.split(":"))
-    for number, request in enumerate(requests):
-        if number:  # What was asked before is answered.
-            await reader.readuntil(b"\r\n\r\n")
-        writer.write(request.replace("\n", "\r\n").encode())
-    try:
-        async with asyncio.timeout(patience):
-            await reader.read()
-    except ConnectionResetError:
-        return True
-    except TimeoutError:
-        return False
-    finally:
-        writer.close()
-        with suppress(ConnectionError):
-            await writer.wait_closed()
-    return True
-
-
-_POST = "HTTP/1.1\nHost: 127.0.0.1\nContent-Length: 500\n"
-_FORM = "Content-Type: application/x-www-form-urlencoded\n"
-
-
-@pytest.mark.control("paymentsdk.sandbox._control.READ_TIMEOUT", 3600.0)
-@pytest.mark.parametrize(
-    "request_",
-    [
-        f"POST /v1/orders {_POST}\n{{",
-        f"POST /_sandbox/scan {_POST}\n{{",
-        f"POST /qr/ORD1 {_POST}{_FORM}\nmethod",
-    ],
-)
-async def test_a_body_that_is_never_sent_whole_is_closed(sandbox, monkeypatch, patience, request_):
-    """A client that stops sending does not keep a connection for ever; the others are served."""
-    if _control.READ_TIMEOUT < 60:
-        monkeypatch.setattr(_control, "READ_TIMEOUT", 0.01)
-
-    assert await closed_by_the_server(sandbox, patience, request_)
-
-
-@pytest.mark.control("paymentsdk.sandbox._server._IDLE", 3600.0)
-@pytest.mark.parametrize("before", [[], ["GET /_sandbox/state HTTP/1.1\nHost: 127.0.0.1\n\n"]], ids=["first", "second"])
-async def test_headers_that_are_never_sent_whole_are_closed(start, monkeypatch, patience, before):
-    """On many new connections, and on those that had a request before."""
-    if _server._IDLE < 100:
-        monkeypatch.setattr(_server, "_IDLE", 0.5)
-    sandbox = await start()
-
-    half = "POST /v1/orders HTTP/1.1\nHost: 127"
-    assert all(await asyncio.gather(*(closed_by_the_server(sandbox, patience, *before, half) for _ in range(40))))
-
-
-async def test_a_slow_response_is_not_cut_by_the_timeout_of_headers(start, connect, monkeypatch):
-    """It ends with the headers of the request, and begins again with those of the next."""
-    monkeypatch.setattr(_server, "_IDLE", 0.5)
-    sandbox = await start()
-    async with connect(sandbox) as client:
-        for _ in range(2):  # On one connection.
-            with sandbox.faults.add(FaultRule(effect="delay_after_commit", seconds=0.7)):
-                assert sandbox.plan_id == (await client.plans.get(sandbox.plan_id)).id
 
 
 async def test_a_file_of_another_schema_is_rejected(tmp_path):

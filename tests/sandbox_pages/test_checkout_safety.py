@@ -8,6 +8,7 @@ import pytest
 from paymentsdk._contract.operation import MIB
 from paymentsdk.resources import orders, preferences
 from paymentsdk.sandbox._pages import routes, views
+from tests.sandbox_pages.test_browser_checkout import BROKEN, evil_order_and_preference
 from tests.sandbox_pages.test_checkout import path_of
 
 # --- who may, and what the browser is told ---------------------------------------------------------------------
@@ -158,3 +159,17 @@ async def test_escaping_is_what_stops_it(shop, visitor, monkeypatch, evil_copy) 
     monkeypatch.setattr(views, "escape", lambda text: text)
     for path in await evil_things(shop, evil_copy):
         assert "<script" in await visitor.get(path)
+
+
+async def test_the_policy_stops_a_script_that_escaping_missed(tab, sandbox, shop, evil_copy, monkeypatch) -> None:
+    """The second line of defence holds alone; without it, the script runs: the negative control of both."""
+    checkout = await evil_order_and_preference(shop, evil_copy)
+    monkeypatch.setattr(views, "escape", lambda text: text)
+    await tab.open(checkout)
+    assert not await tab.run(BROKEN)
+    assert any("Content Security Policy" in problem for problem in tab.problems)
+
+    monkeypatch.setattr(routes, "FORM", dict.fromkeys(routes.FORM, ""))
+    await tab.open(f"{checkout}?again")
+
+    assert await tab.run(BROKEN)

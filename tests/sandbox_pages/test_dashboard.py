@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import get_args
 
 import pytest
 
-from paymentsdk._texts import texts
 from paymentsdk.resources.orders import OrderStatus
-from paymentsdk.sandbox._faults import COMMON, EFFECTS, Effect, EffectInfo, FaultRule
-from paymentsdk.sandbox._pages import views
-from paymentsdk.sandbox._pages.views import PAGES
+from paymentsdk.sandbox import FaultRule
 
-STATIC = {file.name: file.read_text(encoding="utf-8") for file in (PAGES / "static").iterdir()}
-PAGE = views.dashboard()
 BROWSER = {"Accept": "text/html,application/xhtml+xml"}
+
+
+@pytest.fixture
+async def page(visitor) -> str:
+    """The dashboard, as a browser gets it."""
+    return await visitor.get("/_sandbox/", **BROWSER)
+
+
+@pytest.fixture
+async def static(visitor, page) -> dict[str, str]:
+    """The files that the dashboard and its scripts name, as a browser gets them."""
+    files, names = {}, re.findall(r'"[^"]*static/([^"/]+)"', page)
+    while names:
+        name = names.pop()
+        if name not in files:
+            files[name] = await visitor.get(f"/_sandbox/static/{name}")
+            names += re.findall(r'from "./([^"]+)";', files[name])
+    return files
 
 
 async def test_a_browser_gets_a_page_and_a_program_the_state(visitor) -> None:
@@ -27,18 +39,19 @@ async def test_a_browser_gets_a_page_and_a_program_the_state(visitor) -> None:
     assert '"base_url"' in await visitor.get("/_sandbox/", Accept="*/*")
 
 
-@pytest.mark.parametrize("name", STATIC)
-async def test_every_file_is_served_as_what_it_is(visitor, name: str) -> None:
+async def test_every_file_is_served_as_what_it_is(visitor, static) -> None:
     """With its type, which the browser may not guess, and the rules of the page."""
-    assert STATIC[name] == await visitor.get(f"/_sandbox/static/{name}")
-
     kind = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-    _check_headers(visitor, kind[name.rpartition(".")[2]])
+    for name in static:
+        await visitor.get(f"/_sandbox/static/{name}")
+        assert 200 == visitor.status, name
+        _check_headers(visitor, kind[name.rpartition(".")[2]])
+    assert {"css", "js", "svg"} == {name.rpartition(".")[2] for name in static}
 
 
 async def test_the_page_is_served_as_one(visitor) -> None:
     """With the same rules as what belongs to it."""
-    assert PAGE == await visitor.get("/_sandbox/", **BROWSER)
+    await visitor.get("/_sandbox/", **BROWSER)
 
     _check_headers(visitor, "text/html")
 
@@ -51,9 +64,9 @@ def _check_headers(visitor, kind: str) -> None:
     assert "no-store" == visitor.headers["Cache-Control"]
 
 
-async def test_the_icon_that_a_browser_looks_for_by_itself_is_there(visitor, sandbox) -> None:
+async def test_the_icon_that_a_browser_looks_for_by_itself_is_there(visitor, sandbox, static) -> None:
     """Beside a document that cannot name one; asking for it is no request of a program."""
-    assert STATIC["icon.svg"] == await visitor.get("/favicon.ico")
+    assert static["icon.svg"] == await visitor.get("/favicon.ico")
 
     assert visitor.headers["Content-Type"].startswith("image/svg+xml")
     assert [] == list(sandbox.platform.feed.requests)
@@ -67,75 +80,42 @@ async def test_no_other_file_is_served(visitor, name: str) -> None:
     assert 404 == visitor.status
 
 
-def test_nothing_comes_from_elsewhere() -> None:
+async def test_nothing_comes_from_elsewhere(page, static) -> None:
     """No file names another host: the pages work without a network."""
-    for name, text in {**STATIC, "the page": PAGE}.items():
+    for name, text in {**static, "the page": page}.items():
         assert [] == re.findall(
             r"(?:https?:)?//[a-z0-9.-]+\.[a-z]{2,}", text.replace("http://www.w3.org/2000/svg", "")
         ), name
 
 
-def test_scripts_set_text_as_text() -> None:
+async def test_scripts_set_text_as_text(static) -> None:
     """No script writes HTML, and none runs text."""
-    for name, text in STATIC.items():
+    for name, text in static.items():
         if name.endswith(".js"):
             assert not re.search(
                 r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", text
             ), name
 
 
-def test_every_effect_can_be_chosen() -> None:
-    """The form offers the faults that there are, in the words of the command line, and asks for what each takes."""
-    form = re.search(r'<select id="fault-effect".*?</select>', PAGE, re.DOTALL)[0]
-    asked = re.findall(r'<p data-for="([^"]*)">.*?<input id="[^"]*" name="(\w+)"', PAGE, re.DOTALL)
-
-    assert {name: effect.words for name, effect in EFFECTS.items()} == dict(
-        re.findall(r'<option value="(\w+)">([^<]*)<', form)
-    )
-    takers = {member: [name for name, effect in EFFECTS.items() if member in effect.members] for _, member in asked}
-    assert takers == {member: names.split() for names, member in asked}
-    assert {member for effect in EFFECTS.values() for member in effect.members} == set(takers)
-
-
-def test_a_new_effect_can_be_chosen_with_no_change_of_the_page(monkeypatch) -> None:
-    """The table of effects is the one place that says its words, and what it takes."""
-    monkeypatch.setattr(views, "EFFECTS", {**EFFECTS, "stutter": EffectInfo("The response <stutters>", ("seconds",))})
-
-    page = views.dashboard.__wrapped__()
-
-    assert '<option value="stutter">The response &lt;stutters&gt;</option>' in page
-    assert re.search(r'<p data-for="[^"]* stutter">\s*<label for="fault-seconds">', page)
-
-
-def test_every_way_to_pick_requests_is_asked_for() -> None:
+async def test_every_way_to_pick_requests_is_asked_for(page) -> None:
     """All that a rule can say is in the form, but for the seed of its chance."""
-    form = re.search(r'<form[^>]* id="add-fault">.*?</form>', PAGE, re.DOTALL)[0]
+    form = re.search(r'<form[^>]* id="add-fault">.*?</form>', page, re.DOTALL)[0]
 
     assert set(FaultRule.__struct_fields__) - {"seed"} == set(re.findall(r'name="(\w+)"', form))
 
 
-def test_every_effect_is_explained() -> None:
-    """The list has the effects that there are, no other, and every member of a rule."""
-    members = {member for effect in EFFECTS.values() for member in effect.members}
-
-    assert set(get_args(Effect)) == set(EFFECTS)
-    explained = " ".join(texts(FaultRule.__module__)["FaultRule"].values())
-    assert set(EFFECTS) <= set(re.findall(r"`(\w+)`", explained))
-    assert set(FaultRule.__struct_fields__) == {"effect", *COMMON, *members}
-
-
-def test_every_state_has_a_word_and_a_colour() -> None:
+async def test_every_state_has_a_word_and_a_colour(static) -> None:
     """Whatever the state of an order, the dashboard has a name for it."""
-    states = re.search(r"const STATES = {(.*?)^};", STATIC["orders.js"], re.DOTALL | re.MULTILINE)[1]
+    states = re.search(r"const STATES = {(.*?)^};", static["orders.js"], re.DOTALL | re.MULTILINE)[1]
 
     assert set(OrderStatus) <= set(re.findall(r"^  (\w+):", states, re.MULTILINE))
 
 
-def test_script_and_style_agree_on_how_many_requests_are_shown() -> None:
+async def test_script_and_style_agree_on_how_many_requests_are_shown(static) -> None:
     """The style hides what comes after them."""
-    shown = int(re.search(r"const SHOWN = (\d+);", STATIC["requests.js"])[1])
+    shown = int(re.search(r"const SHOWN = (\d+);", static["requests.js"])[1])
 
-    assert f"nth-child(n + {shown + 1})" in STATIC["dashboard.css"]
+    assert f"nth-child(n + {shown + 1})" in static["dashboard.css"]
 
 
 async def test_the_code_of_an_order_is_a_picture(shop, visitor) -> None:

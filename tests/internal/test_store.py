@@ -1,0 +1,382 @@
+"""The store of the sandbox: transactions, documents, indexes, and the identifiers of a seed."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from contextlib import closing, suppress
+from datetime import UTC, datetime, timedelta
+from itertools import product
+from random import Random
+
+import pytest
+from msgspec import Struct
+
+from paymentsdk.sandbox._clock import Ids
+from paymentsdk.sandbox._records import MERCHANT_ORDERS, Documents, MerchantOrderRecord, Table
+from paymentsdk.sandbox._store import Due, SavedResponse, Store
+
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+class Thing(Struct, frozen=True):
+    name: str
+    colour: str | None = None
+    at: datetime | None = NOW
+
+
+THINGS = Table(
+    "things", Thing, key=lambda one: one.name, columns={"colour": lambda one: one.colour, "at": lambda one: one.at}
+)
+
+
+@pytest.fixture
+def store():
+    """A store in memory."""
+    store = Store([THINGS])
+    yield store
+    store.close()
+
+
+@pytest.mark.parametrize("order", ["at", pytest.param("seq", id="control: an index without the order")])
+def test_a_page_does_not_cost_more_with_every_document(order):
+    """Neither to find, where few have what is asked for, nor to sort, where nearly all of them have."""
+    things = Table("things", Thing, key=THINGS.key, columns=THINGS.columns, dates=["at"] if order == "at" else [])
+
+    def steps(documents, colour):
+        store = Store([things])
+        with store.transaction():
+            for number in range(documents):
+                store.put(things, 1, Thing(str(number), "rare" if number == 0 else "common", NOW))
+        done = []
+        store._connection.set_progress_handler(lambda: done.append(1), 1)
+        store.find(things, 1, [("at", ">=", NOW), ("colour", "=", colour)], order="at", descending=True, limit=10)
+        store.close()
+        return len(done)
+
+    flat = [steps(2_000, colour) < 2 * steps(200, colour) for colour in ("rare", "common")]
+
+    assert (order == "at") == all(flat)
+
+
+def test_merchant_orders_are_indexed_as_they_are_sorted():
+    """Every column of theirs leads to a page in the order of their dates."""
+    indexes = [line for line in MERCHANT_ORDERS.create.split(";") if "INDEX" in line and "_tenant ON" not in line]
+
+    assert len(MERCHANT_ORDERS.columns) == len(indexes)
+    assert len(indexes) - 2 == len([line for line in indexes if "date_created, seq)" in line])
+    assert 1 == len([line for line in indexes if "(tenant, date_created, seq, last_updated)" in line])
+
+
+DATED = [("date_created", ">=", NOW), ("last_updated", ">=", NOW)]
+
+
+def plan_of(store: Store, statements: list[str]) -> list[str]:
+    """Return how SQLite finds the rows of *statements*."""
+    return [row[3] for one in statements for row in store._connection.execute(f"EXPLAIN QUERY PLAN {one}")]
+
+
+@pytest.mark.parametrize("dates", [MERCHANT_ORDERS.dates, pytest.param((), id="control: no dates")])
+def test_a_search_by_dates_reads_documents_of_its_page_only(dates):
+    """Which rows it is and how many, an index tells alone."""
+    table = Table("sold", MerchantOrderRecord, key=MERCHANT_ORDERS.key, columns=MERCHANT_ORDERS.columns, dates=dates)
+    store, statements = Store([table]), []
+    with closing(store):
+        store._connection.set_trace_callback(statements.append)
+        store.find(table, 1, DATED, order="date_created", descending=True, limit=30)
+        store.count(table, 1, DATED)
+        store._connection.set_trace_callback(None)
+        found = plan_of(store, statements)
+
+    assert bool(dates) == (2 == len([step for step in found if "COVERING INDEX" in step]))
+    assert [] == [step for step in found if "SCAN" in step and "LIST" not in step]
+
+
+def test_a_count_is_of_what_there_is():
+    """Also what a transaction wrote that is rolled back, and what a snapshot brings back."""
+    store = Store([THINGS])
+    with closing(store):
+        counts = [store.count(THINGS, 1)]
+        store.put(THINGS, 1, Thing("a"))
+        counts += [store.count(THINGS, 1), store.count(THINGS, 1)]
+        before = store.copy()
+        with suppress(KeyError), store.transaction():
+            store.put(THINGS, 1, Thing("b"))
+            counts.append(store.count(THINGS, 1))
+            raise KeyError
+        counts.append(store.count(THINGS, 1))
+        store.put(THINGS, 1, Thing("c"))
+        counts.append(store.count(THINGS, 1))
+        store.restore(before)
+        before.close()
+        counts.append(store.count(THINGS, 1))
+
+    assert [0, 1, 1, 2, 1, 2, 1] == counts
+
+
+def test_a_count_follows_what_is_removed(store):
+    """Of that seller alone, and of all; what was not there is not counted."""
+    tills = store.prepare(Documents("tills", Thing, key=lambda one: one.name))
+    store.put(tills, 1, Thing("a"))
+    store.put(tills, 2, Thing("a"))
+    before = [store.count(tills, tenant) for tenant in (1, 2, None)]
+    removed = [store.remove(tills, "a", 1), store.remove(tills, "a", 1)]
+
+    assert [1, 1, 2] == before
+    assert [True, False] == removed
+    assert [0, 1, 1] == [store.count(tills, tenant) for tenant in (1, 2, None)]
+
+
+class Dated(Struct, frozen=True):
+    name: str
+    colour: str
+    at: datetime | None
+    seen: datetime | None
+
+
+def dates_table() -> Table[Dated]:
+    """A table of documents with two dates."""
+    return Table(
+        "dates",
+        Dated,
+        key=lambda one: one.name,
+        columns={"colour": lambda one: one.colour, "at": lambda one: one.at, "seen": lambda one: one.seen},
+        dates=("at", "seen"),
+    )
+
+
+#: Periods before, over and after the moving bound. Rows lie on the hours.
+PERIODS = (
+    [("at", ">=", NOW + timedelta(hours=1)), ("at", "<=", NOW + timedelta(hours=2))],
+    [("at", ">", NOW + timedelta(hours=1)), ("at", "<", NOW + timedelta(hours=2))],
+    [("at", ">", NOW + timedelta(hours=3)), ("at", "<=", NOW + timedelta(hours=40))],
+    [("seen", ">=", NOW + timedelta(hours=9)), ("seen", "<=", NOW + timedelta(hours=9))],
+    [("seen", "<", NOW + timedelta(hours=33)), ("colour", "=", "red")],
+    [("at", "<", NOW + timedelta(hours=33)), ("at", ">=", NOW + timedelta(hours=44))],
+    [("at", ">", NOW), ("seen", "<", NOW + timedelta(hours=30))],
+    [],
+)
+
+
+def written(chance: Random, store: Store, table: Table[Dated], rows: int) -> None:
+    """Write, move, hide and bring back rows of two sellers; some transactions are undone, and a snapshot comes back."""
+    for step in range(rows):
+        at = NOW + timedelta(hours=chance.randrange(50))
+        hidden = chance.random() < 0.1
+        seller, name = chance.choice([1, 1, 2]), chance.randrange(rows // 3)
+        dates = (None, None) if hidden else (at, at + timedelta(hours=chance.choice([0, 0, 7])))
+        with suppress(KeyError), store.transaction():
+            store.put(table, seller, Dated(f"{seller}-{name}", chance.choice(["red", "green"]), *dates))
+            if chance.random() < 0.1:
+                raise KeyError
+        if step == 200:
+            earlier = store.copy()
+            written(chance, store, table, 30)
+            store.restore(earlier)
+            earlier.close()
+
+
+def test_a_search_by_dates_counts_and_finds_what_is_there():
+    """Each search by dates, of a seller or of all, has the rows and the number that a look at each row gives."""
+    table, chance, wrong, numbers = dates_table(), Random(9), [], set()
+    store = Store([table])
+    written(chance, store, table, 300)
+    for conditions in PERIODS:
+        for hours, tenant, descending in product((-1, 12), (1, None), (False, True)):
+            every = [*conditions, ("at", ">=", NOW + timedelta(hours=hours))]
+            options = {"order": chance.choice(["at", "seen"]), "descending": descending}
+            rows = store.find(table, tenant, every, **options)
+            number = store.count(table, tenant, every)
+            numbers.add(number)
+            for offset in {0, 1, 3, number // 2, number - 1, number, number + 1}:
+                page = store.find(table, tenant, every, limit=7, offset=offset, **options)
+                wrong += [(conditions, options)] if (len(rows), rows[offset:][:7]) != (number, page) else []
+
+    store.close()
+    assert [] == wrong[:3]
+    assert len(numbers) > 10
+
+
+def test_a_key_is_found_without_a_look_at_the_others(store):
+    """However many keys a seller has used in a day."""
+    saved, begin, steps = SavedResponse("print", b"{}"), NOW - timedelta(days=1), []
+    with store.transaction():
+        for number in range(1_000):
+            store.save_response(1, str(number), saved, at=NOW, forgotten=begin)
+    store._connection.set_progress_handler(lambda: steps.append(1), 1)
+
+    assert saved == store.saved_response(1, "500", after=begin)
+    assert len(steps) < 100
+
+
+def test_documents_are_found_and_sorted(store):
+    """By columns, moments included; equal ones in the order of their making; nothing is found by an unknown column."""
+    for number, colour in enumerate("bab"):
+        store.put(THINGS, 1, Thing(str(number), colour, NOW + timedelta(hours=number // 2)))
+
+    def names(*conditions, **options):
+        return "".join(one.name for one in store.find(THINGS, 1, conditions, **options))
+
+    assert ("012", "210") == (names(), names(descending=True))
+    assert ("02", "1") == (names(("colour", "=", "b")), names(("colour", "<>", "b")))
+    assert ("2", "01") == (names(("at", ">", NOW)), names(("at", "<=", NOW)))
+    assert "210" == names(order="at", descending=True)
+    assert "1" == names(limit=1, offset=1)
+    assert "" == names(("colour", "holds", "ab"))
+    with pytest.raises(KeyError):
+        names(("name; DROP TABLE things", "=", ""))
+
+
+def test_a_transaction_is_all_or_nothing(store):
+    """With an error nothing is kept, and nobody is told; without, everything is."""
+    told = []
+
+    def fail() -> None:
+        with store.transaction():
+            store.put(THINGS, 1, Thing("a"))
+            store.append(1, b"{}")
+            store.after_commit(lambda: told.append("lost"))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert (None, [], []) == (store.get(THINGS, "a"), store.ledger(), told)
+
+    with store.transaction():
+        store.put(THINGS, 1, Thing("a"))
+        store.after_commit(lambda: told.append("kept"))
+        assert [] == told
+    assert (Thing("a"), ["kept"]) == (store.get(THINGS, "a"), told)
+
+
+def test_a_transaction_inside_another_is_a_part_of_it(store):
+    """It is kept or lost with the outer one."""
+
+    def fail() -> None:
+        with store.transaction():
+            with store.transaction():
+                store.put(THINGS, 1, Thing("a"))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+
+    assert None is store.get(THINGS, "a")
+
+
+def test_a_transaction_that_cannot_begin_leaves_none_behind(store):
+    """What comes after it is whole or nothing again."""
+
+    def fail() -> None:
+        with store.transaction():
+            store.put(THINGS, 1, Thing("a"))
+            raise ZeroDivisionError
+
+    store._connection.execute("BEGIN")
+    with pytest.raises(sqlite3.OperationalError):
+        fail()
+    store._connection.execute("ROLLBACK")
+    with pytest.raises(ZeroDivisionError):
+        fail()
+
+    assert None is store.get(THINGS, "a")
+
+
+def test_a_commit_that_fails_leaves_nothing_behind(store):
+    """As on a full disk: what was written in it is not counted, and what comes after it is whole or nothing again."""
+    connection = store._connection
+    reference = "REFERENCES things (seq) DEFERRABLE INITIALLY DEFERRED"
+    connection.executescript(f"PRAGMA foreign_keys = ON; CREATE TABLE parts (thing {reference});")
+
+    def fail() -> None:
+        with store.transaction():
+            store.put(THINGS, 1, Thing("a"))
+            connection.execute("INSERT INTO parts VALUES ('of nothing')")
+
+    counts = [store.count(THINGS, 1)]
+    with pytest.raises(sqlite3.IntegrityError):
+        fail()
+    counts.append(store.count(THINGS, 1))
+    with store.transaction():
+        store.put(THINGS, 1, Thing("b"))
+    counts.append(store.count(THINGS, 1))
+
+    assert [0, 0, 1] == counts
+
+
+def test_lines_of_the_ledger_are_never_changed(store):
+    """The database itself rejects."""
+    store.append(1, b"{}")
+
+    for statement in ("UPDATE ledger SET entry = ''", "DELETE FROM ledger"):
+        with pytest.raises(sqlite3.IntegrityError, match="append only"):
+            store._connection.execute(statement)
+
+
+def test_what_is_due_comes_in_time_order(store):
+    """Up to a moment; each once; those of one moment in the order of their making."""
+    for kind, hours in (("c", 2), ("a", 1), ("b", 1), ("d", 3)):
+        store.schedule(Due(at=NOW + timedelta(hours=hours), kind=kind, tenant=1, id="x"))
+    taken = []
+    while due := store.take_due(NOW + timedelta(hours=2)):
+        taken.append(due)
+
+    assert "abc" == "".join(due.kind for due in taken)
+    assert NOW + timedelta(hours=1) == taken[0].at
+
+
+def test_threads_take_turns(store):
+    """Transactions of different threads do not run into each other."""
+
+    def work(name: str) -> None:
+        for number in range(100):
+            with store.transaction():
+                store.put(THINGS, 1, Thing(f"{name}{number}"))
+                store.append(1, b"{}")
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert 400 == store.count(THINGS, 1) == len(store.ledger())
+
+
+def test_identifiers_sort_by_time():
+    """26 characters of Crockford's alphabet after the prefix; later is greater."""
+    ids = Ids(1)
+    early, late = ids.sortable("ORD", NOW), ids.sortable("ORD", NOW + timedelta(milliseconds=1))
+
+    assert 29 == len(early)
+    assert early < late
+    assert not set(early[3:]) & set("ILOUabc")
+
+
+def test_other_identifiers_have_their_lengths():
+    """Digits, hexadecimal digits, a UUID."""
+    ids = Ids(1)
+
+    assert all(10**8 <= ids.number(9) < 10**9 for _ in range(100))
+    assert {24} == {len(ids.token(24)) for _ in range(100)}
+    assert "4" == ids.uuid()[14]
+    assert Ids(1).token() == Ids(1).token() != Ids(2).token()
+
+
+def test_the_store_is_not_read_amid_the_transaction_of_another_thread():
+    """A reader would see what may never be committed: it waits for the lock."""
+    store, seen = Store([THINGS]), []
+
+    def read() -> None:
+        seen.append(store.ledger())
+
+    with store.transaction():
+        store.append(1, b"{}")
+        reader = threading.Thread(target=read)
+        reader.start()
+        reader.join(0.05)
+        amid = list(seen)
+    reader.join()
+    store.close()
+
+    assert ([], [[b"{}"]]) == (amid, seen)
