@@ -15,7 +15,7 @@ from uuid import UUID
 import pytest
 from msgspec import Meta, Struct
 
-from paymentsdk import OPERATIONS, RequestInvalid, Response
+from paymentsdk import OPERATIONS, RequestInvalid, Response, StaticToken
 from paymentsdk.resources.common import Amount, Moment, PositiveAmount, RequestStruct, require
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 from tests.engine.declared import declared
@@ -156,9 +156,10 @@ def test_bodies_are_left_as_they_are() -> None:
 
 def test_a_hidden_credential_is_sent_in_the_clear() -> None:
     """A credential that does not show itself to people still goes to the platform."""
-    from paymentsdk._secrets import Secret
+    hidden = StaticToken("abc").token(0.0)
 
-    assert b'{"line":{"title":"abc"}}' == NUMBERS.encode(Body(line=Line(title=Secret("abc"))))
+    assert "'***'" == repr(hidden)
+    assert b'{"line":{"title":"abc"}}' == NUMBERS.encode(Body(line=Line(title=hidden)))
 
 
 def test_a_body_reads_as_it_was_written() -> None:

@@ -33,13 +33,17 @@ class Unsteady(MemoryTokenStore):
         await super().save(pair)
 
 
-async def used_at_once(self, pair: TokenPair, now: float) -> TokenPair:
+def used_at_once(persist):
     """Let a pair be used while it is being saved."""
-    from paymentsdk._auth.refresh import Active
 
-    self._state = Active(pair)
-    await self._store.save(pair)
-    return pair
+    async def use_and_save(self, new: TokenPair, now: float) -> TokenPair:
+        store, self._store = self._store, MemoryTokenStore()
+        await persist(self, new, now)
+        self._store = store
+        await store.save(new)
+        return new
+
+    return use_and_save
 
 
 async def test_a_store_that_is_empty_is_a_store() -> None:
@@ -64,7 +68,7 @@ async def test_a_store_that_is_empty_is_a_store() -> None:
     assert [new] == store
 
 
-@pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken._persist", used_at_once)
+@pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken._persist", around=used_at_once)
 async def test_a_new_pair_is_saved_before_it_is_used(signed_in, issuer, until) -> None:
     """No request carries the new token before the store has it, not even one that is rejected in the meantime."""
     store = SlowStore(issuer)
@@ -99,7 +103,7 @@ async def test_whoever_is_rejected_while_a_pair_is_saved_waits_for_it(issuer, un
     await first
 
 
-@pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken._persist", used_at_once)
+@pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken._persist", around=used_at_once)
 @pytest.mark.parametrize("expires_at", [0.0, None])
 @pytest.mark.parametrize("held", [False, True])
 async def test_a_store_that_fails_is_asked_again(signed_in, issuer, expires_at: float | None, held: bool) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
 from paymentsdk import (
     AuthenticationFailed,
@@ -35,9 +36,7 @@ CANARY = "TEST-refresh-canary"
 
 async def naive_refresh(self, rejected, exchange, now) -> str:
     """What everybody writes first."""
-    from paymentsdk._auth.refresh import Active
-
-    self._state = Active(await exchange(self._state.pair.refresh_token))
+    self._state = replace(self._state, pair=await exchange(self._state.pair.refresh_token))
     return self._state.pair.access_token
 
 
@@ -338,25 +337,6 @@ async def test_only_the_rejection_of_a_token_asks_for_another(signed_in, issuer,
         await client.customers.create(CustomerRequest(email="ann@example.com"))
 
     assert ([], 1) == (issuer.refreshes, len(issuer.used))
-
-
-@pytest.mark.parametrize("rule", ["KEYED", "READ"])
-async def test_the_table_says_whose_token_is_refreshed(signed_in, issuer, monkeypatch, rule: str) -> None:
-    """The table of verdicts decides about a rejected token as about all else: with a stop there, no grant is spent."""
-    from paymentsdk._contract.rules import TABLE, Failure, RetryClass, Verdict
-
-    stopped = {RetryClass[rule]: {**TABLE[RetryClass[rule]], Failure.UNAUTHORIZED: Verdict.STOP}}
-    monkeypatch.setattr("paymentsdk._call.verdicts.TABLE", {**TABLE, **stopped})
-    client = signed_in(issuer.pair())
-    issuer.generation = 2
-    calls = {"KEYED": client.orders.cancel, "READ": client.orders.get}
-
-    with pytest.raises(AuthenticationFailed):
-        await calls.pop(rule)("ORD1")
-    assert [] == issuer.refreshes
-
-    issuer.renew = counted(issuer)
-    assert ["ORD1"] == [(await call("ORD1")).id for call in calls.values()]
 
 
 async def test_every_rejection_is_observed(signed_in, issuer) -> None:

@@ -418,17 +418,7 @@ async def test_a_refresh_that_fails_holds_no_credential(spied) -> None:
     The frames of the refresh are cut off: others' sources of tokens may have anything in them.
     """
 
-    class Talkative:
-        def token(self, now):
-            return ACCESS
-
-        async def renew(self, rejected, exchange, now):
-            from paymentsdk._secrets import Secret
-
-            refresh_token = Secret(REFRESH)
-            raise PaymentsError(f"no response to {refresh_token!r}")
-
-    class Open(Talkative):
+    class Open:
         def token(self, now):
             return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from paymentsdk import (
     MemoryTokenStore,
@@ -25,14 +26,13 @@ async def test_a_pair_that_was_saved_all_the_same(signed_in, issuer, expires_at:
 
     If that one has ended, it is refreshed in its turn.
     """
-    from paymentsdk._auth.refresh import Active
-
     store = Unsure()
     one, other = (signed_in(issuer.pair(), store=store) for _ in range(2))
     issuer.generation, issuer.used = 1, []
     for client in (one, other):
         await client.orders.get("ORD1")
-    one._engine.settings.auth._state = Active(issuer.pair(expires_at=0.0))
+    auth = one._engine.settings.auth
+    auth._state = replace(auth._state, pair=issuer.pair(expires_at=0.0), stored=False)
     with pytest.raises(RefreshFailed):
         await one.orders.get("ORD1")  # Its new pair is in the store, and it does not know.
     issuer.renew("TG-refresh-2")
