@@ -27,7 +27,6 @@ from paymentsdk import (
     SendFailed,
     TokenPair,
 )
-from paymentsdk._contract.rules import Settles
 from paymentsdk.testing import FakeClock, MemoryTransport
 
 
@@ -229,9 +228,14 @@ async def test_what_is_settled(status: int) -> None:
     assert [] == await wrong(status)
 
 
-@pytest.mark.control("paymentsdk._call.verdicts.settles", lambda *args, **kwargs: Settles.THIS)
-@pytest.mark.control("paymentsdk._call.verdicts.settles", lambda *args, **kwargs: Settles.ALL)
-@pytest.mark.control("paymentsdk._call.verdicts.settles", lambda *args, **kwargs: Settles.NONE)
+def always(name: str):
+    """Take every rejection for one that settles the attempts which *name* says."""
+    return lambda settles: lambda *args, **facts: getattr(type(settles(*args, **facts)), name)
+
+
+@pytest.mark.control("paymentsdk._call.verdicts.settles", around=always("THIS"))
+@pytest.mark.control("paymentsdk._call.verdicts.settles", around=always("ALL"))
+@pytest.mark.control("paymentsdk._call.verdicts.settles", around=always("NONE"))
 @pytest.mark.control("paymentsdk._call.verdicts.has_object", lambda response: False)
 async def test_the_table_can_fail() -> None:
     """A client that believes everything, or nothing, or overlooks an order in a rejection, does not pass the table."""

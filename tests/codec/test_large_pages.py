@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -19,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paymentsdk import OPERATIONS, Anomaly, PaymentsClient, Response, Timeout
-from paymentsdk._codec import repair
 from paymentsdk.testing import FakeClock, MemoryTransport
 
 ROOT = Path(__file__).parents[2]
@@ -106,50 +102,6 @@ def test_each_row_is_repaired_by_what_is_wrong_with_it() -> None:
 
     assert [(1, None), (2, "5"), (3, None), (1, None)] * 60 == [(row.id, row.site_id) for row in value.elements]
     assert ["[1]", "[2].site_id", "[3].external_reference"] == [one.path[10:] for one in anomalies[:3]]
-
-
-INVOICES = OPERATIONS["invoices.search"]
-#: What may be wrong with the invoices of a page, in each with another value.
-DIFFERENT = {
-    "no id": lambda number: {"reason": "no id"},
-    "null": lambda number: {"id": None},
-    "an object": lambda number: {"id": {"number": number}},
-    "an amount that cannot be used": lambda number: {"id": 1, "transaction_amount": "NaN", "reason": number},
-    "one member": lambda number: {"id": 1, "reason": number},
-    "four members": lambda number: {
-        "id": 1,
-        "reason": number,
-        "transaction_amount": {"is": number},
-        "date_created": f"day {number}",
-        "summarized": number,
-    },
-    "below": lambda number: {"id": 1, "payment": {"id": number, "status": number}},
-    "the member below": lambda number: {"id": 1, "payment": f"paid {number}"},
-    "dates without an offset": lambda number: {"id": 1, "date_created": f"2026-01-31T10:00:00.{number:06}"},
-}
-
-
-@pytest.mark.control("paymentsdk._codec.repair._PLACE", re.compile(r"(x)?`\$\[[^]]+\](?:\.(xx))?"))
-@pytest.mark.parametrize("different", DIFFERENT.values(), ids=DIFFERENT)
-@pytest.mark.parametrize("count", [50, 1_000])
-def test_a_row_is_repaired_by_its_members(different: Callable[[int], object], count: int, monkeypatch) -> None:
-    """Whatever is wrong with the rows of a page, however different: what is not is decoded with the others.
-
-    Rows of which each member is read by itself take thirty times as long as those of a page that follows the contract.
-    """
-    apart: set[frozenset[str]] = set()
-    compiled = repair.StructRepair._compile
-    monkeypatch.setattr(
-        repair.StructRepair, "_compile", lambda self, names: [compiled(self, names), apart.add(names)][0]
-    )
-    repair.struct_repair.cache_clear()
-    rows = [{"external_reference": "x" * 90, **different(number)} for number in range(count)]
-
-    value, anomalies = replace(INVOICES).decode(json.dumps({"results": rows, "paging": {}}).encode())
-
-    assert count == len(value.results)
-    assert len(anomalies) >= 50
-    assert "external_reference" not in frozenset.union(*apart)
 
 
 def test_rows_that_are_no_rows_are_named_each() -> None:
@@ -355,7 +307,7 @@ def test_huge_rows_are_repaired() -> None:
 @pytest.mark.control("paymentsdk._codec.decode.DecodingError", KeyError, raises=KeyError)
 def test_a_large_body_that_is_cut_off_is_read_once(monkeypatch) -> None:
     """It is not JSON, and nothing that would repair it is tried."""
-    monkeypatch.setattr(repair, "read_untyped", lambda body: pytest.fail("it was read again"))
+    monkeypatch.setattr("paymentsdk._codec.repair.read_untyped", lambda body: pytest.fail("it was read again"))
 
     with pytest.raises(ValueError, match="the body is not JSON"):
         SEARCH.decode(large([{"id": 1}], 2_000_000)[:-9])

@@ -22,7 +22,7 @@ from paymentsdk import (
     SendFailed,
     ServerError,
 )
-from paymentsdk.reconcile import Book, DaskExecutor, Executor, Outcome, Report, _walk, reconcile, walk
+from paymentsdk.reconcile import Book, DaskExecutor, Executor, Outcome, Report, reconcile, walk
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.reconcile.planted import BEGIN, CREATED, World
 from tests.reconcile.served import Served, client_of_sellers, quiet, written
@@ -142,7 +142,7 @@ async def test_a_seller_that_fails_in_any_phase_is_set_aside(tmp_path: Path, pha
     assert {Outcome.NOT_READ} == {one.outcome for one in report.differences() if one.account == "shop-1"}
 
 
-async def once(self: _walk.Walk, phase: Callable[[list[str]], Awaitable[None]]) -> None:
+async def once(self, phase: Callable[[list[str]], Awaitable[None]]) -> None:
     """Try no seller again."""
     await phase([name for name in self.accounts if name not in self.failed])
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import closing
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,7 @@ from paymentsdk import (
     Response,
     RetryPolicy,
 )
-from paymentsdk.reconcile import Progress, WalkReport, _checkpoint, _walk, walk
+from paymentsdk.reconcile import Progress, WalkReport, walk
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.reconcile.model import CREATED, snapshot, survivors
 from tests.reconcile.platform import CAP, DAY, NOW, Platform
@@ -107,7 +107,7 @@ async def test_calls_in_flight_are_bounded(tmp_path: Path) -> None:
 
 async def test_progress_is_reported_after_each_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it says grows, and ends at everything."""
-    monkeypatch.setattr(_walk, "COMMIT_EVERY", 0.0)
+    monkeypatch.setattr("paymentsdk.reconcile._walk.COMMIT_EVERY", 0.0)
     steps: list[Progress] = []
 
     report = await walked(Served(quiet(1)), tmp_path, progress=steps.append)
@@ -177,7 +177,7 @@ async def test_a_window_that_is_not_whole_is_named(tmp_path: Path) -> None:
         await walked(Served(platform, hides_one), tmp_path)
 
     begin, end = caught.value.window
-    assert begin <= _walk.moment_of(missing) < end
+    assert begin <= datetime.fromtimestamp(missing / 1_000, UTC) < end
     assert caught.value.seen < caught.value.total
     report = await walked(Served(platform), tmp_path)
     assert [*platform.rows] == [row for _, row in written(report)]
@@ -232,9 +232,7 @@ async def test_a_date_filter_that_cannot_be_proved_ends_the_run(tmp_path: Path) 
     assert 40 > served.platform.calls
 
 
-async def of_the_first(
-    self: _walk.Walk, names: list[str], created: object, by: str = "date_created"
-) -> dict[str, int | None]:
+async def of_the_first(self, names: list[str], created: object, by: str = "date_created") -> dict[str, int | None]:
     """Prove it on the rows of one account for all."""
     return dict.fromkeys(names, await self.search.prove(names[0], created, by) if names else None)
 
@@ -579,15 +577,17 @@ async def test_a_walk_asks_for_all_windows_as_one_seller(tmp_path: Path, account
         await walk(client, created=WEEK, out=tmp_path, accounts=accounts, max_window=CAP)
 
 
-async def test_two_processes_cannot_share_a_directory(tmp_path: Path) -> None:
+async def test_two_walks_cannot_share_a_directory(tmp_path: Path, until) -> None:
     """The second is rejected as long as the first works."""
-    checkpoint = _checkpoint.Checkpoint(tmp_path, '{"accounts": [""]}')
+    served = Served(quiet(1))
+    first = asyncio.create_task(walked(served, tmp_path))
+    await until(lambda: served.platform.calls)
 
     with pytest.raises(RequestInvalid, match="out: cannot be used: database is locked"):
-        _checkpoint.Checkpoint(tmp_path, '{"accounts": [""]}')
+        await walked(Served(quiet(1)), tmp_path)
 
-    checkpoint.close()
-    _checkpoint.Checkpoint(tmp_path, '{"accounts": [""]}').close()
+    report = await first
+    assert report.rows == (await walked(Served(quiet(1)), tmp_path)).rows
 
 
 @pytest.mark.parametrize(
@@ -661,20 +661,17 @@ async def test_a_file_of_no_window_that_is_counted_has_rows_twice(
 ) -> None:
     """Control: where files that no window has are left in place, their rows are there twice."""
     platform = quiet(1)
-    monkeypatch.setattr(_walk, "COMMIT_EVERY", 0.0)
-    monkeypatch.setattr(_checkpoint.Checkpoint, "_drop_orphans", lambda self: None)
+    monkeypatch.setattr("paymentsdk.reconcile._walk.COMMIT_EVERY", 0.0)
+    monkeypatch.setattr("paymentsdk.reconcile._checkpoint.Checkpoint._drop_orphans", lambda self: None)
 
-    commit = _checkpoint.Checkpoint.commit
-
-    def full(self: _checkpoint.Checkpoint, done: list[_checkpoint.DoneWindow], parts: list[tuple[str, bool]]) -> None:
+    def full(self, done: list[object], parts: list[tuple[str, bool]]) -> None:
         if parts:
             raise OSError("the disk is full")
-        commit(self, done, parts)
 
-    monkeypatch.setattr(_checkpoint.Checkpoint, "commit", full)
-    with pytest.raises(OSError, match="disk"):
-        await walked(Served(platform), tmp_path)
-    monkeypatch.setattr(_checkpoint.Checkpoint, "commit", commit)
+    with monkeypatch.context() as patch:
+        patch.setattr("paymentsdk.reconcile._checkpoint.Checkpoint.commit", full)
+        with pytest.raises(OSError, match="disk"):
+            await walked(Served(platform), tmp_path)
     report = await walked(Served(platform), tmp_path)
 
     assert [*platform.rows] == [row for _, row in written(report)]
