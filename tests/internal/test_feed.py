@@ -21,6 +21,7 @@ from paymentsdk.sandbox._feed import (
     redact_query,
     secrets_of,
 )
+from paymentsdk.sandbox._pages.snippets import curl
 
 MIB = 2**20
 
@@ -121,3 +122,12 @@ def test_the_beginning_of_a_long_body_is_kept():
     kept = [(len(one.body), len(one.response)) for one in feed.requests]
     assert [(4_096, 4_096), (16_384, 4_097), (16_385, 4_097)] == kept
     assert ("x…", "y…") == (feed.requests[2].body[-2:], feed.requests[2].response[-2:])
+
+
+@pytest.mark.control("paymentsdk.sandbox._pages.snippets._word", lambda text: text)
+def test_a_method_is_no_command() -> None:
+    """A parser in Python takes any word for the method of a request."""
+    now = datetime(2026, 1, 31, tzinfo=UTC)
+    line = RequestLine(at=now, operation=None, method="`ID`&", path="/", status=405, tenant=1, request_id="req-1")
+
+    assert curl(line, "http://127.0.0.1:8787").startswith("curl -X '`ID`&' ")

@@ -7,7 +7,6 @@ import dataclasses
 import os
 import shlex
 import shutil
-from datetime import UTC, datetime
 
 import aiohttp
 import msgspec
@@ -15,35 +14,18 @@ import pytest
 
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox import Sandbox
-from paymentsdk.sandbox._feed import RequestLine
-from paymentsdk.sandbox._pages.snippets import curl
-
-BASE_URL = "http://127.0.0.1:8787"
-IDS = {"{order_id}": "ORD01J67CQQH5904WDBVZEM4JMEP3", "{id}": "plan-1"}
 
 
-def line(method: str = "POST", path: str = "/v1/orders", *, operation: str | None = "orders.create", body: str = ""):
-    """A line of the log."""
-    return RequestLine(
-        at=datetime(2026, 1, 31, tzinfo=UTC),
-        operation=operation,
-        method=method,
-        path=path,
-        status=201,
-        tenant=1,
-        request_id="req-1",
-        body=body,
-    )
-
-
-def line_of(name: str, query: str = "") -> RequestLine:
-    """The line of an operation with its own example."""
-    operation = OPERATIONS[name]
-    path = operation.path
-    for placeholder, value in IDS.items():
-        path = path.replace(placeholder, value)
-    body = msgspec.json.encode(operation.example).decode() if operation.example else ""
-    return line(operation.method, path + query, operation=name, body=body)
+async def command_of(sandbox: Sandbox, visitor, method: str, path: str, body: str = "") -> str:
+    """Send a request as it stands, and return the command that the sandbox makes of it."""
+    host, data = sandbox.base_url.removeprefix("http://"), body.encode()
+    head = f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nX-Idempotency-Key: k\r\nConnection: close\r\n"
+    reader, writer = await asyncio.open_connection(*host.split(":"))
+    writer.write(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
+    await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return await visitor.get(f"/_sandbox/requests/{sandbox.feed.requests[-1].request_id}/curl")
 
 
 async def output_of(*command: str, token: str) -> str:
@@ -57,12 +39,13 @@ async def output_of(*command: str, token: str) -> str:
 
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="needs curl, which this machine does not have")
-async def test_the_command_makes_the_same_request(shop, sandbox) -> None:
+async def test_the_command_makes_the_same_request(shop, sandbox, visitor) -> None:
     """Pasted into a shell, it sends what the first one sent, quotes and all, under a new key."""
     await shop.order(description='It\'s $HOME, `date` and "more" \\')
     [first] = sandbox.platform.feed.requests
 
-    await output_of("sh", "-c", curl(first, sandbox.base_url) + " --silent", token=sandbox.access_token)
+    command = await visitor.get(f"/_sandbox/requests/{first.request_id}/curl")
+    await output_of("sh", "-c", f"{command} --silent", token=sandbox.access_token)
 
     second = sandbox.platform.feed.requests[-1]
     assert (first.body, 201) == (second.body, second.status)
@@ -77,7 +60,8 @@ async def test_the_command_of_a_form_sends_a_form(visitor, sandbox) -> None:
     await visitor.post("/v1/advanced_payments", body, Authorization=f"Bearer {sandbox.access_token}", **form)
     [first] = sandbox.platform.feed.requests
 
-    await output_of("sh", "-c", curl(first, sandbox.base_url) + " --silent", token=sandbox.access_token)
+    command = await visitor.get(f"/_sandbox/requests/{first.request_id}/curl")
+    await output_of("sh", "-c", f"{command} --silent", token=sandbox.access_token)
 
     second = sandbox.platform.feed.requests[-1]
     assert [400, 400] == [first.status, second.status]
@@ -95,13 +79,13 @@ async def test_the_command_of_a_form_sends_a_form(visitor, sandbox) -> None:
         ("HEAD", "/v1/orders"),
     ],
 )
-async def test_the_command_makes_one_request(sandbox, method: str, path: str) -> None:
+async def test_the_command_makes_one_request(sandbox, visitor, method: str, path: str) -> None:
     """What curl would take for a list or a folder is sent as it is, and no body is waited for that never comes."""
-    command = f"{curl(line(method, path, operation=None), sandbox.base_url)} --silent --max-time 10"
+    command = await command_of(sandbox, visitor, method, path)
 
-    await output_of("sh", "-c", command, token=sandbox.access_token)
+    await output_of("sh", "-c", f"{command} --silent --max-time 10", token=sandbox.access_token)
 
-    assert [(method, path)] == [(sent.method, sent.path) for sent in sandbox.platform.feed.requests]
+    assert [(method, path)] * 2 == [(sent.method, sent.path) for sent in sandbox.platform.feed.requests]
 
 
 #: Bodies that are typed into a terminal: Ctrl-C, a line of their own, the end of what is pasted, a rubout.
@@ -111,20 +95,14 @@ TYPED = ["{'\x03\ntouch mine\n'}", "\x1b[201~\n`id`!", "\x9b201~", "\x7f\x15", "
 @pytest.mark.skipif(not shutil.which("bash"), reason="needs bash, which this machine does not have")
 @pytest.mark.control("paymentsdk.sandbox._pages.snippets._word", shlex.quote)
 @pytest.mark.parametrize("body", TYPED)
-async def test_what_is_pasted_presses_no_key(body: str) -> None:
+async def test_what_is_pasted_presses_no_key(sandbox, visitor, body: str) -> None:
     """Any page can post a body here: in a command that is pasted into a terminal, it is a text, and the very same."""
-    command = curl(line(body=body), BASE_URL)
+    command = await command_of(sandbox, visitor, "POST", "/v1/orders", body)
     assert command.replace("\n", "").isprintable()
 
     sent = await output_of("bash", "-c", 'curl() { printf "%s" "${@: -1}"; }; ' + command, token="")
 
     assert body == sent
-
-
-@pytest.mark.control("paymentsdk.sandbox._pages.snippets._word", lambda text: text)
-def test_a_method_is_no_command() -> None:
-    """A parser in Python takes any word for the method of a request."""
-    assert curl(line("`ID`&", operation=None), BASE_URL).startswith("curl -X '`ID`&' ")
 
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="needs curl, which this machine does not have")
@@ -134,9 +112,11 @@ async def test_a_command_has_the_key_of_an_operation_of_ones_own() -> None:
     handlers = {mine: lambda context, request: {"id": context.key}}
     body = msgspec.json.encode(mine.example).decode()
     async with Sandbox(handlers=handlers) as sandbox:
-        sandbox.feed.log(line("POST", "/my", operation=mine.name, body=body))
-        async with aiohttp.ClientSession() as session:
-            command = await (await session.get(f"{sandbox.base_url}/_sandbox/requests/req-1/curl")).text()
+        headers = {"Authorization": f"Bearer {sandbox.access_token}", "My-Key": "k"}
+        async with aiohttp.ClientSession(sandbox.base_url) as session:
+            await session.post("/my", data=body, headers={**headers, "Content-Type": "application/json"})
+            [first] = sandbox.feed.requests
+            command = await (await session.get(f"/_sandbox/requests/{first.request_id}/curl")).text()
         await output_of("sh", "-c", f"{command} --silent", token=sandbox.access_token)
         [_, again] = sandbox.feed.requests
 
@@ -170,18 +150,20 @@ async def test_a_body_that_is_not_kept_whole_is_no_rejection(shop, sandbox, visi
     assert "# The body has more than 16,384 characters: its end is not kept.\n" == text
 
 
-def test_no_credential_is_in_them() -> None:
+async def test_no_credential_is_in_them(sandbox, visitor) -> None:
     """The token comes from the environment, and what the log has masked stays masked."""
-    body = '{"client_id":"1","client_secret":"***","grant_type":"authorization_code","code":"***"}'
-    request = line("POST", "/oauth/token", operation="oauth.token", body=body)
+    grant = {"client_id": "1", "client_secret": "SECRET", "grant_type": "authorization_code", "code": "SECRET"}
+    granted = await command_of(sandbox, visitor, "POST", "/oauth/token", msgspec.json.encode(grant).decode())
+    created = await command_of(sandbox, visitor, "POST", "/v1/orders", "{}")
 
-    assert '"client_secret":"***"' in curl(request, BASE_URL)
-    assert "Authorization" not in curl(request, BASE_URL)
-    assert '"Authorization: Bearer $PAYMENTSDK_ACCESS_TOKEN"' in curl(line_of("orders.create"), BASE_URL)
+    assert '"client_secret":"***"' in granted
+    assert "SECRET" not in granted
+    assert "Authorization" not in granted
+    assert '"Authorization: Bearer $PAYMENTSDK_ACCESS_TOKEN"' in created
 
 
-def test_an_address_without_an_operation_is_said() -> None:
+async def test_an_address_without_an_operation_is_said(sandbox, visitor) -> None:
     """It can be called by curl all the same."""
-    request = line("GET", "/nothing?a=b&c='d'", operation=None)
+    command = await command_of(sandbox, visitor, "GET", "/nothing?a=b&c='d'")
 
-    assert f"{BASE_URL}/nothing?a=b&c='d'" in shlex.split(curl(request, BASE_URL).replace("\\\n", ""))
+    assert f"{sandbox.base_url}/nothing?a=b&c='d'" in shlex.split(command.replace("\\\n", ""))
