@@ -407,6 +407,38 @@ async def test_a_call_waits_for_its_slot_for_half_of_its_time_and_no_longer_than
     assert 0.0 == clock.monotonic()
 
 
+async def test_a_call_that_has_waited_for_its_turn_waits_the_less_for_its_slot(clock, connect):
+    """Both are one wait, with one bound."""
+    slots, platform = Slots(2.0, first=clock.now() + 2.0), Platform(clock, None)
+    client = connect(platform, flow=FlowControl(share=slots, adaptive=True, max_in_flight=1, max_wait=3.0))
+    first, second = start(client.orders.get("ORD1"), client.orders.get("ORD1"))
+    await clock.run(2.5)
+    platform.hanging[0].set_result(ORDER)
+    await clock.run(1.0)
+
+    with pytest.raises(NotSent, match="too late"):
+        await second
+    assert ("ORD1", [3.0, 0.5]) == ((await first).id, slots.asked)
+
+
+async def test_what_it_takes_to_find_the_slot_counts_as_waiting(clock, connect):
+    """As when others of the client ask before: the slot has to be the nearer."""
+
+    class Slow:
+        async def reserve(self, now: float, longest: float) -> float | None:
+            await clock.sleep(2.0)
+            return 0.5 if longest >= 0.5 else None
+
+    platform = Platform(clock)
+    client = connect(platform, flow=FlowControl(share=Slow(), max_wait=2.25))
+    first, second = start(client.orders.get("ORD1"), client.orders.get("ORD1"))
+    await clock.run(5.0)
+
+    with pytest.raises(NotSent):
+        await second
+    assert ("ORD1", [2.5]) == ((await first).id, platform.times)
+
+
 @pytest.mark.control("paymentsdk._call.flow._SLOTS_AHEAD", 3600.0)
 async def test_batch_calls_take_their_slots_after_the_others(clock, connect):
     """Whoever comes with an interactive call waits for the slots that are taken, not for all who have asked before."""
