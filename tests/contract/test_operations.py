@@ -12,7 +12,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from paymentsdk import OPERATIONS, IdempotencyConflict, PaymentsClient
+from paymentsdk import OPERATIONS, IdempotencyConflict, Operation, PaymentsClient
 from paymentsdk.resources import orders
 from paymentsdk.resources.orders import OrderRequest
 from paymentsdk.sandbox import Sandbox
@@ -26,6 +26,12 @@ def test_every_operation_has_a_behaviour_and_an_example(sandbox):
     assert not [name for name, operation in OPERATIONS.items() if not operation.summary or not operation.section]
 
 
+def declaration(operation: Operation) -> list[object]:
+    """Return the fields of *operation*; an operation in it stands for itself by its name."""
+    values = [getattr(operation, each.name) for each in fields(operation)]
+    return [value.name if isinstance(value, Operation) else value for value in values]
+
+
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_an_operation_can_be_sent_to_another_process(name):
     """As well after its use as before: it is the same declaration there, and reads and writes alike."""
@@ -35,9 +41,7 @@ def test_an_operation_can_be_sent_to_another_process(name):
     copies = copy.deepcopy(operation), pickle.loads(pickle.dumps(operation))
 
     for one in copies:
-        assert [getattr(operation, each.name) for each in fields(operation)] == [
-            getattr(one, each.name) for each in fields(operation)
-        ]
+        assert declaration(operation) == declaration(one)
         if operation.body:
             body = msgspec.convert(operation.example, operation.body, strict=False)
             assert operation.encoder.encode(body) == one.encoder.encode(body)

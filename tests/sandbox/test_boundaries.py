@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from paymentsdk.sandbox._wire import LARGEST_OFFSET, MAX_DEPTH
-
+#: The levels of a body, and the last position in a search.
+MAX_DEPTH, LARGEST_OFFSET = 64, 2**53
 LARGEST = 2**63 - 1
 
 

@@ -7,7 +7,6 @@ import pytest
 
 from paymentsdk import BadRequest
 from paymentsdk.resources.customers import Customer, CustomerRequest
-from paymentsdk.sandbox._handlers import NOUNS
 
 EVERYTHING = {
     "email": "Ana@example.com",
@@ -90,11 +89,10 @@ async def test_a_seller_has_one_customer_per_email(client, connect, sandbox):
     ],
 )
 async def test_a_broken_rule_has_the_number_of_its_member(plain, members, code):
-    """In `cause[0].code`, as a number; the table that people read says what leads to it."""
+    """In `cause[0].code`, as a number."""
     response = await plain("POST", "/v1/customers", {"email": "ana@example.com", **members})
 
     assert (400, code) == (response.status, response.json["cause"][0]["code"])
-    assert str(code) in NOUNS["customers"].causes
 
 
 @pytest.mark.parametrize("odd", ["a\0b", ["a\0b"], [{"a": ["a\0b"]}], {"a\0b": 1}, 2**63, [2**64], {"a": [-(2**63)]}])

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
-from paymentsdk.sandbox import SellerContext, _tenants
+from paymentsdk.sandbox import SellerContext
 
 #: What stands in the place of moments and of identifiers, which differ from one order to the next.
 OWN = re.compile(r'"20[0-9-]{8}T[^"]*Z"|ORD[0-9A-Z]{26}|PAY[0-9A-Z]{26}|(?<![0-9])[0-9]{11,12}(?![0-9])')
@@ -72,14 +72,14 @@ async def test_provisioned_orders_spread_over_the_days(sandbox, client):
 
 async def test_a_program_provisions_by_the_control_api(sandbox, client, plain):
     """In pieces, between which other requests are handled; it says no to a number or a seller that there is not."""
-    done = await plain("POST", "/_sandbox/provision", {"orders": 2 * _tenants._PIECE + 1, "days": 2})
+    done = await plain("POST", "/_sandbox/provision", {"orders": 101, "days": 2})
     rejected = [
         await plain("POST", "/_sandbox/provision", body)
         for body in ({"orders": 0}, {"orders": 1, "days": 4000}, {"orders": 1, "tenant": 5})
     ]
 
-    assert (200, {"orders": 2 * _tenants._PIECE + 1}) == (done.status, done.json)
-    assert 2 * _tenants._PIECE + 1 == len(await client.merchant_orders.search().collect())
+    assert (200, {"orders": 101}) == (done.status, done.json)
+    assert 101 == len(await client.merchant_orders.search().collect())
     assert [400, 400, 404] == [one.status for one in rejected]
     with pytest.raises(ValueError, match=r"\$.orders"):
         sandbox.provision(orders=0)
