@@ -334,12 +334,12 @@ def kept(lock: Callable[..., bool]) -> Callable[..., bool]:
 
 
 @pytest.mark.control("paymentsdk._auth.token_store._lock", around=kept, raises=TimeoutError)
-async def test_a_child_does_not_keep_the_lock(path, forked) -> None:
+async def test_a_child_does_not_keep_the_lock(path, forked, patience) -> None:
     """One that was forked in the middle of a refresh, and lives on, holds up nobody when that has ended."""
     await wait_for(FileTokenStore(path))
     forked.undo()
 
-    async with asyncio.timeout(PATIENCE / 10):
+    async with asyncio.timeout(patience):
         await wait_for(FileTokenStore(path))
 
 
