@@ -4,7 +4,8 @@ The steps of `Database.run`: the caller's work waits in a queue; the thread take
 each group in one transaction, and wakes the callers once that is durable. A work is a plain function of a `Connection`.
 
 Both drivers, `SQLite` here and `Postgres` in `_postgres.py`, take the same statements. ``%s`` is a value. Words of the
-driver are ``{table}``, ``{now}`` (the store time), ``{rows}`` (see `Connection.each`), and ``{locked}`` or
+driver are ``{table}``, ``{now}`` (the store time), ``{rows}`` (see `Connection.each`), ``{position}`` (a function:
+where in the bytes x are the bytes y, 0 for nowhere), and ``{locked}`` or
 ``{skip_locked}`` after a SELECT whose rows nobody else may change meanwhile.
 """
 
@@ -453,7 +454,8 @@ class _SQLiteConnection:
         self._database = database
         self._driver = driver
         self._opened = driver.path.stat()
-        self._words = {"table": driver.table, "now": "store_time()", "locked": "", "skip_locked": ""}
+        self._words = {"table": driver.table, "now": "store_time()", "position": "instr"}
+        self._words |= {"locked": "", "skip_locked": ""}
 
     def fetch(self, statement: str, *values: object) -> list[Row]:
         return self._database.execute(self._text(statement), values).fetchall()

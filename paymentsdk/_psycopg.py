@@ -109,7 +109,8 @@ class _Connection:
         self._waits = server.wait = waits
         self._cursor = server.cursor(binary=True)
         self._driver = driver
-        self._words = {"table": driver.table.name, "locked": "FOR UPDATE", "skip_locked": "FOR UPDATE SKIP LOCKED"}
+        self._words = {"table": driver.table.name, "position": '"position"'}
+        self._words |= {"locked": "FOR UPDATE", "skip_locked": "FOR UPDATE SKIP LOCKED"}
         self._commit = f"set_config('synchronous_commit', {_DURABLE if driver.is_durable else repr('off')}, true)"
 
     def prepare(self, table: Table) -> None:

@@ -491,9 +491,10 @@ class PaymentsClient:
         Each is sent again to its kept address with its kept bytes and key, by the account that it belongs to, until its
         `not_after`. The header fields of its call are kept, too; those of a client or copy are not, as they may be
         credentials: this client's are sent. A record that is no request of this client's operations is left. After
-        `not_after` a cancel and a whole refund are looked up in the order. All else stays unknown: a person has to
-        decide. So does a record that was written more than a
-        minute after now, by the platform's clock or the journal's: its age is not known.
+        `not_after` a cancel and a refund are looked up in the order, and an order among the merchant orders that were
+        paid. A write that does not show there for certain, such as one of several equal partial refunds, stays unknown:
+        a person has to decide. So does a record that was written more than a minute after now, by the platform's clock
+        or the journal's: its age is not known.
 
         To know the platform's time, it reads a page of plans if no response has told it in the last 5 minutes. What is
         wrong with one record or one account is in `problems`; the others go on.

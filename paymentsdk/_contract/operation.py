@@ -4,7 +4,7 @@ The client, the sandbox, the OpenAPI document, the command line and the contract
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from functools import cached_property
@@ -166,11 +166,17 @@ class Operation(Generic[B, R]):
     at least one and a half leases of the call, so that recovery can still send it after a crash. A function of the body
     where that decides: what it returns holds, however short. `None`: the total timeout of the call. Never more than 23
     hours."""
-    look_up: "Operation[None, R] | None" = None
-    """The read, with the same placeholders, that recovery makes once a journaled write in doubt may not be sent any
-    more. `None`: the outcome of the write stays unknown."""
-    took_effect: Callable[[B | None, R], bool] | None = None
-    """Whether the response to `look_up` proves that the write with that body took effect; say both or neither."""
+    look_up: Callable[..., Awaitable[object]] | None = None
+    """An async function, `look_up(client, record, others)`, that recovery calls once a journaled write in doubt may not
+    be sent any more. It reads, and never writes. `None`: the outcome of the write stays unknown.
+
+    *client* calls for the seller: give it to a `Resource`. *record* is the `Record` of the write, with its body, and
+    with `begun` and `not_after` in platform time. ``await others(path=..., containing=...)`` returns the other records
+    of the seller that may have taken effect, with that path, and with these bytes in the body or without a body. Call
+    it after the read: a write that the read shows was kept before it was sent.
+
+    The function returns `None` unless the write certainly took effect. Then it returns the result of the write, or a
+    `Resolution` with the state ``DONE`` if there is no result. If it raises, the outcome stays unknown."""
     max_response: int = 8 * MIB
     """The most bytes that a response may have."""
     path_names: tuple[str, ...] = field(init=False)

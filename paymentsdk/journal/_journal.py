@@ -100,8 +100,14 @@ class Journal(Protocol):
         """
         ...
 
-    async def records(self, among: Collection[RecordState], *, limit: int = 1000) -> list[Record]:
-        """Return up to *limit* records whose state is *among* these, the oldest first."""
+    async def records(
+        self, among: Collection[RecordState], *, limit: int = 1000, path: str = "", containing: bytes = b""
+    ) -> list[Record]:
+        """Return up to *limit* records whose state is *among* these, the oldest first.
+
+        To spare reading them, you may leave out records of another *path*, and records whose body has not the bytes
+        *containing*. A record whose body is gone or sealed may have had these bytes, and is returned.
+        """
         ...
 
     async def purge(self, before: float) -> int:

@@ -19,11 +19,12 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+import msgspec
 from msgspec import structs
 
 from paymentsdk._call import events
+from paymentsdk._call.engine import Engine
 from paymentsdk._call.events import observed
-from paymentsdk._call.intent import make_intent
 from paymentsdk._call.platform_clock import Moment, elapsed
 from paymentsdk._codec.type_walk import can_hold_secrets
 from paymentsdk._contract.rules import KEY_LIFETIME
@@ -36,7 +37,6 @@ from paymentsdk.journal._outcome import Outcome, kept_result, resolution_of
 from paymentsdk.journal._record import Action, Record, RecordState, Resolution, StoredResponse
 
 if TYPE_CHECKING:
-    from paymentsdk._call.engine import Engine
     from paymentsdk._call.intent import Intent
     from paymentsdk._call.response import Result
     from paymentsdk._call.settings import Settings
@@ -48,6 +48,10 @@ R = TypeVar("R")
 #: Seconds for which a record is held, at least. A process that dies blocks its records for that long.
 LEASE = 60.0
 _DONE = RecordState.DONE
+#: Records in another state have had no effect.
+_EFFECTIVE = frozenset(RecordState) - {RecordState.NOT_SENT, RecordState.REFUSED, RecordState.EXPIRED}
+#: Records that a look-up reads at most. If there are more, as there may be after a purge, the outcome stays unknown.
+_MOST = 10_000
 _SENDING = frozenset({Action.SEND, Action.SEND_AGAIN, Action.RESUME})
 
 
@@ -240,7 +244,8 @@ class JournaledCall(Generic[B, R]):
                 self._journaling.write_later(row.key, write)
                 return outcome
             resolution = structs.replace(resolution, state=self._judged(row, resolution.state))
-            if resolution.state is RecordState.UNKNOWN and self._barred:
+            # A record that was begun a moment ago is for recovery: its caller does not wait for further reads.
+            if resolution.state is RecordState.UNKNOWN and self._barred and not self.begun:
                 resolution = await self._look_up(row) or resolution
         except BaseException:
             # Cancelled, as a rule: nobody can be waited for now.
@@ -278,7 +283,7 @@ class JournaledCall(Generic[B, R]):
             return "it belongs to another seller than the token"
         if not self.begun and not self._clock.is_fresh(moment):
             return "no response has told the platform's time in the last 5 minutes"
-        stored = row.updated - (row.first_kept or row.updated) + elapsed(self._written, moment)
+        stored = self._stored_age(row, moment)
         now = self._clock.at(moment)
         dated = now - row.begun if row.is_dated and now is not None else stored
         if self.begun:  # Then the age is known: a platform's clock that went back keeps no new record from being sent.
@@ -288,6 +293,10 @@ class JournaledCall(Generic[B, R]):
         if not self._barred:
             self._in_flight = max(self._in_flight, seconds)
         return self._barred or None
+
+    def _stored_age(self, row: Record, moment: Moment) -> float:
+        """Return the age of *row* at *moment*, by store time."""
+        return row.updated - (row.first_kept or row.updated) + elapsed(self._written, moment)
 
     async def _renew(self, seconds: float) -> str | None:
         """Renew the lease for an attempt of *seconds*; return why that did not work, or ``None``."""
@@ -320,21 +329,46 @@ class JournaledCall(Generic[B, R]):
 
     async def _look_up(self, row: Record) -> Resolution | None:
         """Read whether *row*, which is too old to be sent, took effect; ``None`` if that does not show."""
-        engine, operation = self._engine, self._intent.operation
-        if operation.look_up is None or operation.took_effect is None:
+        engine, operation, moment = self._engine, self._intent.operation, self._clock.moment()
+        now = self._clock.at(moment)
+        if operation.look_up is None or now is None:
             return None
+        begun = row.begun if row.is_dated else now - self._stored_age(row, moment)
+        not_after, body = row.not_after - row.begun + begun, self._intent.content if row.body is None else row.body
+        dated = structs.replace(row, begun=begun, not_after=not_after, is_dated=True, body=body)
+        # A copy: these reads are no results of a `with_result`.
+        reader = Engine(engine.runtime, engine.settings, origin=engine.origin)
         try:
-            settings, clock = engine.settings, engine.runtime.clock
-            read = make_intent(operation.look_up, None, {**self._intent.path}, None, settings=settings, clock=clock)
-            call = engine.call_for(read)
-            result = await (observed(call, call.run()) if engine.settings.observers else call.run())
-            if not operation.took_effect(self._intent.body, result.value):
-                return None
-        except Exception as error:  # noqa: BLE001 - also of `took_effect` of somebody else's operation
+            result = await operation.look_up(reader, dated, self._others)
+        except Exception as error:  # noqa: BLE001 - also of the look-up of somebody else's operation
             events.logger.warning("%s %s could not be looked up: %s", row.operation, row.name, describe(error))
             return None
-        response = StoredResponse(result.status, {}, result.raw)
+        if result is None or isinstance(result, Resolution):
+            return result
+        content = result if isinstance(result, bytes) else msgspec.json.encode(result)
+        response = StoredResponse(operation.status, {}, content)
         return Resolution(state=_DONE, reason="seen by a read", response=response)
+
+    async def _others(self, *, path: str = "", containing: bytes = b"") -> list[Record]:
+        """Return the seller's other records that may have taken effect: see `Operation.look_up`.
+
+        Raises:
+            RequestInvalid: It is not known what all of them have done.
+        """
+        row = self._row
+        rows = await self._journal.records(_EFFECTIVE, limit=_MOST, path=path, containing=containing)
+        if len(rows) >= _MOST:
+            raise RequestInvalid("journal", "has too many records that may have done what was read")
+        rivals = [rival for rival in rows if rival.seller == row.seller and rival.key != row.key]
+        if not all(map(states.is_readable, rivals)):
+            raise RequestInvalid("journal", "has a row that cannot be read: it may have done what was read")
+        return [
+            rival
+            for rival in rivals
+            if rival.base_url == row.base_url
+            and path in ("", rival.path)
+            and (rival.body is None or containing in rival.body)
+        ]
 
     async def _settle(self, row: Record, resolution: Resolution, outcome: Outcome) -> Outcome:
         """Keep *resolution*, and return what the caller may be told."""

@@ -67,7 +67,13 @@ _BY_ID = f"SELECT {_NAMES} FROM {{{{table}}}} WHERE id IN ({{marks}}) ORDER BY i
 _UNLOCKED, _LOCKED, _LOCKED_IF_FREE = "", " {locked}", " {skip_locked}"
 _READ = f"SELECT {_NAMES}, {{now}} FROM {{table}} WHERE id = %s"
 #: In halves: what is done may be millions of rows, and what is open has an index.
-_LIST = "SELECT id, begun FROM {{table}} WHERE state {half} AND state IN ({codes}) ORDER BY begun LIMIT %s"
+_LIST = (
+    "SELECT id, begun FROM {{table}} WHERE state {half} AND state IN ({codes}) "
+    "AND ({{position}}(fixed, %s) > 0 OR {{position}}(fixed, %s) = 0) "
+    "AND (body IS NULL OR sealed > 0 OR {{position}}(body, %s) > 0) ORDER BY begun LIMIT %s"
+)
+#: Every address has these bytes. A row without them is damaged, and may be of any path.
+_IN_EVERY_ROW = b"://"
 #: Of what has changed since it was found, nothing is wiped that may have to be sent.
 _PURGE = (
     "UPDATE {table} SET headers = NULL, body = NULL, response = NULL WHERE state >= 4 AND begun < %s "
@@ -125,13 +131,13 @@ class _Rows(Struct, eq=False):
         self._replace([new for new, row in zip(claimed, rows, strict=True) if new is not row])
         return sorted((row for row in claimed if row.owner == owner), key=lambda row: row.begun)
 
-    def ids(self, among: Collection[RecordState], limit: int) -> list[int]:
+    def ids(self, among: Collection[RecordState], limit: int, path: bytes, containing: bytes) -> list[int]:
         """Return the numbers of the rows that `Journal.records` returns."""
         begun: dict[int, float] = {}
         for half, wanted in (("< 4", states.OPEN.intersection(among)), (">= 4", states.CLOSED.intersection(among))):
             if wanted:
                 statement = _LIST.format(half=half, codes=", ".join(str(CODES[state]) for state in wanted))
-                begun |= dict(self.connection.fetch(statement, limit))
+                begun |= dict(self.connection.fetch(statement, path, _IN_EVERY_ROW, containing, limit))
         return sorted(begun, key=begun.__getitem__)[:limit]
 
     def purge(self, before: float, after: int) -> list[int]:
@@ -273,10 +279,12 @@ class TableJournal:
             self._hold(row)
         return taken
 
-    async def records(self, among: Collection[RecordState], *, limit: int = 1000) -> list[Record]:
+    async def records(
+        self, among: Collection[RecordState], *, limit: int = 1000, path: str = "", containing: bytes = b""
+    ) -> list[Record]:
         """See `Journal.records`: page by page, as there may be millions, and a lease to renew meanwhile."""
         wanted, records = frozenset(among), list[Record]()
-        ids = await self._do(lambda rows: rows.ids(wanted, limit), Kind.READS)
+        ids = await self._do(lambda rows: rows.ids(wanted, limit, path.encode(), containing), Kind.READS)
         for start in range(0, len(ids), _PAGE):
             page = ids[start : start + _PAGE]
             records += await self._do(partial(_Rows.by_id, ids=page), Kind.READS)

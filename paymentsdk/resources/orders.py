@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, Unpack
 
-from msgspec import Meta, field
+import msgspec
+from msgspec import Meta, field, structs
 
 from paymentsdk import money
 from paymentsdk._contract.identity import Addition, Echo
@@ -34,6 +35,14 @@ from paymentsdk.resources.common import (
     same_reference,
     settling,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from paymentsdk._call.engine import Engine
+    from paymentsdk.journal._record import Record, Resolution
+
+    Others: TypeAlias = Callable[..., Awaitable[list[Record]]]
 
 __all__ = [
     "CANCEL",
@@ -638,6 +647,79 @@ def _is_new(_: object, state: object) -> bool | None:
 _ENDED = frozenset({OrderStatus.CANCELED, "cancelled", OrderStatus.REFUNDED, OrderStatus.EXPIRED})
 
 
+# --- how recovery finds out whether a write took effect: see `Operation.look_up` --------------------------------------
+
+
+async def _look_up_order(client: Engine, record: Record, others: Others) -> Resolution | None:
+    """Prove that the order was created: its seller has one paid merchant order of its reference since then."""
+    from paymentsdk.journal._record import TOLERANCE, RecordState, Resolution  # only recovery needs these
+    from paymentsdk.resources.merchant_orders import MerchantOrders
+
+    body = msgspec.json.decode(record.body or b"", type=OrderRequest)
+    clock = client.runtime.platform_clock
+    now = None if clock is None else clock.now()
+    search = MerchantOrders(client).search(
+        external_reference=body.external_reference,
+        date_created_from=datetime.fromtimestamp(record.begun - TOLERANCE, UTC),
+        date_created_to=datetime.fromtimestamp(int(record.not_after if now is None else now), UTC),
+        certify=True,
+    )
+    merchant_orders = await search.collect()
+    for rival in await others(path=record.path, containing=msgspec.json.encode(body.external_reference)):
+        if rival.body is None:
+            return None  # A purged record may have had the same reference.
+        if msgspec.json.decode(rival.body, type=OrderRequest).external_reference == body.external_reference:
+            return None
+    paid = [order for order in merchant_orders if order.paid_amount and order.total_amount == body.total_amount]
+    if len(merchant_orders) != 1 or not paid:
+        return None
+    # A merchant order has another id than the order.
+    return Resolution(state=RecordState.DONE, reason="seen by a read: it was paid")
+
+
+async def _look_up_cancel(client: Engine, record: Record, _others: Others) -> Order | None:
+    order = await Orders(client).get(_order_id(record))
+    return order if order.status == OrderStatus.CANCELED else None
+
+
+async def _look_up_refund(client: Engine, record: Record, others: Others) -> Order | None:
+    """Prove that a refund was made: of the whole order, or the only one of its payment and amount."""
+    order, part = await Orders(client).get(_order_id(record)), _refunded_part(record)
+    if part is None:
+        return order if _is_refunded_whole(order) else None
+    if any(_refunded_part(rival) in (None, part) for rival in await others(path=record.path)):
+        return None
+    equal = [refund for refund in order.refunds if (refund.transaction_id, refund.amount) == part]
+    if len(equal) != 1 or order.transactions is None:
+        return None
+    # The new refund is the last one, as in the response to a refund.
+    refunds = (*(refund for refund in order.refunds if refund is not equal[0]), *equal)
+    return structs.replace(order, transactions=structs.replace(order.transactions, refunds=refunds))
+
+
+def _order_id(record: Record) -> str:
+    return record.path.split("/")[-2]
+
+
+def _refunded_part(record: Record) -> tuple[str | None, Decimal | None] | None:
+    """Return the payment and the amount of a partial refund; `None` for a whole one, or if the body is gone."""
+    parts = msgspec.json.decode(record.body or b"{}", type=RefundRequest).transactions
+    return (parts[0].id, parts[0].amount) if parts else None
+
+
+def _is_refunded_whole(order: Order) -> bool:
+    """Whether all that was paid went back: the status is `refunded` after a part of the payment, too."""
+    payment = order.payment
+    if payment is None or order.status != OrderStatus.REFUNDED:
+        return False
+    paid = payment.amount if payment.paid_amount is None else payment.paid_amount
+    refunded = payment.refunded_amount
+    if refunded is None:
+        processed = (refund for refund in order.refunds if refund.status == RefundStatus.PROCESSED)
+        refunded = money.total((1, refund.amount or money.ZERO) for refund in processed)
+    return paid is not None and refunded >= paid
+
+
 CREATE = Operation(
     name="orders.create",
     method="POST",
@@ -661,6 +743,7 @@ CREATE = Operation(
     decimal_strings=True,
     check=_within_limits,
     resend_window=_expires_in,
+    look_up=_look_up_order,
     echoes=(
         Echo("external_reference", agrees=same_reference, shared=True),
         Echo("total_amount"),
@@ -700,25 +783,6 @@ GET: Operation[None, Order] = Operation(
     echoes=(_THIS_ORDER,),
     errors=(_BAD_PATH, *_ALWAYS, _NOT_FOUND),
 )
-
-
-def _is_canceled(_body: None, order: Order) -> bool:
-    return order.status == OrderStatus.CANCELED
-
-
-def _is_refunded_whole(body: RefundRequest | None, order: Order) -> bool:
-    """Whether a whole refund took effect: the status is `refunded` after a part of the payment, too."""
-    payment = order.payment
-    if (body is not None and body.transactions) or payment is None or order.status != OrderStatus.REFUNDED:
-        return False
-    paid = payment.amount if payment.paid_amount is None else payment.paid_amount
-    refunded = payment.refunded_amount
-    if refunded is None:
-        processed = (refund for refund in order.refunds if refund.status == RefundStatus.PROCESSED)
-        refunded = money.total((1, refund.amount or money.ZERO) for refund in processed)
-    return paid is not None and refunded >= paid
-
-
 CANCEL: Operation[None, Order] = Operation(
     name="orders.cancel",
     method="POST",
@@ -727,8 +791,7 @@ CANCEL: Operation[None, Order] = Operation(
     summary="Cancel an order",
     retry=RetryClass.KEYED,
     resend_window=timedelta(minutes=15),
-    look_up=GET,
-    took_effect=_is_canceled,
+    look_up=_look_up_cancel,
     result=Order,
     decimal_strings=True,
     # Every response about the order has its id: that of a get or a refund tells another state.
@@ -754,8 +817,7 @@ REFUND = Operation(
     summary="Refund an order, whole or in part",
     retry=RetryClass.KEYED,
     resend_window=timedelta(seconds=KEY_LIFETIME),
-    look_up=GET,
-    took_effect=_is_refunded_whole,
+    look_up=_look_up_refund,
     body=RefundRequest,
     body_required=False,
     example={"transactions": [{"id": "PAY01J67CQQH5904WDBVZEM4JMEP3", "amount": "25.00"}]},

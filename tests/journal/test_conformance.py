@@ -438,6 +438,20 @@ async def lists_a_thousand(self, among: Collection[RecordState], *, limit: int =
     return await MemoryJournal.records(self, among, limit=min(limit, 1000))
 
 
+@breaking("records")
+async def lists_no_body_that_is_gone(self, among: Collection[RecordState], *, containing: bytes = b"", **more: Any):
+    """Takes a body that was purged for one that never had the bytes."""
+    rows = await MemoryJournal.records(self, among, **more)
+    return [row for row in rows if containing in (row.body or b"")]
+
+
+@breaking("records")
+async def lists_what_begins_with_it(self, among: Collection[RecordState], *, containing: bytes = b"", **more: Any):
+    """Looks at the beginning alone."""
+    rows = await MemoryJournal.records(self, among, **more)
+    return [row for row in rows if row.body is None or row.body.startswith(containing)]
+
+
 @breaking("purge")
 async def counts_what_is_old(self, before: float) -> int:
     """Counts also what it has purged before."""
@@ -507,6 +521,8 @@ async def raises_what_its_database_raises(self, key: str) -> Record | None:
         ("who_claims_again_gets_what_it_holds", forgets_what_it_has_claimed),
         ("a_list_has_a_limit", lists_all_there_is),
         ("nothing_is_left_out_of_many", lists_a_thousand),
+        ("what_may_be_meant_is_not_left_out", lists_no_body_that_is_gone),
+        ("what_may_be_meant_is_not_left_out", lists_what_begins_with_it),
         ("a_row_is_claimed_once", claims_what_another_claims),
         ("a_key_is_the_identity", compares_no_case),
         ("retention_leaves_a_tombstone", purges_names),

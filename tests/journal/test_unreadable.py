@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import closing
+from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import asyncpg
@@ -14,7 +16,11 @@ from msgspec import msgpack
 from paymentsdk import JournalUnavailable, OutcomeUnknown, PaymentsClient
 from paymentsdk.journal import Action, Journal, PostgresJournal, Record, RecordState, Resolution, SQLiteJournal
 from paymentsdk.testing import FakeClock, MemoryTransport
+from tests.journal import test_look_up
 from tests.journal.platform import ONCE, TOKEN, URL, Platform, order
+from tests.journal.test_look_up import FAILED, LOST, Seller, refund_of
+
+seller = test_look_up.seller
 
 #: What stands in a column: nothing, no text, another shape, and what another version may write.
 DAMAGES = [
@@ -159,6 +165,39 @@ async def test_recovery_finishes_the_others(start, platform: Platform, tmp_path:
     assert [True] == [rows["damaged"] in problem for problem in summary.problems]
     assert b"\x98" == column(path, rows["damaged"], "fixed")
     assert 4 + finished == len(platform.posts)
+
+
+async def test_what_cannot_be_read_may_be_what_is_seen(seller: Seller, tmp_path: Path) -> None:
+    """A refund in doubt is not taken for done, where a row that nobody can read may be of the refund that shows."""
+    lunch = await seller.paid()
+    await seller.refund(lunch, "damaged", amount=Decimal("4.00"))
+    await seller.refund(lunch, "in doubt", LOST)
+    [damaged] = [row for row in await seller.journal.records([RecordState.DONE]) if row.name == "damaged"]
+    path = tmp_path / "payments.db"
+    good = column(path, damaged.key, "fixed")
+
+    damage(path, damaged.key, fixed=b"")
+    assert RecordState.UNKNOWN is (await seller.a_day_later())["in doubt"].state
+
+    damage(path, damaged.key, fixed=good)
+    seller.sandbox.clock.advance(timedelta(hours=1))
+    await seller.client.plans.search().collect()
+    await seller.client.recover()
+    rows = {row.name: row for row in await seller.journal.records([RecordState.DONE])}
+    assert refund_of(rows["damaged"]) != refund_of(rows["in doubt"])
+
+
+@pytest.mark.control("paymentsdk.journal._table._IN_EVERY_ROW", b"")
+async def test_a_look_up_finds_also_what_cannot_be_read(seller: Seller, tmp_path: Path) -> None:
+    """Nothing says of which order it is: the refund that shows may be its own, and that in doubt may have failed."""
+    lunch = await seller.paid()
+    for _ in range(2):  # The second waits until it is kept as done.
+        await seller.refund(lunch, "damaged")
+    await seller.refund(lunch, "in doubt", FAILED)
+    [damaged] = [row for row in await seller.journal.records([RecordState.DONE]) if row.name == "damaged"]
+    damage(tmp_path / "payments.db", damaged.key, fixed=b"")
+
+    assert RecordState.UNKNOWN is (await seller.a_day_later())["in doubt"].state
 
 
 async def test_a_file_that_is_damaged_as_a_whole_says_so(tmp_path: Path, record: Callable[..., Record]) -> None:
