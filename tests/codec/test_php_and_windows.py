@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from paymentsdk import OPERATIONS, BadRequest, PaymentsClient, Response, RetryClass
+from paymentsdk._codec.anomaly import DecodingError
 from paymentsdk.journal import SQLiteJournal
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.testing import FakeClock, MemoryTransport
@@ -92,10 +93,23 @@ def test_free_form_data_stays_as_it_is() -> None:
     assert ["Tea"] == [item.title for item in value.items]
 
 
+async def test_a_rejection_may_number_its_errors() -> None:
+    """The code is found, and so is each further entry."""
+    errors = {"0": {"code": "invalid_properties", "message": "no"}, "2": {"code": "property_value"}}
+    async with client(Response(400, {}, json.dumps({"errors": errors}).encode())) as caller:
+        with pytest.raises(BadRequest) as rejected:
+            await caller.orders.get("ORD1")
+
+    assert ("invalid_properties", ("invalid_properties", "property_value")) == (
+        rejected.value.code,
+        rejected.value.codes,
+    )
+
+
 # --- byte order marks -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.control("paymentsdk._codec.decode.BOM_UTF8", b"", raises=ValueError)
+@pytest.mark.control("paymentsdk._codec.decode.BOM_UTF8", b"", raises=DecodingError)
 @pytest.mark.parametrize("listed", [[{"id": "A"}], {"id": "A"}])
 def test_a_byte_order_mark_is_skipped(listed: object) -> None:
     """With it, a response is what it is without it: the same value, and the same anomalies."""
