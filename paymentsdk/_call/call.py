@@ -214,7 +214,8 @@ class Call(HiddenRepr, Generic[B, R]):
             if (outcome := self._judge_error(error)) is None:
                 raise
             return outcome
-        state.observe_platform_time(response)
+        if state.platform_clock is not None:
+            state.platform_clock.observe(response.headers)
         if accepted:
             flow.release(permit, "served")
             return await self._accept(response)

@@ -45,11 +45,13 @@ def _is_of_another_seller(token: str, before: str) -> bool:
 class Bearer:
     """Takes tokens from their source, and looks whether they can stand in a header: at each of them once."""
 
-    __slots__ = ("_auth", "_checked", "_first", "_one_seller")
+    __slots__ = ("_auth", "_checked", "_first", "_one_seller", "user_id")
 
     def __init__(self, auth: Auth, *, one_seller: bool = False) -> None:
         self._auth = auth
         self._checked: str | None = None
+        #: The platform's user id in the token that was taken last; `None` if it names none.
+        self.user_id: str | None = None
         self._one_seller = one_seller
         #: Of one seller, the first token that names it.
         self._first: str | None = None
@@ -92,7 +94,7 @@ class Bearer:
                 raise RequestInvalid("access_token", "is of another seller than the one before")
             if self._first is None and certain_user_id(token) is not None:
                 self._first = token
-        self._checked = token
+        self._checked, self.user_id = token, user_id(token)
         return token
 
 
@@ -120,7 +122,8 @@ class Credential(HiddenRepr, Struct, eq=False):
             Stopped: Its source has raised something, or it cannot be sent.
         """
         try:
-            self._stay_with_seller()
+            if self.token is not None:  # A call has one seller, as a walk has.
+                self.bearer = self.bearer.of_one_seller(self.token)
             token = self.bearer.token(now)
         except Exception as error:  # noqa: BLE001 - a user's source of tokens must not hide that an attempt is in doubt
             raise no_token(error) from None
@@ -128,11 +131,6 @@ class Credential(HiddenRepr, Struct, eq=False):
             return False
         self.token = token
         return True
-
-    def _stay_with_seller(self) -> None:
-        """Take no token of another seller than that of the one before: a call has one seller, as a walk has."""
-        if self.token is not None:
-            self.bearer = self.bearer.of_one_seller(self.token)
 
     @property
     def can_refresh(self) -> bool:
@@ -170,7 +168,8 @@ class Credential(HiddenRepr, Struct, eq=False):
             Stopped: That failed.
         """
         try:
-            self._stay_with_seller()
+            if self.token is not None:
+                self.bearer = self.bearer.of_one_seller(self.token)
             before = masked(self.token)
             renewed = self.bearer.refresh(before, self.exchange, now, was_rejected=was_rejected)
             self.token = await deadline.bound(renewed)

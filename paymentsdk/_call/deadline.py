@@ -120,7 +120,8 @@ class Deadline(Struct, eq=False):
                 raise Expired(self.ran_out) from error
             raise
         if may_be_late:
-            self.uncancel()
+            if self.expired:
+                self.uncancel()
         elif self.expired or self.cancelled_by_others():
             if undo is not None:
                 undo(result)

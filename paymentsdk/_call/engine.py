@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
 
 from paymentsdk._auth.schemes import Seller, signer_or_tokens
 from paymentsdk._call.call import Call, Gate
-from paymentsdk._call.credential import Bearer, Credential, user_id
+from paymentsdk._call.credential import Bearer, Credential
 from paymentsdk._call.events import observed
 from paymentsdk._call.intent import Intent, make_intent
 from paymentsdk._call.plan import Plan, direct, is_plain
 from paymentsdk._call.response import Result
 from paymentsdk._codec.encode import PathValue
 from paymentsdk._headers import masked_values, secret_values
-from paymentsdk._secrets import masked
 from paymentsdk.errors import NotSent, PaymentsError, RefreshFailed, RequestInvalid
 
 if TYPE_CHECKING:
@@ -227,8 +226,8 @@ class Engine:
             return None
         for reads_left in (2, 1, 0):
             with suppress(Exception):  # The read that is made for a token says what its source has raised.
-                if (token := masked(self._bearer.token(self.runtime.clock.now()))) is not None:
-                    return user_id(token)
+                if self._bearer.token(self.runtime.clock.now()) is not None:
+                    return self._bearer.user_id
             if reads_left:
                 await self.runtime.read(self)
         raise NotSent("there is no token: each token ended before it could be used")

@@ -113,7 +113,7 @@ class Flow:
 
     def try_acquire(self, seller: Hashable) -> Permit | None:
         """Return a permit if there is one at once; `None` if the call has to `acquire` one."""
-        if self.is_free:
+        if self._unlimited and not self._limiters:  # As `is_free`.
             return Permit(seller, self._now())
         return None if self._control.share is not None else self.enter(seller)
 

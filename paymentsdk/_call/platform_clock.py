@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeAlias
 
 from paymentsdk._clock import Clock
 from paymentsdk._headers import http_date
+from paymentsdk.transports.base import header
 
 #: A moment on both clocks of this machine: the monotonic one and the wall clock.
 Moment: TypeAlias = tuple[float, float]
@@ -37,12 +39,13 @@ class PlatformClock:
         """Return this moment."""
         return self._clock.monotonic(), self._clock.now()
 
-    def observe(self, date: str | None, age: str | None = None) -> None:
+    def observe(self, headers: Mapping[str, str]) -> None:
         """Take the ``Date`` of a response, which came out of a cache if it has an ``Age``; ignore what is no date."""
-        now = self.moment()
+        date, now = header(headers, "Date"), self.moment()
         if date is None or (date == self._date and elapsed(self._seen, now) < 1.0):
             return  # It has no fractions: the first response of a second says all.
         if (shown := http_date(date)) is not None:
+            age = header(headers, "Age")
             seconds = (
                 int(age) if age is not None and age.isascii() and age.isdigit() and len(age) <= _MOST_DIGITS else 0
             )

@@ -73,10 +73,10 @@ async def read_response(intent: Intent[B, R], response: Response) -> tuple[R, tu
     operation, body = intent.operation, response.body
     decoder = operation.decoder
     anomalies: tuple[Anomaly, ...] = ()
-    if not may_take_long(operation, response):
-        value, anomalies = decoder.decode(body)
-    elif (exact := decoder.exact(body)) is not None:
+    if (exact := decoder.exact(body)) is not None:  # Nearly always.
         value = exact
+    elif not may_take_long(operation, response):
+        value, anomalies = decoder.repair(body)
     else:
         thread = ThreadPoolExecutor(1)  # All threads of the event loop's own executor may be busy.
         try:

@@ -12,7 +12,7 @@ from paymentsdk._call.deadline import Deadlines
 from paymentsdk._call.flow import Flow, FlowControl
 from paymentsdk._call.retry import RetryBudgets
 from paymentsdk.errors import ClientClosed
-from paymentsdk.transports.base import DiscardingTransport, Response, Transport, header
+from paymentsdk.transports.base import DiscardingTransport, Response, Transport
 
 if TYPE_CHECKING:
     from paymentsdk._auth.refresh import RefreshingToken
@@ -74,11 +74,6 @@ class Runtime:
         if self._discarding is not None and response is not None:
             with suppress(Exception):  # The outcome of the call must not depend on it.
                 self._discarding.discard(response)
-
-    def observe_platform_time(self, response: Response) -> None:
-        """Take the platform's time from *response*, if the client has a journal."""
-        if self.platform_clock is not None:
-            self.platform_clock.observe(header(response.headers, "Date"), header(response.headers, "Age"))
 
     def ensure_open(self) -> asyncio.AbstractEventLoop:
         """Let a call begin, and return the loop that it runs on.

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from paymentsdk._validate import Seal, check_seals
 from paymentsdk.errors import describe
-from paymentsdk.journal._record import Record, RecordState, StoredResponse
+from paymentsdk.journal._record import OPEN, Record, RecordState, StoredResponse
 
 #: What is given to a database. A plain tuple: sqlite3 takes a third longer for a named one.
 Values: TypeAlias = tuple[str | float | bytes | None, ...]
@@ -70,6 +70,8 @@ class _Standing(Struct, frozen=True):
 
 _STANDING = msgspec.msgpack.Decoder(_Standing)
 _standing_of = attrgetter("in_flight_until", "first_kept", "is_dated")
+#: What stands for nothing.
+_PLAIN = _standing_of(_Standing())
 
 
 class Codec:
@@ -162,8 +164,8 @@ class Codec:
 
 def response_column(row: Record) -> bytes | None:
     """Return the response of *row* as it is kept, or what is kept in its place."""
-    if row.is_open and (standing := _Standing(*_standing_of(row))) != _Standing():
-        return _ENCODER.encode(standing)
+    if (standing := _standing_of(row)) != _PLAIN and row.state in OPEN:
+        return _ENCODER.encode(_Standing(*standing))
     return None if row.response is None else _ENCODER.encode(row.response)
 
 

@@ -259,18 +259,13 @@ class TableJournal:
         in_flight = resolution.in_flight or (held is not None and held.in_flight_until)
         if held is not None and held.owner == owner and not held.sensitive and not in_flight:
             row = resolved(held, now=held.updated)
-            if row is not held and (settled := await self._settle(held, row)) is not None:
-                return settled
+            if row is not held:
+                before = id_of(key), held.owner, CODES[held.state]
+                values = (*before, CODES[row.state], row.reason, response_column(row))
+                updated = await self._lane.run_together(_settle, (values, row), Kind.STATEMENT)
+                if updated is not None:
+                    return structs.replace(row, updated=updated)
         return await self._do(lambda rows: rows.change(key, resolved))
-
-    async def _settle(self, held: Record, row: Record) -> Record | None:
-        """Write what *row* says of the row *held*; return `None` if owner and state are not those of *held* any more.
-
-        That a record is done may become durable later: to lose it costs one replay.
-        """
-        values = (id_of(row.key), held.owner, CODES[held.state], CODES[row.state], row.reason, response_column(row))
-        updated = await self._lane.run_together(_settle, (values, row), Kind.STATEMENT)
-        return None if updated is None else structs.replace(row, updated=updated)
 
     async def claim(self, sellers: Collection[str], *, owner: str, lease: float, keys: Collection[str]) -> list[Record]:
         """See `Journal.claim`."""

@@ -17,14 +17,14 @@ def test_the_time_of_the_platform_counts_on() -> None:
     clock = PlatformClock(local)
 
     assert (None, False) == (clock.now(), clock.is_fresh(clock.moment()))
-    clock.observe("no date")
-    clock.observe(None)
+    clock.observe({"Date": "no date"})
+    clock.observe({})
     assert clock.now() is None
 
-    clock.observe("Tue, 14 Nov 2023 22:13:20 GMT")
+    clock.observe({"Date": "Tue, 14 Nov 2023 22:13:20 GMT"})
     local.advance(10)
     assert (1_700_000_010.0, True) == (clock.now(), clock.is_fresh(clock.moment()))
-    clock.observe("Tue, 14 Nov 2023 22:13:20 GMT", "25")
+    clock.observe({"Date": "Tue, 14 Nov 2023 22:13:20 GMT", "Age": "25"})
     assert 1_700_000_025.0 == clock.now()
     local.advance(301)
     assert not clock.is_fresh(clock.moment())
@@ -37,7 +37,7 @@ def test_a_date_without_a_zone_is_not_of_this_machine(monkeypatch: pytest.Monkey
     with monkeypatch.context() as elsewhere:
         elsewhere.setenv("TZ", "America/Sao_Paulo")
         time.tzset()
-        clock.observe("Tue, 14 Nov 2023 22:13:20")
+        clock.observe({"Date": "Tue, 14 Nov 2023 22:13:20"})
         shown = clock.now()
     time.tzset()
 
@@ -56,7 +56,7 @@ def test_a_clock_that_jumps_makes_nothing_younger(jump: float, now: float) -> No
 
     local = Jumping()
     clock = PlatformClock(local)
-    clock.observe(formatdate(0.0, usegmt=True))
+    clock.observe({"Date": formatdate(0.0, usegmt=True)})
     local.advance(10)
     local.skew = jump
 

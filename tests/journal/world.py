@@ -112,7 +112,7 @@ class Faults(Struct):
 
 def tell(clock: PlatformClock, timestamp: float) -> None:
     """Tell *clock* the platform's time by the `Date` of a response, in whole seconds."""
-    clock.observe(formatdate(timestamp, usegmt=True))
+    clock.observe({"Date": formatdate(timestamp, usegmt=True)})
 
 
 class Process:
