@@ -26,7 +26,7 @@ from unittest.mock import patch
 
 from benchmarks import harness, payloads
 from benchmarks.harness import Options, Result, Trial
-from paymentsdk import PaymentsClient, Request, Response, _database, _psycopg
+from paymentsdk import PaymentsClient, Request, Response, _psycopg, _sqlite
 from paymentsdk.journal import Journal, PostgresJournal, SQLiteJournal
 from paymentsdk.testing import MemoryTransport
 from tests import postgres
@@ -90,10 +90,10 @@ def _to_bar(found: dict[str, float], in_flight: int, promised: Mapping[int, floa
 
 def on_sqlite(in_flight: int, calls: int) -> Mapping[str, float]:
     """Make so many calls, so many at a time, on a file."""
-    steps, commit = list[None](), _database.commit
+    steps, commit = list[None](), _sqlite.commit
     with tempfile.TemporaryDirectory() as folder:
         before = forced_write(Path(folder))
-        with patch.object(_database, "commit", lambda database: (steps.append(None), commit(database))):
+        with patch.object(_sqlite, "commit", lambda database: (steps.append(None), commit(database))):
             measured = asyncio.run(_calls(SQLiteJournal(Path(folder) / "journal.db"), in_flight, calls, steps))
         forced = (before + forced_write(Path(folder))) / 2
     measured = _with_shares(measured, in_flight, calls)

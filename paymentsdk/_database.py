@@ -3,10 +3,10 @@
 The steps of `Database.run`: the caller's work waits in a queue; the thread takes all that waits, forms groups, does
 each group in one transaction, and wakes the callers once that is durable. A work is a plain function of a `Connection`.
 
-Both drivers, `SQLite` here and `Postgres` in `_postgres.py`, take the same statements. ``%s`` is a value. Words of the
-driver are ``{table}``, ``{now}`` (the store time), ``{rows}`` (see `Connection.each`), ``{position}`` (a function:
-where in the bytes x are the bytes y, 0 for nowhere), and ``{locked}`` or
-``{skip_locked}`` after a SELECT whose rows nobody else may change meanwhile.
+Both drivers, `SQLite` in `_sqlite.py` and `Postgres` in `_postgres.py`, take the same statements. ``%s`` is a value.
+Words of the driver are ``{table}``, ``{now}`` (the store time), ``{rows}`` (see `Connection.each`), ``{position}`` (a
+function: where in the bytes x are the bytes y, 0 for nowhere), and ``{locked}`` or ``{skip_locked}`` after a SELECT
+whose rows nobody else may change meanwhile.
 """
 
 from __future__ import annotations
@@ -18,18 +18,14 @@ import sqlite3
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from enum import Enum
-from functools import partial
 from itertools import groupby
-from math import inf
-from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from paymentsdk._files import make_private
 from paymentsdk._secrets import HiddenRepr
 from paymentsdk.errors import visible
 
@@ -346,154 +342,3 @@ def _wake(jobs: list[_Job]) -> None:
             job.future.set_exception(job.result)
         else:
             job.future.set_result(job.result)
-
-
-# --- SQLite -----------------------------------------------------------------------------------------------------------
-
-
-class SQLite(Struct, frozen=True, kw_only=True):
-    """A file of SQLite, for one purpose."""
-
-    path: Path
-    table: str
-    create: tuple[str, ...]
-    """Statements that make the table in an empty file."""
-    settings: tuple[str, ...]
-    """Pragmas of each connection."""
-    application: int = 0
-    """The mark in the header of the file; a file with another mark is another program's. With 0, any file will do."""
-    version: int = 0
-    """The version of the table."""
-    is_private: bool = True
-    """Whether the file is made for its owner alone (mode 0600)."""
-    busy_timeout: float = 5.0
-    """Seconds to wait for another process that writes."""
-    now: Callable[[], float] = time.time
-    """The store time."""
-
-    timeout = inf
-    joins = True
-
-    @property
-    def place(self) -> str:
-        """See `Driver.place`."""
-        return str(self.path)
-
-    def connect(self, deadline: float) -> Connection:
-        """See `Driver.connect`."""
-        if self.is_private:
-            make_private(self.path)  # Its log gets the mode of the file.
-        database = sqlite3.connect(self.path, timeout=self.busy_timeout, isolation_level=None)
-        try:
-            database.text_factory = partial(str, encoding="utf-8", errors="replace")  # One damaged row hides no other.
-            database.create_function("store_time", 0, self.now)
-            for setting in self.settings:
-                self._set(database, f"PRAGMA {setting}")
-            self._prepare(database)
-        except BaseException:
-            database.close()
-            raise
-        return _SQLiteConnection(database, self)
-
-    def trouble(self, error: Exception) -> Trouble:
-        """See `Driver.trouble`. SQLite itself waits for other processes, and a full disk is full for all works."""
-        is_of_value = isinstance(error, sqlite3.DataError | sqlite3.IntegrityError | ValueError | OverflowError)
-        return Trouble.VALUE if is_of_value else Trouble.LASTING
-
-    def _set(self, database: sqlite3.Connection, pragma: str) -> None:
-        """Run a pragma. SQLite does not wait by itself for another process that turns the write-ahead log on."""
-        end = time.monotonic() + self.busy_timeout
-        while True:
-            try:
-                database.execute(pragma).fetchall()
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
-                    raise
-                time.sleep(0.005)
-            else:
-                return
-
-    def _prepare(self, database: sqlite3.Connection) -> None:
-        """Make the table in an empty file; reject a file of another program or version."""
-        if not self.application:  # The file may have tables of other programs.
-            for statement in self.create:
-                database.execute(statement)
-        elif _is_empty(database):
-            database.execute("BEGIN IMMEDIATE")  # Only here: a file with tables may be read-only.
-            if _is_empty(database):
-                marks = f"PRAGMA application_id = {self.application}", f"PRAGMA user_version = {self.version}"
-                for statement in (*self.create, *marks):
-                    database.execute(statement)
-            commit(database)
-        application, version = _marks(database)
-        if self.application and application != self.application:
-            raise DatabaseError("it is the database of another program")
-        if self.application and version != self.version:
-            raise DatabaseError(f"it has schema {version}, this version of paymentsdk reads {self.version}")
-
-
-def _marks(database: sqlite3.Connection) -> tuple[int, int]:
-    """Return whose file it is, and the version of its tables."""
-    names = ("application_id", "user_version")
-    application, version = (database.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
-    return application, version
-
-
-def _is_empty(database: sqlite3.Connection) -> bool:
-    return _marks(database) == (0, 0) and not database.execute("SELECT 1 FROM sqlite_schema").fetchone()
-
-
-def commit(database: sqlite3.Connection) -> None:
-    """Make what was written durable. By this name, so that a test can kill the process before and after it."""
-    database.execute("COMMIT")
-
-
-class _SQLiteConnection:
-    def __init__(self, database: sqlite3.Connection, driver: SQLite) -> None:
-        self.has_wiped = False
-        self._database = database
-        self._driver = driver
-        self._opened = driver.path.stat()
-        self._words = {"table": driver.table, "now": "store_time()", "position": "instr"}
-        self._words |= {"locked": "", "skip_locked": ""}
-
-    def fetch(self, statement: str, *values: object) -> list[Row]:
-        return self._database.execute(self._text(statement), values).fetchall()
-
-    def each(self, statement: str, columns: Columns, rows: Sequence[Values], *, durable: bool = True) -> list[Row]:
-        marks = ", ".join(f"? AS {name}" for name in (*columns, "now"))
-        text, now = self._text(statement, rows=f"(SELECT {marks}) AS new"), self._driver.now()
-        # Not `rowcount`: in some locales, Python 3.11 does not see that an INSERT writes.
-        return [found for row in rows for found in self._database.execute(text, (*row, now)).fetchall()]
-
-    @contextmanager
-    def transaction(self, kind: Kind, deadline: float) -> Iterator[None]:
-        self._check_in_place()
-        self._database.execute("BEGIN" if kind is Kind.READS else "BEGIN IMMEDIATE")
-        try:
-            yield
-            commit(self._database)
-        except BaseException:
-            if self._database.in_transaction:
-                self._database.execute("ROLLBACK")
-            raise
-
-    def rest(self) -> None:
-        """Empty the write-ahead log, which holds what was wiped, unless somebody else is using it."""
-        if self.has_wiped:
-            with suppress(sqlite3.Error):
-                self.has_wiped = bool(self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
-
-    def close(self) -> None:
-        self._database.close()
-
-    def _text(self, statement: str, **words: str) -> str:
-        return statement.format(**self._words, **words).replace("%s", "?")
-
-    def _check_in_place(self) -> None:
-        """Reject a file that is not the one that was opened: nobody would find what is written to that."""
-        in_place = False
-        with suppress(FileNotFoundError):
-            in_place = os.path.samestat(self._driver.path.stat(), self._opened)
-        if not in_place:
-            raise FileNotFoundError("it was removed or replaced while it was in use")

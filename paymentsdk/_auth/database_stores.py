@@ -17,9 +17,10 @@ import msgspec
 from msgspec import structs
 
 from paymentsdk._auth.token_store import LONGEST_LOCK, LOOK_AGAIN, TokenPair, check_pair, file_lock
-from paymentsdk._database import Connection, Driver, Kind, Row, SQLite, is_of_database, reason_of, shared
+from paymentsdk._database import Connection, Driver, Kind, Row, is_of_database, reason_of, shared
 from paymentsdk._postgres import Postgres, Table
 from paymentsdk._secrets import masked
+from paymentsdk._sqlite import SQLite
 from paymentsdk._validate import Seal, check_path, check_seals
 from paymentsdk.errors import RequestInvalid, tellable
 

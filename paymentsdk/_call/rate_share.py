@@ -7,8 +7,9 @@ import os
 from collections.abc import Sequence
 from math import inf
 
-from paymentsdk._database import Connection, Driver, SQLite, shared
+from paymentsdk._database import Connection, Driver, shared
 from paymentsdk._postgres import Postgres, Table, is_dsn
+from paymentsdk._sqlite import SQLite
 from paymentsdk._validate import check_path
 from paymentsdk.errors import RequestInvalid
 

@@ -16,8 +16,9 @@ from typing import TypeVar
 
 from msgspec import Struct, structs
 
-from paymentsdk._database import Connection, Database, Driver, Kind, SQLite
+from paymentsdk._database import Connection, Database, Driver, Kind
 from paymentsdk._postgres import Postgres, Table
+from paymentsdk._sqlite import SQLite
 from paymentsdk._validate import Seal, check_path
 from paymentsdk.errors import JournalUnavailable, tellable
 from paymentsdk.journal import _record as states

@@ -155,7 +155,7 @@ def opening(path: Path) -> None:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
 
 
-@pytest.mark.control("paymentsdk._database.make_private", opening)
+@pytest.mark.control("paymentsdk._sqlite.make_private", opening)
 async def test_who_reads_a_pair_takes_no_lock_from_who_writes_another(tmp_path: Path) -> None:
     """Two sellers of one process, one of which is being saved: no other process may write meanwhile.
 

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from paymentsdk import _database
+from paymentsdk import _sqlite
 from tests.chaos.tokens import Tokens
 from tests.chaos.worker import MUST_AUTHORISE, Caller, Diary, Plan, client_of, recover
 
@@ -56,7 +56,7 @@ class Steps:
         self.take()
 
 
-_COMMIT = _database.commit
+_COMMIT = _sqlite.commit
 
 
 class _Counted(Coroutine[Any, Any, Any]):
@@ -95,7 +95,7 @@ async def _one(plan: Plan, number: int) -> str:
 def _child(plan: Plan, number: int) -> int:
     """Return the exit code of the client, if it comes to its end."""
     steps = Steps(number)
-    _database.commit = steps.commit
+    _sqlite.commit = steps.commit
 
     async def counted() -> str:
         asyncio.get_running_loop().set_task_factory(steps.task)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from paymentsdk import PaymentsClient, PaymentsError, Request, Response, SendFailed, _database
+from paymentsdk import PaymentsClient, PaymentsError, Request, Response, SendFailed, _sqlite
 from paymentsdk.journal import RecordState, SQLiteJournal
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.journal.platform import ONCE, TOKEN, URL, order
@@ -72,7 +72,7 @@ async def run(folder: Path) -> None:
 
 def deadly(nth: int, when: str) -> None:
     """Have the process die before or after its commit number *nth*, or never commit."""
-    commit, commits = _database.commit, iter(range(1, 1_000))
+    commit, commits = _sqlite.commit, iter(range(1, 1_000))
 
     def dying(database: sqlite3.Connection) -> None:
         number = next(commits)
@@ -90,7 +90,7 @@ def deadly(nth: int, when: str) -> None:
             is_second = self.in_transaction and statement.startswith("BEGIN")
             return super().execute("SELECT 1" if is_second else statement, values)
 
-    _database.commit = dying
+    _sqlite.commit = dying
     if when == "never":
         sqlite3.connect = partial(sqlite3.connect, factory=Careless)
 

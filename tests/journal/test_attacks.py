@@ -34,7 +34,7 @@ from paymentsdk import (
     SendFailed,
     Timeout,
     TokenPair,
-    _database,
+    _sqlite,
 )
 from paymentsdk.events import AttemptEnded, AttemptStarted, Event
 from paymentsdk.journal import Action, Record, RecordState, Resolution, SQLiteJournal
@@ -307,7 +307,7 @@ async def test_a_disk_that_fills_up_under_load_costs_no_order(
 ) -> None:
     """While commits fail nothing is sent that is not kept; with room again, each name is one order."""
     commits = 0
-    commit = _database.commit
+    commit = _sqlite.commit
 
     def full(database: sqlite3.Connection) -> None:
         nonlocal commits
@@ -318,7 +318,7 @@ async def test_a_disk_that_fills_up_under_load_costs_no_order(
 
     async with world.connect() as client:
         await client.orders.create(order("A"), once="A")
-        monkeypatch.setattr(_database, "commit", full)
+        monkeypatch.setattr(_sqlite, "commit", full)
         names = [f"table-{number}" for number in range(30)]
         told: dict[str, object] = {}
 
@@ -335,7 +335,7 @@ async def test_a_disk_that_fills_up_under_load_costs_no_order(
         assert [] == [name for name in unkept if b'"%s"' % name.encode() in bodies]
         assert unkept or any(isinstance(one, OutcomeUnknown) for one in told.values()) or first > 3
 
-        monkeypatch.setattr(_database, "commit", commit)
+        monkeypatch.setattr(_sqlite, "commit", commit)
         await world.recovered()
         for name in names:
             await client.orders.create(order(name), once=name)

@@ -158,7 +158,7 @@ def opening(path: Path) -> None:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
 
 
-@pytest.mark.control("paymentsdk._database.make_private", opening, raises=(JournalUnavailable, AssertionError))
+@pytest.mark.control("paymentsdk._sqlite.make_private", opening, raises=(JournalUnavailable, AssertionError))
 async def test_two_journals_of_one_process_outlive_another_process(path: Path, record: Callable[..., Record]) -> None:
     """The second takes no locks from the first: else whoever closes the file removes a log that is still written to.
 
@@ -191,7 +191,7 @@ def noted_commits(monkeypatch: pytest.MonkeyPatch, note: Callable[[sqlite3.Conne
         database.execute("COMMIT")
 
     with monkeypatch.context() as patch:
-        patch.setattr("paymentsdk._database.commit", noted)
+        patch.setattr("paymentsdk._sqlite.commit", noted)
         yield
 
 
@@ -461,7 +461,7 @@ def remove(path: Path) -> None:
         file.unlink()
 
 
-@pytest.mark.control("paymentsdk._database._SQLiteConnection._check_in_place", lambda self: None)
+@pytest.mark.control("paymentsdk._sqlite._SQLiteConnection._check_in_place", lambda self: None)
 @pytest.mark.parametrize("restored", [False, True], ids=["removed", "restored"])
 async def test_a_file_that_is_gone_is_not_written_to(
     path: Path, tmp_path: Path, record: Callable[..., Record], restored: bool
@@ -689,7 +689,7 @@ async def test_without_a_checkpoint_the_log_keeps_it(
     path: Path, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control: to set a column to NULL is not enough."""
-    monkeypatch.setattr("paymentsdk._database._SQLiteConnection.rest", lambda self: None)
+    monkeypatch.setattr("paymentsdk._sqlite._SQLiteConnection.rest", lambda self: None)
 
     assert await is_left_when_done(path, record)
 
@@ -699,7 +699,7 @@ async def test_a_body_that_was_never_kept_costs_no_checkpoint(
 ) -> None:
     """Without a seal, none of a payer's credentials is in the log: to empty it takes longer than all of a call."""
     wiped = set[bool]()
-    monkeypatch.setattr("paymentsdk._database._SQLiteConnection.rest", lambda self: wiped.add(self.has_wiped))
+    monkeypatch.setattr("paymentsdk._sqlite._SQLiteConnection.rest", lambda self: wiped.add(self.has_wiped))
     journal, secret = SQLiteJournal(path, now=lambda: 1.0), record(body=TOKEN, sensitive=True)
 
     await journal.begin(secret, lease=60)
