@@ -270,7 +270,10 @@ async def test_who_reads_keeps_no_call_of_its_process_waiting(
 
 
 #: Lists records without a word of which half of the table they are in.
-ANY_ROW = "SELECT id, begun FROM {{table}} WHERE state IN ({codes}) ORDER BY begun LIMIT %s"
+ANY_ROW = (
+    "SELECT id, begun FROM {{table}} WHERE state IN ({codes}) "
+    "AND %s IS NOT NULL AND %s IS NOT NULL AND %s IS NOT NULL ORDER BY begun LIMIT %s"
+)
 
 
 class CountingConnection(sqlite3.Connection):
