@@ -240,17 +240,11 @@ async def test_an_error_of_a_client_of_one_seller_names_no_account() -> None:
     assert caught.value.account is None
 
 
-async def never(name: str) -> str:
-    """A resolver that has to be awaited."""
-    return name
-
-
 @pytest.mark.parametrize(
     ("accounts", "name", "path"),
     [
         (TOKENS, "shop-3", "accounts['shop-3']"),
         (lambda name: None, "shop-3", "accounts['shop-3']"),
-        (never, "shop-3", "accounts['shop-3']"),
         ({"shop-3": 7}, "shop-3", "accounts['shop-3']"),
         (lambda name: 1 / 0, "shop-3", "accounts['shop-3']"),
         (TOKENS, "", "account"),
@@ -286,12 +280,6 @@ async def test_a_resolver_that_raises_tells_no_secret() -> None:
     assert "canary" not in str(rejected.value) + repr(
         rejected.value.__context__ if not rejected.value.__suppress_context__ else ""
     )
-
-
-def test_accounts_must_be_a_mapping_or_a_function() -> None:
-    """Anything else is rejected when the client is made."""
-    with pytest.raises(RequestInvalid, match="accounts"):
-        make(MemoryTransport(always), 7)
 
 
 async def test_who_names_no_seller_learns_how() -> None:

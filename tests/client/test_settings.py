@@ -38,8 +38,6 @@ BOUNDS = {
     "retry.retry_unkeyed": ([True, False], [1]),
     "flow.max_in_flight": ([1, 100_000], [0, 100_001]),
     "flow.max_wait": ([0.001, 86_400], [0, 86_401]),
-    "flow.gate": ([True, False], [1]),
-    "flow.adaptive": ([True, False], [1]),
 }
 SETTINGS = pytest.mark.parametrize("name", BOUNDS)
 
