@@ -17,11 +17,11 @@ What an observer is told on the way is in events.py.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Mapping
+from collections.abc import Awaitable, Hashable, Mapping
 from math import inf
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
-from msgspec import UNSET, UnsetType, structs
+from msgspec import structs
 
 from paymentsdk._auth.refresh import RefreshingToken
 from paymentsdk._call import events, verdicts
@@ -30,21 +30,10 @@ from paymentsdk._call.deadline import Expired, cancelled_again, connect_timeout
 from paymentsdk._call.limiter import NO_PERMIT, Permit
 from paymentsdk._call.response import Result, may_take_long, read_response
 from paymentsdk._call.retry import Retries
-from paymentsdk._call.verdicts import (
-    Failed,
-    History,
-    Rejected,
-    Step,
-    Stopped,
-    Unanswered,
-    Unsent,
-    next_step,
-    not_attempted,
-)
+from paymentsdk._call.verdicts import Failed, History, Rejected, Step, Stopped, Unanswered, Unsent, not_attempted
 from paymentsdk._contract.rules import KEY_LIFETIME, SINGLE_USE, Failure, classify_status
 from paymentsdk._secrets import HiddenRepr
-from paymentsdk.errors import ClientClosed, OutcomeUnknown, PaymentsError, RequestInvalid, describe
-from paymentsdk.events import Throttled
+from paymentsdk.errors import OutcomeUnknown, PaymentsError
 from paymentsdk.transports.base import Request, Response
 
 if TYPE_CHECKING:
@@ -109,13 +98,10 @@ class Call(HiddenRepr, Generic[B, R]):
         self.sending = started
         #: When the attempt under way was sent, in seconds since the epoch.
         self.sent_at = 0.0
-        #: What the failures have shown; `None` for most calls.
-        self.history: History | None = None
-        if intent.first_sent_at is not None:
-            self.history = History.of_earlier_call(intent.first_sent_at, state.clock)
+        #: What the failures have shown.
+        in_doubt = gate is not None and gate.in_doubt
+        self.history = History.begun(intent.first_sent_at, state.clock, in_doubt=in_doubt)
         self.gate = gate
-        if gate is not None and gate.in_doubt:
-            self.history = History(ambiguous_attempts=1, first_reason="it may have been sent before this call")
         #: Seconds in which the first byte of the attempt has to be sent: then its key, or its record, is too old.
         self.send_within = inf
         #: The number of the call, if it is observed: unique in the process.
@@ -130,8 +116,8 @@ class Call(HiddenRepr, Generic[B, R]):
         self.last: Failed | None = None
         #: The response that ended a call behind a gate, if it failed with one.
         self.last_response: Response | None = None
-        #: How the inline attempt ended, if one was made.
-        self.first: Response | BaseException | UnsetType = UNSET
+        #: Returns the response to the inline attempt, or raises the error that it ended with, if one was made.
+        self.first: Awaitable[Response] | None = None
 
     async def run(self) -> Result[R]:
         """Make the attempts, and return their result or raise the one error that is true.
@@ -140,9 +126,8 @@ class Call(HiddenRepr, Generic[B, R]):
             PaymentsError: What `final_error` says.
         """
         state = self.state
-        if self.first is UNSET:
-            self.sending = state.clock.monotonic()
-            self.deadline = state.deadlines.add(self.settings.timeout, self.sending)
+        if self.first is None:
+            self.deadline = state.deadlines.add(self.settings.timeout, state.clock.monotonic())
         try:
             outcome = await self._attempt()
             if isinstance(outcome, Failed):
@@ -161,50 +146,59 @@ class Call(HiddenRepr, Generic[B, R]):
             state.deadlines.remove(self.deadline)
         if not isinstance(outcome, Failed):
             return outcome
-        final = self._final_error(outcome)
         try:
-            raise final
+            raise self._final_error(outcome)
         finally:
-            del final, outcome, self.deadline  # Else its traceback would keep the error itself, and the task.
+            del outcome, self.deadline  # Else its traceback would keep the error itself, and the task.
 
     # --- for each attempt ----------------------------------------------------------------------------------------
 
     async def _attempt(self) -> Result[R] | Failed:
         """Make one attempt, and note its failure: until the next one, only the deadline of the whole call holds."""
+        state, operation, credential, deadline = self.state, self.operation, self.credential, self.deadline
         try:
-            if self.first is UNSET and self.operation.authenticated and self.credential.signer is None:
-                await self._ensure_token()
+            needs_token = self.first is None and operation.authenticated and credential.signer is None
+            if needs_token and not credential.use_token(state.clock.now()):
+                await self._renewed(credential.obtain(state, deadline))
             outcome = await self._send()
-            if isinstance(outcome, Rejected) and self._can_refresh(outcome):
-                await self._replace_token(outcome)
+            if isinstance(outcome, Rejected) and credential.can_refresh and self._step(outcome) is Step.REFRESH:
+                self._record(outcome)
+                await self._renewed(credential.replace(outcome, operation.name, state, deadline))
                 outcome = await self._send()
         except Stopped as stopped:
             outcome = stopped.outcome
         if isinstance(outcome, Failed):
             self._record(outcome)
-            self.state.deadlines.reset(self.deadline, self.deadline.total)
+            state.deadlines.reset(deadline, deadline.total)
         return outcome
+
+    async def _renewed(self, token: Awaitable[None]) -> None:
+        """Wait for another *token*, and tell the observers if the seller has to authorize again."""
+        auth = self.settings.auth
+        if isinstance(auth, RefreshingToken):
+            self.state.refreshing.add(auth)
+        try:
+            await token
+        finally:
+            events.notify_if_token_revoked(self)
 
     async def _next_attempt(self) -> Result[R] | Failed:
         """Make a further attempt, if there may be one, with the time of its own."""
-        if self.state.closed:
-            closed = self._closed().outcome
-            self._record(closed)
-            return closed
         if self.deadline.cancelled_by_others():
             raise asyncio.CancelledError  # The transport has swallowed it; nothing more is sent for this task.
-        self.sending = self.state.deadlines.restart(self.deadline)
+        self.state.deadlines.restart(self.deadline)
         return await self._attempt()
 
     async def _send(self) -> Result[R] | Failed:
         """Wait for a permit, sign, send, and judge the response."""
         state, body = self.state, self.intent.body
         flow = state.flow
+        first, self.first = self.first, None
         permit, request = Permit(self.seller_key, self.started), None
-        if self.first is UNSET:
+        if first is None:
             permit, request = await self._permitted_request(flow)
         try:
-            work = self._first_response() if request is None else state.transport.send(request)
+            work = first or state.transport.send(cast("Request", request))
             response = await self.deadline.bound(work, may_be_late=True)
             # In here, since a transport of one's own may return something that is no Response.
             accepted = _OK <= response.status < _REDIRECTION
@@ -225,16 +219,6 @@ class Call(HiddenRepr, Generic[B, R]):
         flow.release(permit, _SERVICE.get(kind, "served"), outcome.retry_after)
         return outcome
 
-    async def _first_response(self) -> Response:
-        """Return the response to the inline attempt, or raise the error that it ended with."""
-        outcome, self.first = self.first, UNSET
-        try:
-            if isinstance(outcome, BaseException):
-                raise outcome
-            return cast("Response", outcome)
-        finally:
-            del outcome  # The error would hold itself, by its traceback and this frame.
-
     async def _permitted_request(self, flow: Flow) -> tuple[Permit, Request]:
         """Wait for a permit, and return the signed request of the attempt that begins with it."""
         operation, credential = self.operation, self.credential
@@ -242,12 +226,12 @@ class Call(HiddenRepr, Generic[B, R]):
         permit = flow.try_acquire(self.seller_key) if operation.authenticated else NO_PERMIT
         permit = permit or await self._wait_for_permit(flow)
         try:
-            if self.history is not None or self.gate is not None:
+            if self.history.first_sent is not None or self.gate is not None or self.state.closed:
                 await self._ensure_may_send()
             self.attempts += 1
             self.queued_before, self.queued = self.queued_before + self.queued, permit.waited
             # Noted now and not after a failure: the machine may sleep while it waits for the response.
-            self.sent_at = self.state.clock.now()
+            self.sending, self.sent_at = self.state.clock.monotonic(), self.state.clock.now()
             request = self._request()
             if credential.signer is not None and operation.authenticated:
                 request = await self._signed(request, credential.signer)
@@ -258,32 +242,25 @@ class Call(HiddenRepr, Generic[B, R]):
 
     async def _wait_for_permit(self, flow: Flow) -> Permit:
         """Wait for the seller's limits to allow one request; the time of the attempt begins after that."""
-        self.state.deadlines.reset(self.deadline, self.deadline.total)
-        since, permit, reason = self.state.clock.monotonic(), None, ""
-        acquired = flow.acquire(self.seller_key, self.settings.priority, self.deadline.total - since)
+        state, deadline, admitted = self.state, self.deadline, False
+        state.deadlines.reset(deadline, deadline.total)
+        since = state.clock.monotonic()
         try:
-            permit = await self.deadline.bound(acquired, lambda late: flow.release(late or NO_PERMIT))
-        except Expired as expired:
-            reason = f"{expired} while it waited for its turn"
-        except Exception as error:
-            # A share of one's own may raise anything: an attempt that is in doubt must not be hidden by that.
-            raise not_attempted(f"waiting for its turn raised {describe(error)}") from error
-        waited = self.state.clock.monotonic() - since
-        if self.settings.observers:
-            events.notify_of_call(self, Throttled, number=self.attempts + 1, waited=waited, admitted=permit is not None)
-        if self.state.closed:
-            raise self._closed()
-        if permit is None:
-            self.queued_before += waited
-            if not reason and waited >= flow.max_wait:
-                reason = f"it waited for its turn for {flow.max_wait:g} s (flow.max_wait)"
-            raise not_attempted(reason or "its slot in the rate of flow.share comes too late")
-        self.sending = self.state.deadlines.restart(self.deadline)
+            permit = await flow.admit(self.seller_key, self.settings.priority, deadline)
+            admitted = True
+        finally:
+            waited = state.clock.monotonic() - since
+            if not admitted:
+                self.queued_before += waited
+            events.throttled(self, waited, admitted=admitted)
+        state.deadlines.restart(deadline)
         return permit
 
     async def _ensure_may_send(self) -> None:
-        """Send nothing more with a key that may be forgotten, nor what the journal does not permit."""
-        if self.intent.key is not None and self.history is not None:
+        """Send nothing more of a closed client, with a key that may be forgotten, or that the journal forbids."""
+        if self.state.closed:
+            raise verdicts.client_closed()
+        if self.intent.key is not None:
             self.send_within = self.history.key_lasts(self.state.clock)
             if self.send_within <= 0:  # The machine may have slept through the pause, or the refresh, and longer.
                 raise not_attempted(f"it was first sent {KEY_LIFETIME / 3600:g} hours ago")
@@ -300,18 +277,12 @@ class Call(HiddenRepr, Generic[B, R]):
                 raise not_attempted(reason)
             self.send_within = self.gate.left
 
-    def _closed(self) -> Stopped:
-        """Return what ends a call whose client was closed: nothing more is sent."""
-        closed = ClientClosed("the client was closed")
-        return not_attempted(str(closed), closed)
-
     def _request(self) -> Request:
-        left = self.deadline.when - self.sending
+        left, token = self.deadline.when - self.sending, self.credential.token
         added = events.added_headers(self) if self.settings.observers else None
         within = connect_timeout(self.settings.timeout, min(left, self.send_within))
-        return self.intent.request(
-            self.settings, self.credential.token, added, left, within, fresh=self.fresh, attempt=self.attempts
-        )
+        fresh, attempt = self.fresh, self.attempts
+        return self.intent.request(self.settings, token, added, left, within, fresh=fresh, attempt=attempt)
 
     async def _signed(self, request: Request, signer: Signer) -> Request:
         """Return *request* with its signature, which is a step of the attempt like any other."""
@@ -319,85 +290,22 @@ class Call(HiddenRepr, Generic[B, R]):
             signed = await self.credential.sign(request, signer, self.deadline, self.sent_at, self.operation.key_header)
             await self._ensure_may_send()  # To sign it may have taken long.
         except BaseException as error:
-            outcome = error.outcome if isinstance(error, Stopped) else Unsent(reason=verdicts.interrupted(error))
-            outcome = structs.replace(outcome, attempted=True)  # Observers were told that it begins.
-            self._record(outcome)
-            self.attempts -= 1
-            if isinstance(error, Stopped):
-                error.outcome = outcome
+            if not isinstance(error, Stopped):  # Observers were told that the attempt begins.
+                self._record(Unsent(reason=verdicts.interrupted(error)))
             raise
         left = self.deadline.when - self.state.clock.monotonic()
         within = connect_timeout(self.settings.timeout, min(left, self.send_within))
         return structs.replace(signed, timeout=left, connect_timeout=within)
 
-    # --- the token -----------------------------------------------------------------------------------------------
-
-    async def _ensure_token(self) -> None:
-        """Take the token; obtain the first one, if the client has a way to get one."""
-        state, credential = self.state, self.credential
-        if credential.use_token(state.clock.now()):
-            return
-        try:
-            await self._refresh(was_rejected=False)
-        except Stopped as stopped:
-            if not stopped.outcome.timed_out or state.clock.monotonic() >= self.deadline.total:
-                raise
-            # It took longer than an attempt may. If it was early, the live token will do.
-            self.sending = state.deadlines.restart(self.deadline)
-            if not credential.use_token(state.clock.now()):
-                raise
-        if state.closed:  # During the wait.
-            raise self._closed()
-
-    def _can_refresh(self, rejection: Rejected) -> bool:
-        if not (self.operation.authenticated and self.credential.can_refresh):
-            return False
-        step = next_step(self.operation.retry, rejection, self._ensure_history(), self.settings.retry)
-        return step is Step.REFRESH
-
-    async def _replace_token(self, rejection: Rejected) -> None:
-        """Obtain another token than the rejected one.
-
-        Raises:
-            Stopped: With *rejection*, where there can be no other token; or with what kept the client from getting it.
-        """
-        self.credential.refreshed = True
-        self._record(rejection)
-        try:
-            await self._refresh(was_rejected=True)
-        except Stopped as stopped:
-            failure = stopped.outcome
-            if not (isinstance(failure, Unsent) and isinstance(failure.cause, RequestInvalid)):
-                raise
-            events.refresh_failed(self.operation.name, failure.reason)
-            rejection.error.add_note(f"the token could not be refreshed: {failure.reason}")
-            raise Stopped(rejection) from None
-        if self.credential.token is None:
-            raise Stopped(rejection)
-        if self.state.closed:
-            raise self._closed()
-
-    async def _refresh(self, *, was_rejected: bool) -> None:
-        """Obtain another token, within the time of the attempt."""
-        state, auth = self.state, self.settings.auth
-        if isinstance(auth, RefreshingToken):
-            state.refreshing.add(auth)
-        try:
-            await self.credential.refresh(self.deadline, state.clock.now(), was_rejected=was_rejected)
-        finally:
-            events.notify_if_token_revoked(self)
-        self.sending = state.clock.monotonic()  # The attempt has what is left of its time.
-
     # --- the response --------------------------------------------------------------------------------------------
 
     async def _accept(self, response: Response) -> Result[R] | Failed:
         """Return the result of a 2xx, if it is one that can be trusted."""
-        operation = self.operation
-        strict = self.settings.strict and operation.retry not in SINGLE_USE
-        if may_take_long(operation, response):
+        strict = self.settings.strict and self.operation.retry not in SINGLE_USE
+        if may_take_long(self.operation, response):
             self.state.deadlines.reset(self.deadline, inf)  # The response is here: what is left cannot hang.
         try:
-            value, anomalies, mismatch = await read_response(self.intent, response)
+            value, anomalies, mismatch = await read_response(self.intent, response, strict=strict)
         except asyncio.CancelledError as error:
             events.report(self, response, Unanswered(reason=verdicts.interrupted(error)))
             raise
@@ -405,9 +313,7 @@ class Call(HiddenRepr, Generic[B, R]):
             failure = verdicts.not_decoded(response, error)
         else:
             if anomalies:
-                events.anomalies_found(operation.name, anomalies)
-                if strict:
-                    mismatch = f"the response breaks the contract at {anomalies[0].path}: {anomalies[0].reason}"
+                events.anomalies_found(self.operation.name, anomalies)
             if mismatch is None:
                 return self._result(response, value, anomalies)
             # With `strict`, the next response would break the contract in the same way.
@@ -417,7 +323,6 @@ class Call(HiddenRepr, Generic[B, R]):
         return failure
 
     def _result(self, response: Response, value: R, anomalies: tuple[Anomaly, ...]) -> Result[R]:
-        elapsed = self.state.clock.monotonic() - self.started
         if self.settings.observers or events.debug_enabled():  # Nearly always nobody listens.
             events.report(self, response)
         return Result(
@@ -425,7 +330,7 @@ class Call(HiddenRepr, Generic[B, R]):
             status=response.status,
             headers=response.headers,
             attempts=self.attempts,
-            elapsed=elapsed,
+            elapsed=self.state.clock.monotonic() - self.started,
             anomalies=anomalies,
             raw=response.body,
             idempotency_key=self.intent.key,
@@ -458,22 +363,19 @@ class Call(HiddenRepr, Generic[B, R]):
         """Take *failure* into account, and tell the observers and the log of it; once."""
         if failure is not self.last:
             self.last = failure
-            self._ensure_history().record(failure, self.sending, self.sent_at)
+            self.history.record(failure, self.sending, self.sent_at)
             events.report(self, failure.response, failure)
 
-    def _ensure_history(self) -> History:
-        if self.history is None:
-            self.history = History()
-        return self.history
+    def _step(self, failure: Failed) -> Step:
+        return verdicts.next_step(self.operation.retry, failure, self.history, self.settings.retry)
 
     async def _retry(self, first: Failed) -> Result[R] | Failed:
         """Go on after the *first* failure, until an attempt succeeds or no further one is allowed."""
-        state, history, deadline = self.state, self._ensure_history(), self.deadline
-        rule, policy = self.operation.retry, self.settings.retry
+        state, deadline, policy = self.state, self.deadline, self.settings.retry
         if self.gate is not None and policy.retry_unkeyed:
             policy = structs.replace(policy, retry_unkeyed=False)  # A record without a key is never sent twice.
         retries: Retries[Result[R]] = Retries(
-            rule, policy, state.budgets, self.seller_key, history, state.clock, deadline.total
+            self.operation.retry, policy, state.budgets, self.seller_key, self.history, state.clock, deadline.total
         )
         try:
             return await retries.run(first, self._next_attempt, lambda pause: deadline.bound(state.flow.pause(pause)))
@@ -482,19 +384,18 @@ class Call(HiddenRepr, Generic[B, R]):
 
     def _warn_of_doubt(self) -> str | None:
         """Warn of a write that is cut off in doubt; before any wait, as a loop that stops may have no further turn."""
-        if not (self.operation.writes and self._ensure_history().ambiguous_attempts):
+        if not (self.operation.writes and self.history.ambiguous_attempts):
             return None
         events.warn_outcome_unknown(self, "cancelled when it may have been sent")
         return f"{self.operation.name} may have been sent, with idempotency_key={self.intent.key!r}"
 
     def _final_error(self, last: Failed) -> PaymentsError:
         """Return the one error that is true of the call."""
-        history, own_key, journaled = self._ensure_history(), self.intent.has_own_key, self.gate is not None
-        was_sent = journaled and self.attempts > 0
-        error = verdicts.final_error(self.operation, last, history, own_key=own_key, journaled=was_sent)
+        own_key, journaled = self.intent.has_own_key, self.gate is not None and self.attempts > 0
+        error = verdicts.final_error(self.operation, last, self.history, own_key=own_key, journaled=journaled)
         error.attempts, error.idempotency_key = self.attempts, self.intent.key
         # By its traceback and this call, a kept error would keep itself, and without a journal the response.
-        self.last, self.last_response = None, last.response if journaled else None
+        self.last, self.last_response = None, None if self.gate is None else last.response
         if isinstance(error, OutcomeUnknown):
             events.warn_outcome_unknown(self, last.reason)
         return error

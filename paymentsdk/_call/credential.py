@@ -10,8 +10,9 @@ from msgspec import Struct, structs
 
 from paymentsdk._auth.schemes import check_token
 from paymentsdk._auth.token_store import certain_user_id
+from paymentsdk._call import events
 from paymentsdk._call.deadline import Expired
-from paymentsdk._call.verdicts import Failed, Stopped, Unsent, no_token, not_signed
+from paymentsdk._call.verdicts import Failed, Rejected, Stopped, Unsent, no_token, not_signed
 from paymentsdk._codec.type_walk import can_hold_secrets
 from paymentsdk._headers import OF_THE_TRANSPORT, Headers, check_headers, masked_values, merged
 from paymentsdk._secrets import HiddenRepr, masked, scrub, secrets_in
@@ -21,6 +22,7 @@ from paymentsdk.transports.base import Request, Response, header
 if TYPE_CHECKING:
     from paymentsdk._auth.schemes import Auth, Exchange, Signer
     from paymentsdk._call.deadline import Deadline
+    from paymentsdk._call.runtime import Runtime
 
 #: Bytes of a header that are no text stay as the transport has them.
 _NOT_TEXT = "surrogateescape"
@@ -35,11 +37,18 @@ def user_id(token: str | None) -> str | None:
 
 
 def _is_of_another_seller(token: str, before: str) -> bool:
-    """Whether *token* is certainly not of the seller of the one *before*."""
-    if token is before:
-        return False  # Nearly always.
-    found, known = certain_user_id(token), certain_user_id(before)
-    return found is not None and known is not None and found != known
+    """Return whether the two tokens certainly belong to different sellers."""
+    seller, seller_before = certain_user_id(token), certain_user_id(before)
+    return seller is not None and seller_before is not None and seller != seller_before
+
+
+def _check_seller(token: str, before: str | None) -> None:
+    """Reject a *token* of another seller: somebody has put another pair into the store.
+
+    The same key would be a second order, and the rows of the next page those of somebody else.
+    """
+    if before is not None and token is not before and _is_of_another_seller(token, before):
+        raise RequestInvalid("access_token", "is of another seller than the one before")
 
 
 class Bearer:
@@ -56,13 +65,9 @@ class Bearer:
         #: Of one seller, the first token that names it.
         self._first: str | None = None
 
-    def of_one_seller(self, token: str | None = None) -> Bearer:
-        """Return what takes tokens of one seller from the same source: that of *token*, or of the first to name one."""
-        if self._one_seller:
-            return self
-        bearer = Bearer(self._auth, one_seller=True)
-        bearer._check(token)
-        return bearer
+    def of_one_seller(self) -> Bearer:
+        """Return what takes tokens of one seller from the same source: of the first seller that a token names."""
+        return self if self._one_seller else Bearer(self._auth, one_seller=True)
 
     def token(self, now: float) -> str | None:
         """Return the token to use at *now*, or `None` if one has to be waited for.
@@ -88,10 +93,7 @@ class Bearer:
         if token is not self._checked:
             check_token(token)
         if self._one_seller:
-            if self._first is not None and _is_of_another_seller(token, self._first):
-                # Somebody has put another pair into the store: the same key would be a second order, and the rows of
-                # the next page those of somebody else.
-                raise RequestInvalid("access_token", "is of another seller than the one before")
+            _check_seller(token, self._first)
             if self._first is None and certain_user_id(token) is not None:
                 self._first = token
         self._checked, self.user_id = token, user_id(token)
@@ -110,6 +112,8 @@ class Credential(HiddenRepr, Struct, eq=False):
     token: str | None = None
     """The bearer token of the attempt, or of the one before while another is waited for. It is in no variable of a
     function that waits: tracebacks can show those."""
+    last_named: str | None = None
+    """The last token before that names its seller."""
     signature: tuple[str, ...] = ()
     """The values of the header fields that the attempt was signed with."""
     refreshed: bool = False
@@ -122,15 +126,20 @@ class Credential(HiddenRepr, Struct, eq=False):
             Stopped: Its source has raised something, or it cannot be sent.
         """
         try:
-            if self.token is not None:  # A call has one seller, as a walk has.
-                self.bearer = self.bearer.of_one_seller(self.token)
-            token = self.bearer.token(now)
+            if (token := self.bearer.token(now)) is None:
+                return False
+            self._take(token)
         except Exception as error:  # noqa: BLE001 - a user's source of tokens must not hide that an attempt is in doubt
             raise no_token(error) from None
-        if token is None:
-            return False
-        self.token = token
         return True
+
+    def _take(self, token: str | None) -> None:
+        before = self.token
+        if token is not None and before is not None and token is not before:
+            if certain_user_id(before) is not None:
+                self.last_named = before
+            _check_seller(token, self.last_named)
+        self.token = token
 
     @property
     def can_refresh(self) -> bool:
@@ -156,23 +165,48 @@ class Credential(HiddenRepr, Struct, eq=False):
         rest = {name: value for name, value in response.headers.items() if name.lower() != "x-request-id"}
         return structs.replace(response, headers=Headers({**rest, "X-Request-Id": masked_id}))
 
-    async def refresh(self, deadline: Deadline, now: float, *, was_rejected: bool) -> None:
-        """Obtain another token; it is `None` if the client has no way to get one.
-
-        Args:
-            deadline: What ends the wait in time.
-            now: Seconds since the epoch.
-            was_rejected: Whether the platform has rejected this one.
+    async def obtain(self, runtime: Runtime, deadline: Deadline) -> None:
+        """Obtain a token where none is at hand; there is none afterwards if the client has no way to get one.
 
         Raises:
             Stopped: That failed.
         """
+        clock = runtime.clock
         try:
-            if self.token is not None:
-                self.bearer = self.bearer.of_one_seller(self.token)
+            await self._refresh(runtime, deadline, was_rejected=False)
+        except Stopped as stopped:
+            if not stopped.outcome.timed_out or clock.monotonic() >= deadline.total:
+                raise
+            # It took longer than an attempt may. If it was early, the live token will do.
+            runtime.deadlines.restart(deadline)
+            if not self.use_token(clock.now()):
+                raise
+
+    async def replace(self, rejection: Rejected, operation: str, runtime: Runtime, deadline: Deadline) -> None:
+        """Obtain another token than the rejected one, once for each call.
+
+        Raises:
+            Stopped: With *rejection*, where there can be no other token; or with what kept the client from getting it.
+        """
+        self.refreshed = True
+        try:
+            await self._refresh(runtime, deadline, was_rejected=True)
+        except Stopped as stopped:
+            failure = stopped.outcome
+            if not (isinstance(failure, Unsent) and isinstance(failure.cause, RequestInvalid)):
+                raise
+            events.refresh_failed(operation, failure.reason)
+            rejection.error.add_note(f"the token could not be refreshed: {failure.reason}")
+            raise Stopped(rejection) from None
+        if self.token is None:
+            raise Stopped(rejection)
+
+    async def _refresh(self, runtime: Runtime, deadline: Deadline, *, was_rejected: bool) -> None:
+        """Obtain another token, within the time of the attempt; it is `None` if the client has no way to get one."""
+        try:
             before = masked(self.token)
-            renewed = self.bearer.refresh(before, self.exchange, now, was_rejected=was_rejected)
-            self.token = await deadline.bound(renewed)
+            renewed = self.bearer.refresh(before, self.exchange, runtime.clock.now(), was_rejected=was_rejected)
+            self._take(await deadline.bound(renewed))
         except Expired as expired:
             raise Stopped(self._timed_out(f"{expired} while the token was refreshed", attempted=False)) from None
         except Exception as error:  # noqa: BLE001 - as in `use_token`

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -20,23 +20,24 @@ from paymentsdk.events import (
     AttemptEnded,
     AttemptStarted,
     CallEnded,
-    CallEvent,
     CallOutcome,
     CallStarted,
     Event,
     Observer,
     ReauthorizationDue,
+    Throttled,
 )
 from paymentsdk.transports.base import Response, header
 
 if TYPE_CHECKING:
     from paymentsdk._call.intent import Intent
+    from paymentsdk._call.response import Result
     from paymentsdk._call.runtime import Runtime
     from paymentsdk._call.settings import Settings
     from paymentsdk._call.verdicts import Failed
     from paymentsdk._contract.operation import Operation
 
-T = TypeVar("T")
+R = TypeVar("R")
 
 logger = logging.getLogger("paymentsdk")
 
@@ -63,7 +64,7 @@ def notify(event: Event, observers: Iterable[Observer]) -> None:
             logger.exception("%s: an observer raised", getattr(event, "operation", type(event).__name__))
 
 
-class ObservedCall(Protocol):
+class ObservedCall(Protocol[R]):
     """What of a `Call` its observers learn."""
 
     state: Runtime
@@ -78,59 +79,42 @@ class ObservedCall(Protocol):
     queued: float
     queued_before: float
 
-
-def notify_of_call(call: ObservedCall, kind: Callable[..., CallEvent], **what: object) -> None:
-    """Tell the observers of an event of *call*."""
-    event = kind(
-        account=call.settings.account,
-        call=call.number,
-        operation=call.operation.name,
-        method=call.operation.method,
-        route=call.operation.path,
-        idempotency_key=call.intent.key,
-        **what,
-    )
-    notify(event, call.settings.observers)
+    async def run(self) -> Result[R]:
+        """Make the attempts."""
+        ...
 
 
-async def observed(call: ObservedCall, made: Coroutine[object, object, T]) -> T:
-    """Await what *call* has *made*, and tell the observers when it begins and ends."""
+def facts(call: ObservedCall[Any]) -> dict[str, Any]:
+    """Return the members that all events of *call* have."""
+    return {
+        "account": call.settings.account,
+        "call": call.number,
+        "operation": call.operation.name,
+        "method": call.operation.method,
+        "route": call.operation.path,
+        "idempotency_key": call.intent.key,
+    }
+
+
+async def observed(call: ObservedCall[R]) -> Result[R]:
+    """Run *call*, and tell the observers when it begins and ends."""
     call.number = next(_NUMBERS)
-    # Members are named one by one here and below, not by `notify_of_call`: that takes four times as long.
-    started = CallStarted(
-        account=call.settings.account,
-        call=call.number,
-        operation=call.operation.name,
-        method=call.operation.method,
-        route=call.operation.path,
-        idempotency_key=call.intent.key,
-        url=_address(call),
-    )
+    notify(CallStarted(**facts(call), url=_address(call)), call.settings.observers)
     try:
-        notify(started, call.settings.observers)
-    except BaseException:
-        made.close()  # The program is to end, and the call has not begun.
-        raise
-    try:
-        result = await made
+        result = await call.run()
     except BaseException as error:
         _notify_end(call, error)
         raise
-    _notify_end(call, None, getattr(result, "status", None))
+    _notify_end(call, None, result.status)
     return result
 
 
-def _notify_end(call: ObservedCall, error: BaseException | None, status: int | None = None) -> None:
+def _notify_end(call: ObservedCall[Any], error: BaseException | None, status: int | None = None) -> None:
     outcome = CallOutcome.SUCCEEDED
     if error is not None:
         outcome = next(means for kind, means in _OUTCOMES if isinstance(error, kind))
     ended = CallEnded(
-        account=call.settings.account,
-        call=call.number,
-        operation=call.operation.name,
-        method=call.operation.method,
-        route=call.operation.path,
-        idempotency_key=call.intent.key,
+        **facts(call),
         outcome=outcome,
         error=None if error is None else type(error).__name__,
         status=(error.status or None) if isinstance(error, APIError) else status,
@@ -142,7 +126,7 @@ def _notify_end(call: ObservedCall, error: BaseException | None, status: int | N
     notify(ended, call.settings.observers)
 
 
-def report(call: ObservedCall, response: Response | None, failure: Failed | None = None) -> None:
+def report(call: ObservedCall[Any], response: Response | None, failure: Failed | None = None) -> None:
     """Tell the observers and the log that an attempt brought *response*, or what its *failure* was."""
     reason = None if failure is None else failure.reason
     since = call.sending if failure is None or failure.attempted else call.started
@@ -154,7 +138,7 @@ def report(call: ObservedCall, response: Response | None, failure: Failed | None
     notify(attempt, call.settings.observers)
 
 
-def warn_outcome_unknown(call: ObservedCall, reason: str) -> None:
+def warn_outcome_unknown(call: ObservedCall[Any], reason: str) -> None:
     """Warn that *call* is a write which was sent, and that nobody can say whether it took effect.
 
     The key is in the text: often it is the only trace of it, and few formatters show the other fields.
@@ -166,16 +150,11 @@ def warn_outcome_unknown(call: ObservedCall, reason: str) -> None:
 
 
 def _attempt_ended(
-    call: ObservedCall, response: Response | None, failure: Failed | None, reason: str | None, since: float
+    call: ObservedCall[Any], response: Response | None, failure: Failed | None, reason: str | None, since: float
 ) -> AttemptEnded:
     number = call.attempts if failure is None or failure.attempted else 0
     return AttemptEnded(
-        account=call.settings.account,
-        call=call.number,
-        operation=call.operation.name,
-        method=call.operation.method,
-        route=call.operation.path,
-        idempotency_key=call.intent.key,
+        **facts(call),
         number=number,
         status=None if response is None else response.status,
         kind=None if failure is None else failure.kind,
@@ -187,16 +166,11 @@ def _attempt_ended(
     )
 
 
-def added_headers(call: ObservedCall) -> dict[str, str]:
+def added_headers(call: ObservedCall[Any]) -> dict[str, str]:
     """Tell the observers that a request is about to be sent, and return the headers that they want to add."""
     given: dict[str, str] = {}
     started = AttemptStarted(
-        account=call.settings.account,
-        call=call.number,
-        operation=call.operation.name,
-        method=call.operation.method,
-        route=call.operation.path,
-        idempotency_key=call.intent.key,
+        **facts(call),
         url=_address(call),
         number=call.attempts,
         queued=call.queued,
@@ -208,18 +182,26 @@ def added_headers(call: ObservedCall) -> dict[str, str]:
         try:
             added |= check_headers({name: value}, reserved=call.operation.reserved_headers)
         except RequestInvalid as error:
-            _header_left_out(call.operation.name, error)
+            reason = f"a header of an observer was left out: {error}"
+            logger.error("%s: %s", call.operation.name, reason)  # noqa: TRY400 - no traceback: it says all
     return added
 
 
-def notify_if_token_revoked(call: ObservedCall) -> None:
+def throttled(call: ObservedCall[Any], waited: float, *, admitted: bool) -> None:
+    """Tell the observers that *call* has waited for its turn."""
+    if call.settings.observers:
+        event = Throttled(**facts(call), number=call.attempts + 1, waited=waited, admitted=admitted)
+        notify(event, call.settings.observers)
+
+
+def notify_if_token_revoked(call: ObservedCall[Any]) -> None:
     """Tell the observers if the token cannot be refreshed any more."""
     auth = call.settings.auth
     if call.settings.observers and isinstance(auth, RefreshingToken) and auth.revoked:
-        notify_of_call(call, ReauthorizationDue, expires_at=auth.expires_at)
+        notify(ReauthorizationDue(**facts(call), expires_at=auth.expires_at), call.settings.observers)
 
 
-def _address(call: ObservedCall) -> str:
+def _address(call: ObservedCall[Any]) -> str:
     """Return the URL without its query, which may hold a payer's data."""
     return call.settings.base_url + call.intent.target.partition("?")[0]
 
@@ -230,10 +212,6 @@ def _address(call: ObservedCall) -> str:
 def debug_enabled() -> bool:
     """Whether anyone listens to what the log says of a success."""
     return logger.isEnabledFor(logging.DEBUG)
-
-
-def _header_left_out(operation: str, reason: RequestInvalid) -> None:
-    logger.error("%s: a header of an observer was left out: %s", operation, reason)
 
 
 def refresh_failed(operation: str, reason: str) -> None:

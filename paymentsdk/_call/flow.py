@@ -24,14 +24,17 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from paymentsdk._call.deadline import Deadline, Expired
 from paymentsdk._call.limiter import FIRST_CONCURRENCY, NO_PERMIT, Limiter, Meter, Permit, Priority, Service, Waiter
+from paymentsdk._call.verdicts import client_closed, not_attempted
 from paymentsdk._clock import Clock
 from paymentsdk._validate import check_seconds, check_within
-from paymentsdk.errors import RequestInvalid
+from paymentsdk.errors import RequestInvalid, describe
 
 #: Seconds before its slot that a call lets the next one ask for one. Whoever asks earlier has it before an interactive
 #: call that comes meanwhile, and loses it if it is cancelled; later, and a busy process could not use every slot.
 _SLOTS_AHEAD = 0.1
+_TOO_LATE = "its slot in the rate of flow.share comes too late"
 
 
 class SharedRate(Protocol):
@@ -127,6 +130,27 @@ class Flow:
         if permit is None or self._control.share is None or self._asking is None:
             return permit
         return await self._reserve(permit, self._control.share, self._asking, priority, left)
+
+    async def admit(self, seller: Hashable, priority: Priority, deadline: Deadline) -> Permit:
+        """Wait for the permit of a call that ends at *deadline*.
+
+        Raises:
+            Stopped: There is none; it says why.
+        """
+        began_at = self._now()
+        acquired = self.acquire(seller, priority, deadline.total - began_at)
+        try:
+            permit = await deadline.bound(acquired, lambda late: self.release(late or NO_PERMIT))
+        except Expired as expired:
+            raise not_attempted(f"{expired} while it waited for its turn") from None
+        except Exception as error:
+            # A share of one's own may raise anything: an attempt that is in doubt must not be hidden by that.
+            raise not_attempted(f"waiting for its turn raised {describe(error)}") from error
+        if permit is None and self._now() - began_at >= self.max_wait:
+            raise not_attempted(f"it waited for its turn for {self.max_wait:g} s (flow.max_wait)")
+        if permit is None:
+            raise client_closed() if self._closed else not_attempted(_TOO_LATE)
+        return permit
 
     def release(self, permit: Permit, service: Service | None = None, retry_after: float = 0.0) -> None:
         """Give *permit* back, once, with what the response means and its Retry-After; without, if none came."""

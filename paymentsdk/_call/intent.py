@@ -63,11 +63,7 @@ class Intent(HiddenRepr, Struct, Generic[B, R], frozen=True, eq=False):
     ) -> Request:
         """Return the request of one attempt, with what observers have *added* to its header fields."""
         operation = self.operation
-        headers = Headers(settings.headers)
-        if operation.own_headers:
-            merge(headers, operation.own_headers)
-        if token is not None:
-            headers["Authorization"] = "Bearer " + token
+        headers = common_headers(operation, settings, token)
         if self.content:
             headers["Content-Type"] = operation.content_type
         if self.key is not None:
@@ -158,6 +154,16 @@ def make_intent(
         has_own_key,
         sent_before,
     )
+
+
+def common_headers(operation: Operation[B, R], settings: Settings, token: str | None) -> Headers:
+    """Return the header fields that all requests of *operation* have."""
+    headers = Headers(settings.headers)
+    if operation.own_headers:
+        merge(headers, operation.own_headers)
+    if token is not None:
+        headers["Authorization"] = "Bearer " + token
+    return headers
 
 
 def encode(operation: Operation[B, R], body: B | None, limits: Limits) -> bytes:

@@ -22,10 +22,10 @@ from paymentsdk._call import events
 from paymentsdk._call.call import Call
 from paymentsdk._call.credential import Credential
 from paymentsdk._call.deadline import connect_timeout, end_of_attempt
-from paymentsdk._call.intent import Intent, encode
+from paymentsdk._call.intent import Intent, common_headers, encode
 from paymentsdk._codec.encode import PathValue, fill_path
 from paymentsdk._contract.rules import RetryClass
-from paymentsdk._headers import Headers, merge
+from paymentsdk._headers import Headers
 from paymentsdk._secrets import HiddenRepr
 from paymentsdk.transports.base import DirectTransport, Exchange, Request, Response, Transport
 
@@ -164,12 +164,9 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
             return token is not None
         operation, settings = self.operation, self.settings
         _ = operation.decoder  # That nothing can decode the result shows before a write.
-        headers = Headers(settings.headers)
-        if operation.own_headers:
-            merge(headers, operation.own_headers)
+        headers = common_headers(operation, settings, token)
         if key_header := operation.key_header if operation.keyed else None:
             headers.pop(key_header, None)  # The operation has put an empty one there; a platform may read the first.
-        headers["Authorization"] = "Bearer " + token
         if operation.body is not None:
             headers["Content-Type"] = operation.content_type
         timeout = settings.timeout
@@ -220,12 +217,20 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
         credential = Credential(self.bearer, None, self.exchange_refresh_token, secrets, begun.token)
         call = Call(self.state, self.settings, self.seller_key, credential, intent=intent, started=begun.started)
         call.deadline, call.sending, call.sent_at = begun.deadline, begun.started, begun.sent_at
-        call.attempts, call.first = 1, outcome
+        call.attempts = 1
+        call.first = _raise(outcome) if isinstance(outcome, BaseException) else _return(outcome)
         return call
 
 
 async def _raise(error: BaseException) -> NoReturn:
-    raise error
+    try:
+        raise error
+    finally:
+        del error  # By its traceback and this frame, the error would hold itself.
+
+
+async def _return(response: Response) -> Response:
+    return response
 
 
 def direct(transport: Transport) -> DirectTransport | SendTransport:

@@ -64,8 +64,12 @@ def may_take_long(operation: Operation[B, R], response: Response) -> bool:
     return len(response.body) >= LARGE and not operation.writes
 
 
-async def read_response(intent: Intent[B, R], response: Response) -> tuple[R, tuple[Anomaly, ...], str | None]:
+async def read_response(
+    intent: Intent[B, R], response: Response, *, strict: bool
+) -> tuple[R, tuple[Anomaly, ...], str | None]:
     """Return the value of *response*, its anomalies, and why it cannot be the response to *intent*, if it cannot.
+
+    An anomaly is a reason, too, if *strict*.
 
     Raises:
         DecodingError: It cannot be decoded.
@@ -96,6 +100,8 @@ async def read_response(intent: Intent[B, R], response: Response) -> tuple[R, tu
     if response.status != operation.status and response.status not in operation.other_statuses:
         reason = f"the contract has {operation.status} for a success"
         anomalies += (Anomaly("$status", response.status, reason),)
+    if strict and anomalies:
+        mismatch = f"the response breaks the contract at {anomalies[0].path}: {anomalies[0].reason}"
     return value, anomalies, mismatch
 
 

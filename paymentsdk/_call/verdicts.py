@@ -135,6 +135,12 @@ def not_attempted(reason: str, cause: PaymentsError | None = None) -> Stopped:
     return Stopped(Unsent(reason=reason, cause=cause, permanent=True, attempted=False))
 
 
+def client_closed() -> Stopped:
+    """Nothing is sent any more, since the client was closed."""
+    closed = ClientClosed("the client was closed")
+    return not_attempted(str(closed), closed)
+
+
 def no_token(error: Exception) -> Stopped:
     """Nothing was sent, since the source of tokens raised *error*."""
     reason = describe(error)
@@ -242,10 +248,20 @@ class History(Struct, eq=False):
     """When the last attempt began that our own deadline cut, on the monotonic clock."""
 
     @classmethod
-    def of_earlier_call(cls, timestamp: float, clock: Clock) -> History:
-        """Return the history of a call whose key another call sent at *timestamp*: that outcome is in doubt."""
-        sent = clock.monotonic() - max(0.0, clock.now() - timestamp), timestamp
-        return cls(ambiguous_attempts=1, first_reason="it was sent before this call", first_sent=sent)
+    def begun(cls, first_sent_at: float | None, clock: Clock, *, in_doubt: bool) -> History:
+        """Return the history of a new call.
+
+        Args:
+            first_sent_at: When another call sent its key, in seconds since the epoch: that outcome is in doubt.
+            clock: Tells how long ago that was.
+            in_doubt: Whether another call may have sent its request.
+        """
+        if first_sent_at is not None:
+            sent = clock.monotonic() - max(0.0, clock.now() - first_sent_at), first_sent_at
+            return cls(ambiguous_attempts=1, first_reason="it was sent before this call", first_sent=sent)
+        if in_doubt:
+            return cls(ambiguous_attempts=1, first_reason="it may have been sent before this call")
+        return cls()
 
     def key_lasts(self, clock: Clock) -> float:
         """Return the seconds until the platform may have forgotten the key: then it would do the same once more."""

@@ -466,7 +466,7 @@ class Broken:
 
 
 async def test_an_attempt_that_is_cancelled_while_it_is_signed_ends() -> None:
-    """Nothing was sent, so the call has no attempts; but who was told of its beginning is told of its end."""
+    """Nothing was sent, but who was told of its beginning is told of its end."""
     seen, transport = Seen(), MemoryTransport()
     call = asyncio.ensure_future(make(seen, transport, access_token=None, auth=Stuck()).orders.get("ORD1"))
     await asyncio.sleep(0)
@@ -477,7 +477,7 @@ async def test_an_attempt_that_is_cancelled_while_it_is_signed_ends() -> None:
     assert ["CallStarted", "AttemptStarted", "AttemptEnded", "CallEnded"] == seen.kinds
     ended, call_ended = seen.of(AttemptEnded)[0], seen.of(CallEnded)[0]
     assert (1, Failure.NOT_SENT, "cancelled") == (ended.number, ended.kind, ended.failure)
-    assert (CallOutcome.CANCELLED, 0) == (call_ended.outcome, call_ended.attempts)
+    assert (CallOutcome.CANCELLED, 1) == (call_ended.outcome, call_ended.attempts)
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), NotSent("no key"), SystemExit(3)])
@@ -488,7 +488,7 @@ async def test_an_attempt_that_cannot_be_signed_ends(error: BaseException) -> No
         await make(seen, MemoryTransport(), access_token=None, auth=Broken(error)).orders.get("ORD1")
 
     assert [1] == [event.number for event in seen.of(AttemptStarted)] == [e.number for e in seen.of(AttemptEnded)]
-    assert [0] == [event.attempts for event in seen.of(CallEnded)]
+    assert [1] == [event.attempts for event in seen.of(CallEnded)]
 
 
 async def test_a_signature_that_takes_too_long_ends_its_attempt() -> None:

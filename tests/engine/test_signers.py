@@ -146,7 +146,7 @@ async def test_a_signature_that_fails_later_leaves_the_doubt(play) -> None:
     assert 1 == len(played.requests)
     assert isinstance(played.error, OutcomeUnknown)
     assert played.requests[0].headers[KEY] == played.error.idempotency_key
-    assert 1 == played.error.attempts
+    assert 2 == played.error.attempts
     assert "reset" in str(played.error)
     assert "could not be signed" in str(played.error)
 
