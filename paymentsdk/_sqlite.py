@@ -7,7 +7,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import lru_cache, partial
 from math import inf
 from pathlib import Path
 
@@ -114,21 +114,26 @@ def commit(database: sqlite3.Connection) -> None:
     database.execute("COMMIT")
 
 
+@lru_cache(maxsize=256)
+def _in_sqlite(statement: str, table: str, columns: tuple[str, ...] = ()) -> str:
+    """Return *statement* in the words of SQLite; its ``{rows}`` are one row of *columns*."""
+    marks = ", ".join(f"? AS {name}" for name in columns)
+    words = {"table": table, "now": "store_time()", "position": "instr", "locked": "", "skip_locked": ""}
+    return statement.format(**words, rows=f"(SELECT {marks}) AS new").replace("%s", "?")
+
+
 class _SQLiteConnection:
     def __init__(self, database: sqlite3.Connection, driver: SQLite) -> None:
         self.has_wiped = False
         self._database = database
         self._driver = driver
         self._opened = driver.path.stat()
-        self._words = {"table": driver.table, "now": "store_time()", "position": "instr"}
-        self._words |= {"locked": "", "skip_locked": ""}
 
     def fetch(self, statement: str, *values: object) -> list[Row]:
-        return self._database.execute(self._text(statement), values).fetchall()
+        return self._database.execute(_in_sqlite(statement, self._driver.table), values).fetchall()
 
     def each(self, statement: str, columns: Columns, rows: Sequence[Values], *, durable: bool = True) -> list[Row]:
-        marks = ", ".join(f"? AS {name}" for name in (*columns, "now"))
-        text, now = self._text(statement, rows=f"(SELECT {marks}) AS new"), self._driver.now()
+        text, now = _in_sqlite(statement, self._driver.table, (*columns, "now")), self._driver.now()
         # Not `rowcount`: in some locales, Python 3.11 does not see that an INSERT writes.
         return [found for row in rows for found in self._database.execute(text, (*row, now)).fetchall()]
 
@@ -152,9 +157,6 @@ class _SQLiteConnection:
 
     def close(self) -> None:
         self._database.close()
-
-    def _text(self, statement: str, **words: str) -> str:
-        return statement.format(**self._words, **words).replace("%s", "?")
 
     def _check_in_place(self) -> None:
         """Reject a file that is not the one that was opened: nobody would find what is written to that."""
