@@ -15,8 +15,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from tenacity import AsyncRetrying, retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
@@ -34,6 +33,7 @@ from paymentsdk import (
     Timeout,
     TokenPair,
 )
+from paymentsdk._call.deadline import Deadline
 from paymentsdk._clock import SystemClock
 from paymentsdk.events import Event
 from paymentsdk.resources import orders
@@ -179,10 +179,9 @@ def _peers(subject: Subject) -> Iterator[Way]:
 class NoDeadlines:
     """Watches nothing."""
 
-    watched = SimpleNamespace(when=math.inf, expired=False)
-
-    def add(self, *_: object) -> object:
-        return self.watched
+    def add(self, timeout: Timeout, now: float, loop: asyncio.AbstractEventLoop | None = None) -> Deadline:
+        del now
+        return Deadline(cast("asyncio.Task[object]", asyncio.current_task(loop)), math.inf, 0, math.inf, timeout)
 
     def remove(self, deadline: object) -> None:
         pass
@@ -218,8 +217,8 @@ class Unchecked:
         self.encode = msgspec.json.Encoder(decimal_format="string").encode
         self._decode = msgspec.json.Decoder(orders.Order).decode
 
-    def decode(self, body: bytes) -> tuple[object, tuple[()]]:
-        return self._decode(body), ()
+    def exact(self, body: bytes) -> object:
+        return self._decode(body)
 
 
 def changed(operation: Operation[Any, Any], *, codec: str = "", **changes: Any) -> Operation[Any, Any]:
