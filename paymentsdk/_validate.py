@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from paymentsdk._secrets import masked
 from paymentsdk.errors import RequestInvalid
@@ -15,12 +15,20 @@ from paymentsdk.errors import RequestInvalid
 if TYPE_CHECKING:
     from pathlib import Path
 
+C = TypeVar("C", bound=type)
+
+
+def unfrozen(cls: C) -> C:
+    """Return the class of the standard library, of which *cls* may be the subclass that freezegun puts in its place."""
+    return cast("C", next(base for base in cls.__mro__ if base.__module__ == "datetime"))
+
+
 _DAY = 86_400
 #: The address of a database, or one with a user and a password; also where a colon or slash of it is missing.
 _LOGIN = re.compile(r"\Apostgres(?:ql)?(?::|//)|(?:\A|//)[^/\\\s:]{2,}:[^/\\\s]+@")
 _NO_PATH = "looks like the address of a server, not the path of a file; an address begins with postgresql://"
-#: freezegun puts another class in place of the one that a module has, and none in a tuple.
-_MOMENTS = (datetime,)
+#: The class of the standard library, also in a module that is imported while freezegun has put another in its place.
+_MOMENTS = (unfrozen(datetime),)
 #: Encrypts bytes that are kept, or decrypts them.
 Seal: TypeAlias = Callable[[bytes], bytes]
 #: The variable that allows plain http to another machine where it is ``1``.

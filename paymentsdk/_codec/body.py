@@ -28,7 +28,7 @@ from paymentsdk._codec.amounts import read_untyped
 from paymentsdk._codec.encode import request_invalid
 from paymentsdk._codec.timestamps import read_day, timestamp
 from paymentsdk._codec.type_walk import Check, MemberType, Step, below, check_finite, compile_check, compile_step
-from paymentsdk._validate import plain_moment
+from paymentsdk._validate import plain_moment, unfrozen
 from paymentsdk.errors import RequestInvalid
 
 B = TypeVar("B")
@@ -113,7 +113,7 @@ class BodyEncoder(Generic[B]):
 # --- the form on the wire ---------------------------------------------------------------------------------------------
 
 #: What stays as it is in plain data: its step makes text of it, or no member takes it.
-_KEPT = (Decimal, datetime, date, time, timedelta, bytes, bytearray, UUID)
+_KEPT = (Decimal, unfrozen(datetime), unfrozen(date), time, timedelta, bytes, bytearray, UUID)
 
 
 def _to_data(body: object) -> object:
@@ -135,7 +135,8 @@ def _standard(value: object) -> object:
         case _:
             pass
     if standard is None:
-        raise TypeError(f"there is no form for {type(value).__name__}")
+        expected = "expected a moment, got" if isinstance(value, datetime) else "there is no form for"
+        raise TypeError(f"{expected} {type(value).__name__}")
     return standard
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias, cast
 
 from msgspec import UNSET, Struct, inspect
 
+from paymentsdk._validate import unfrozen
 from paymentsdk.errors import RequestInvalid
 
 #: What the types of a declaration say of a value besides: `Meta(extra=...)`.
@@ -24,7 +25,7 @@ Check: TypeAlias = Callable[[object], str | None]
 #: Takes a part of plain data, and returns it in another form. It raises `RequestInvalid` with the place below the part.
 Step: TypeAlias = Callable[[object], object]
 #: freezegun replaces the class that a module has, and so what msgspec compares with; none in a tuple.
-MOMENTS = (datetime,)
+MOMENTS = (unfrozen(datetime),)
 _STRINGS = (inspect.StrType, inspect.EnumType, inspect.DateTimeType)
 #: Types of which it is known what strings they hold.
 _KNOWN = (

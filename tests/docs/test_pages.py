@@ -43,6 +43,8 @@ ELSEWHERE = {
     "pip install": "installing: `nox -s wheel`",
     "nox": "the checks themselves; this one is among them",
     "python -m benchmarks.": "measuring: `nox -s bench`",
+    "set -a;": "a file that only the reader has",
+    "eval": "the reader's own shell",
     "curl": "other programs of the reader; the same calls are made by the Python next to them",
 }
 

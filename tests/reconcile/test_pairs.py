@@ -14,7 +14,8 @@ import pytest
 from paymentsdk.reconcile import Outcome
 from tests.reconcile.planted import BEGIN, END, World
 from tests.reconcile.platform import DAY, milliseconds
-from tests.reconcile.test_reconcile import reconciled, replace_in_sql
+from tests.reconcile.test_parts import replace_in_sql
+from tests.reconcile.test_reconcile import reconciled
 
 NAME = "shop-0"
 #: Days before or after the first that is asked for, on which orders of the book are made. The search shows 80 of them.

@@ -16,7 +16,8 @@ from paymentsdk.reconcile import Book, Outcome, Report, reconcile
 from paymentsdk.testing import MemoryTransport
 from tests.reconcile.planted import BEGIN, CREATED, World
 from tests.reconcile.platform import DAY
-from tests.reconcile.test_reconcile import client_of, found, reconciled, replace_in_sql
+from tests.reconcile.test_parts import replace_in_sql
+from tests.reconcile.test_reconcile import client_of, found, reconciled
 
 
 async def rejecting(world: World, out: Path, status: int, *parts: str, body: bytes = b"{}") -> Report:
