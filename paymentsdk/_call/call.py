@@ -95,23 +95,24 @@ class Call(HiddenRepr, Generic[B, R]):
         #: Begun by `run`, or by the inline attempt.
         self.deadline: Deadline
         #: When the attempt under way began, on the monotonic clock.
-        self.sending = started
+        self.sending: float = started
         #: When the attempt under way was sent, in seconds since the epoch.
-        self.sent_at = 0.0
+        self.sent_at: float = 0.0
         #: What the failures have shown.
         in_doubt = gate is not None and gate.in_doubt
-        self.history = History.begun(intent.first_sent_at, state.clock, in_doubt=in_doubt)
+        self.history: History = History.begun(intent.first_sent_at, state.clock, in_doubt=in_doubt)
         self.gate = gate
         #: Seconds in which the first byte of the attempt has to be sent: then its key, or its record, is too old.
-        self.send_within = inf
+        self.send_within: float = inf
         #: The number of the call, if it is observed: unique in the process.
-        self.number = 0
+        self.number: int = 0
         #: How many requests were sent or tried.
-        self.attempts = 0
+        self.attempts: int = 0
         #: Seconds that the attempt under way, and those before it, have waited for a permit.
-        self.queued, self.queued_before = 0.0, 0.0
+        self.queued: float = 0.0
+        self.queued_before: float = 0.0
         #: Send on a fresh connection: an earlier one has brought a response to another request.
-        self.fresh = False
+        self.fresh: bool = False
         #: The latest failure that observers and the log were told of.
         self.last: Failed | None = None
         #: The response that ended a call behind a gate, if it failed with one.
