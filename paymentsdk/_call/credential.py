@@ -135,10 +135,10 @@ class Credential(HiddenRepr, Struct, eq=False):
 
     def _take(self, token: str | None) -> None:
         before = self.token
-        if token is not None and before is not None and token is not before:
-            if certain_user_id(before) is not None:
-                self.last_named = before
-            _check_seller(token, self.last_named)
+        if before is not None and token is not before and certain_user_id(before) is not None:
+            self.last_named = before
+        if token is not None:
+            _check_seller(token, self.last_named)  # Also after an attempt without a token.
         self.token = token
 
     @property
