@@ -290,9 +290,11 @@ class Call(HiddenRepr, Generic[B, R]):
         try:
             signed = await self.credential.sign(request, signer, self.deadline, self.sent_at, self.operation.key_header)
             await self._ensure_may_send()  # To sign it may have taken long.
+        except Stopped as stopped:
+            stopped.outcome = structs.replace(stopped.outcome, attempted=True)  # Observers were told that it begins.
+            raise
         except BaseException as error:
-            if not isinstance(error, Stopped):  # Observers were told that the attempt begins.
-                self._record(Unsent(reason=verdicts.interrupted(error)))
+            self._record(Unsent(reason=verdicts.interrupted(error)))
             raise
         left = self.deadline.when - self.state.clock.monotonic()
         within = connect_timeout(self.settings.timeout, min(left, self.send_within))

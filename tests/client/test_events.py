@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from paymentsdk import (
+    ClientClosed,
     Failure,
     FlowControl,
     Http11Transport,
@@ -502,6 +503,32 @@ async def test_a_signature_that_takes_too_long_ends_its_attempt() -> None:
         await call
 
     assert [(1, Failure.NOT_SENT)] == [(event.number, event.kind) for event in seen.of(AttemptEnded)]
+
+
+class Slow:
+    """A signer that takes until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.may_sign = asyncio.Event()
+
+    async def sign(self, request: Request, now: float) -> dict[str, str]:
+        await self.may_sign.wait()
+        return {}
+
+
+async def test_an_attempt_whose_client_is_closed_while_it_is_signed_ends() -> None:
+    """It is not sent, and whoever counts the attempts in flight counts it off."""
+    seen, transport, signer = Seen(), MemoryTransport(), Slow()
+    client = make(seen, transport, access_token=None, auth=signer)
+    call = asyncio.ensure_future(client.orders.get("ORD1"))
+    await asyncio.sleep(0)
+    await client.aclose()
+    signer.may_sign.set()
+    with pytest.raises(ClientClosed):
+        await call
+
+    assert [] == transport.requests
+    assert [1] == [event.number for event in seen.of(AttemptStarted)] == [e.number for e in seen.of(AttemptEnded)]
 
 
 async def test_an_attempt_that_is_cancelled_while_a_large_page_is_read_ends() -> None:
