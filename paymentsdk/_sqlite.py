@@ -16,6 +16,9 @@ from msgspec import Struct
 from paymentsdk._database import Columns, Connection, DatabaseError, Kind, Row, Trouble, Values
 from paymentsdk._files import make_private
 
+#: Seconds to wait for others before the write-ahead log is emptied another time.
+_PATIENCE = 0.1
+
 
 class SQLite(Struct, frozen=True, kw_only=True):
     """A file of SQLite, for one purpose."""
@@ -152,8 +155,18 @@ class _SQLiteConnection:
     def rest(self) -> None:
         """Empty the write-ahead log, which holds what was wiped, unless somebody else is using it."""
         if self.has_wiped:
-            with suppress(sqlite3.Error):
+            # Nobody can write while this waits for those who read, and a backup may read for an hour.
+            with suppress(sqlite3.Error), self._patience(min(_PATIENCE, self._driver.busy_timeout)):
                 self.has_wiped = bool(self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
+
+    @contextmanager
+    def _patience(self, seconds: float) -> Iterator[None]:
+        """Wait no longer than *seconds* for others."""
+        self._database.execute(f"PRAGMA busy_timeout = {1000 * seconds:.0f}")
+        try:
+            yield
+        finally:
+            self._database.execute(f"PRAGMA busy_timeout = {1000 * self._driver.busy_timeout:.0f}")
 
     def close(self) -> None:
         self._database.close()

@@ -712,6 +712,23 @@ async def test_a_body_that_was_never_kept_costs_no_checkpoint(
     assert {False} == wiped
 
 
+async def test_a_backup_keeps_nobody_waiting(path: Path, record: Callable[..., Record]) -> None:
+    """As long as somebody reads, the log cannot be emptied of what was wiped: writes do not wait for that."""
+    journal, old, new = SQLiteJournal(path), record("old"), record("new")
+    await journal.begin(old, lease=60)
+    await journal.resolve(old.key, REFUSED, owner=old.owner)
+    with closing(sqlite3.connect(path, isolation_level=None)) as backup:
+        backup.execute("BEGIN")
+        backup.execute("SELECT * FROM record").fetchall()
+        assert await journal.purge(old.begun + 1) == 1
+
+        async with asyncio.timeout(4):
+            await journal.begin(new, lease=60)
+            await journal.resolve(new.key, REFUSED, owner=new.owner)
+
+    await journal.aclose()
+
+
 def test_a_seal_needs_its_opposite(path: Path) -> None:
     """What could never be read again is not sealed."""
     with pytest.raises(TypeError, match="give seal and unseal, or neither"):
