@@ -25,8 +25,8 @@ from msgspec import structs
 
 from paymentsdk._auth.refresh import RefreshingToken
 from paymentsdk._call import events, verdicts
-from paymentsdk._call.credential import user_id
-from paymentsdk._call.deadline import Expired, cancelled_again, connect_timeout
+from paymentsdk._call.credential import Credential, user_id
+from paymentsdk._call.deadline import Deadline, Expired, cancelled_again, connect_timeout
 from paymentsdk._call.limiter import NO_PERMIT, Permit
 from paymentsdk._call.response import Result, may_take_long, read_response
 from paymentsdk._call.retry import Retries
@@ -38,8 +38,6 @@ from paymentsdk.transports.base import Request, Response
 
 if TYPE_CHECKING:
     from paymentsdk._auth.schemes import Signer
-    from paymentsdk._call.credential import Credential
-    from paymentsdk._call.deadline import Deadline
     from paymentsdk._call.flow import Flow
     from paymentsdk._call.intent import Intent
     from paymentsdk._call.limiter import Service
