@@ -119,7 +119,7 @@ async def test_a_late_date_makes_no_record_younger(world: World) -> None:
 
 def without_age(observe: Callable[..., None]) -> Callable[..., None]:
     """Take the `Date` of a cached response for that of a new one."""
-    return lambda clock, date, age=None: observe(clock, date)
+    return lambda clock, headers: observe(clock, {"Date": headers.get("Date", "")})
 
 
 @pytest.mark.control("paymentsdk._call.platform_clock.PlatformClock.observe", around=without_age)
