@@ -280,8 +280,7 @@ class Call(HiddenRepr, Generic[B, R]):
         left, token = self.deadline.when - self.sending, self.credential.token
         added = events.added_headers(self) if self.settings.observers else None
         within = connect_timeout(self.settings.timeout, min(left, self.send_within))
-        fresh, attempt = self.fresh, self.attempts
-        return self.intent.request(self.settings, token, added, left, within, fresh=fresh, attempt=attempt)
+        return self.intent.request(self.settings, token, added, left, within, fresh=self.fresh, attempt=self.attempts)
 
     async def _signed(self, request: Request, signer: Signer) -> Request:
         """Return *request* with its signature, which is a step of the attempt like any other."""
