@@ -38,7 +38,10 @@ def connect(driver: Postgres, deadline: float) -> _Connection:
         psycopg.Error: The server is away, or rejects the connection.
     """
     seconds = max(1, round(deadline - time.monotonic()))
-    server = psycopg.connect(**_address(driver.dsn), autocommit=True, connect_timeout=seconds)
+    try:
+        server = psycopg.connect(**_address(driver.dsn), autocommit=True, connect_timeout=seconds)
+    except psycopg.Error as error:  # In a cycle of its frames, it would keep the socket open.
+        raise error.with_traceback(None) from None
     server.prepare_threshold = None
     connection = _Connection(server, driver, Waits(server.pgconn.socket, deadline))
     try:
