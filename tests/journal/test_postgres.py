@@ -424,7 +424,7 @@ async def test_a_begin_that_was_kept_unheard_is_its_clients(postgres: Server, ds
             ACCESS_TOKEN,
             base_url=URL,
             clock=clock,
-            journal=PostgresJournal(wire.dsn(dsn), timeout=0.5),
+            journal=PostgresJournal(wire.dsn(dsn), timeout=3.0),
             transport=MemoryTransport(platform),
         ) as client,
     ):
