@@ -19,7 +19,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from enum import Enum
 from itertools import groupby
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -74,8 +74,16 @@ class Connection(Protocol):
         """
         ...
 
-    def transaction(self, kind: Kind, deadline: float) -> AbstractContextManager[None]:
-        """Commit at the end, or roll back. What is not done at *deadline*, by the monotonic clock, fails."""
+    def begin(self, kind: Kind, deadline: float) -> None:
+        """Begin a transaction. What is not done at *deadline*, by the monotonic clock, fails."""
+        ...
+
+    def commit(self) -> None:
+        """Make what was done durable, unless a work has said that it may wait."""
+        ...
+
+    def roll_back(self) -> None:
+        """Undo what was done since `begin`, if a transaction is still open."""
         ...
 
     def rest(self) -> None:
@@ -204,21 +212,29 @@ class Database:
     def _waiting(self, again: list[_Job]) -> tuple[list[_Job], bool]:
         """Wait; return what waits, and whether the lane ends once that is done."""
         jobs: list[_Job | None] = [*again]
-        with suppress(queue.Empty):
-            if not jobs:
+        if not jobs:
+            try:
                 jobs.append(self._jobs.get(timeout=self._idle))
-            while True:
-                jobs.append(self._jobs.get_nowait())
+            except queue.Empty:
+                return [], True
+        while not self._jobs.empty():  # Only this thread takes any out.
+            jobs.append(self._jobs.get())
         works = [job for job in jobs if job is not None]
-        return works, not works or len(works) < len(jobs)
+        return works, len(works) < len(jobs)
 
     def _groups(self, jobs: list[_Job]) -> list[list[_Job]]:
         """Return *jobs* by transaction, those that only read last."""
-        groups: dict[object, list[_Job]] = defaultdict(list)
-        for place, job in enumerate(jobs):
-            joined: object = None if self._driver.joins else place if job.work is do_each else job.work
-            groups[job.kind is Kind.READS, joined].append(job)
-        return sorted(groups.values(), key=lambda group: group[0].kind is Kind.READS)
+        writes, reads = list[_Job](), list[_Job]()
+        for job in jobs:
+            (reads if job.kind is Kind.READS else writes).append(job)
+        groups = [group for group in (writes, reads) if group]
+        if self._driver.joins:
+            return groups
+        apart: dict[object, list[_Job]] = defaultdict(list)
+        for group in groups:
+            for job in group:
+                apart[job.kind is Kind.READS, job if job.work is do_each else job.work].append(job)
+        return [*apart.values()]
 
 
 class _Lane:
@@ -266,11 +282,16 @@ class _Lane:
         works: dict[Work, list[_Job]] = defaultdict(list)
         for job in jobs:
             works[job.work].append(job)
-        with self.connection.transaction(jobs[0].kind, deadline):
+        self.connection.begin(jobs[0].kind, deadline)
+        try:
             for work, its_jobs in works.items():
                 results = work(self.connection, [job.item for job in its_jobs])
                 for job, result in zip(its_jobs, results, strict=True):
                     job.result = result
+            self.connection.commit()
+        except BaseException:
+            self.connection.roll_back()
+            raise
 
     def _postponed(self, jobs: list[_Job], trouble: Trouble) -> list[_Job]:
         """Keep those of *jobs* that have time left for another try; return the others."""
@@ -330,8 +351,10 @@ def reason_of(error: Exception) -> str:
 def _deliver(jobs: list[_Job]) -> None:
     """Wake those who wait, with one call for all of an event loop that follow each other."""
     for loop, its_jobs in groupby(jobs, lambda job: job.future.get_loop()):
-        with suppress(RuntimeError):  # The loop is closed: nobody waits any more.
+        try:
             loop.call_soon_threadsafe(_wake, list(its_jobs))
+        except RuntimeError:  # The loop is closed: nobody waits any more.
+            continue
 
 
 def _wake(jobs: list[_Job]) -> None:

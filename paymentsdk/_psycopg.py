@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Sequence
+from contextlib import suppress
 from importlib import import_module
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any, TypeVar
@@ -108,6 +108,7 @@ class Waits:
 class _Connection:
     def __init__(self, server: Any, driver: Postgres, waits: Waits) -> None:  # noqa: ANN401 - see psycopg above
         self.has_wiped = False
+        self._is_open = False
         self._server = server
         self._waits = server.wait = waits
         self._cursor = server.cursor(binary=True)
@@ -126,12 +127,13 @@ class _Connection:
         if comment != [(table.version,)]:
             # Two that create it at once would collide in the catalog, and who looks on can see a table without its
             # comment. Each statement has to see what others have committed while this one waited for the lock.
-            with self._transaction("BEGIN ISOLATION LEVEL READ COMMITTED"):
-                self.fetch("SELECT pg_advisory_xact_lock(hashtext(%s))", table.name)
-                if not (comment := self.fetch(_COMMENT, table.name)):
-                    for statement in (*table.statements, f"COMMENT ON TABLE {table.name} IS '{table.version}'"):
-                        self.fetch(statement)
-                    comment = [(table.version,)]
+            self._begin("BEGIN ISOLATION LEVEL READ COMMITTED")
+            self.fetch("SELECT pg_advisory_xact_lock(hashtext(%s))", table.name)
+            if not (comment := self.fetch(_COMMENT, table.name)):
+                for statement in (*table.statements, f"COMMENT ON TABLE {table.name} IS '{table.version}'"):
+                    self.fetch(statement)
+                comment = [(table.version,)]
+            self.commit()  # A connection that cannot be prepared is closed, and what it has begun is undone.
         if comment != [(table.version,)]:
             whose = comment[0][0] or "of another program"
             raise DatabaseError(f"the table {table.name} is {whose!r}, not {table.version!r}")
@@ -149,14 +151,21 @@ class _Connection:
         source = f"(SELECT {', '.join(decoded)}, now FROM {settings}, json_to_recordset(%s) AS given ({types})) AS new"
         return self._run(statement.format(rows=source, **self._words), (encoded,))
 
-    @contextmanager
-    def transaction(self, kind: Kind, deadline: float) -> Iterator[None]:
+    def begin(self, kind: Kind, deadline: float) -> None:
         self._waits.deadline = deadline
-        if kind is not Kind.WRITES:
-            yield
-            return
-        with self._transaction("BEGIN"):
-            yield
+        if kind is Kind.WRITES:
+            self._begin("BEGIN")
+
+    def commit(self) -> None:
+        if self._is_open:
+            self._cursor.execute("COMMIT")
+            self._is_open = False
+
+    def roll_back(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            with suppress(psycopg.Error, TimeoutError):
+                self._cursor.execute("ROLLBACK")
 
     def rest(self) -> None:
         """Nothing is left to do."""
@@ -167,19 +176,12 @@ class _Connection:
         self._waits.close()
         self._server.close()
 
-    @contextmanager
-    def _transaction(self, begin: str) -> Iterator[None]:
+    def _begin(self, begin: str) -> None:
         # The locks of a process that is stopped, or whose machine is gone, end with its transaction.
         longest = f"{1000 * self._driver.timeout + 1000:.0f}"
         ends = (f"set_config('{name}', '{longest}', true)" for name in ("statement_timeout", _IDLE))
         self._cursor.execute(f"{begin}; SELECT {_LOCK_TIMEOUT}, {self._commit}, {', '.join(ends)}", binary=False)
-        try:
-            yield
-            self._cursor.execute("COMMIT")
-        except BaseException:
-            with suppress(psycopg.Error, TimeoutError):
-                self._cursor.execute("ROLLBACK")
-            raise
+        self._is_open = True
 
     def _run(self, text: str, values: Sequence[object]) -> list[Row]:
         self._cursor.execute(text.encode(), values)

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from functools import cache
 from hashlib import sha256
 from typing import TypeVar, cast
@@ -201,7 +201,6 @@ class _Lock:
         self._turns = _turns(os.getpid())
         self._has_turn = False
         self._connection: Connection | None = None
-        self._transaction = ExitStack()
 
     async def run(self, step: Callable[[], T]) -> T:
         """Run *step* in the thread.
@@ -225,18 +224,18 @@ class _Lock:
         deadline = time.monotonic() + self._server.timeout
         if self._connection is None:
             self._connection = structs.replace(self._server, timeout=LONGEST_LOCK).connect(deadline)
-        self._transaction.enter_context(self._connection.transaction(Kind.WRITES, deadline))
+        self._connection.begin(Kind.WRITES, deadline)
         [(is_held,)] = self._connection.fetch(_LOCK, self._name)
         if not is_held:
-            self._transaction.close()
+            self._connection.commit()
         return bool(is_held)
 
     def write(self) -> None:
         """Write the row and undo it: who has lost the lock, or cannot write, must not spend the refresh token."""
         connection = cast("Connection", self._connection)
-        with connection.transaction(Kind.STATEMENT, time.monotonic() + self._server.timeout):
-            for statement, *values in (("SAVEPOINT written",), (_PREPARE, self._name), ("ROLLBACK TO written",)):
-                connection.fetch(statement, *values)
+        connection.begin(Kind.STATEMENT, time.monotonic() + self._server.timeout)
+        for statement, *values in (("SAVEPOINT written",), (_PREPARE, self._name), ("ROLLBACK TO written",)):
+            connection.fetch(statement, *values)
 
     def release(self) -> None:
         """Release the lock once the thread has nothing else to do; nobody waits for that."""
@@ -244,9 +243,9 @@ class _Lock:
         self._thread.shutdown(wait=False)
 
     def _close(self) -> None:
-        with suppress(Exception):  # A lock whose connection was lost is released.
-            self._transaction.close()
         if self._connection is not None:
+            with suppress(Exception):  # A lock whose connection was lost is released.
+                self._connection.commit()
             self._connection.close()
         if self._has_turn:
             self._turns.release()

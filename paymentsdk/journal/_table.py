@@ -246,15 +246,12 @@ class TableJournal:
         return await self._do(lambda rows: rows.change(key, renewed))
 
     def resolve(self, key: str, resolution: Resolution, *, owner: str) -> Awaitable[Record]:
-        """See `Journal.resolve`."""
-        self._check()  # Now: nobody may wait for the rest.
-        return self._resolve(key, resolution, owner)
+        """See `Journal.resolve`: a row that this process holds by a compare-and-set without a read.
 
-    async def _resolve(self, key: str, resolution: Resolution, owner: str) -> Record:
-        """Settle a row that this process holds by a compare-and-set without a read.
-
-        Not where an attempt may be in flight: that is judged by the store time.
+        Not where an attempt may be in flight: that is judged by the store time. The write is begun at once, so that it
+        is committed together with the next call's begin.
         """
+        self._check()
         resolved = partial(states.resolve_record, resolution=resolution, owner=owner)
         held = self._held.pop(key, None)
         in_flight = resolution.in_flight or (held is not None and held.in_flight_until)
@@ -263,10 +260,14 @@ class TableJournal:
             if row is not held:
                 before = id_of(key), held.owner, CODES[held.state]
                 values = (*before, CODES[row.state], row.reason, response_column(row))
-                updated = await self._lane.run_together(_settle, (values, row), Kind.STATEMENT)
-                if updated is not None:
-                    return structs.replace(row, updated=updated)
-        return await self._do(lambda rows: rows.change(key, resolved))
+                settled = self._lane.run_together(_settle, (values, row), Kind.STATEMENT)
+                return self._settled(row, settled, resolved)
+        return self._do(lambda rows: rows.change(key, resolved))
+
+    async def _settled(self, row: Record, settled: Awaitable[float | None], resolved: Callable[..., Record]) -> Record:
+        if (updated := await settled) is not None:
+            return structs.replace(row, updated=updated)
+        return await self._do(lambda rows: rows.change(row.key, resolved))
 
     async def claim(self, sellers: Collection[str], *, owner: str, lease: float, keys: Collection[str]) -> list[Record]:
         """See `Journal.claim`."""
