@@ -460,6 +460,13 @@ BARS = (
         most=50,
         unit=" ms",
     ),
+    Bar(
+        what="verifying a notification of 1 KiB, over the public library",
+        bench="bench_webhooks",
+        of=({"contestant": "paymentsdk"},),
+        to={"contestant": "standardwebhooks"},
+        most=1.0,
+    ),
     *_JOURNAL,
     *_RECONCILE,
 )

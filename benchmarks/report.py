@@ -39,6 +39,7 @@ BENCHES: Mapping[str, Sequence[str]] = {
     "bench_flow": (),
     "bench_sandbox": (),
     "bench_journal": ("--rounds", "4"),
+    "bench_webhooks": (),
     "bench_reconcile": ("--rows", "200000", "--rounds", "2"),
 }
 #: In how many processes a bench runs, where it is not one.

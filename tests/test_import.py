@@ -66,6 +66,11 @@ def test_what_few_need_is_not_imported(imported) -> None:
     assert DEFERRED.isdisjoint(imported["modules"])
 
 
+def test_notifications_need_no_transport() -> None:
+    """A receiver of notifications makes no calls: importing it imports no library of a transport."""
+    assert {"aiohttp", "tenacity", "yarl"}.isdisjoint(report("paymentsdk.webhooks")["modules"])
+
+
 def test_no_operation_is_compiled(imported) -> None:
     """Encoders and decoders are made when an operation is first used: most programs use few."""
     assert [] == imported["compiled"]

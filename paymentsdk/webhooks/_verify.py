@@ -1,0 +1,314 @@
+"""Verify the signature of a notification, and read what it is about."""
+
+from __future__ import annotations
+
+import re
+import time
+from base64 import b64decode, b64encode
+from binascii import Error as NotBase64
+from collections.abc import Mapping
+from hmac import compare_digest
+from hmac import digest as hmac_digest
+from urllib.parse import parse_qs
+
+import msgspec
+from msgspec import Struct
+
+from paymentsdk._headers import check_name
+from paymentsdk._secrets import HiddenRepr, masked
+from paymentsdk._validate import check_seconds
+from paymentsdk.errors import PaymentsError, RequestInvalid
+from paymentsdk.transports.base import header
+
+_STANDARD = ("webhook-id", "webhook-timestamp", "webhook-signature")
+_PREFIX = "whsec_"
+_SHORTEST_KEY, _LONGEST_KEY = 24, 64
+#: What a part of a manifest may be: a value with a separator could move into another part.
+_PART = re.compile(r"[A-Za-z0-9_.-]{1,200}")
+_TIMESTAMP = re.compile(r"[0-9]{1,16}")
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+_PLACEHOLDERS = ("id", "id:lower", "request_id", "ts")
+#: A timestamp from here on is in milliseconds: in seconds, it would be in the year 5138.
+_MILLISECONDS = 100_000_000_000
+
+
+class InvalidSignature(PaymentsError):  # noqa: N818 - as the other errors of the package
+    """The platform did not sign this request. Answer 401 and log the `reason`."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(reason, detail)
+        self.reason = reason
+        """``"missing"``: no signature. ``"malformed"``: the signature cannot be read. ``"stale"``: its timestamp is too
+        far from this machine's clock. ``"mismatch"``: no secret gives this signature."""
+        self.detail = detail
+        """What is wrong, in words. It never contains a secret."""
+
+    def __str__(self) -> str:
+        return self.detail
+
+
+class Notification(Struct, frozen=True, kw_only=True):
+    """A verified message that a resource has changed. Read the resource: the message may be late, or one of many."""
+
+    topic: str | None
+    """What kind of resource has changed, such as ``"orders"``; `None` if the message does not say."""
+    id: str | None
+    """The id of the resource; `None` if the message does not say."""
+    event: str | None
+    """The id of the message, the same in all its deliveries; `None` if it has none."""
+    seller: str | None
+    """The user id of the seller, as the message has it; check it against the address or the secret."""
+    body: bytes
+    """The body as it came."""
+    signed: frozenset[str]
+    """What the signature covers: ``"body"`` and ``"event"``; with a manifest, its placeholders ``"id"``,
+    ``"request_id"`` and ``"ts"`` that had a value, never the body. Trust no other member."""
+
+
+class _Message(Struct):
+    """The members of the ready templates of notifications: Standard Webhooks, CloudEvents and a bare hint."""
+
+    type: object = None
+    topic: object = None
+    id: object = None
+    subject: object = None
+    specversion: object = None
+    user_id: object = None
+    data: object = None
+
+
+_read_message = msgspec.json.Decoder(_Message).decode
+
+
+class Webhook(HiddenRepr):
+    """Verifies notifications. Make one for each owner of a secret, and use it from any number of tasks.
+
+    See `standard` and `manifest`.
+    """
+
+    __slots__ = ("_header", "_manifest", "_secrets", "_tolerance")
+
+    def __init__(self, secrets: tuple[bytes, ...], tolerance: float, header: str, manifest: str | None) -> None:
+        if not secrets:
+            raise RequestInvalid("secrets", "at least one is required")
+        self._secrets = secrets
+        self._tolerance = check_seconds("tolerance", tolerance)
+        self._header = header
+        self._manifest = manifest
+
+    @classmethod
+    def standard(cls, *secrets: str, tolerance: float = 300) -> Webhook:
+        """Return a verifier of Standard Webhooks 1.0, whose signature covers the id, the timestamp and the body.
+
+        Args:
+            *secrets: ``whsec_`` and the base64 of 24 to 64 bytes. During a rotation, give the new and the old one.
+            tolerance: How many seconds the timestamp may differ from this machine's clock, in both directions: above 0
+                and at most 86,400.
+
+        Raises:
+            RequestInvalid: A secret or the tolerance is invalid.
+        """
+        return cls(tuple(_standard_key(masked(secret)) for secret in secrets), tolerance, _STANDARD[2], None)
+
+    @classmethod
+    def manifest(cls, *secrets: str, header: str, manifest: str, tolerance: float = 300) -> Webhook:
+        """Return a verifier of a header with ``ts=...,v1=<hex>``: HMAC-SHA256 over a text that you declare.
+
+        The signature does not cover the body. So `Notification.id` comes from the query (``data.id`` or ``id``).
+
+        Args:
+            *secrets: The secrets as text. During a rotation, give the new and the old one.
+            header: The name of the header with the signature.
+            manifest: The signed text, such as ``"id:{id};request-id:{request_id};ts:{ts};"``. ``{ts}`` is required.
+                ``{id:lower}`` is the id in lower case; ``{request_id}`` is the ``X-Request-Id``. A part up to its ``;``
+                is left out if its value is absent.
+            tolerance: As in `standard`. The timestamp is in seconds or milliseconds.
+
+        Raises:
+            RequestInvalid: A secret, the manifest, the name of the header or the tolerance is invalid.
+        """
+        check_name(header, "header")
+        unknown = set(_PLACEHOLDER.findall(manifest)) - set(_PLACEHOLDERS)
+        if unknown or "{ts}" not in manifest:
+            raise RequestInvalid("manifest", f"must contain {{ts}}, and only the placeholders {_PLACEHOLDERS}")
+        keys = []
+        for secret in map(masked, secrets):
+            if not isinstance(secret, str) or not secret:
+                raise RequestInvalid("secrets", "must be texts that are not empty")
+            keys.append(masked(secret.encode()))
+        return cls(tuple(keys), tolerance, header, manifest)
+
+    def verify(self, headers: Mapping[str, str], body: bytes, query: str = "") -> Notification:
+        """Return the notification if one of the secrets has signed it, and not long ago.
+
+        Comparing takes the same time for every signature. A replay within the tolerance is valid: reading the resource
+        once more does no harm.
+
+        Args:
+            headers: The header fields of the request, in any case.
+            body: The raw bytes of its body, before anything decodes them.
+            query: The query of its URL, without the question mark.
+
+        Raises:
+            InvalidSignature: The signature is missing, malformed, stale or wrong. Its `reason` says which.
+            RequestInvalid: *body* is not bytes.
+        """
+        if not isinstance(body, bytes | bytearray | memoryview):
+            raise RequestInvalid("body", f"must be the raw bytes of the request, not {type(body).__name__}")
+        if self._manifest is None:
+            return self._verify_standard(headers, bytes(body))
+        return self._verify_manifest(self._manifest, headers, bytes(body), query)
+
+    def _verify_standard(self, headers: Mapping[str, str], body: bytes) -> Notification:
+        event, timestamp, signatures = (_field(headers, name) for name in _STANDARD)
+        self._check_age(timestamp)
+        content = b"%b.%b.%b" % (event.encode(), timestamp.encode(), body)
+        candidates = [
+            value for version, _, value in (entry.partition(",") for entry in signatures.split()) if version == "v1"
+        ]
+        if not candidates:
+            raise InvalidSignature("malformed", f"{_STANDARD[2]} has no signature of version v1")
+        self._check(content, [_read_base64(value) for value in candidates])
+        topic, resource, _, seller = _about(body)
+        return Notification(
+            topic=topic, id=resource, event=event, seller=seller, body=body, signed=frozenset({"event", "body"})
+        )
+
+    def _verify_manifest(self, manifest: str, headers: Mapping[str, str], body: bytes, query: str) -> Notification:
+        entries = [entry.strip().partition("=") for entry in _field(headers, self._header).split(",")]
+        timestamps = [value for name, _, value in entries if name == "ts"]
+        signatures = [value for name, _, value in entries if name == "v1"]
+        if len(timestamps) != 1 or not signatures:
+            raise InvalidSignature("malformed", f"{self._header} must be ts=...,v1=...")
+        self._check_age(timestamps[0])
+        fields = parse_qs(query, keep_blank_values=True)
+        values = {
+            "id": _single(fields.get("data.id") or fields.get("id"), "the id in the query"),
+            "request_id": _single([header(headers, "X-Request-Id") or ""], "X-Request-Id"),
+            "ts": timestamps[0],
+        }
+        text, signed = _filled(manifest, values)
+        self._check(text.encode(), [_read_hex(value) for value in signatures])
+        topic, _, event, seller = _about(body)
+        named = fields.get("topic") or fields.get("type")
+        return Notification(
+            topic=_text(named[0]) if named else topic,
+            id=values["id"] or None,
+            event=event,
+            seller=seller,
+            body=body,
+            signed=signed,
+        )
+
+    def _check_age(self, timestamp: str) -> None:
+        if not _TIMESTAMP.fullmatch(timestamp):
+            raise InvalidSignature("malformed", "the timestamp of the signature is not a whole number")
+        seconds = float(timestamp)
+        if seconds >= _MILLISECONDS and self._manifest is not None:
+            seconds /= 1000
+        difference = time.time() - seconds
+        if abs(difference) > self._tolerance:
+            side = "old" if difference > 0 else "ahead"
+            raise InvalidSignature(
+                "stale", f"the signature is {abs(difference):.0f} s {side}; is this machine's clock right?"
+            )
+
+    def _check(self, content: bytes, signatures: list[bytes]) -> None:
+        for secret in self._secrets:
+            expected = hmac_digest(secret, content, "sha256")
+            for signature in signatures:
+                if compare_digest(expected, signature):
+                    return
+        raise InvalidSignature(
+            "mismatch", "no secret gives this signature; was the body changed, or the secret rotated?"
+        )
+
+
+def _standard_key(secret: str) -> bytes:
+    if isinstance(secret, str):
+        encoded = secret.removeprefix(_PREFIX)
+        try:
+            key = b64decode(encoded, validate=True)
+        except (NotBase64, ValueError):
+            key = b""
+        if _SHORTEST_KEY <= len(key) <= _LONGEST_KEY and b64encode(key).decode() == encoded:
+            return masked(key)
+    raise RequestInvalid("secrets", f"must be {_PREFIX} and the base64 of 24 to 64 bytes") from None
+
+
+def _field(headers: Mapping[str, str], name: str) -> str:
+    value = header(headers, name)
+    if not value:
+        raise InvalidSignature("missing", f"the request has no {name}")
+    if not value.isascii() or not value.isprintable():
+        raise InvalidSignature("malformed", f"{name} has characters that are not printable ASCII")
+    return value
+
+
+def _read_base64(text: str) -> bytes:
+    try:
+        return b64decode(text, validate=True)
+    except (NotBase64, ValueError):
+        raise InvalidSignature("malformed", f"{_STANDARD[2]} is not base64") from None
+
+
+def _read_hex(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise InvalidSignature("malformed", "the signature is not hexadecimal") from None
+
+
+def _single(values: list[str] | None, where: str) -> str:
+    """Return the one value of *values*, or an empty text.
+
+    Raises:
+        InvalidSignature: There are several, or the value could move into another part of the manifest.
+    """
+    if not values or values == [""]:
+        return ""
+    if len(values) > 1 or not _PART.fullmatch(values[0]):
+        raise InvalidSignature("malformed", f"{where} must be one value of letters, digits, '.', '_' and '-'")
+    return values[0]
+
+
+def _filled(manifest: str, values: Mapping[str, str]) -> tuple[str, frozenset[str]]:
+    """Return the signed text, and the names of the values that stand in it."""
+    parts, signed = [], set[str]()
+    for part in re.findall(r"[^;]*;|[^;]+", manifest):
+        names = [name.partition(":")[0] for name in _PLACEHOLDER.findall(part)]
+        if all(values[name] for name in names):
+            signed.update(names)
+            parts.append(_PLACEHOLDER.sub(lambda match: _value(match[1], values), part))
+    return "".join(parts), frozenset(signed)
+
+
+def _value(placeholder: str, values: Mapping[str, str]) -> str:
+    name, _, form = placeholder.partition(":")
+    return values[name].lower() if form else values[name]
+
+
+def _about(body: bytes) -> tuple[str | None, str | None, str | None, str | None]:
+    """Return topic, resource id, event id and seller of a body, as far as it has them."""
+    try:
+        message = _read_message(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None, None, None, None
+    data = message.data if isinstance(message.data, dict) else {}
+    resource = data.get("id")
+    event = message.id
+    if message.specversion is not None:
+        resource = message.subject
+    elif resource is None:
+        resource, event = message.id, None
+    topic = _text(message.topic) or _text(message.type)
+    seller = message.user_id if message.user_id is not None else data.get("user_id")
+    # A type such as `orders.processed` has the topic first.
+    return topic and topic.partition(".")[0], _text(resource), _text(event), _text(seller)
+
+
+def _text(value: object) -> str | None:
+    if isinstance(value, bool):
+        return None
+    # Not every member is signed: a line break would forge a line of a log.
+    return str(value) if isinstance(value, int) or (isinstance(value, str) and value and value.isprintable()) else None

@@ -1,0 +1,278 @@
+"""A notification is believed only if one of the secrets has signed it, a short while ago."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import pickle
+import traceback
+from base64 import b64encode
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from urllib.parse import urlencode
+
+import pytest
+from freezegun import freeze_time
+from standardwebhooks.webhooks import Webhook as PublicLibrary
+
+from paymentsdk import PaymentsError, RequestInvalid
+from paymentsdk.webhooks import InvalidSignature, Notification, Webhook
+
+NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
+SECRET = "whsec_" + b64encode(b"k" * 32).decode()
+OLD_SECRET = "whsec_" + b64encode(b"o" * 24).decode()
+BODY = b'{"type":"orders.processed","timestamp":"2026-05-04T12:00:00Z","data":{"id":"ORD1","user_id":"77"}}'
+MANIFEST = "id:{id};request-id:{request_id};ts:{ts};"
+
+
+def standard(body: bytes = BODY, *, at: datetime = NOW, event: str = "msg_1", secret: str = SECRET) -> dict[str, str]:
+    """Return the header fields that the public library writes for a message."""
+    return {
+        "webhook-id": event,
+        "webhook-timestamp": str(int(at.timestamp())),
+        "webhook-signature": PublicLibrary(secret).sign(event, at, body.decode()),
+    }
+
+
+def manifest(text: str, *, ts: str, secret: str = "s3cret-of-the-app", digest: str = "") -> dict[str, str]:
+    """Return the header with the signature over *text*."""
+    digest = digest or hmac.new(secret.encode(), text.encode(), hashlib.sha256).hexdigest()
+    return {"X-Signature": f"ts={ts},v1={digest}", "X-Request-Id": "req-9"}
+
+
+@pytest.fixture(autouse=True)
+def noon() -> object:
+    """Stop this machine's clock at noon."""
+    with freeze_time(NOW) as clock:
+        yield clock
+
+
+def reason_of(verify: Callable[[], Notification]) -> str:
+    """Return why a notification is rejected."""
+    with pytest.raises(InvalidSignature) as caught:
+        verify()
+    assert str(caught.value) == caught.value.detail
+    return caught.value.reason
+
+
+@pytest.mark.parametrize(
+    ("body", "topic", "resource", "event", "seller"),
+    [
+        (BODY, "orders", "ORD1", "msg_1", "77"),
+        (
+            b'{"specversion":"1.0","id":"e1","type":"orders","source":"s","subject":"ORD1"}',
+            "orders",
+            "ORD1",
+            "msg_1",
+            None,
+        ),
+        (b'{"topic":"orders","id":"ORD1"}', "orders", "ORD1", "msg_1", None),
+        (b'{"topic":"payments","id":123,"user_id":77}', "payments", "123", "msg_1", "77"),
+        (b"plain text", None, None, "msg_1", None),
+        (b'["orders"]', None, None, "msg_1", None),
+        (b"", None, None, "msg_1", None),
+    ],
+)
+def test_a_signed_message_is_read(
+    body: bytes, topic: str | None, resource: str | None, event: str, seller: str | None
+) -> None:
+    """The ready templates say topic, id and seller; a signed body of another form is verified, and says nothing."""
+    notification = Webhook.standard(SECRET).verify(standard(body), body)
+
+    assert notification == Notification(
+        topic=topic, id=resource, event=event, seller=seller, body=body, signed=frozenset({"event", "body"})
+    )
+
+
+@pytest.mark.parametrize("of", [bytes, bytearray, memoryview])
+def test_a_body_may_be_any_bytes(of: Callable[[bytes], bytes]) -> None:
+    """Frameworks hand over bodies as bytes, bytearrays or memoryviews."""
+    assert Webhook.standard(SECRET).verify(standard(), of(BODY)).body == BODY
+
+
+def test_a_body_that_was_decoded_is_rejected() -> None:
+    """A text is no raw body: encoding it again may change it."""
+    with pytest.raises(RequestInvalid, match="raw bytes"):
+        Webhook.standard(SECRET).verify(standard(), BODY.decode())  # type: ignore[arg-type]
+
+
+def test_names_of_headers_have_any_case() -> None:
+    """Servers hand over header fields as they came, in lower case, or as titles."""
+    fields = {name.title(): value for name, value in standard().items()}
+
+    assert Webhook.standard(SECRET).verify(fields, BODY).id == "ORD1"
+
+
+@pytest.mark.parametrize("secret", [SECRET, OLD_SECRET])
+def test_each_secret_is_valid_during_a_rotation(secret: str) -> None:
+    """A message that is signed with the old or the new secret, or with both, is verified."""
+    webhook = Webhook.standard(SECRET, OLD_SECRET)
+    fields = standard(secret=secret)
+    both = {**fields, "webhook-signature": "v1a,abc v1,AAAA " + fields["webhook-signature"]}
+
+    assert webhook.verify(fields, BODY).id == "ORD1"
+    assert webhook.verify(both, BODY).id == "ORD1"
+
+
+@pytest.mark.parametrize("away", [timedelta(seconds=300), timedelta(seconds=-300)])
+def test_a_timestamp_may_differ_by_the_tolerance(away: timedelta) -> None:
+    """Five minutes in both directions are valid, a second more is stale."""
+    webhook, further = Webhook.standard(SECRET), away + away / 300
+
+    assert webhook.verify(standard(at=NOW + away), BODY).id == "ORD1"
+    assert reason_of(lambda: webhook.verify(standard(at=NOW + further), BODY)) == "stale"
+    assert Webhook.standard(SECRET, tolerance=301).verify(standard(at=NOW + further), BODY).id == "ORD1"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"webhook-id": ""}, "missing"),
+        ({"webhook-timestamp": ""}, "missing"),
+        ({"webhook-signature": ""}, "missing"),
+        ({"webhook-timestamp": "noon"}, "malformed"),
+        ({"webhook-timestamp": "-1"}, "malformed"),
+        ({"webhook-timestamp": "1_777_896_000"}, "malformed"),
+        ({"webhook-timestamp": "٣"}, "malformed"),
+        ({"webhook-timestamp": "9" * 400}, "malformed"),
+        ({"webhook-timestamp": "1777896000000"}, "stale"),
+        ({"webhook-id": "msg_1\r\nX-Other: 1"}, "malformed"),
+        ({"webhook-signature": "v1"}, "mismatch"),
+        ({"webhook-signature": "v1,***"}, "malformed"),
+        ({"webhook-signature": "v2,abc"}, "malformed"),
+        ({"webhook-signature": "v1,"}, "mismatch"),
+        ({"webhook-id": "msg_2"}, "mismatch"),
+        ({"webhook-timestamp": "1777896001"}, "mismatch"),
+    ],
+)
+def test_a_header_that_is_not_as_signed_is_rejected(change: dict[str, str], reason: str) -> None:
+    """Each header field is needed, has its form, and is covered by the signature."""
+    fields = {name: value for name, value in {**standard(), **change}.items() if value}
+
+    assert reason_of(lambda: Webhook.standard(SECRET).verify(fields, BODY)) == reason
+
+
+@pytest.mark.parametrize("body", [BODY[:-1], BODY + b"\n", BODY.decode().encode("utf-16"), b"", BODY * 1000])
+def test_a_body_that_was_changed_is_rejected(body: bytes) -> None:
+    """A body that was cut off, grown or encoded anew has another signature."""
+    assert reason_of(lambda: Webhook.standard(SECRET).verify(standard(), body)) == "mismatch"
+
+
+def test_a_secret_of_somebody_else_is_rejected() -> None:
+    """Only the secrets of the webhook give its signatures."""
+    assert reason_of(lambda: Webhook.standard(OLD_SECRET).verify(standard(), BODY)) == "mismatch"
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        *("", "whsec_", "whsec_short", "whsec_" + "é" * 40, "whpk_" + b64encode(b"k" * 32).decode(), SECRET[:-1]),
+        *("whsec_" + b64encode(b"k" * length).decode() for length in (23, 65)),
+        *(None, 7),
+    ],
+)
+def test_a_secret_of_another_form_is_rejected(secret: str) -> None:
+    """A secret is checked when the webhook is made, and the error does not show it."""
+    with pytest.raises(RequestInvalid, match="whsec_ and the base64 of 24 to 64 bytes") as caught:
+        Webhook.standard(secret)
+    assert "kkkk" not in str(caught.value)
+
+
+def test_settings_are_checked() -> None:
+    """A webhook has a secret, a tolerance, and for a manifest a header and a text with a timestamp."""
+    with pytest.raises(RequestInvalid, match="secrets"):
+        Webhook.standard()
+    with pytest.raises(RequestInvalid, match="tolerance"):
+        Webhook.standard(SECRET, tolerance=0)
+    with pytest.raises(RequestInvalid, match="header"):
+        Webhook.manifest("s", header="X Signature", manifest=MANIFEST)
+    with pytest.raises(RequestInvalid, match="secrets"):
+        Webhook.manifest("", header="X-Signature", manifest=MANIFEST)
+    for text in ("id:{id};", "ts:{ts};user:{user};"):
+        with pytest.raises(RequestInvalid, match="manifest"):
+            Webhook.manifest("s", header="X-Signature", manifest=text)
+
+
+@pytest.mark.parametrize(
+    ("declared", "query", "text", "signed"),
+    [
+        (MANIFEST, "data.id=ORD1&type=orders", "id:ORD1;request-id:req-9;ts:1777896000;", {"id", "request_id", "ts"}),
+        (MANIFEST, "id=ORD1&topic=orders", "id:ORD1;request-id:req-9;ts:1777896000;", {"id", "request_id", "ts"}),
+        ("id:{id:lower};ts:{ts};", "id=ORD1&topic=orders", "id:ord1;ts:1777896000;", {"id", "ts"}),
+        ("{ts}.{id}", "id=ORD1&topic=orders", "1777896000.ORD1", {"id", "ts"}),
+    ],
+)
+def test_a_manifest_signs_what_it_names(declared: str, query: str, text: str, signed: set[str]) -> None:
+    """The id comes from the query, and the notification says what the signature covers: never the body."""
+    webhook = Webhook.manifest("s3cret-of-the-app", header="x-signature", manifest=declared)
+
+    notification = webhook.verify(manifest(text, ts="1777896000"), b'{"type":"forged","data":{"id":"X"}}', query)
+
+    assert (notification.topic, notification.id, notification.signed) == ("orders", "ORD1", signed)
+
+
+def test_a_part_of_a_manifest_without_a_value_is_left_out() -> None:
+    """Without an id in the query, its part is not signed, and the notification does not trust the id of the body."""
+    webhook = Webhook.manifest("s3cret-of-the-app", header="x-signature", manifest=MANIFEST)
+
+    notification = webhook.verify(manifest("request-id:req-9;ts:1777896000;", ts="1777896000"), BODY)
+
+    assert (notification.id, notification.signed) == (None, {"request_id", "ts"})
+
+
+def test_milliseconds_are_a_timestamp_of_a_manifest() -> None:
+    """The text has the timestamp as it came."""
+    webhook = Webhook.manifest("s3cret-of-the-app", header="x-signature", manifest="ts:{ts};")
+
+    assert webhook.verify(manifest("ts:1777896000000;", ts="1777896000000"), b"").signed == {"ts"}
+    assert reason_of(lambda: webhook.verify(manifest("ts:1777895000000;", ts="1777895000000"), b"")) == "stale"
+
+
+@pytest.mark.parametrize(
+    ("fields", "query", "reason"),
+    [
+        ({}, "id=ORD1", "missing"),
+        ({"X-Signature": "ts=1777896000"}, "id=ORD1", "malformed"),
+        ({"X-Signature": "v1=ab"}, "id=ORD1", "malformed"),
+        ({"X-Signature": "ts=1777896000,ts=1777896000,v1=ab"}, "id=ORD1", "malformed"),
+        ({"X-Signature": "ts=1777896000,v1=xyz"}, "id=ORD1", "malformed"),
+        ({"X-Signature": "ts=1777896000,v1=ab"}, "id=ORD1", "mismatch"),
+        ({"X-Signature": "ts=1777896000,v1=ab"}, "id=ORD1&id=ORD2", "malformed"),
+        ({"X-Signature": "ts=1777896000,v1=ab"}, urlencode({"id": "ORD1;request-id:req-9"}), "malformed"),
+        ({"X-Signature": "ts=1777896000,v1=ab", "X-Request-Id": "a;ts:1"}, "id=ORD1", "malformed"),
+    ],
+)
+def test_a_manifest_of_another_form_is_rejected(fields: dict[str, str], query: str, reason: str) -> None:
+    """No value can move into another part of the signed text."""
+    webhook = Webhook.manifest("s3cret-of-the-app", header="x-signature", manifest=MANIFEST)
+
+    assert reason_of(lambda: webhook.verify(fields, BODY, query)) == reason
+
+
+def test_a_line_break_is_no_topic() -> None:
+    """What is not printable is not read: with a manifest, anybody could forge a line of a log."""
+    webhook = Webhook.manifest("s3cret-of-the-app", header="x-signature", manifest="id:{id};ts:{ts};")
+    fields = manifest("id:ORD1;ts:1777896000;", ts="1777896000")
+
+    notification = webhook.verify(fields, b'{"user_id":"77\\nforged"}', "id=ORD1&topic=orders%0Aforged")
+
+    assert (notification.topic, notification.id, notification.seller) == (None, "ORD1", None)
+
+
+def test_no_secret_shows(caplog: pytest.LogCaptureFixture) -> None:
+    """A secret is in no repr, error, traceback with variables, log or pickle; the error itself pickles."""
+    webhook = Webhook.standard(SECRET)
+    caplog.set_level(logging.DEBUG)
+    with pytest.raises(InvalidSignature) as caught:
+        webhook.verify(standard(), BODY[:-1])
+
+    shown = "".join(traceback.TracebackException.from_exception(caught.value, capture_locals=True).format())
+    for text in (repr(webhook), shown, caplog.text):
+        assert SECRET not in text
+        assert "kkkk" not in text
+    with pytest.raises(TypeError):
+        pickle.dumps(webhook)
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert isinstance(copy, PaymentsError)
+    assert (copy.reason, copy.detail) == ("mismatch", caught.value.detail)
