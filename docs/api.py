@@ -13,7 +13,7 @@ from types import ModuleType
 from msgspec import Struct
 
 import paymentsdk
-from docs.describe import opening
+from docs.describe import names_of, opening
 from paymentsdk import Operation
 
 #: The top-level names by the module or package below `paymentsdk` that defines them.
@@ -69,10 +69,10 @@ def grouped(module: ModuleType) -> dict[str, list[str]]:
     """Return the names of a module by the page on which they stand."""
     if module is not paymentsdk:
         own = module.__name__.rpartition(".")[2]
-        names = sorted(module.__all__, key=lambda name: (name.lower() != own, rank(getattr(module, name)), name))
+        names = sorted(names_of(module), key=lambda name: (name.lower() != own, rank(getattr(module, name)), name))
         return {module.__name__: names} if names else {}
     groups: dict[str, list[str]] = {title: [] for title in [*GROUPS.values(), OTHERS]}
-    for name in module.__all__:
+    for name in names_of(module):
         value = getattr(module, name)
         home = str(getattr(value, "__module__", "")).split(".")
         groups[GROUPS.get(home[1], OTHERS) if home[0] == "paymentsdk" else OTHERS].append(name)
@@ -106,7 +106,7 @@ def inherited_members(cls: type) -> list[str]:
 def is_public(cls: type) -> bool:
     """Whether a class is listed by a public module."""
     return any(
-        getattr(module, cls.__name__, None) is cls for module in public_modules() if cls.__name__ in module.__all__
+        getattr(module, cls.__name__, None) is cls for module in public_modules() if cls.__name__ in names_of(module)
     )
 
 

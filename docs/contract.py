@@ -8,7 +8,7 @@ import pkgutil
 from collections.abc import Iterator
 from datetime import timedelta
 
-from docs.describe import code, members, opening, table
+from docs.describe import code, members, names_of, opening, table
 from paymentsdk import OPERATIONS, resources
 from paymentsdk._contract.rules import KEY_LIFETIME
 from paymentsdk.money import MOST_DIGITS
@@ -201,7 +201,7 @@ def values() -> Iterator[list[str]]:
     """Yield the enums of all resources."""
     for info in pkgutil.iter_modules(resources.__path__, f"{resources.__name__}."):
         module = importlib.import_module(info.name)
-        for name in module.__all__:
+        for name in names_of(module):
             cls = getattr(module, name)
             if inspect.isclass(cls) and issubclass(cls, OpenEnum) and len(cls):
                 yield [code(name), opening(cls.__doc__), ", ".join(code(one.value) for one in cls)]

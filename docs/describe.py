@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import inspect as python
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import import_module
 from itertools import chain, pairwise
+from types import ModuleType
 
 from msgspec import inspect
 
@@ -152,3 +154,23 @@ def members(of: type, place: str = "") -> Iterator[list[str]]:
         yield [row[0], row[1], "yes" if member.required else "", row[2]]
         if inner := below(member.type):
             yield from members(inner[1].cls, f"{place}{member.encode_name}{inner[0]}")
+
+
+# --- public names -----------------------------------------------------------------------------------------------------
+
+
+def names_of(module: ModuleType) -> list[str]:
+    """Return the public names of a module: those in its list, or without a list those that it defines."""
+    if (listed := getattr(module, "__all__", None)) is not None:
+        return [*listed]
+    names: list[str] = []
+    todo = deque(ast.parse(python.getsource(module)).body)
+    while todo:
+        match todo.popleft():
+            case ast.If(body=body):
+                todo.extend(body)
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
+                names.append(name)
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                names.append(name)
+    return sorted(name for name in names if not name.startswith("_"))

@@ -7,7 +7,7 @@ from itertools import groupby
 from pathlib import Path
 
 from docs.api import public_modules
-from docs.describe import code, table
+from docs.describe import code, names_of, table
 
 #: The public names of 0.1.
 BEFORE = Path(__file__).with_name("public_names_0.1.txt")
@@ -76,7 +76,7 @@ for: a public way is missing."""
 
 def upgrade() -> str:
     """Write the page."""
-    now = {f"{module.__name__}.{name}" for module in public_modules() for name in module.__all__}
+    now = {f"{module.__name__}.{name}" for module in public_modules() for name in names_of(module)}
     gone = [name for name in BEFORE.read_text(encoding="utf-8").split() if name not in now]
     moved = {name: new for name in gone if (new := moved_to(name, now))}
     rows = ([code(name), code(new) if new in now else new] for name, new in moved.items())

@@ -27,16 +27,6 @@ from paymentsdk.resources.common import (
     read_days,
 )
 
-__all__ = [
-    "CREATE",
-    "Customer",
-    "CustomerAddress",
-    "CustomerIdentification",
-    "CustomerPhone",
-    "CustomerRequest",
-    "Customers",
-]
-
 #: One @, and a domain of at least two labels: what every mail system takes. The platform may ask for more.
 _EMAIL = (
     r"\A[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+\Z"

@@ -25,21 +25,6 @@ from paymentsdk.resources.common import (
     ResponseStruct,
 )
 
-__all__ = [
-    "SEARCH",
-    "Invoice",
-    "InvoiceFilters",
-    "InvoicePage",
-    "InvoicePayment",
-    "InvoicePaymentStatus",
-    "InvoiceQuery",
-    "InvoiceSearch",
-    "InvoiceStatus",
-    "InvoiceSummary",
-    "InvoiceType",
-    "Invoices",
-]
-
 
 class InvoiceType(OpenEnum):
     """What made the invoice: the recurrence engine, under either of its names."""

@@ -11,31 +11,6 @@ from paymentsdk._paging.cursor import Position
 from paymentsdk._paging.pager import Pager, WalkOptions
 from paymentsdk.resources.common import Id, Moment, Open, OpenEnum, Resource, ResponseStruct
 
-__all__ = [
-    "SEARCH",
-    "City",
-    "Country",
-    "EstimatedDelivery",
-    "MerchantOrder",
-    "MerchantOrderFilters",
-    "MerchantOrderItem",
-    "MerchantOrderPage",
-    "MerchantOrderPayment",
-    "MerchantOrderQuery",
-    "MerchantOrderSearch",
-    "MerchantOrderState",
-    "MerchantOrderStatus",
-    "MerchantOrders",
-    "Party",
-    "ReceiverAddress",
-    "Shipment",
-    "ShipmentItem",
-    "ShippingOption",
-    "Speed",
-    "State",
-    "StreetName",
-]
-
 
 class MerchantOrderStatus(OpenEnum):
     """Whether the payments of an order cover it: ``opened`` before an approved payment, ``closed`` after."""

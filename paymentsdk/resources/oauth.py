@@ -16,15 +16,6 @@ from paymentsdk._secrets import MaskedRepr, masked
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.common import Id, RequestStruct, Resource, ResponseStruct, require, settling
 
-__all__ = [
-    "DEFAULT_LIFETIME",
-    "GRANTED_BY",
-    "TOKEN",
-    "OAuth",
-    "Token",
-    "TokenRequest",
-]
-
 #: What the contract gives for ``expires_in``, in seconds: 180 days. The client never assumes it.
 DEFAULT_LIFETIME = 15_552_000
 

@@ -42,55 +42,7 @@ if TYPE_CHECKING:
     from paymentsdk._call.engine import Engine
     from paymentsdk.journal._record import Record, Resolution
 
-    Others: TypeAlias = Callable[..., Awaitable[list[Record]]]
-
-__all__ = [
-    "CANCEL",
-    "CREATE",
-    "GET",
-    "LONGEST_EXPIRATION",
-    "REFUND",
-    "SHORTEST_EXPIRATION",
-    "CashWithdrawal",
-    "CashWithdrawalRequest",
-    "Category",
-    "CategoryRequest",
-    "Discount",
-    "DiscountRequest",
-    "Discounts",
-    "DiscountsRequest",
-    "IntegrationData",
-    "IntegrationDataRequest",
-    "ItemRequest",
-    "Order",
-    "OrderConfig",
-    "OrderConfigRequest",
-    "OrderItem",
-    "OrderPayment",
-    "OrderRequest",
-    "OrderRequestStruct",
-    "OrderStatus",
-    "OrderStatusDetail",
-    "Orders",
-    "PaymentDiscounts",
-    "PaymentMethod",
-    "PaymentRequest",
-    "PaymentStatus",
-    "PaymentStatusDetail",
-    "QRConfig",
-    "QRConfigRequest",
-    "QRMode",
-    "Refund",
-    "RefundRequest",
-    "RefundStatus",
-    "RefundTransactionRequest",
-    "Sponsor",
-    "SponsorRequest",
-    "Transactions",
-    "TransactionsRequest",
-    "TypeResponse",
-    "check_expiration",
-]
+    _Others: TypeAlias = Callable[..., Awaitable[list[Record]]]
 
 SHORTEST_EXPIRATION = timedelta(seconds=30)
 #: The longer of the two maxima that the spec gives; the other, three hours, is a setting of the client.
@@ -650,7 +602,7 @@ _ENDED = frozenset({OrderStatus.CANCELED, "cancelled", OrderStatus.REFUNDED, Ord
 # --- how recovery finds out whether a write took effect: see `Operation.look_up` --------------------------------------
 
 
-async def _look_up_order(client: Engine, record: Record, others: Others) -> Resolution | None:
+async def _look_up_order(client: Engine, record: Record, others: _Others) -> Resolution | None:
     """Prove that the order was created: its seller has one paid merchant order of its reference since then."""
     from paymentsdk.journal._record import TOLERANCE, RecordState, Resolution  # only recovery needs these
     from paymentsdk.resources.merchant_orders import MerchantOrders
@@ -677,12 +629,12 @@ async def _look_up_order(client: Engine, record: Record, others: Others) -> Reso
     return Resolution(state=RecordState.DONE, reason="seen by a read: it was paid")
 
 
-async def _look_up_cancel(client: Engine, record: Record, _others: Others) -> Order | None:
+async def _look_up_cancel(client: Engine, record: Record, _others: _Others) -> Order | None:
     order = await Orders(client).get(_order_id(record))
     return order if order.status == OrderStatus.CANCELED else None
 
 
-async def _look_up_refund(client: Engine, record: Record, others: Others) -> Order | None:
+async def _look_up_refund(client: Engine, record: Record, others: _Others) -> Order | None:
     """Prove that a refund was made: of the whole order, or the only one of its payment and amount."""
     order, part = await Orders(client).get(_order_id(record)), _refunded_part(record)
     if part is None:

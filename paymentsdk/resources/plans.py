@@ -25,22 +25,6 @@ from paymentsdk.resources.common import (
     require,
 )
 
-__all__ = [
-    "GET",
-    "SEARCH",
-    "AutoRecurring",
-    "FreeTrial",
-    "FrequencyType",
-    "PaymentMethodsAllowed",
-    "Plan",
-    "PlanFilters",
-    "PlanPage",
-    "PlanQuery",
-    "PlanSearch",
-    "PlanStatus",
-    "Plans",
-]
-
 
 class PlanStatus(OpenEnum):
     """State of a plan. The contract names ``active`` alone; the platform spells ``canceled`` both ways."""

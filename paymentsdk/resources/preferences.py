@@ -36,40 +36,6 @@ from paymentsdk.resources.common import (
     same_reference,
 )
 
-__all__ = [
-    "CREATE",
-    "MOST_INSTALLMENTS",
-    "URL",
-    "AuthenticationType",
-    "BackURLs",
-    "BackURLsRequest",
-    "CategoryDescriptor",
-    "DifferentialPricing",
-    "Excluded",
-    "FreeMethod",
-    "Installments",
-    "OperationType",
-    "Passenger",
-    "Payer",
-    "PayerAddress",
-    "PayerIdentification",
-    "PayerPhone",
-    "PayerRequest",
-    "PaymentMethods",
-    "PaymentMethodsRequest",
-    "Preference",
-    "PreferenceItem",
-    "PreferenceItemRequest",
-    "PreferenceReceiverAddress",
-    "PreferenceRequest",
-    "Preferences",
-    "Route",
-    "Shipments",
-    "ShipmentsRequest",
-    "Track",
-    "TrackValues",
-]
-
 MOST_INSTALLMENTS = 36
 
 Installments = Annotated[int, Meta(ge=1, le=MOST_INSTALLMENTS)]

@@ -7,17 +7,6 @@ from paymentsdk._contract.operation import Operation
 from paymentsdk._contract.rules import ErrorCode, RetryClass
 from paymentsdk.resources.common import Id, Moment, Open, OpenEnum, Resource, ResponseStruct
 
-__all__ = [
-    "DISABLE_SCHEDULE",
-    "InternalManagement",
-    "ReleaseReport",
-    "ReleaseReports",
-    "ReportFormat",
-    "ReportOrigin",
-    "ReportStatus",
-    "ReportSubType",
-]
-
 
 class ReportOrigin(OpenEnum):
     """What made the report: a person, or the schedule."""

@@ -36,23 +36,6 @@ from paymentsdk.resources.common import (
     same_reference,
 )
 
-__all__ = [
-    "CREATE",
-    "Disbursement",
-    "ForwardData",
-    "SubMerchant",
-    "WalletCharge",
-    "WalletChargeRequest",
-    "WalletDiscount",
-    "WalletDiscountDetail",
-    "WalletPayer",
-    "WalletPayerRequest",
-    "WalletPayment",
-    "WalletPaymentPart",
-    "WalletPaymentRequest",
-    "WalletPayments",
-]
-
 
 class SubMerchant(RequestStruct):
     """The merchant that a payment is forwarded for. The fields of ``phone`` are not part of the contract."""

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from docs.api import public_modules
+from docs.describe import names_of
 
 ROOT = Path(__file__).parents[2]
 SERVER = Path(sys.executable).with_name("pyright-langserver")
@@ -35,7 +36,7 @@ pytestmark = pytest.mark.timeout(300)  # Seconds of work; a loaded machine takes
 def fields() -> Iterator[tuple[type, str, str]]:
     """Yield each field that a public class of ours declares: the class, its name, and the text below it."""
     for module in public_modules():
-        for name in module.__all__:
+        for name in names_of(module):
             cls = getattr(module, name)
             if inspect.isclass(cls) and cls.__module__.startswith("paymentsdk") and not issubclass(cls, Enum):
                 for node in tree_of(cls.__module__):
