@@ -31,6 +31,8 @@ class SQLite(Struct, frozen=True, kw_only=True):
     """Pragmas of each connection."""
     application: int = 0
     """The mark in the header of the file; a file with another mark is another program's. With 0, any file will do."""
+    mark: str = ""
+    """In any file: a comment in the text of the table; a table without it is of another version."""
     version: int = 0
     """The version of the table."""
     is_private: bool = True
@@ -85,6 +87,9 @@ class SQLite(Struct, frozen=True, kw_only=True):
     def _prepare(self, database: sqlite3.Connection) -> None:
         """Make the table in an empty file; reject a file of another program or version."""
         if not self.application:  # The file may have tables of other programs.
+            for (text,) in database.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (self.table,)):
+                if self.mark not in text:
+                    raise DatabaseError(f"its table {self.table} has not {self.mark!r}: it is of another version")
             for statement in self.create:
                 database.execute(statement)
         elif _is_empty(database):

@@ -1,0 +1,373 @@
+"""An inbox of what must be looked at again, and the workers that do so."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from hashlib import sha256
+from secrets import token_hex
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from paymentsdk._database import Database, Kind, shared
+from paymentsdk._validate import check_seconds, check_within, plain_duration
+from paymentsdk.errors import RequestInvalid, describe
+from paymentsdk.webhooks import _table
+from paymentsdk.webhooks._table import Claimed, Resource
+
+if TYPE_CHECKING:
+    from paymentsdk.resources.orders import Order
+
+logger = logging.getLogger("paymentsdk")
+
+#: Seconds that the connection stays open without work.
+_IDLE = 30.0
+#: Seconds between two looks for rows that are kept long enough, and the longest pause between two tries.
+_HOUR = 3600.0
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: What stands in the text of a fence: neither a quote nor a mark for a value in any driver.
+_NAME = re.compile(r"[A-Za-z0-9_.,=@/+-]{1,200}")
+
+
+class InboxRow(Struct, frozen=True, kw_only=True):
+    """A resource in an inbox."""
+
+    seller: str
+    """The user id of the seller."""
+    topic: str
+    """The topic, such as ``"orders"``."""
+    id: str
+    """The id of the resource."""
+    status: str
+    """``"waiting"`` for a look; ``"in hand"``; ``"scheduled"``: it waits for its `due`; ``"failed"``: it waits for
+    `Inbox.retry`; ``"at rest"``: nothing is to be done."""
+    attempt: int
+    """How many looks have begun since the last success."""
+    due: datetime | None
+    """When it can be looked at next, or the end of the lease while it is in hand; `None` for never."""
+    reason: str
+    """Why the last look failed; empty if it did not."""
+    handled: tuple[str, ...]
+    """The states that were handled with a fence, the oldest first."""
+
+
+class InboxDepth(Struct, frozen=True, kw_only=True):
+    """How much there is to do, for metrics and health checks."""
+
+    waiting: int
+    """Resources that wait for a look, or for another try."""
+    in_hand: int
+    """Resources that a worker looks at."""
+    failed: int
+    """Resources that have failed 20 times: somebody has to look, then call `Inbox.retry`."""
+    oldest: float | None
+    """Seconds since the oldest of those that wait was put; `None` if none waits."""
+
+
+class _Notes(Struct):
+    """What a handler has asked of its look."""
+
+    states: list[str] = []
+    """Of its fences."""
+    is_stale: bool = False
+    """Whether it has read an older state than the last one that was handled."""
+
+
+class Look:
+    """A resource that a handler has to look at. `Inbox.handling` makes it."""
+
+    __slots__ = ("_claimed", "_lane", "_notes", "attempt", "id", "seller", "topic")
+
+    def __init__(self, lane: Database, claimed: Claimed, notes: _Notes) -> None:
+        self.seller: str = claimed.resource.seller
+        """The user id of the seller, as it was put."""
+        self.topic: str = claimed.resource.topic
+        """The topic, as it was put."""
+        self.id: str = claimed.resource.id
+        """The id of the resource."""
+        self.attempt: int = claimed.attempt
+        """Which try it is since the last success, from 1 to 20."""
+        self._lane = lane
+        self._claimed = claimed
+        self._notes = notes
+
+    def __repr__(self) -> str:
+        return f"Look(seller={self.seller!r}, topic={self.topic!r}, id={self.id!r}, attempt={self.attempt})"
+
+    async def is_new(self, state: str, updated: datetime | None) -> bool:
+        """Return whether *state* is still to be handled. It spares the work that the fence would roll back.
+
+        It is false if the state was handled, or if a later state was. In the second case the read was stale: the
+        resource is looked at again after a pause.
+
+        Args:
+            state: As in `fence`.
+            updated: As in `fence`.
+
+        Raises:
+            ConnectionError: The database cannot be used.
+            RequestInvalid: As in `fence`.
+        """
+        _check_name("state", state)
+        moment = _microseconds(updated)
+        states = await self._lane.run(partial(_table.handled, resource=self._claimed.resource), Kind.READS)
+        if state in states:
+            return False
+        self._notes.is_stale = moment is not None and any(moment < date for date in states.values() if date is not None)
+        return not self._notes.is_stale
+
+    def fence(self, state: str, updated: datetime | None) -> str:
+        """Return one SQL statement for the handler's own transaction in the same database, with any driver.
+
+        Run it first, without parameters, then do the work, then commit. The statement fails if the state was handled,
+        if a later state was handled, or if another worker has the resource now. Let its error pass: the work is rolled
+        back, and the worker reads the row again. If the state is handled, the look is done; else it is tried again.
+
+        Args:
+            state: What was read: 1 to 200 ASCII letters, digits and ``_.,=@/+-``; see `state_of`. A state is handled
+                once. If a resource can come back to a state, put what tells the two apart into the text.
+            updated: When the resource was last changed, as the platform has it, with a time zone. `None` if it does not
+                say: then a later state is not noticed.
+
+        Raises:
+            RequestInvalid: *state* has other characters, or *updated* has no time zone.
+        """
+        self._notes.states.append(_check_name("state", state))
+        return _table.fence(self._claimed, state, _microseconds(updated))
+
+
+#: Looks at a resource.
+Handler = Callable[[Look], Awaitable[object]]
+
+
+class Inbox:
+    """What must be looked at again: one row for each seller, topic and id, never for each message.
+
+    A handler reads the resource and does the work for its state. With `Look.fence` in the handler's own transaction in
+    the same database, each state that was read is handled once, and the last state is handled if a `put` after it
+    returned, or if a `due` came after it. States in between may be passed over. Without the same database a state is
+    handled at least once: write by state, and write to the platform with ``once=``.
+
+    Any number of processes may use one database. Nobody has to close an inbox.
+
+    Args:
+        database: The path of a SQLite file, also one with tables of your own; the inbox turns on its write-ahead log.
+            Or ``postgresql://user:password@host:port/database``, which needs the extra ``postgres``. The inbox makes
+            the tables ``paymentsdk_inbox`` and ``paymentsdk_fence``, there in the first schema of the search path.
+        lease: Seconds that a look may take, above 0 and at most 86,400: it is cancelled then, and tried again. If a
+            process dies, another one takes its resources over after so many seconds.
+        keep: How long rows stay that are at rest. The states that were handled stay for good.
+        now: The clock of the leases and of `due`, in seconds since the epoch, the same for all processes. By default,
+            the clock of the machine for SQLite, and of the server for PostgreSQL.
+
+    Raises:
+        RequestInvalid: *database*, *lease* or *keep* is invalid.
+    """
+
+    def __init__(
+        self,
+        database: str | os.PathLike[str],
+        *,
+        lease: float = 60,
+        keep: timedelta = timedelta(days=90),
+        now: Callable[[], float] | None = None,
+    ) -> None:
+        if (duration := plain_duration(keep)) is None or duration <= timedelta(0):
+            raise RequestInvalid("keep", "must be a timedelta above 0")
+        self._keep = duration
+        self._lease = float(check_seconds("lease", lease))
+        self._driver = _table.driver(database, now)
+        self._lane = shared(self._driver, ConnectionError, _IDLE)
+
+    def __repr__(self) -> str:
+        return f"Inbox({self._driver.place!r})"
+
+    async def put(self, seller: str, topic: str, id: str, *, due: datetime | None = None) -> None:  # noqa: A002
+        """Keep that a resource must be looked at. It is durable on return, with one commit: answer 202 then.
+
+        Looks that wait are merged. A look that is under way is followed by another.
+
+        Args:
+            seller: The user id of the seller: from the address or the secret of the webhook, never from a body that is
+                not signed. 1 to 200 ASCII letters, digits and ``_.,=@/+-``, as *topic* and *id*.
+            topic: The topic, such as ``"orders"``.
+            id: The id of the resource.
+            due: Look then, not now; with a time zone. Put each new order for its expiration: a notification that is
+                lost heals. All moments that were put are kept.
+
+        Raises:
+            ConnectionError: It is not kept; answer 503, so that the platform sends the message again.
+            RequestInvalid: A name has other characters, or *due* has no time zone; answer 400.
+        """
+        names = {"seller": seller, "topic": topic, "id": id}
+        resource = Resource(**{name: _check_name(name, value) for name, value in names.items()})
+        if due is not None and due.tzinfo is None:
+            raise RequestInvalid("due", "must have a time zone")
+        item = resource, None if due is None else due.timestamp()
+        await self._lane.run_together(_table.put, item, Kind.STATEMENT)
+
+    def handling(self, handle: Handler, *, in_flight: int = 8, every: float = 1.0) -> AbstractAsyncContextManager[None]:
+        """Look at what is due in the background, as long as the context lasts. Its end waits for looks under way.
+
+        A look that raises is tried again after *every* seconds, then each time after twice as long, at most an hour.
+        After 20 tries the resource waits for `retry`. What was raised is logged, without its text.
+
+        Args:
+            handle: Is called with a `Look`; no two workers have the same resource. It must bear being called again.
+            in_flight: How many looks are under way at once, 1 to 1,000.
+            every: Seconds between two questions what is due, above 0 and at most 86,400.
+
+        Raises:
+            RequestInvalid: *in_flight* or *every* is out of range.
+        """
+        check_within("in_flight", in_flight, 1, 1000)
+        check_seconds("every", every)
+        return _Worker(self._lane, self._lease, self._keep, handle, in_flight, every).run()
+
+    async def rows(self, *, failed: bool = False, id: str | None = None) -> list[InboxRow]:  # noqa: A002
+        """Return up to 1,000 rows that are not at rest, the oldest first.
+
+        Args:
+            failed: Only those that have failed.
+            id: Only those of this resource, also at rest.
+
+        Raises:
+            ConnectionError: The database cannot be used.
+        """
+        rows = []
+        for *values, ready, handled in await self._lane.run(partial(_table.rows, failed=failed, id=id), Kind.READS):
+            due = None if ready is None or ready >= _table.NEVER else datetime.fromtimestamp(ready, UTC)
+            names = ("seller", "topic", "id", "status", "attempt", "reason")
+            rows.append(InboxRow(**dict(zip(names, values, strict=True)), due=due, handled=handled))
+        return [row for row in rows if not failed or row.status == "failed"]
+
+    async def depth(self) -> InboxDepth:
+        """Return how much there is to do.
+
+        Raises:
+            ConnectionError: The database cannot be used.
+        """
+        status = await self._lane.run(_table.depth, Kind.READS)
+        number, age = status.get("waiting", (0, None))
+        counts = {name: status.get(name.replace("_", " "), (0, None))[0] for name in ("in_hand", "failed")}
+        return InboxDepth(waiting=number, oldest=None if age is None else max(0.0, age), **counts)
+
+    async def retry(self, seller: str, topic: str, id: str) -> bool:  # noqa: A002
+        """Make a resource due that has failed 20 times; return whether it had.
+
+        Raises:
+            ConnectionError: The database cannot be used.
+        """
+        return await self._lane.run(partial(_table.retry, resource=Resource(seller, topic, id)))
+
+
+class _Worker(Struct, eq=False):
+    """Claims what is due, and has the handler look at it."""
+
+    lane: Database
+    lease: float
+    keep: timedelta
+    handle: Handler
+    in_flight: int
+    every: float
+    looks: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        """Work as long as the context lasts, and until the looks that are under way then have ended."""
+        stopping = asyncio.get_running_loop().create_future()
+        working = asyncio.ensure_future(self._work(stopping))
+        try:
+            yield
+        finally:
+            stopping.set_result(None)
+            try:
+                await asyncio.wait((working,))
+            finally:  # A caller that is cancelled does not wait.
+                tasks = working, *self.looks
+                for task in tasks:
+                    task.cancel()
+                await asyncio.wait(tasks)
+
+    async def _work(self, stopping: asyncio.Future[None]) -> None:
+        removed_at = -_HOUR
+        while not stopping.done():
+            now, count = asyncio.get_running_loop().time(), 0
+            try:
+                count = await self._begin(now)
+                if now >= removed_at + _HOUR and not await self.lane.run(partial(_table.remove, keep=self.keep)):
+                    removed_at = now
+            except ConnectionError as error:
+                logger.warning("inbox: %s", error)
+            except Exception:
+                logger.exception("inbox failed, and goes on")
+            if len(self.looks) >= self.in_flight:
+                await asyncio.wait({stopping, *self.looks}, return_when=asyncio.FIRST_COMPLETED)
+            elif not count:
+                await asyncio.wait((stopping,), timeout=self.every)
+        if self.looks:
+            await asyncio.wait(self.looks)
+
+    async def _begin(self, now: float) -> int:
+        """Begin looks at what is due, as many as are free; return how many."""
+        limit = self.in_flight - len(self.looks)
+        claim = partial(_table.claim, owner=token_hex(16), lease=self.lease, limit=limit)
+        claims = await self.lane.run(claim, Kind.STATEMENT)
+        for claimed in claims:
+            task = asyncio.ensure_future(self._look(claimed, now + self.lease))
+            self.looks.add(task)
+            task.add_done_callback(self.looks.discard)
+        return len(claims)
+
+    async def _look(self, claimed: Claimed, until: float) -> None:
+        notes, reason = _Notes(), ""
+        look, timeout = Look(self.lane, claimed, notes), asyncio.timeout_at(until)
+        try:
+            async with timeout:
+                await self.handle(look)
+        except asyncio.CancelledError:
+            self.lane.run(partial(_table.give_back, claimed=claimed))
+            raise
+        except Exception as error:  # noqa: BLE001 - a handler may raise anything
+            reason = f"it took longer than its lease, {self.lease:g} s" if timeout.expired() else describe(error)
+        if not reason and notes.is_stale:
+            reason = "a later state than the one that was read is handled"
+        pause = min(self.every * 2 ** (claimed.attempt - 1), _HOUR)
+        end = partial(_table.end, claimed=claimed, reason=reason, states=notes.states, pause=pause)
+        try:
+            outcome = await self.lane.run(end)
+        except ConnectionError as error:
+            outcome, reason = "is looked at again after its lease", str(error)
+        if reason:
+            logger.warning("inbox: %r %s: %s", look, outcome, reason)
+
+
+def state_of(order: Order) -> str:
+    """Return the state of an order for `Look.is_new` and `Look.fence`: status, detail, and each refund with its status.
+
+    It has at most 200 characters; of an order with many refunds, it is a hash.
+    """
+    refunds = sorted(f"{refund.id}={refund.status}" for refund in order.refunds)
+    state = ",".join([f"{order.status}/{order.status_detail}", *refunds])
+    return state if _NAME.fullmatch(state) else sha256(state.encode()).hexdigest()
+
+
+def _check_name(name: str, value: str) -> str:
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise RequestInvalid(name, "must be 1 to 200 ASCII letters, digits and _.,=@/+-")
+    return value
+
+
+def _microseconds(moment: datetime | None) -> int | None:
+    if moment is None:
+        return None
+    if moment.tzinfo is None:
+        raise RequestInvalid("updated", "must have a time zone")
+    return (moment - _EPOCH) // timedelta(microseconds=1)

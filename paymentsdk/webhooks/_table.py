@@ -1,0 +1,233 @@
+"""The two tables of an inbox, and every statement on them, in plain functions of a connection.
+
+`paymentsdk_inbox` has a row for each resource. `ready` is when it may be claimed: NULL at rest, the end of the lease
+while it is in hand. `paymentsdk_fence` has a row for each state that was handled, with its number in their order.
+
+A fence is one INSERT in the transaction of the handler. It fails if the state has its row already, if `number` is NULL,
+or if another transaction has taken the same number: so no lock is needed, and any isolation level will do. `number` is
+NULL if another worker has the resource, or if a later state was handled.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from msgspec import Struct
+
+from paymentsdk._database import Connection, Driver, Row
+from paymentsdk._postgres import Postgres, Table, is_dsn
+from paymentsdk._sqlite import SQLite
+from paymentsdk._validate import check_path
+
+#: The version of the tables.
+SCHEMA = 1
+#: So often a resource is looked at without success; then it waits for a person.
+TRIES = 20
+#: When a person may make it due: never by itself.
+NEVER = 1e18
+#: Rows that are read or removed at once.
+_PAGE = 1000
+#: Seconds that PostgreSQL may take for a statement, with new connections.
+_TIMEOUT = 5.0
+_INBOX = f"""(
+    -- paymentsdk inbox {SCHEMA}
+    seller text NOT NULL, topic text NOT NULL, id text NOT NULL,
+    wanted bigint NOT NULL, seen bigint NOT NULL, attempt bigint NOT NULL, owner text NOT NULL,
+    ready float8, dues text NOT NULL, reason text NOT NULL, since float8 NOT NULL,
+    PRIMARY KEY (seller, topic, id)
+)"""
+_FENCE = """(
+    seller text NOT NULL, topic text NOT NULL, id text NOT NULL,
+    state text NOT NULL, number bigint NOT NULL, updated bigint,
+    PRIMARY KEY (seller, topic, id, state), UNIQUE (seller, topic, id, number)
+)"""
+_CREATE = (
+    ("TABLE", "paymentsdk_inbox", _INBOX),
+    ("TABLE", "paymentsdk_fence", _FENCE),
+    ("INDEX", "paymentsdk_inbox_ready", "ON paymentsdk_inbox (ready) WHERE ready IS NOT NULL"),
+    ("INDEX", "paymentsdk_inbox_rest", "ON paymentsdk_inbox (since) WHERE ready IS NULL"),
+)
+_KEY = "seller = %s AND topic = %s AND id = %s"
+_COLUMNS = {"seller": "text", "topic": "text", "id": "text", "looks": "bigint", "due": "float8", "dues": "text"}
+#: While a resource is in hand, or waits after a failure, `ready` stays: the end of that leads to the next look.
+_PUT = (
+    "INSERT INTO {table} (seller, topic, id, wanted, seen, attempt, owner, ready, dues, reason, since) "
+    "SELECT new.seller, new.topic, new.id, new.looks, 0, 0, '', coalesce(new.due, new.now), new.dues, '', new.now "
+    "FROM {rows} WHERE true ON CONFLICT (seller, topic, id) DO UPDATE SET wanted = {table}.wanted + excluded.wanted, "
+    "since = CASE WHEN {table}.wanted > {table}.seen THEN {table}.since ELSE excluded.since END, "
+    "dues = CASE WHEN {position}({table}.dues, excluded.dues) > 0 THEN {table}.dues "
+    "ELSE {table}.dues || excluded.dues END, "
+    "ready = CASE WHEN {table}.attempt > 0 OR {table}.ready <= excluded.ready THEN {table}.ready "
+    "ELSE excluded.ready END"
+)
+_CLAIM = (
+    "WITH due AS MATERIALIZED (SELECT seller AS s, topic AS t, id AS i FROM {table} "
+    f"WHERE ready <= {{now}} AND attempt < {TRIES} ORDER BY ready LIMIT %s {{skip_locked}}) "
+    "UPDATE {table} SET attempt = attempt + 1, owner = %s, ready = {now} + %s FROM due "
+    "WHERE seller = s AND topic = t AND id = i RETURNING seller, topic, id, attempt, wanted, {now}"
+)
+_IN_HAND = f"SELECT wanted, dues, {{now}} FROM {{table}} WHERE {_KEY} AND owner = %s {{locked}}"
+_SETTLE = (
+    "UPDATE {table} SET seen = %s, attempt = 0, owner = '', ready = %s, dues = %s, reason = '', since = {now} "
+    f"WHERE {_KEY}"
+)
+_RELEASE = (
+    "UPDATE {table} SET attempt = attempt - %s, owner = '', ready = %s + {now}, reason = %s "
+    f"WHERE {_KEY} AND owner = %s"
+)
+_RETRY = (
+    f"UPDATE {{table}} SET attempt = 0, owner = '', ready = {{now}} WHERE {_KEY} AND attempt >= {TRIES} "
+    "AND (owner = '' OR ready <= {now}) RETURNING id"
+)
+_STATUS = (
+    "CASE WHEN ready IS NULL THEN 'at rest' WHEN owner <> '' AND ready > {now} THEN 'in hand' "
+    f"WHEN attempt >= {TRIES} THEN 'failed' WHEN wanted > seen OR attempt > 0 OR ready <= {{now}} THEN 'waiting' "
+    "ELSE 'scheduled' END"
+)
+_SINCE = "CASE WHEN wanted > seen THEN since ELSE ready END"
+_LIST = f"SELECT seller, topic, id, {_STATUS}, attempt, reason, ready FROM {{table}} WHERE"
+_DEPTH = f"SELECT {_STATUS}, count(*), {{now}} - min({_SINCE}) FROM {{table}} WHERE ready IS NOT NULL GROUP BY 1"
+_REMOVE = (
+    "DELETE FROM {table} WHERE ready IS NULL AND since < {now} - %s AND (seller, topic, id) IN ("
+    "SELECT seller, topic, id FROM {table} WHERE ready IS NULL AND since < {now} - %s ORDER BY since LIMIT %s"
+    ") RETURNING id"
+)
+
+
+class Resource(Struct, frozen=True, order=True):
+    """What a row of the inbox is about."""
+
+    seller: str
+    topic: str
+    id: str
+
+    @property
+    def values(self) -> tuple[str, str, str]:
+        """The values of `_KEY`."""
+        return self.seller, self.topic, self.id
+
+
+class Claimed(Struct, frozen=True):
+    """A resource in the hands of a worker."""
+
+    resource: Resource
+    owner: str
+    attempt: int
+    wanted: int
+    at: float
+
+
+def driver(database: str | os.PathLike[str], now: Callable[[], float] | None) -> Driver:
+    """Return what connects to the tables; they are made in a database that may have others."""
+    if is_dsn(database):
+        statements = tuple(f"CREATE {kind} {name} {text}" for kind, name, text in _CREATE)
+        table = Table("paymentsdk_inbox", f"paymentsdk inbox {SCHEMA}", statements)
+        return Postgres(dsn=database, timeout=_TIMEOUT, table=table, now=now)
+    return SQLite(
+        path=check_path("database", database),
+        table="paymentsdk_inbox",
+        create=tuple(f"CREATE {kind} IF NOT EXISTS {name} {text}" for kind, name, text in _CREATE),
+        settings=("journal_mode = WAL", "synchronous = FULL"),
+        mark=f"-- paymentsdk inbox {SCHEMA}",
+        is_private=False,
+        now=now or time.time,
+    )
+
+
+def put(connection: Connection, items: Sequence[tuple[Resource, float | None]]) -> list[None]:
+    """Note that resources must be looked at: now, or at a moment. In one order, so that none waits in a circle."""
+    moments: dict[Resource, list[float | None]] = defaultdict(list)
+    for resource, due in items:
+        moments[resource].append(due)
+    rows = []
+    for resource, dues in sorted(moments.items()):
+        dated = [due for due in dues if due is not None]
+        looks = len(dues) - len(dated)
+        rows.append((*resource.values, looks, None if looks else min(dated), _text_of(dated)))
+    connection.each(_PUT, _COLUMNS, rows)
+    return [None] * len(items)
+
+
+def claim(connection: Connection, owner: str, lease: float, limit: int) -> list[Claimed]:
+    """Take up to *limit* resources that are due, for *lease* seconds."""
+    rows = connection.fetch(_CLAIM, limit, owner, lease)
+    return [Claimed(Resource(*key), owner, attempt, wanted, now) for *key, attempt, wanted, now in rows]
+
+
+def end(connection: Connection, claimed: Claimed, reason: str, states: Sequence[str], pause: float) -> str:
+    """End a look, with the *reason* why it failed or an empty text; return what comes of it.
+
+    A look whose fences are all there has not failed: its states are handled, by its handler or by another one.
+    """
+    key = claimed.resource.values
+    if reason and not (states and set(states) <= handled(connection, claimed.resource).keys()):
+        is_last = claimed.attempt >= TRIES
+        connection.fetch(_RELEASE, 0, NEVER if is_last else pause, reason, *key, claimed.owner)
+        return f"has failed {TRIES} times and waits for `paymentsdk inbox retry`" if is_last else "is tried again"
+    for wanted, text, now in connection.fetch(_IN_HAND, *key, claimed.owner):
+        dues = sorted({due for due in map(float, text.split()) if due > claimed.at})
+        ready = now if wanted > claimed.wanted else next(iter(dues), None)
+        connection.fetch(_SETTLE, claimed.wanted, ready, _text_of(dues), *key)
+    return "is handled"
+
+
+def give_back(connection: Connection, claimed: Claimed) -> None:
+    """Let another worker have what was not looked at."""
+    connection.fetch(_RELEASE, 1, 0.0, "", *claimed.resource.values, claimed.owner)
+
+
+def retry(connection: Connection, resource: Resource) -> bool:
+    """Make a resource due that has failed too often."""
+    return bool(connection.fetch(_RETRY, *resource.values))
+
+
+def remove(connection: Connection, keep: timedelta) -> bool:
+    """Remove a page of rows that were at rest for longer than *keep*; return whether there may be more."""
+    age = keep.total_seconds()
+    return len(connection.fetch(_REMOVE, age, age, _PAGE)) == _PAGE
+
+
+def handled(connection: Connection, resource: Resource) -> dict[str, int | None]:
+    """Return the states that were handled, in their order, each with when it was updated."""
+    statement = f"SELECT state, updated FROM paymentsdk_fence WHERE {_KEY} ORDER BY number"
+    return dict(connection.fetch(statement, *resource.values))
+
+
+def rows(connection: Connection, *, failed: bool, id: str | None) -> list[Row]:  # noqa: A002 - as the public method
+    """Return a page of rows, each with the states that were handled."""
+    where = f"ready IS NOT NULL AND (%s OR attempt >= {TRIES})" if id is None else "id = %s"
+    page = connection.fetch(f"{_LIST} {where} ORDER BY {_SINCE} LIMIT %s", not failed if id is None else id, _PAGE)
+    marks = ", ".join(["%s"] * len(page)) or "NULL"
+    states: dict[Resource, list[str]] = defaultdict(list)
+    statement = f"SELECT seller, topic, id, state FROM paymentsdk_fence WHERE id IN ({marks}) ORDER BY number"
+    for *key, state in connection.fetch(statement, *(row[2] for row in page)):
+        states[Resource(*key)].append(state)
+    return [(*row, tuple(states[Resource(*row[:3])])) for row in page]
+
+
+def depth(connection: Connection) -> dict[str, tuple[int, float]]:
+    """Return for each status how many resources have it, and the seconds since the oldest of them."""
+    return {status: (number, age) for status, number, age in connection.fetch(_DEPTH)}
+
+
+def fence(claimed: Claimed, state: str, updated: int | None) -> str:
+    """Return the statement that fails if *state* was handled, is older than what was handled, or is not *claimed*."""
+    seller, topic, id_ = (f"'{value}'" for value in claimed.resource.values)
+    where = f"seller = {seller} AND topic = {topic} AND id = {id_}"
+    moment = "NULL" if updated is None else str(updated)
+    number = (
+        f"(SELECT CASE WHEN max(updated) > {moment} THEN NULL ELSE count(*) END FROM paymentsdk_fence WHERE {where})"
+    )
+    return (
+        "INSERT INTO paymentsdk_fence (seller, topic, id, state, updated, number) VALUES "
+        f"({seller}, {topic}, {id_}, '{state}', {moment}, {number} + "
+        f"(SELECT 0 FROM paymentsdk_inbox WHERE {where} AND owner = '{claimed.owner}'))"
+    )
+
+
+def _text_of(dues: Sequence[float]) -> str:
+    return "".join(f" {due!r} " for due in dues)  # A space on both sides: no moment is part of another one.

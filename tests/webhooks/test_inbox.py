@@ -1,0 +1,601 @@
+"""An inbox has each resource looked at after each message, by one worker at a time, until that has succeeded."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from paymentsdk import RequestInvalid, _sqlite
+from paymentsdk.resources.orders import GET, Order
+from paymentsdk.webhooks import Inbox, InboxDepth, Look, state_of
+from tests.webhooks.conftest import Shop
+
+Until = Callable[[Callable[[], object]], Awaitable[None]]
+EVERY = 0.005
+START = 1_777_896_000.0
+NOON = datetime.fromtimestamp(START, UTC)
+#: What a fence raises, by the driver.
+REJECTED = (sqlite3.IntegrityError, asyncpg.IntegrityConstraintViolationError)
+
+
+class World:
+    """A clock that a test moves, an inbox, and the looks of its handler so far."""
+
+    def __init__(self, database: str) -> None:
+        self.database = database
+        self.now = START
+        self.looks: list[Look] = []
+        self.inbox = self.another()
+
+    def another(self, **settings: object) -> Inbox:
+        """Return an inbox of the same database, as another process has one."""
+        return Inbox(self.database, now=self.time, **settings)
+
+    def time(self) -> float:
+        """The clock of the database."""
+        return self.now
+
+    async def note(self, look: Look) -> None:
+        """Handle a look."""
+        self.looks.append(look)
+
+    async def is_at(self, status: str) -> None:
+        """Wait until the one row has a status."""
+        for _ in range(2000):
+            [row] = await self.inbox.rows()
+            if row.status == status:
+                return
+            await asyncio.sleep(EVERY)
+        pytest.fail(f"it is not {status}: {row}")
+
+    async def is_quiet(self) -> None:
+        """Wait until nothing waits and nothing is in hand."""
+        for _ in range(2000):
+            depth = await self.inbox.depth()
+            if not depth.waiting and not depth.in_hand:
+                return
+            await asyncio.sleep(EVERY)
+        pytest.fail(f"it is not quiet: {await self.inbox.rows()}")
+
+
+@pytest.fixture
+def world(database: str) -> World:
+    """A world with an inbox in each database."""
+    return World(database)
+
+
+async def test_looks_that_wait_are_merged(world: World) -> None:
+    """Three messages about a resource before its look are one look; another seller's has its own."""
+    for seller in ("77", "77", "78", "77"):
+        await world.another().put(seller, "orders", "ORD1")
+
+    async with world.inbox.handling(world.note, every=EVERY):
+        await world.is_quiet()
+
+    assert sorted((look.seller, look.topic, look.id, look.attempt) for look in world.looks) == [
+        ("77", "orders", "ORD1", 1),
+        ("78", "orders", "ORD1", 1),
+    ]
+
+
+async def test_a_message_during_a_look_leads_to_another(world: World) -> None:
+    """What a look has read may be older than the message: the resource is read again, by one worker at a time."""
+    under_way = 0
+
+    async def handle(look: Look) -> None:
+        nonlocal under_way
+        under_way += 1
+        await world.note(look)
+        if len(world.looks) <= 2:
+            await world.inbox.put("77", "orders", "ORD1")
+        assert under_way == 1
+        under_way -= 1
+
+    await world.inbox.put("77", "orders", "ORD1")
+    async with world.inbox.handling(handle, every=EVERY), world.another().handling(handle, every=EVERY):
+        await world.is_quiet()
+
+    assert [look.attempt for look in world.looks] == [1, 1, 1]
+
+
+async def test_a_look_that_is_due_later_is_made_then(world: World, until: Until) -> None:
+    """Each moment that was put leads to a look, also without a message; putting it once more changes nothing."""
+    moments = [NOON + timedelta(minutes=minutes) for minutes in (15, 5, 15, 60)]
+    for due in moments:
+        await world.inbox.put("77", "orders", "ORD1", due=due)
+    assert await world.inbox.depth() == InboxDepth(waiting=0, in_hand=0, failed=0, oldest=None)
+
+    async with world.inbox.handling(world.note, every=EVERY):
+        for number, due in enumerate(sorted({*moments}), 1):
+            [row] = await world.inbox.rows()
+            assert (row.status, row.due) == ("scheduled", due)
+            assert len(world.looks) == number - 1
+            world.now = due.timestamp()
+            await until(lambda number=number: len(world.looks) == number)
+            await world.is_quiet()
+
+    assert await world.inbox.rows() == []
+    [row] = await world.inbox.rows(id="ORD1")
+    assert (row.status, row.due) == ("at rest", None)
+
+
+async def test_a_message_before_the_moment_keeps_it(world: World) -> None:
+    """A look at a message does not stand for the look that is due later."""
+    await world.inbox.put("77", "orders", "ORD1", due=NOON + timedelta(minutes=15))
+    await world.inbox.put("77", "orders", "ORD1")
+
+    async with world.inbox.handling(world.note, every=EVERY):
+        await world.is_quiet()
+
+    assert len(world.looks) == 1
+    [row] = await world.inbox.rows()
+    assert (row.status, row.due) == ("scheduled", NOON + timedelta(minutes=15))
+
+
+async def test_a_look_that_fails_is_tried_again_then_waits_for_a_person(
+    world: World, until: Until, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The pauses double, up to an hour. After 20 tries the row has failed, whatever comes in, until it is retried."""
+    began = []
+
+    async def handle(look: Look) -> None:
+        began.append(world.now)
+        raise ValueError("the password is hunter2")
+
+    await world.inbox.put("77", "orders", "ORD1")
+    async with world.inbox.handling(handle, every=EVERY):
+        for number in range(1, 21):
+            await until(lambda number=number: len(began) == number)
+            await world.is_at("waiting" if number < 20 else "failed")
+            await world.inbox.put("77", "orders", "ORD1")
+            [row] = await world.inbox.rows()
+            if number < 20:
+                world.now = row.due.timestamp() + 0.001
+        assert await world.inbox.depth() == InboxDepth(waiting=0, in_hand=0, failed=1, oldest=None)
+        assert (row.due, row.attempt) == (None, 20)
+        assert [row] == await world.inbox.rows(failed=True)
+
+        assert not await world.inbox.retry("77", "orders", "ORD2")
+        assert await world.inbox.retry("77", "orders", "ORD1")
+        await until(lambda: len(began) == 21)
+
+    pauses = [after - before for before, after in pairwise(began)]
+    assert pauses[:3] == pytest.approx([0.006, 0.011, 0.021], abs=0.001)
+    assert max(pauses) == pytest.approx(EVERY * 2**18, abs=0.01)
+    assert "hunter2" not in caplog.text + row.reason
+    assert "ValueError" in row.reason
+    assert "has failed 20 times and waits for `paymentsdk inbox retry`" in caplog.text
+
+
+async def test_a_look_is_cancelled_at_the_end_of_its_lease(database: str, until: Until, caplog: object) -> None:
+    """So there is one at a time: the next one begins after it."""
+    inbox, tries = Inbox(database, lease=0.05), []
+
+    async def handle(look: Look) -> None:
+        tries.append(look.attempt)
+        if look.attempt == 1:
+            await asyncio.Event().wait()
+
+    await inbox.put("77", "orders", "ORD1")
+    async with inbox.handling(handle, every=EVERY):
+        await until(lambda: len(tries) == 2)
+
+    assert tries == [1, 2]
+    assert "it took longer than its lease, 0.05 s" in caplog.text
+
+
+async def test_another_worker_takes_over_after_the_lease(world: World, shop: Shop, until: Until) -> None:
+    """What a stopped process had is looked at by another one; when the first goes on, its fence fails."""
+    lost, go_on = [], asyncio.Event()
+
+    async def stopped(look: Look) -> None:
+        await go_on.wait()
+        try:
+            await shop.work(look, "processed", NOON)
+        except REJECTED as error:
+            lost.append(error)
+            raise
+
+    await world.inbox.put("77", "orders", "ORD1")
+    async with world.another(lease=86_400).handling(stopped, every=EVERY):
+        await world.is_at("in hand")
+        world.now += 86_401
+        async with world.inbox.handling(world.note, every=EVERY):
+            await until(lambda: world.looks)
+            await world.is_quiet()
+        go_on.set()
+        await until(lambda: lost)
+
+    assert [look.attempt for look in world.looks] == [2]
+    assert await shop.sales() == []
+    [row] = await world.inbox.rows(id="ORD1")
+    assert (row.status, row.reason, row.handled) == ("at rest", "", ())
+
+
+async def test_a_state_is_handled_once(world: World, shop: Shop) -> None:
+    """The fence of a handled state fails, and the work of its transaction is rolled back; the look is done."""
+    errors = []
+
+    async def handle(look: Look) -> None:
+        await world.note(look)
+        try:
+            await shop.work(look, "processed", NOON)
+        except REJECTED as error:
+            errors.append(error)
+            raise
+
+    async with world.inbox.handling(handle, every=EVERY):
+        for number in (1, 2):
+            await world.inbox.put("77", "orders", "ORD1")
+            await world.is_quiet()
+            assert len(world.looks) == number
+
+    assert await shop.sales() == [("ORD1", "processed")]
+    assert len(errors) == 1
+    [row] = await world.inbox.rows(id="ORD1")
+    assert (row.status, row.attempt, row.handled) == ("at rest", 0, ("processed",))
+
+
+async def test_an_older_state_is_not_handled_after_a_later_one(world: World, shop: Shop, until: Until) -> None:
+    """A stale read fails, and the resource is looked at again after a pause; a look without a date has no order."""
+    reads = [("refunded", NOON), ("processed", NOON - timedelta(microseconds=1)), ("settled", NOON), ("closed", None)]
+
+    async def handle(look: Look) -> None:
+        state, updated = reads[len(world.looks)]
+        await world.note(look)
+        assert await look.is_new(state, updated) is (state != "processed")
+        await shop.work(look, state, updated)
+
+    async with world.inbox.handling(handle, every=EVERY):
+        await world.inbox.put("77", "orders", "ORD1")
+        await world.is_quiet()
+        await world.inbox.put("77", "orders", "ORD1")
+        await until(lambda: len(world.looks) == 2)
+        await world.is_at("waiting")
+        world.now += 1
+        await world.is_quiet()
+        await world.inbox.put("77", "orders", "ORD1")
+        await world.is_quiet()
+
+    assert [look.attempt for look in world.looks] == [1, 1, 2, 1]
+    assert await shop.sales() == [("ORD1", "refunded"), ("ORD1", "settled"), ("ORD1", "closed")]
+
+
+async def test_what_is_not_new_needs_no_fence(world: World, shop: Shop, until: Until) -> None:
+    """A state that was handled is not new, and the look is done. After a stale read there is another look."""
+    news = []
+
+    async def handle(look: Look) -> None:
+        state, updated = [("refunded", NOON), ("refunded", NOON), ("processed", NOON - timedelta(1))][len(news)]
+        news.append(await look.is_new(state, updated))
+        if news[-1]:
+            await shop.work(look, state, updated)
+
+    async with world.inbox.handling(handle, every=EVERY):
+        for number in (1, 2):
+            await world.inbox.put("77", "orders", "ORD1")
+            await world.is_quiet()
+            assert len(news) == number
+        await world.inbox.put("77", "orders", "ORD1")
+        await until(lambda: len(news) == 3)
+        await world.is_at("waiting")
+
+    assert news == [True, False, False]
+
+
+async def test_an_error_behind_the_fence_is_not_tried_again(
+    world: World, shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The work is committed: the look is done, and the error is in the log."""
+
+    async def handle(look: Look) -> None:
+        await shop.work(look, "processed", NOON)
+        raise OSError("the mail was not sent")
+
+    await world.inbox.put("77", "orders", "ORD1")
+    async with world.inbox.handling(handle, every=EVERY):
+        await world.is_quiet()
+
+    assert await shop.sales() == [("ORD1", "processed")]
+    assert "attempt=1) is handled: OSError" in caplog.text
+
+
+async def test_the_end_waits_for_looks_and_begins_none(world: World, until: Until) -> None:
+    """A look that is under way at the end of the context is finished; the next resource stays for another worker."""
+    go_on, finished = asyncio.Event(), []
+
+    async def handle(look: Look) -> None:
+        await world.note(look)
+        await go_on.wait()
+        finished.append(look.id)
+
+    await world.inbox.put("77", "orders", "ORD1")
+    async with world.inbox.handling(handle, every=EVERY, in_flight=1):
+        await until(lambda: world.looks)
+        await world.inbox.put("77", "orders", "ORD2")
+        asyncio.get_running_loop().call_soon(go_on.set)
+
+    assert finished == ["ORD1"]
+    [row] = await world.inbox.rows()
+    assert (row.id, row.status, row.attempt) == ("ORD2", "waiting", 0)
+
+
+async def test_a_look_that_is_cancelled_is_given_back(world: World, until: Until) -> None:
+    """A caller that does not wait for the end cancels the looks; they count as no try, and no lease holds them."""
+
+    async def work() -> None:
+        async with world.inbox.handling(handle, every=EVERY):
+            await asyncio.Event().wait()
+
+    async def handle(look: Look) -> None:
+        await world.note(look)
+        await asyncio.Event().wait()
+
+    await world.inbox.put("77", "orders", "ORD1")
+    task = asyncio.ensure_future(work())
+    await until(lambda: world.looks)
+    for _ in range(3):
+        task.cancel()
+        await asyncio.sleep(0)
+    await asyncio.wait((task,))
+
+    [row] = await world.inbox.rows()
+    assert (row.status, row.attempt) == ("waiting", 0)
+
+
+async def test_rows_at_rest_are_removed_and_fences_stay(world: World, shop: Shop, until: Until) -> None:
+    """After `keep` a row goes. A replay months later still finds that its state was handled."""
+
+    async def handle(look: Look) -> None:
+        await world.note(look)
+        if await look.is_new("processed", NOON):
+            await shop.work(look, "processed", NOON)
+
+    inbox = world.another(keep=timedelta(days=1))
+    await inbox.put("77", "orders", "ORD1")
+    async with inbox.handling(handle, every=EVERY):
+        await world.is_quiet()
+    world.now += 86_401
+    async with inbox.handling(handle, every=EVERY):
+        for _ in range(2000):
+            if not await inbox.rows(id="ORD1"):
+                break
+            await asyncio.sleep(EVERY)
+        await inbox.put("77", "orders", "ORD1")
+        await until(lambda: len(world.looks) == 2)
+        await world.is_quiet()
+
+    assert await shop.sales() == [("ORD1", "processed")]
+
+
+async def test_depth_says_how_old_the_oldest_is(world: World, until: Until) -> None:
+    """It counts what waits, what is in hand, and the seconds since the oldest of what waits was put."""
+    go_on = asyncio.Event()
+
+    async def handle(look: Look) -> None:
+        await world.note(look)
+        await go_on.wait()
+
+    for number in range(3):
+        await world.inbox.put("77", "orders", f"ORD{number}")
+        world.now += 10
+    async with world.inbox.handling(handle, every=EVERY, in_flight=1):
+        await until(lambda: world.looks)
+        assert await world.inbox.depth() == InboxDepth(waiting=2, in_hand=1, failed=0, oldest=20.0)
+        go_on.set()
+
+
+@pytest.mark.parametrize("name", ["", "a'b", "a\\b", "a b", "a:b", "a%b", "ORD1\r\nX: 1", "é", "a" * 201, 7, None])
+async def test_names_are_checked(tmp_path: Path, name: str) -> None:
+    """A name that came with a message cannot end a text of SQL, or be taken for a value by any driver."""
+    inbox = Inbox(tmp_path / "shop.db")
+    for names in ((name, "orders", "ORD1"), ("77", name, "ORD1"), ("77", "orders", name)):
+        with pytest.raises(RequestInvalid, match="must be 1 to 200 ASCII letters"):
+            await inbox.put(*names)
+    assert not (tmp_path / "shop.db").exists()
+
+
+async def test_settings_are_checked(tmp_path: Path) -> None:
+    """Settings that make no sense are rejected before anything is kept, and moments need a time zone."""
+    for settings in ({"lease": 0}, {"keep": timedelta(0)}, {"keep": 7}):
+        with pytest.raises(RequestInvalid):
+            Inbox(tmp_path / "shop.db", **settings)
+    inbox = Inbox(tmp_path / "shop.db")
+    with pytest.raises(RequestInvalid, match="due: must have a time zone"):
+        await inbox.put("77", "orders", "ORD1", due=NOON.replace(tzinfo=None))
+    for settings in ({"in_flight": 0}, {"every": 0}):
+        with pytest.raises(RequestInvalid):
+            inbox.handling(None, **settings)
+
+
+async def test_states_are_checked(world: World) -> None:
+    """A state is part of a text of SQL, and its date has a time zone."""
+    rejected = []
+
+    async def handle(look: Look) -> None:
+        for call in (look.fence, look.is_new):
+            for state, updated in (("it's", NOON), ("paid", NOON.replace(tzinfo=None))):
+                try:
+                    await call(state, updated)
+                except RequestInvalid as error:
+                    rejected.append(error.path)
+
+    await world.inbox.put("77", "orders", "ORD1")
+    async with world.inbox.handling(handle, every=EVERY):
+        await world.is_quiet()
+
+    assert rejected == ["state", "updated"] * 2
+
+
+async def test_tables_of_another_version_are_rejected(database: str, shop: Shop) -> None:
+    """Nothing is written to a table whose form is not known."""
+    await shop.run("CREATE TABLE paymentsdk_inbox (id text)")
+    with pytest.raises(ConnectionError, match=r"paymentsdk_inbox"):
+        await Inbox(database).put("77", "orders", "ORD1")
+
+
+async def test_what_cannot_be_kept_raises(tmp_path: Path) -> None:
+    """The receiver answers 503 then, and the platform sends the message again. A worker goes on."""
+    for database in (str(tmp_path / "none" / "shop.db"), "postgresql://u:secret@127.0.0.1:1/x?connect_timeout=1"):
+        inbox = Inbox(database)
+        with pytest.raises(ConnectionError) as caught:
+            await inbox.put("77", "orders", "ORD1")
+        assert "secret" not in f"{caught.value}{inbox!r}"
+
+
+async def test_a_worker_outlives_its_database(tmp_path: Path, until: Until, caplog: pytest.LogCaptureFixture) -> None:
+    """While the database cannot be used, the worker asks again; then it goes on."""
+    inbox, looks = Inbox(tmp_path / "data" / "shop.db"), []
+
+    async def handle(look: Look) -> None:
+        looks.append(look)
+
+    async with inbox.handling(handle, every=EVERY):
+        await until(lambda: "unable to open database file" in caplog.text)
+        (tmp_path / "data").mkdir()
+        await inbox.put("77", "orders", "ORD1")
+        await until(lambda: looks)
+
+
+async def test_a_message_costs_one_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And messages that come together share one."""
+    inbox, commits = Inbox(tmp_path / "shop.db"), []
+    await inbox.put("77", "orders", "ORD0")
+    monkeypatch.setattr(_sqlite, "commit", lambda file, commit=_sqlite.commit: (commits.append(1), commit(file)))
+
+    await inbox.put("77", "orders", "ORD1")
+    assert len(commits) == 1
+    await asyncio.gather(*(inbox.put("77", "orders", f"ORD{number}") for number in range(500)))
+    assert len(commits) < 250
+
+
+async def test_the_file_may_have_tables_of_others(tmp_path: Path) -> None:
+    """The inbox is beside the tables of the program, so that one transaction can write to both."""
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as file:
+        file.execute("CREATE TABLE sale (id text)")
+    await Inbox(tmp_path / "shop.db").put("77", "orders", "ORD1")
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as file:
+        assert file.execute("SELECT seller, topic, id FROM paymentsdk_inbox").fetchall() == [("77", "orders", "ORD1")]
+        assert file.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+@pytest.mark.parametrize("level", ["read_committed", "repeatable_read", "serializable"])
+async def test_states_of_two_workers_are_handled_in_order(dsn: str, level: str) -> None:
+    """Whatever the isolation: of two fences at the same time, the second fails, and is tried again."""
+    world, looks = World(dsn), asyncio.Queue()
+    shop, go_on = Shop(dsn), asyncio.Event()
+    await shop.start()
+
+    async def handle(look: Look) -> None:
+        await looks.put(look)
+        await go_on.wait()
+
+    await world.inbox.put("77", "orders", "ORD1")
+    first, second = await asyncpg.connect(dsn), await asyncpg.connect(dsn)
+    async with world.inbox.handling(handle, every=EVERY):
+        old = await looks.get()
+        slow = first.transaction(isolation=level)
+        await slow.start()
+        await first.execute(old.fence("processed", NOON))
+        world.now += 61
+        new = await looks.get()
+        fast = second.transaction(isolation=level)
+        await fast.start()
+        waiting = asyncio.ensure_future(second.execute(new.fence("refunded", NOON + timedelta(seconds=1))))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        await slow.commit()
+        with pytest.raises((asyncpg.UniqueViolationError, asyncpg.SerializationError)):
+            await waiting
+        await fast.rollback()
+        again = second.transaction(isolation=level)
+        await again.start()
+        await second.execute(new.fence("refunded", NOON + timedelta(seconds=1)))
+        await again.commit()
+        go_on.set()
+    await first.close()
+    await second.close()
+
+    assert (old.attempt, new.attempt) == (1, 2)
+    [row] = await world.inbox.rows(id="ORD1")
+    assert row.handled == ("processed", "refunded")
+
+
+@pytest.mark.parametrize("level", ["read_committed", "repeatable_read", "serializable"])
+async def test_an_old_transaction_cannot_handle_an_older_state(dsn: str, level: str) -> None:
+    """A transaction that began before another worker's work fails, though it still sees its own lease."""
+    world, looks, go_on = World(dsn), asyncio.Queue(), asyncio.Event()
+
+    async def handle(look: Look) -> None:
+        await looks.put(look)
+        await go_on.wait()
+
+    await world.inbox.put("77", "orders", "ORD1")
+    first, second = await asyncpg.connect(dsn), await asyncpg.connect(dsn)
+    async with world.inbox.handling(handle, every=EVERY):
+        old = await looks.get()
+        transaction = first.transaction(isolation=level)
+        await transaction.start()
+        await first.execute("SELECT 1 FROM paymentsdk_inbox")
+        world.now += 61
+        new = await looks.get()
+        await second.execute(new.fence("refunded", NOON))
+        for updated in (NOON - timedelta(1), None):
+            with pytest.raises((asyncpg.IntegrityConstraintViolationError, asyncpg.SerializationError)):
+                async with first.transaction():
+                    await first.execute(old.fence("processed", updated))
+        await transaction.rollback()
+        go_on.set()
+    await first.close()
+    await second.close()
+
+
+async def test_a_fence_is_a_plain_statement_for_every_driver(dsn: str) -> None:
+    """Psycopg runs it, too; the statement has no values to be bound."""
+    import psycopg
+
+    world, shop = World(dsn), Shop(dsn)
+    await shop.start()
+
+    async def handle(look: Look) -> None:
+        async with await psycopg.AsyncConnection.connect(dsn.partition("?")[0]) as connection:
+            await connection.execute(f"SET search_path = {dsn.partition('search_path=')[2]}")
+            await connection.execute(look.fence("processed/accredited,REF1=processed", NOON))
+            await connection.execute("INSERT INTO sale VALUES (%s, %s)", (look.id, "processed"))
+
+    await world.inbox.put("77", "orders", "ORD1")
+    async with world.inbox.handling(handle, every=EVERY):
+        await world.is_quiet()
+
+    assert await shop.sales() == [("ORD1", "processed")]
+
+
+def order(**members: object) -> Order:
+    """Return an order as the platform sends it."""
+    import msgspec
+
+    return GET.decode(msgspec.json.encode({"id": "ORD1", **members}))[0]
+
+
+def test_the_state_of_an_order_has_its_refunds() -> None:
+    """Each refund with its status, in one order; of many refunds, a hash that changes with each."""
+    refunds = [{"id": f"REF{number}", "status": "processed"} for number in range(100)]
+    paid = order(status="processed", status_detail="accredited")
+    some = [
+        order(status="processed", status_detail="partially_refunded", transactions={"refunds": refunds[:number]})
+        for number in (2, 20, 21)
+    ]
+
+    assert state_of(paid) == "processed/accredited"
+    assert state_of(some[0]) == "processed/partially_refunded,REF0=processed,REF1=processed"
+    assert len({len(state_of(order)) for order in some[1:]} | {64}) == 1
+    assert state_of(some[1]) != state_of(some[2])
+    assert state_of(order()) == "None/None"
