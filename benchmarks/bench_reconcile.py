@@ -43,7 +43,8 @@ from paymentsdk import OPERATIONS, FlowControl, PaymentsClient, Request, Respons
 from paymentsdk._paging.proof import EPOCH, MILLISECOND
 from paymentsdk.reconcile import DaskExecutor, Executor, walk
 from paymentsdk.reconcile._merchant_orders import MerchantOrderPage, Rows, write
-from paymentsdk.reconcile._walk import MOST_PENDING, Job, JobDone, do
+from paymentsdk.reconcile._run import Job, do
+from paymentsdk.reconcile._walk import MOST_PENDING
 
 MILLION = 1_000_000
 SELLERS = 20
@@ -386,7 +387,7 @@ class Waiting:
     def slots(self) -> int:
         return 4 * len(self._load)
 
-    async def run(self, job: Job) -> JobDone:
+    async def run(self, job: Job) -> Job:
         i = self._load.index(min(self._load))
         self._load[i] += 1
         try:

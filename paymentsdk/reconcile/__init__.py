@@ -8,11 +8,11 @@ Needs the extra `reconcile`, or `dask` to share the walk out over many machines.
 Counter({<Outcome.MATCH: 'match'>: 996052, <Outcome.MISSING: 'missing'>: 1003, ...})
 """
 
-# The way of a reconciliation: `_book.py` reads the orders that its owner knows of. `_walk.py` drives the walk over all
-# windows of time, on this event loop or on workers (`_executors.py`), and resumes by what `_checkpoint.py` has saved.
-# `paymentsdk/_paging/proof.py` proves that windows show their rows, and that all rows of a window were seen;
-# `_merchant_orders.py` makes the calls, and writes the files. Then `_follow_up.py` reads what has changed or was not
-# found, `_diff.py` compares, in SQL, and `_report.py` says what differs.
+# The way of a reconciliation: `_book.py` reads the orders that its owner knows of. `_run.py` takes the phases of a run,
+# and resumes it by what `_checkpoint.py` has saved. `_walk.py` makes the calls and walks the windows of time, on this
+# event loop or on workers (`_executors.py`). `paymentsdk/_paging/proof.py` proves that windows show their rows, and
+# that all rows of a window were seen; `_merchant_orders.py` reads the rows, and writes the files. Then `_follow_up.py`
+# reads what has changed or was not found, `_diff.py` compares, in SQL, and `_report.py` says what differs.
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ from paymentsdk.reconcile._executors import DaskExecutor
 from paymentsdk.reconcile._follow_up import Changes, LookUps
 from paymentsdk.reconcile._merchant_orders import check_installed
 from paymentsdk.reconcile._report import Difference, Outcome, Report
-from paymentsdk.reconcile._walk import MOST_IN_FLIGHT, Executor, Progress, Walk, WalkReport, asked_of, question
+from paymentsdk.reconcile._run import Executor, Progress, Run, WalkReport, asked_of, question
+from paymentsdk.reconcile._walk import MOST_IN_FLIGHT
 
 if TYPE_CHECKING:
     from paymentsdk.client import PaymentsClient
@@ -135,7 +136,7 @@ async def reconcile(
         with closing(Checkpoint(directory, question(window, names, rules, base_url, seller))) as checkpoint:
             _drop_left(directory, diff)
             async with executor or nullcontext():
-                run = Walk(window, _clients(client, names), rules, in_flight, checkpoint, progress, executor)
+                run = Run(window, _clients(client, names), rules, in_flight, checkpoint, progress, executor)
                 open_records = await _open_records(client)
                 writes = {subject_of(record, seller) for record in (*open_before, *open_records)}
                 return await _compared(run, diff, columns, open_records, writes)
@@ -198,8 +199,8 @@ async def walk(
     directory = _directory(out)
     with closing(Checkpoint(directory, question(window, names, rules, *await asked_of(client, names)))) as checkpoint:
         async with executor or nullcontext():
-            run = Walk(window, _clients(client, names), rules, in_flight, checkpoint, progress, executor)
-            report = await run.walk()
+            run = Run(window, _clients(client, names), rules, in_flight, checkpoint, progress, executor)
+            report = await run.walk_all()
     if report.not_whole:
         first, *more = report.not_whole
         for note in (*more, *(f"{name} was not read: {error}" for name, error in report.failed.items())):
@@ -209,14 +210,14 @@ async def walk(
 
 
 async def _compared(
-    run: Walk, diff: Diff, columns: tuple[str, ...], open_records: Sequence[Record], open_writes: Collection[Subject]
+    run: Run, diff: Diff, columns: tuple[str, ...], open_records: Sequence[Record], open_writes: Collection[Subject]
 ) -> Report:
     """Take every step of a reconciliation, and write what was found."""
-    walked = await run.walk()
+    walked = await run.walk_all()
     changes = Changes(run)
-    await changes.run()
+    await changes.read()
     # Before the first call of this run nobody knew more than the book.
-    begun = run.search.begun or run.created.end
+    begun = run.walk.begun or run.created.end
     oldest = begun - run.rules.horizon
     missing = await asyncio.to_thread(
         diff.compare,
@@ -232,7 +233,7 @@ async def _compared(
         open_writes=open_writes,
     )
     if missing:
-        await LookUps(run, missing, diff.add_looked_up, diff.forget_looked_up).run(diff.absent)
+        await LookUps(run, missing, diff.add_looked_up, diff.forget_looked_up).look_up_all(diff.absent)
     run.report_progress("comparison", 0.0)
     # Of orders that were walked before they became older than the search shows, it shows no change.
     whole_from = run.checkpoint.sums().whole_from
@@ -246,7 +247,7 @@ async def _compared(
         columns=columns,
         created=(moment_of(run.created.begin), moment_of(run.created.end)),
         rows=walked.rows,
-        calls=run.search.calls,
+        calls=run.walk.calls,
         as_of=None if as_of is None else moment_of(as_of),
         not_whole=(*walked.not_whole, *changes.not_whole),
         failed=run.failed,

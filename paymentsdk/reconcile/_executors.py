@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from paymentsdk._validate import check_within
 from paymentsdk.errors import RequestInvalid
-from paymentsdk.reconcile._walk import Job, JobDone, do
+from paymentsdk.reconcile._run import Job, do
 
 if TYPE_CHECKING:
     from paymentsdk.client import PaymentsClient
@@ -54,8 +54,8 @@ class DaskExecutor:
         """How many jobs may be under way: one for each thread of the workers, and as many that wait."""
         return max(1, 2 * self._threads)
 
-    async def run(self, job: Job) -> JobDone:
-        """Have a worker do *job*; if it dies, another.
+    async def run(self, job: Job) -> Job:
+        """Have a worker do *job*, and return it with its result; if that worker dies, another does it.
 
         Raises:
             PaymentsError: A call failed.
@@ -63,7 +63,7 @@ class DaskExecutor:
         """
         future = self._cluster.submit(_do, job, self._run, self._connect, self._in_flight, pure=False)
         try:
-            done: JobDone = await future
+            done: Job = await future
         except import_module("distributed").KilledWorker as error:
             raise ChildProcessError(str(error)) from None
         finally:
@@ -110,7 +110,7 @@ class _Host:
         self._idle: asyncio.TimerHandle | None = None
         self._loop = _loop()
 
-    def do(self, job: Job) -> Future[JobDone]:
+    def do(self, job: Job) -> Future[Job]:
         """Begin *job* and return what gets its result; called from any thread of the worker."""
         return asyncio.run_coroutine_threadsafe(self._do(job), self._loop)
 
@@ -118,7 +118,7 @@ class _Host:
         """Close the client."""
         asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
 
-    async def _do(self, job: Job) -> JobDone:
+    async def _do(self, job: Job) -> Job:
         if self._idle is not None:
             self._idle.cancel()
         self._jobs += 1
@@ -148,7 +148,7 @@ def _loop() -> asyncio.AbstractEventLoop:
 _hosts: dict[str, _Host] = {}
 
 
-def _do(job: Job, run: str, connect: Callable[[], PaymentsClient], in_flight: int) -> JobDone:
+def _do(job: Job, run: str, connect: Callable[[], PaymentsClient], in_flight: int) -> Job:
     return _hosts.setdefault(run, _Host(connect, in_flight)).do(job).result()
 
 

@@ -17,11 +17,12 @@ from msgspec.structs import replace
 
 from paymentsdk import errors, money
 from paymentsdk._paging.proof import EPOCH, GRAINS, Rules, Window, moment_of
-from paymentsdk.errors import BadRequest, NotFound, NotWhole, RequestInvalid
+from paymentsdk.errors import BadRequest, NotFound, NotWhole, PaymentsError, RequestInvalid
 from paymentsdk.reconcile._book import STATES
-from paymentsdk.reconcile._merchant_orders import Rows, drop_unstorable, is_storable, not_whole, write
+from paymentsdk.reconcile._merchant_orders import Rows, drop_unstorable, is_storable, write
+from paymentsdk.reconcile._run import Run
 from paymentsdk.reconcile._tasks import for_each, together
-from paymentsdk.reconcile._walk import MOST_IN_FLIGHT, MOST_PENDING, Walk, examined
+from paymentsdk.reconcile._walk import MOST_IN_FLIGHT, MOST_PENDING, not_whole
 from paymentsdk.resources.orders import GET, Order, RefundStatus
 
 #: Ranges without an end that are asked for until one comes as one page.
@@ -44,7 +45,7 @@ class Changes:
     for is found. One that is shown later may have a date in a range that is done by then.
     """
 
-    walk: Walk
+    run: Run
 
     files: list[Path] = field(default_factory=list)
     not_whole: list[NotWhole] = field(default_factory=list)
@@ -57,18 +58,18 @@ class Changes:
     """The `as_of` of each account."""
 
     def __post_init__(self) -> None:
-        self._directory = self.walk.checkpoint.directory / "changes"
+        self._directory = self.run.checkpoint.directory / "changes"
 
-    async def run(self) -> None:
+    async def read(self) -> None:
         """Write the rows that have changed since the first window was walked."""
         shutil.rmtree(self._directory, ignore_errors=True)
-        since = self.walk.checkpoint.sums().since
+        since = self.run.checkpoint.sums().since
         if since is None:
             return
         # What changed shortly before may have been shown only since.
-        self._since = since - self.walk.rules.lag
+        self._since = since - self.run.rules.lag
         await asyncio.to_thread(self._directory.mkdir)
-        await self.walk.take_phase(self._read_accounts)
+        await self.run.take_phase(self._read_accounts)
         await self._flush()
         moments = [moment for moment in self._moments.values() if moment is not None]
         if len(moments) == len(self._moments) and not self.not_whole:
@@ -76,26 +77,29 @@ class Changes:
 
     async def _read_accounts(self, names: list[str]) -> None:
         turn, numbers, since = asyncio.Semaphore(MOST_IN_FLIGHT), count(1), self._since
-        proved = await self.walk.prove(names, Window(since, since + 1), "last_updated")
+        unproved: dict[str, PaymentsError] = {}
+        proved = await self.run.prove(names, Window(since, since + 1), unproved, "last_updated")
+        for name, error in unproved.items():
+            if isinstance(error, NotWhole):
+                self._moments[name] = None
+            else:
+                self.run.failed[name] = error
 
         async def read(name: str) -> int | None:
-            grain = proved[name]
-            if isinstance(grain, NotWhole):
-                return None
-            rules = replace(self.walk.rules, grain=grain or GRAINS[-1], horizon=_EVER)
+            rules = replace(self.run.rules, grain=proved[name] or GRAINS[-1], horizon=_EVER)
             async with turn:
                 moment = await self._account(name, rules, since)
-            self.walk.report_progress("changes", next(numbers) / len(names))
+            self.run.report_progress("changes", next(numbers) / len(names))
             return moment
 
-        self._moments |= await for_each(proved, read, self.walk.failed)
+        self._moments |= await for_each(proved, read, self.run.failed)
 
     async def _account(self, name: str, rules: Rules, begin: int) -> int | None:
         """Return the moment of the first page, if the last range has come as one."""
         shown_by: int | None = None
         for _ in range(MOST_ROUNDS):
             rows = Rows(name)
-            page = await self.walk.search.page(rows, last_updated_from=moment_of(begin - rules.grain))
+            page = await self.run.walk.page(rows, last_updated_from=moment_of(begin - rules.grain))
             if page is None:
                 return None
             shown_by = page.now if shown_by is None else shown_by
@@ -112,7 +116,7 @@ class Changes:
         stack = [whole]
         while stack:
             window = stack.pop()
-            verdict, rows = await examined(self.walk.search, rules, name, window, by="last_updated")
+            _, verdict, rows = await self.run.walk.examined(name, window, rules, by="last_updated")
             if verdict.pieces:
                 stack += reversed(verdict.pieces)
                 continue
@@ -190,7 +194,7 @@ class LookUps:
     """Looks orders up, by reference and by the id that the book has.
 
     Args:
-        walk: The run.
+        run: The run.
         missing: How many orders there are to look up.
         add: Keeps what the look-ups of some orders have shown.
         forget: Drops what the look-ups of some accounts have shown.
@@ -198,12 +202,12 @@ class LookUps:
 
     def __init__(
         self,
-        walk: Walk,
+        run: Run,
         missing: int,
         add: Callable[[Iterable[tuple[Absent, Iterable[LookedUp]]]], None],
         forget: Callable[[Iterable[str]], None],
     ) -> None:
-        self.walk = walk
+        self.run = run
         self._missing = missing
         self._add = add
         self._forget = forget
@@ -213,26 +217,26 @@ class LookUps:
         self._pending: list[tuple[Absent, list[LookedUp]]] = []
         self._done = 0
 
-    async def run(self, absent: Callable[[], Iterator[Absent]]) -> None:
+    async def look_up_all(self, absent: Callable[[], Iterator[Absent]]) -> None:
         """Look up the orders that are *absent*."""
 
         async def look_up(names: list[str]) -> None:
-            accounts, workers = {*names}, min(MOST_IN_FLIGHT, self.walk.in_flight * len(names))
-            orders = (line for line in absent() if line.account in accounts and line.account not in self.walk.failed)
+            accounts, workers = {*names}, min(MOST_IN_FLIGHT, self.run.in_flight * len(names))
+            orders = (line for line in absent() if line.account in accounts and line.account not in self.run.failed)
             # Those that are taken again had look-ups before they failed.
             self._forget(names)
             await together(self._work(orders) for _ in range(workers))
             self._flush()
 
-        await self.walk.take_phase(look_up)
-        self._forget(self.walk.failed)
-        self.walk.report_progress("look-ups", 1.0)
+        await self.run.take_phase(look_up)
+        self._forget(self.run.failed)
+        self.run.report_progress("look-ups", 1.0)
 
     async def _work(self, orders: Iterator[Absent]) -> None:
         for order in orders:
-            await for_each([order.account], partial(self._look_up, order), self.walk.failed)
+            await for_each([order.account], partial(self._look_up, order), self.run.failed)
             self._done += 1
-            self.walk.report_progress("look-ups", min(1.0, self._done / self._missing))
+            self.run.report_progress("look-ups", min(1.0, self._done / self._missing))
             if len(self._pending) >= _BATCH:
                 self._flush()
 
@@ -248,7 +252,7 @@ class LookUps:
             self._silent[line.account] += isinstance(error, errors.NoAnswer)
             if isinstance(error, _OF_SELLER) or self._silent[line.account] > _MOST_SILENT:
                 raise
-            at = moment_of(self.walk.search.begun or 0)
+            at = moment_of(self.run.walk.begun or 0)
             orders.append(LookedUp(by_id=bool(line.order_id), reason=str(error), read_at=at))
         else:
             self._silent[line.account] = 0
@@ -256,16 +260,16 @@ class LookUps:
 
     async def _find(self, line: Absent, orders: list[LookedUp]) -> None:
         """Add to *orders* what is found of one; what was found before an error is among them."""
-        search, page = self.walk.search, None
+        page = None
         for _ in range(_TRIES):
             rows = Rows(line.account)
-            page = await search.page(rows, external_reference=line.reference)
-            if page is not None and page.is_atomic(self.walk.rules) and _answers(rows, line.reference):
+            page = await self.run.walk.page(rows, external_reference=line.reference)
+            if page is not None and page.is_atomic(self.run.rules) and _answers(rows, line.reference):
                 await self._judge(line, rows, moment_of(page.now), orders)
                 return
-            if page is not None and (page.total or 0) >= self.walk.rules.max_window:
+            if page is not None and (page.total or 0) >= self.run.rules.max_window:
                 break  # No page of so many is believed.
-        at = moment_of(search.begun or 0 if page is None else page.now)
+        at = moment_of((self.run.walk.begun or 0) if page is None else page.now)
         orders.append(LookedUp(by_id=bool(line.order_id), is_doubtful=True, read_at=at))
 
     async def _judge(self, line: Absent, rows: Rows, at: datetime, orders: list[LookedUp]) -> None:
@@ -284,8 +288,8 @@ class LookUps:
         """Return the order of an id."""
         nothing = LookedUp(by_id=True, read_at=at)
         try:
-            call = partial(self.walk.accounts[line.account].call, GET, order_id=line.order_id)
-            result = await self.walk.search.served(line.account, call)
+            call = partial(self.run.accounts[line.account].call, GET, order_id=line.order_id)
+            result = await self.run.walk.served(line.account, call)
         except (NotFound, BadRequest, RequestInvalid) as error:
             # An id that cannot be one is that of no order, too. Another 400, such as a gateway's, says nothing of it.
             if isinstance(error, BadRequest) and error.code != "invalid_path_param":

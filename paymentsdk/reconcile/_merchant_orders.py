@@ -1,10 +1,9 @@
-"""The merchant orders of the platform: searched, kept column by column, and written to Parquet files."""
+"""The merchant orders of the platform: read from pages, kept column by column, and written to Parquet files."""
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import cache, partial
@@ -13,7 +12,7 @@ from importlib.util import find_spec
 from itertools import chain, product
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import astuple
@@ -25,35 +24,21 @@ from paymentsdk._paging.proof import (
     EPOCH,
     MILLISECOND,
     NO_DATE,
-    SAMPLES,
-    Sample,
     Snapshot,
-    Window,
     milliseconds,
-    moment_of,
-    prove,
     uncertainty,
 )
-from paymentsdk.errors import BadRequest, NotWhole, RateLimited, install_extra
-from paymentsdk.reconcile._tasks import together
+from paymentsdk.errors import install_extra
 from paymentsdk.resources.common import Id, Moment, ResponseStruct
 from paymentsdk.resources.merchant_orders import SEARCH
 from paymentsdk.transports.base import header
 
 if TYPE_CHECKING:
+    from paymentsdk._call.response import Result
     from paymentsdk._codec.anomaly import Anomaly
-    from paymentsdk.client import PaymentsClient
-
-T = TypeVar("T")
 
 #: The date that a range is about.
 By: TypeAlias = Literal["date_created", "last_updated"]
-#: Of more than so many accounts, the date filter is proved on fewer rows of each: thousands are asked before a walk.
-FEW_ACCOUNTS = 100
-#: How often rows are sampled anew that have changed before they were found.
-_TRIES = 3
-#: Seconds that an account waits, as 429s ask it to, while none of its calls is served.
-PATIENCE = 900.0
 #: Digits of an amount, and how many of them are decimals: more than any currency has. Sums may have two more.
 DIGITS, DECIMALS = 36, 18
 #: Columns with few values.
@@ -164,6 +149,18 @@ class Rows(Struct):
         self.unread += [None] * len(orders)
         return range(first, len(self))
 
+    def add_page(self, result: Result[MerchantOrderPage], by: By) -> Snapshot:
+        """Add the orders of a page, and return what it says of the range of *by* that was asked for."""
+        orders: Sequence[MerchantOrderRow] = result.value.elements or ()
+        # This machine's time, if the platform does not say it.
+        now = milliseconds(http_date(header(result.headers, "Date")) or datetime.now(UTC))
+        ids = ids_of(orders)
+        places, received = self.add(ids, orders, now), len(orders)
+        if result.anomalies:
+            received += _mark_unreadable(self, places, result.anomalies)
+        span = _span(self, places, by, result.anomalies)
+        return Snapshot(ids=ids, places=places, total=result.value.total, now=now, received=received, span=span)
+
     def take(self, places: Sequence[int]) -> Rows:
         """Return the rows at *places*."""
         return Rows(self.account, *([column[i] for i in places] for column in astuple(self)[1:]))
@@ -242,153 +239,6 @@ def kinds() -> dict[str, object]:
     }
 
 
-# --- the search -------------------------------------------------------------------------------------------------------
-
-
-class Search:
-    """Asks for pages, and counts the calls.
-
-    Args:
-        accounts: The client of each seller, by name.
-        limit: Rows to ask for per page.
-        budgets: Bound the calls in flight of each.
-    """
-
-    def __init__(
-        self, accounts: Mapping[str, PaymentsClient], limit: int, budgets: Mapping[str, asyncio.Semaphore]
-    ) -> None:
-        self.accounts = accounts
-        self._budgets = budgets
-        self.calls = 0
-        #: The platform's time at the first response, in milliseconds since 1970.
-        self.begun: int | None = None
-        #: When each account whose calls were only answered with 429 since was first, by the clock of its client.
-        self._limited_since: dict[str, float] = {}
-        #: Empty where the platform takes no such number.
-        self._limit = {"limit": limit}
-
-    async def page(self, rows: Rows, offset: int = 0, /, **filters: object) -> Snapshot | None:
-        """Fetch a page and add its orders to *rows*; `None` if the platform rejects its offset."""
-        self.calls += 1
-        limit = self._limit
-        try:
-            query = {"offset": offset, **filters, **limit}
-            call = partial(self.accounts[rows.account].call, SEARCH_ORDERS, query=query)
-            result = await self.served(rows.account, call)
-        except BadRequest:
-            if offset:
-                return None
-            if not limit:
-                raise
-            # It may take no number as large as that; then it has one of its own.
-            self._limit = {}
-            try:
-                return await self.page(rows, **filters)
-            except BadRequest:
-                self._limit = limit
-                raise
-        orders: Sequence[MerchantOrderRow] = result.value.elements or ()
-        # This machine's time, if the platform does not say it.
-        now = milliseconds(http_date(header(result.headers, "Date")) or datetime.now(UTC))
-        self.begun = self.begun or now
-        ids = ids_of(orders)
-        places, received = rows.add(ids, orders, now), len(orders)
-        if result.anomalies:
-            received += _mark_unreadable(rows, places, result.anomalies)
-        by: By = "last_updated" if "last_updated_from" in filters else "date_created"
-        span = _span(rows, places, by, result.anomalies)
-        return Snapshot(ids=ids, places=places, total=result.value.total, now=now, received=received, span=span)
-
-    async def served(self, account: str, call: Callable[[], Awaitable[T]]) -> T:
-        """Make a *call* of an account within its budget; after a 429, wait as long as that asks, and call again.
-
-        Raises:
-            RateLimited: The wait would end 15 minutes after the first 429 since a call of the account was served.
-        """
-        clock = self.accounts[account]._engine.runtime.clock  # noqa: SLF001 - no caller of a client needs it
-        while True:
-            try:
-                async with self._budgets[account]:
-                    result = await call()
-            except RateLimited as error:
-                since = self._limited_since.setdefault(account, clock.monotonic())
-                if not error.retry_after or clock.monotonic() + error.retry_after > since + PATIENCE:
-                    raise
-                pause = error.retry_after
-            else:
-                self._limited_since.pop(account, None)
-                return result
-            await clock.sleep(pause)
-
-    async def prove(self, name: str, created: Window, by: By = "date_created") -> int | None:
-        """Prove a date filter on live rows of an account, and return its grain; `None` if there are no rows.
-
-        Raises:
-            NotWhole: No row is found by its date: no window would prove anything.
-        """
-
-        async def find(candidates: Sequence[Sample], grain: int) -> list[bool]:
-            return await together(self._shows(name, by, sample, grain) for sample in candidates)
-
-        most = SAMPLES if len(self.accounts) <= FEW_ACCOUNTS else 1
-        samples, total = await self._samples(name, by)
-        for _ in range(_TRIES):
-            if not samples:
-                return None
-            if (grain := await prove(samples, find, most)) is not None:
-                return grain
-            # They may have changed meanwhile; if they have not, it is the filter.
-            tried = samples
-            samples, total = await self._samples(name, by)
-            if tried == samples:
-                break
-        raise not_whole(name, created, 0, total, "the date filter finds no row by the date that it shows")
-
-    async def _samples(self, name: str, by: By) -> tuple[list[Sample], int | None]:
-        """Return rows that are found without the date filter: the first, some from the middle, and the last."""
-        rows = Rows(name)
-        first = await self.page(rows)
-        total, received = None if first is None else first.total, len(rows)
-        middle, last = (total or 0) // 2, (total or 0) - received
-        for offset in sorted({max(offset, received) for offset in (middle, last) if received and last > 0}):
-            await self.page(rows, offset)
-        moments = rows.created if by == "date_created" else rows.updated
-        samples = [
-            Sample(rows.id[i], moment // MILLISECOND, rows.updated[i] not in (None, rows.created[i]))
-            for i, moment in enumerate(moments)
-            if moment is not None and moment >= NO_DATE - EPOCH and rows.id[i]
-        ]
-        return samples, total
-
-    async def _shows(self, name: str, by: By, sample: Sample, grain: int) -> bool:
-        """Whether *sample* comes among the rows of its own millisecond, widened by *grain*, and none from far off."""
-        window, offset, tries = Window(sample.at, sample.at + 1), 0, 0
-        filters = asked_for(*window.asked(grain), by)
-        while (page := await self.page(Rows(name), offset, **filters)) and page.received and tries < _TRIES:
-            if page.objection_to(window, grain):
-                tries += 1  # It may be the response to another query.
-            elif sample.id in page.ids:
-                return True
-            else:
-                offset += page.received
-        return False
-
-
-def asked_for(begin: int, end: int, by: By) -> dict[str, object]:
-    """Return the filters for a range of time."""
-    return {f"{by}_from": moment_of(begin), f"{by}_to": moment_of(end)}
-
-
-def _span(rows: Rows, places: range, by: By, anomalies: Sequence[Anomaly]) -> tuple[int, int] | None:
-    """Return the earliest and the latest date of the *rows* at *places*, as far as these are certain."""
-    moments = rows.created if by == "date_created" else rows.updated
-    dates = [moment for moment in moments[places.start :] if moment is not None and moment >= NO_DATE - EPOCH]
-    if not dates:
-        return None
-    slack = uncertainty(anomalies, by)
-    return (min(dates) + slack) // MILLISECOND, (max(dates) - slack) // MILLISECOND
-
-
 def ids_of(orders: Sequence[MerchantOrderRow]) -> tuple[str | None, ...]:
     """Return the ids of *orders* as text: 3 and "3" are one."""
     ids = [str(order.id) for order in orders]
@@ -396,14 +246,6 @@ def ids_of(orders: Sequence[MerchantOrderRow]) -> tuple[str | None, ...]:
     if "None" in ids or "" in ids:
         return tuple([None if row_id in ("None", "") else row_id for row_id in ids])
     return tuple(ids)
-
-
-def not_whole(name: str, window: Window, seen: int, total: int | None, reason: str) -> NotWhole:
-    """Return the error that names *window* of an account."""
-    error = NotWhole((moment_of(window.begin), moment_of(window.end)), seen, total, reason)
-    error.account = name or None
-    error.operation = SEARCH_ORDERS.name
-    return error
 
 
 def _mark_unreadable(rows: Rows, places: range, anomalies: Sequence[Anomaly]) -> int:
@@ -419,3 +261,13 @@ def _mark_unreadable(rows: Rows, places: range, anomalies: Sequence[Anomaly]) ->
         if i < places.stop and amounts_of_rows[i] is None:
             amounts_of_rows[i] = Decimal("NaN")
     return len(dropped)
+
+
+def _span(rows: Rows, places: range, by: By, anomalies: Sequence[Anomaly]) -> tuple[int, int] | None:
+    """Return the earliest and the latest date of the *rows* at *places*, as far as these are certain."""
+    moments = rows.created if by == "date_created" else rows.updated
+    dates = [moment for moment in moments[places.start :] if moment is not None and moment >= NO_DATE - EPOCH]
+    if not dates:
+        return None
+    slack = uncertainty(anomalies, by)
+    return (min(dates) + slack) // MILLISECOND, (max(dates) - slack) // MILLISECOND

@@ -1,4 +1,4 @@
-"""The walk over all windows of all accounts: split, certified, written to files, and entered into the checkpoint."""
+"""A run over all accounts: its phases, its progress, and the windows that executors walk for it."""
 
 import asyncio
 import json
@@ -8,41 +8,23 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
-from uuid import uuid4
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from paymentsdk._call.engine import of_one_seller
-from paymentsdk._paging.proof import (
-    EPOCH,
-    GRAINS,
-    MILLISECOND,
-    NO_DATE,
-    Examination,
-    Rules,
-    Snapshot,
-    Verdict,
-    Window,
-    moment_of,
-    remaining,
-)
+from paymentsdk._paging.proof import GRAINS, Rules, Window, moment_of, remaining
 from paymentsdk.errors import NotWhole, PaymentsError
 from paymentsdk.reconcile._checkpoint import Checkpoint, DoneWindow
-from paymentsdk.reconcile._merchant_orders import By, Rows, Search, asked_for, drop_unstorable, not_whole, write
-from paymentsdk.reconcile._tasks import for_each, in_thread, together, work_off
+from paymentsdk.reconcile._merchant_orders import By
+from paymentsdk.reconcile._tasks import for_each, in_thread, work_off
+from paymentsdk.reconcile._walk import COMMIT_EVERY, MOST_IN_FLIGHT, Walk, not_whole
 
 if TYPE_CHECKING:
     from paymentsdk.client import PaymentsClient
 
 Phase = Literal["walk", "changes", "look-ups", "comparison"]
 
-#: Calls in flight, of all accounts together.
-MOST_IN_FLIGHT = 64
-#: Seconds between two commits: what a killed process has to do again. More often, the files would be small.
-COMMIT_EVERY = 0.25
-#: Rows that wait to be written, at most.
-MOST_PENDING = 20_000
 #: Jobs for each place of an executor: some parts of a time have more rows than others.
 _JOBS_PER_SLOT = 4
 #: Milliseconds of a job at least.
@@ -100,8 +82,11 @@ class WalkReport(Struct, frozen=True, kw_only=True):
     for which it is the coarsest. It is a day for an account without rows, on which nothing can be proved."""
 
 
-class Job(Struct, frozen=True, kw_only=True):
-    """A window of an account to be walked by a worker process."""
+class Job(Struct, kw_only=True):
+    """A window of an account that a worker process walks, and its result.
+
+    Nothing of the result counts before the driver has entered it into the checkpoint.
+    """
 
     directory: str
     """Where its files go: the same storage for all workers."""
@@ -109,15 +94,16 @@ class Job(Struct, frozen=True, kw_only=True):
     window: Window
     rules: Rules
 
-
-class JobDone(Struct, frozen=True, kw_only=True):
-    """The result of a job. Nothing of it counts before the driver has entered it into the checkpoint."""
-
-    windows: Sequence[DoneWindow]
-    files: Sequence[tuple[str, bool]]
-    calls: int
-    begun: int | None
+    windows: list[DoneWindow] = []
+    files: list[tuple[str, bool]] = []
+    calls: int = 0
+    begun: int | None = None
     """The platform's time at its first response, in milliseconds since 1970."""
+
+    def commit(self, windows: Sequence[DoneWindow], files: Sequence[tuple[str, bool]]) -> None:
+        """Add to the result."""
+        self.windows += windows
+        self.files += files
 
 
 class Executor(AbstractAsyncContextManager["Executor"], Protocol):
@@ -128,14 +114,14 @@ class Executor(AbstractAsyncContextManager["Executor"], Protocol):
         """How many jobs may be under way."""
         ...
 
-    async def run(self, job: Job) -> JobDone:
-        """Have a worker do *job*; if that worker dies, another."""
+    async def run(self, job: Job) -> Job:
+        """Have a worker do *job*, and return it with its result; if that worker dies, another does it."""
         ...
 
 
 @dataclass
-class Walk:
-    """A run: it asks, writes and commits until every window is done."""
+class Run:
+    """A run: it takes its phases with all accounts, and sets aside those that cannot be read."""
 
     created: Window
     accounts: Mapping[str, "PaymentsClient"]
@@ -154,10 +140,17 @@ class Walk:
     def __post_init__(self) -> None:
         #: How exact the date filter of each account is, in milliseconds.
         self._grains: dict[str, int] = {}
-        budgets = {name: asyncio.Semaphore(self.in_flight) for name in self.accounts}
-        self.search = Search(self.accounts, self.rules.max_window, budgets)
+        self.walk = Walk(
+            self.accounts,
+            self.rules.max_window,
+            self.in_flight,
+            self.checkpoint.parts,
+            self.checkpoint.commit,
+            on_commit=self.report_progress,
+            failed=self.failed,
+        )
 
-    async def walk(self) -> WalkReport:
+    async def walk_all(self) -> WalkReport:
         """Walk all windows that are left.
 
         Raises:
@@ -176,7 +169,7 @@ class Walk:
                 for done in self.checkpoint.doubtful()
             ),
             failed=self.failed,
-            calls=self.search.calls,
+            calls=self.walk.calls,
             grain=timedelta(milliseconds=max(self._grains.values())),
         )
 
@@ -197,44 +190,33 @@ class Walk:
 
     async def _walk_accounts(self, names: list[str]) -> None:
         saved = self.checkpoint.grains()
-        proved = await self.prove([name for name in names if name not in saved], self.created)
+        proved = await self.prove([name for name in names if name not in saved], self.created, self.failed)
         # Not of an account without rows: there may be some when the run is resumed.
-        self.checkpoint.save_grains({name: grain for name, grain in proved.items() if isinstance(grain, int)})
-        self.failed |= {name: grain for name, grain in proved.items() if isinstance(grain, NotWhole)}
+        self.checkpoint.save_grains({name: grain for name, grain in proved.items() if grain is not None})
         # Without a row to prove it on, the coarsest costs nothing: the rows that appear later are few.
         grains = {name: grain or GRAINS[-1] for name, grain in {**proved, **saved}.items() if name in names}
-        self._grains |= {name: grain for name, grain in grains.items() if isinstance(grain, int)}
-        todo = {name: remaining(self.created, self.checkpoint.done(name)) for name in names if name not in self.failed}
-        rules = {name: replace(self.rules, grain=self._grains[name]) for name in todo}
-        if self.executor is None:
-            commit, directory = self.checkpoint.commit, self.checkpoint.parts
-            walker = Walker(
-                self.search, rules, self.in_flight, directory, commit, self.report_progress, failed=self.failed
-            )
-            await walker.run(todo)
-        else:
-            await self._spread(self.executor, rules, todo)
+        self._grains |= grains
+        todo = {name: remaining(self.created, self.checkpoint.done(name)) for name in grains}
+        rules = {name: replace(self.rules, grain=grain) for name, grain in grains.items()}
+        await (self.walk.run(todo, rules) if self.executor is None else self._spread(self.executor, todo, rules))
 
     async def prove(
-        self, names: Iterable[str], created: Window, by: By = "date_created"
-    ) -> dict[str, int | NotWhole | None]:
-        """Prove the date filter of each account; return its grain, or what is wrong. `None`: it has no rows.
+        self, names: Iterable[str], created: Window, failed: dict[str, PaymentsError], by: By = "date_created"
+    ) -> dict[str, int | None]:
+        """Prove the date filter of each account; return its grain, or `None` if it has no rows.
 
-        An account whose calls fail is set aside.
+        An account whose calls fail, or that shows no row by its date, goes to *failed*.
         """
         turn = asyncio.Semaphore(max(1, MOST_IN_FLIGHT // self.in_flight))
 
-        async def grain_of(name: str) -> int | NotWhole | None:
+        async def grain_of(name: str) -> int | None:
             async with turn:
-                try:
-                    return await self.search.prove(name, created, by)
-                except NotWhole as error:
-                    return error
+                return await self.walk.prove(name, created, by)
 
-        return await for_each(names, grain_of, self.failed)
+        return await for_each(names, grain_of, failed)
 
     async def _spread(
-        self, executor: Executor, rules: Mapping[str, Rules], todo: Mapping[str, Sequence[Window]]
+        self, executor: Executor, todo: Mapping[str, Sequence[Window]], rules: Mapping[str, Rules]
     ) -> None:
         """Have *executor* walk the windows. Workers write files; whose windows are entered is decided here alone."""
         parts = -(-_JOBS_PER_SLOT * executor.slots // max(1, sum(map(len, todo.values()))))
@@ -245,17 +227,17 @@ class Walk:
             for part in window.slices(max(1, min(parts, (window.end - window.begin) // _SHORTEST_JOB)))
         ]
 
-        async def do_job(job: Job) -> JobDone | None:
+        async def do_job(job: Job) -> Job | None:
             """Return `None` if the account is set aside."""
             accounts = [job.account] if job.account not in self.failed else []
             return (await for_each(accounts, lambda _: executor.run(job), self.failed)).get(job.account)
 
-        async def take(result: JobDone | None) -> None:
-            if result is None:
+        async def take(job: Job | None) -> None:
+            if job is None:
                 return
-            self.search.calls += result.calls
-            self.search.begun = min(filter(None, (self.search.begun, result.begun)), default=None)
-            await in_thread(self.checkpoint.commit, result.windows, result.files)
+            self.walk.calls += job.calls
+            self.walk.begun = min(filter(None, (self.walk.begun, job.begun)), default=None)
+            await in_thread(self.checkpoint.commit, job.windows, job.files)
             self.report_progress()
 
         await work_off(jobs, do_job, take, executor.slots)
@@ -271,7 +253,7 @@ class Walk:
         if share is None:
             share = sums.width / ((self.created.end - self.created.begin) * len(self.accounts))
         self._reported = phase, share, now
-        self.progress(Progress(phase=phase, share=share, windows=sums.windows, rows=sums.rows, calls=self.search.calls))
+        self.progress(Progress(phase=phase, share=share, windows=sums.windows, rows=sums.rows, calls=self.walk.calls))
 
 
 async def asked_of(client: "PaymentsClient", accounts: Sequence[str]) -> tuple[str, str | None]:
@@ -296,150 +278,13 @@ def question(created: Window, accounts: Sequence[str], rules: Rules, base_url: s
     return json.dumps(members)
 
 
-async def do(job: Job, client: "PaymentsClient", in_flight: int, budget: asyncio.Semaphore) -> JobDone:
+async def do(job: Job, client: "PaymentsClient", in_flight: int, budget: asyncio.Semaphore) -> Job:
     """Walk the window of *job* on this event loop, up to *in_flight* windows at a time; *budget* bounds the calls."""
+    job = replace(job, windows=[], files=[])
     seller = of_one_seller(client.account(job.account) if job.account else client)
-    search = Search({job.account: seller}, job.rules.max_window, {job.account: budget})
-    windows: list[DoneWindow] = []
-    files: list[tuple[str, bool]] = []
-
-    def collect(finished: Sequence[DoneWindow], written: Sequence[tuple[str, bool]]) -> None:
-        windows.extend(finished)
-        files.extend(written)
-
-    walker = Walker(search, {job.account: job.rules}, in_flight, Path(job.directory), collect)
-    await walker.run({job.account: [job.window]})
-    if walker.failed:
-        raise walker.failed[job.account]
-    return JobDone(windows=windows, files=files, calls=search.calls, begun=search.begun)
-
-
-# --- the windows of some accounts, on one event loop ------------------------------------------------------------------
-
-
-@dataclass
-class Walker:
-    """Walks windows, and writes their rows in batches."""
-
-    search: Search
-    rules: Mapping[str, Rules]
-    """Of each account: its date filter has a grain of its own."""
-    in_flight: int
-    """Windows of an account that are walked at a time."""
-    directory: Path
-    """Where files go."""
-    commit: Callable[[Sequence[DoneWindow], Sequence[tuple[str, bool]]], None]
-    """Enters windows, and the files with their rows; called in a thread."""
-    on_commit: Callable[[], None] = lambda: None
-    """Called after each batch."""
-    failed: dict[str, PaymentsError] = field(default_factory=dict)
-    """The accounts whose calls have failed, and the error of each."""
-
-    _pending: list[tuple[DoneWindow, Rows]] = field(default_factory=list)
-    """Windows that are done and not yet committed, with their rows."""
-    _pending_rows: int = 0
-    """How many these are."""
-    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _committed_at: float = 0.0
-
-    async def run(self, todo: Mapping[str, list[Window]]) -> None:
-        """Walk the windows of each account."""
-        at_once = asyncio.Semaphore(max(1, MOST_IN_FLIGHT // self.in_flight))
-        try:
-            await for_each(todo, lambda name: self._account(name, todo[name], at_once), self.failed)
-        finally:
-            # Also if a call has failed: what is done need not be done again.
-            await self._commit()
-
-    async def _account(self, name: str, windows: list[Window], at_once: asyncio.Semaphore) -> None:
-        """Walk the windows of one account, some at a time, the latest first: they split into the most pieces."""
-
-        async def walk(window: Window) -> tuple[Window, Verdict, Rows]:
-            return window, *await examined(self.search, self.rules[name], name, window)
-
-        async def take(walked: tuple[Window, Verdict, Rows]) -> None:
-            window, verdict, rows = walked
-            if verdict.pieces:
-                windows.extend(verdict.pieces)
-            else:
-                await self._finish(window, verdict, rows)
-
-        async with at_once:
-            await work_off(windows, walk, take, self.in_flight)
-
-    async def _finish(self, window: Window, verdict: Verdict, pages: Rows) -> None:
-        """Keep the rows of *window*, and commit if that is due."""
-        rows, undated = _cut(pages, verdict.places, window)
-        # The certificate of a young window speaks of one moment; rows may have become visible since.
-        is_final = verdict.reason is None and window.is_settled(self.rules[rows.account], verdict.at)
-        # Rows of several tries were read before the last one began.
-        at = min(map(pages.read_at.__getitem__, verdict.places), default=verdict.at)
-        about = (len(rows), undated, len(verdict.places), verdict.total, verdict.reason)
-        self._pending.append((DoneWindow(rows.account, window.begin, window.end, is_final, at, *about), rows))
-        self._pending_rows += len(rows)
-        is_full = self._pending_rows >= MOST_PENDING
-        is_due = asyncio.get_running_loop().time() - self._committed_at >= COMMIT_EVERY
-        if is_full or (is_due and not self._turn.locked()):
-            await self._commit()
-
-    async def _commit(self) -> None:
-        """Save what is pending."""
-        async with self._turn:
-            pending, self._pending, self._pending_rows = self._pending, [], 0
-            if pending:
-                await in_thread(self._save, pending)
-                self._committed_at = asyncio.get_running_loop().time()
-                self.on_commit()
-
-    def _save(self, pending: Sequence[tuple[DoneWindow, Rows]]) -> None:
-        """Write files first, windows after: a file that no window has is nothing, a window without its file a lie."""
-        try:
-            files = self._write(pending)
-        except ValueError:
-            # A window whose rows have an amount that cannot be stored is not whole.
-            pending = [(_without_unstorable(window, rows), rows) for window, rows in pending]
-            files = self._write(pending)
-        self.commit([window for window, _ in pending], files)
-
-    def _write(self, pending: Sequence[tuple[DoneWindow, Rows]]) -> list[tuple[str, bool]]:
-        files = []
-        for is_final in (True, False):
-            parts = [rows for window, rows in pending if rows and window.is_final == is_final]
-            if parts:
-                # A name that no other worker gives: a job may be done by two, if one is taken for dead.
-                file = f"{uuid4().hex}.parquet"
-                write(parts, self.directory / file)
-                files.append((file, is_final))
-        return files
-
-
-async def examined(
-    search: Search, rules: Rules, name: str, window: Window, by: By = "date_created"
-) -> tuple[Verdict, Rows]:
-    """Walk *window* of an account; return what became of it, and the rows that its places speak of."""
-    rows, filters = Rows(name), asked_for(*window.asked(rules.grain), by)
-
-    async def ask(offsets: Sequence[int]) -> list[Snapshot | None]:
-        if len(offsets) == 1:
-            return [await search.page(rows, offsets[0], **filters)]
-        return await together(search.page(rows, offset, **filters) for offset in offsets)
-
-    return await Examination(window, rules, ask).verdict(), rows
-
-
-def _cut(rows: Rows, places: Sequence[int], window: Window) -> tuple[Rows, int]:
-    """Return those of *rows* at *places* that belong to *window*, and how many of them have no date."""
-    begin, end = window.begin * MILLISECOND, window.end * MILLISECOND
-    inside = [i for i in places if (date := rows.created[i]) is not None and begin <= date < end]
-    undated = []
-    if len(inside) < len(places):
-        undated = [i for i in places if (date := rows.created[i]) is None or date < NO_DATE - EPOCH]
-    if len(inside) < len(rows):
-        rows = rows.take([*inside, *undated])
-    return rows, len(undated)
-
-
-def _without_unstorable(window: DoneWindow, rows: Rows) -> DoneWindow:
-    """Drop amounts of *rows* that cannot be stored; return what is to be said of their window then."""
-    reason = drop_unstorable(rows)
-    return window if reason is None else window._replace(is_final=False, reason=window.reason or reason)
+    accounts, directory = {job.account: seller}, Path(job.directory)
+    walk = Walk(accounts, job.rules.max_window, in_flight, directory, job.commit, budget=budget)
+    await walk.run({job.account: [job.window]}, {job.account: job.rules})
+    if walk.failed:
+        raise walk.failed[job.account]
+    return replace(job, calls=walk.calls, begun=walk.begun)

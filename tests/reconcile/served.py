@@ -125,7 +125,7 @@ def written(report: WalkReport | Path) -> list[tuple[str, int]]:
     return sorted(rows)
 
 
-def entered_first(self: _walk.Walker, pending: Sequence[tuple[DoneWindow, Rows]]) -> None:
+def entered_first(self: _walk.Walk, pending: Sequence[tuple[DoneWindow, Rows]]) -> None:
     """What must not be: a window in the checkpoint before its rows are in their file."""
     name = f"{uuid4().hex}.parquet"
     self.commit([window for window, _ in pending], [(name, True)])
@@ -171,7 +171,7 @@ async def walk_and_die(out: str, seed: int, calls: int, where: str) -> None:
     if where in ("written", "early"):
         _walk.write = lambda *arguments: (write(*arguments), tick())
     if where == "early":
-        _walk.Walker._save = entered_first
+        _walk.Walk._save = entered_first
     _walk.COMMIT_EVERY = 0.0
     client = client_of_sellers({name: dying(served) for name, served in sellers.items()})
     await walk(client, created=WEEK, out=out, accounts=[*sellers], max_window=CAP, lag=timedelta(minutes=5))

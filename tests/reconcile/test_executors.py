@@ -25,7 +25,7 @@ from paymentsdk.reconcile import (
     reconcile,
     walk,
 )
-from paymentsdk.reconcile._walk import Job
+from paymentsdk.reconcile._run import Job
 from paymentsdk.testing import MemoryTransport
 from tests.reconcile.planted import BEGIN, CREATED, END
 from tests.reconcile.served import written

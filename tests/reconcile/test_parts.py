@@ -14,7 +14,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from paymentsdk.reconcile import Outcome, _checkpoint, _diff, _follow_up, _walk
+from paymentsdk.reconcile import Outcome, _checkpoint, _diff, _follow_up, _run
 from tests.reconcile.planted import BEGIN, CREATED, World
 from tests.reconcile.test_reconcile import client_of, found, no_room, reconciled
 
@@ -69,7 +69,7 @@ def replace_in_sql(monkeypatch: pytest.MonkeyPatch, *pairs: tuple[str, str]) -> 
 
 async def test_without_the_second_phase_late_refunds_are_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Control: rows are as they were read; those that were refunded since would be reported, or be silently wrong."""
-    monkeypatch.setattr(_follow_up.Changes, "run", nothing_changed)
+    monkeypatch.setattr(_follow_up.Changes, "read", nothing_changed)
     world = World(1_200, grain=3)
 
     assert world.expected != found(await reconciled(world, tmp_path))
@@ -94,9 +94,9 @@ class Slow:
     async def __aexit__(self, *_: object) -> None:
         pass
 
-    async def run(self, job: _walk.Job) -> _walk.JobDone:
+    async def run(self, job: _run.Job) -> _run.Job:
         async with client_of(self.world) as client:
-            done = await _walk.do(job, client, 8, asyncio.Semaphore(8))
+            done = await _run.do(job, client, 8, asyncio.Semaphore(8))
         if not self.is_late:
             self.world._show("shop-0", "made-meanwhile", self.world.now + 5 * 60_000, Decimal(3))
             self.world.freeze()

@@ -147,7 +147,7 @@ async def once(self, phase: Callable[[list[str]], Awaitable[None]]) -> None:
     await phase([name for name in self.accounts if name not in self.failed])
 
 
-@pytest.mark.control("paymentsdk.reconcile._walk.Walk.take_phase", once)
+@pytest.mark.control("paymentsdk.reconcile._run.Run.take_phase", once)
 @pytest.mark.parametrize("phase", ["proof", "walk", "changes"])
 async def test_a_seller_that_fails_once_is_read_at_the_end(tmp_path: Path, phase: str) -> None:
     """The outage of a minute leaves no trace."""

@@ -232,12 +232,14 @@ async def test_a_date_filter_that_cannot_be_proved_ends_the_run(tmp_path: Path) 
     assert 40 > served.platform.calls
 
 
-async def of_the_first(self, names: list[str], created: object, by: str = "date_created") -> dict[str, int | None]:
+async def of_the_first(
+    self, names: list[str], created: object, failed: dict, by: str = "date_created"
+) -> dict[str, int | None]:
     """Prove it on the rows of one account for all."""
-    return dict.fromkeys(names, await self.search.prove(names[0], created, by) if names else None)
+    return dict.fromkeys(names, await self.walk.prove(names[0], created, by) if names else None)
 
 
-@pytest.mark.control("paymentsdk.reconcile._walk.Walk.prove", of_the_first, raises=NotWhole)
+@pytest.mark.control("paymentsdk.reconcile._run.Run.prove", of_the_first, raises=NotWhole)
 async def test_the_date_filter_is_proved_for_each_account(tmp_path: Path) -> None:
     """The site of one seller reads bounds in its own zone: its windows are wider, and those of the others are not."""
     shifted = quiet(2, shift=3 * 3_600_000, page=200)
@@ -278,7 +280,7 @@ def without_the_last_page(original: Callable[..., Awaitable[tuple[list, int]]]) 
     return samples
 
 
-@pytest.mark.control("paymentsdk.reconcile._merchant_orders.Search._samples", around=without_the_last_page)
+@pytest.mark.control("paymentsdk.reconcile._walk.Walk._samples", around=without_the_last_page)
 async def test_the_date_filter_is_proved_on_the_last_page_too(tmp_path: Path) -> None:
     """A zone has a summer and a winter: a filter that finds the rows of one may not find those of the other."""
     platform = Summer(1)
