@@ -29,7 +29,6 @@ from paymentsdk.testing.transport_conformance import (
     INJECTED_SESSION_DEVIATIONS,
     Case,
     MakeTransport,
-    _connections,
     _responses,
 )
 from paymentsdk.transports import _aiohttp_messages, _aiohttp_pool
@@ -39,7 +38,7 @@ from paymentsdk.transports.aiohttp import AiohttpTransport, ConnectorOptions
 from tests.conftest import misfit
 from tests.transports.sending import assert_conforms
 from tests.transports.skipping import SkippingLoop
-from tests.transports.waiting import wait_for_a_turn, wait_for_ever
+from tests.transports.waiting import wait_for_ever
 
 RULES = {case.name: case for case in CASES}
 
@@ -95,7 +94,6 @@ def test_aiohttp_conforms_on_uvloop(case: Case) -> None:
 @pytest.mark.parametrize("case", CASES, ids=str)
 async def test_aiohttp_on_an_injected_session(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a session that was set without care it keeps every rule but those that are declared, which it breaks."""
-    monkeypatch.setattr(_connections, "_MANY", 1_000)  # The session of our own has done it with all.
     with warnings.catch_warnings():
         if case.name in INJECTED_SESSION_DEVIATIONS:
             warnings.simplefilter("ignore", ResourceWarning)  # A broken rule may well leave something open.
@@ -295,14 +293,6 @@ class Forgetting(AiohttpTransport):
         pass
 
 
-class DiscardingOnce(AiohttpTransport):
-    """Does not expect to be told twice."""
-
-    def discard(self, response: Response) -> None:
-        assert not self._closed
-        super().discard(response)
-
-
 class Unlimited(AiohttpTransport):
     """Opens as many connections as it likes."""
 
@@ -461,7 +451,6 @@ class Believing(AiohttpTransport):
 #: Which rule finds out about what.
 CONTROLS: list[tuple[str, type[AiohttpTransport] | Spoil]] = [
     ("closed_before_the_response", seen_as(sent=False)),
-    ("reset_before_the_response", seen_as(sent=False)),
     ("reset_within_the_request", seen_as(sent=False)),
     ("cut_off_within_the_head", seen_as(sent=False)),
     ("cut_off_within_the_body", has(read=read_what_comes)),
@@ -474,17 +463,13 @@ CONTROLS: list[tuple[str, type[AiohttpTransport] | Spoil]] = [
     ("a_length_above_the_limit_is_refused_at_once", has(read=read_all)),
     ("a_body_without_end_is_not_taken_in", has(read=read_much)),
     ("nothing_is_unpacked", has(read=read_unpacked)),
-    ("packed_and_cut_off_is_no_response", has(read=read_unpacked)),
     ("connections_are_kept", Reconnecting),
     ("connecting_takes_too_long", has(_connecting_within=lambda seconds: aiohttp.ClientTimeout(total=None))),
     ("waiting_for_a_place_takes_too_long", has(Pool, wait=wait_for_ever)),
     ("a_response_may_take_longer_than_a_connection", Hurrying),
     ("a_failure_gives_its_place_back", Hoarding),
     ("who_no_longer_waits_is_not_sent", Shielding),
-    ("no_response_at_all", Shielding),
-    ("a_response_that_stops", Shielding),
-    ("a_response_that_drips", Shielding),
-    ("cancellation_passes_through", Swallowing),
+    ("no_response_in_time", Shielding),
     ("closing_twice_is_allowed", ClosingOnce),
     ("a_closed_transport_says_so", Reopening),
     ("closing_cancels_nobody", Chaining),
@@ -501,7 +486,6 @@ CONTROLS: list[tuple[str, type[AiohttpTransport] | Spoil]] = [
     ("cookies_are_not_kept", has(aiohttp, DummyCookieJar=aiohttp.CookieJar)),
     ("a_header_with_a_line_break_is_not_sent", has(checked_url=lambda request: yarl.URL(request.url, encoded=True))),
     ("every_status_is_a_response", asks(raise_for_status=True)),
-    ("html_is_a_response", asks(raise_for_status=True)),
     ("redirects_are_not_followed", asks(allow_redirects=True)),
     ("a_head_without_end_is_not_taken_in", asks(max_line_size=2**30, max_field_size=2**30, max_headers=2**30)),
     ("a_fresh_connection_is_new", Keeping),
@@ -524,9 +508,7 @@ CONTROLS: list[tuple[str, type[AiohttpTransport] | Spoil]] = [
     ("bytes_on_an_idle_connection_end_it", unguarded_pool),
     ("bytes_that_nobody_has_read_yet", unread_goes_unseen),
     ("a_discarded_connection_takes_no_request", Forgetting),
-    ("discarding_is_harmless", DiscardingOnce),
-    ("waiting_requests_are_served_in_turn", has(Pool, wait=wait_for_a_turn)),
-    ("ten_thousand_at_once", Unlimited),
+    ("many_at_once_get_their_own_responses", Unlimited),
     ("cancelled_at_any_moment", Swallowing),
     ("closing_ends_the_wait_for_a_connection", has(_aiohttp_pool.Attempt, end=lambda attempt, task: None)),
     *((f"{name}_is_no_response", Trusting) for name in _responses.MALFORMED),
@@ -535,12 +517,10 @@ CONTROLS: list[tuple[str, type[AiohttpTransport] | Spoil]] = [
 #: Rules that a transport breaks by not working at all.
 OBVIOUS = {
     "every_method_goes_out",
-    "a_large_body_arrives",
     "an_empty_response_is_a_response",
     "the_body_may_come_in_any_form",
     "interim_responses_are_passed_over",
     "connections_are_given_up_when_asked_to",
-    "many_at_once_get_their_own_responses",
     "tls_works",
 }
 
@@ -550,7 +530,6 @@ def test_a_flaw_is_found(
     name: str, flaw: type[AiohttpTransport] | Spoil, soon: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a defence taken away, the rule that asks for it is broken."""
-    monkeypatch.setattr(_connections, "_MANY", 300)  # They are enough to be too many.
     kind = AiohttpTransport
     if isinstance(flaw, type):
         kind = flaw

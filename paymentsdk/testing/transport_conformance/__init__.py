@@ -68,7 +68,6 @@ AIOHTTP_DEVIATIONS: Mapping[str, str] = {
 INJECTED_SESSION_DEVIATIONS: Mapping[str, str] = {
     **AIOHTTP_DEVIATIONS,
     "closed_before_the_response": _RESENT,
-    "reset_before_the_response": _RESENT,
     "cut_off_within_the_head": _RESENT,
     "nothing_is_sent_again": _RESENT,
     "a_failure_gives_its_place_back": _RESENT,
@@ -77,7 +76,6 @@ INJECTED_SESSION_DEVIATIONS: Mapping[str, str] = {
     "a_stray_response_does_no_lasting_harm": _UNWATCHED,
     "bytes_on_an_idle_connection_end_it": _UNWATCHED,
     "bytes_that_nobody_has_read_yet": _UNWATCHED,
-    "waiting_requests_are_served_in_turn": "a request that asks again can pass by requests that wait",
     "a_discarded_connection_takes_no_request": "the next requests empty it, but the first of them may go out on the "
     "discarded connection",
     "closing_ends_the_wait_for_a_connection": "it is not closed with the transport",
