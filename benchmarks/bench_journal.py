@@ -102,12 +102,12 @@ def on_sqlite(in_flight: int, calls: int) -> Mapping[str, float]:
 
 def on_postgres(server: postgres.Server, in_flight: int, calls: int) -> Mapping[str, float]:
     """Make so many calls, so many at a time, on a table of their own."""
-    steps, wait = list[None](), _psycopg.Waits.__call__
+    steps, rows = list[None](), _psycopg.Link.rows
 
     async def measured() -> Mapping[str, float]:
         return await _calls(PostgresJournal(await server.new()), in_flight, calls, steps)
 
-    with patch.object(_psycopg.Waits, "__call__", lambda *waits: (steps.append(None), wait(*waits))[1]):
+    with patch.object(_psycopg.Link, "rows", lambda link: (steps.append(None), rows(link))[1]):
         shares = _with_shares(asyncio.run(measured()), in_flight, calls)
     return _to_bar(shares, in_flight, {16: 5_000.0, 128: 8_000.0})
 

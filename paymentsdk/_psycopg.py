@@ -1,13 +1,18 @@
-"""A connection to PostgreSQL by psycopg, which is imported with the first one: the extra ``postgres``."""
+"""A connection to PostgreSQL by psycopg, which is imported with the first one: the extra ``postgres``.
+
+Statements go through `psycopg.pq`, the library's own layer above libpq: its cursors take twice as long as all else that
+a statement needs in this process.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from importlib import import_module
-from selectors import EVENT_READ, DefaultSelector
-from typing import Any, TypeVar
+from select import POLLIN, POLLOUT, poll
+from struct import Struct
+from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 import msgspec
@@ -15,10 +20,11 @@ import msgspec
 from paymentsdk._database import Columns, DatabaseError, Kind, Row, Values
 from paymentsdk._postgres import Postgres, Table
 
-T = TypeVar("T")
-
 #: Not by an import statement: type checkers run without the extra, too.
 psycopg: Any = import_module("psycopg")
+_FAILED = (psycopg.pq.ExecStatus.FATAL_ERROR, psycopg.pq.ExecStatus.BAD_RESPONSE)
+_SQLSTATE, _MESSAGE = psycopg.pq.DiagnosticField.SQLSTATE, psycopg.pq.DiagnosticField.MESSAGE_PRIMARY
+_TEXT, _BINARY = 0, 1
 _CLOCK = "extract(epoch FROM clock_timestamp())::float8"
 #: Whoever waits for a row that somebody has locked keeps those waiting who come behind it.
 _LOCK_TIMEOUT = "set_config('lock_timeout', '250ms', true)"
@@ -42,8 +48,7 @@ def connect(driver: Postgres, deadline: float) -> _Connection:
         server = psycopg.connect(**_address(driver.dsn), autocommit=True, connect_timeout=seconds)
     except psycopg.Error as error:  # In a cycle of its frames, it would keep the socket open.
         raise error.with_traceback(None) from None
-    server.prepare_threshold = None
-    connection = _Connection(server, driver, Waits(server.pgconn.socket, deadline))
+    connection = _Connection(server, driver, deadline)
     try:
         connection.prepare(driver.table)
     except BaseException:
@@ -72,50 +77,143 @@ def _address(dsn: str) -> dict[str, Any]:
         address = {"port": "unknown"}
     if not all(port.isdigit() for port in str(address.get("port", 0)).split(",")):
         raise DatabaseError("its address cannot be read; encode special characters of the password, such as / as %2F")
+    address["client_encoding"] = "UTF8"
     settings = [f"-c {name}={value}" for name, value in query if name not in known]
     if settings:
         address["options"] = " ".join([address.get("options", ""), *settings])
     return address
 
 
-class Waits:
-    """Waits for the server until a deadline, in place of a connection of psycopg, which would wait for ever."""
+class Link:
+    """Sends statements on the connection of libpq, and waits for what they return until a deadline."""
 
-    def __init__(self, socket: int, deadline: float) -> None:
+    def __init__(self, pgconn: Any, deadline: float) -> None:  # noqa: ANN401 - see psycopg above
         self.deadline = deadline
-        self._socket = socket
-        self._selector = DefaultSelector()
-        self._selector.register(socket, EVENT_READ)
+        self.backend: int = pgconn.backend_pid
+        self._pgconn = pgconn
+        self._poll = poll()
+        self._poll.register(pgconn.socket, POLLIN)
 
-    def __call__(self, steps: Generator[Any, Any, T], *args: object, **options: object) -> T:
-        try:
-            events = next(steps)
-            while True:
-                self._selector.modify(self._socket, events)
-                left = self.deadline - time.monotonic()
-                ready = self._selector.select(left) if left > 0 else []
-                if not ready:
-                    raise TimeoutError
-                events = steps.send(ready[0][1])
-        except StopIteration as end:
-            value: T = end.value
-            return value
+    def execute(self, text: bytes) -> None:
+        """Run several statements without values."""
+        self._pgconn.send_query(text)
+        self.rows()
 
-    def close(self) -> None:
-        self._selector.close()
+    def fetch(self, text: bytes, values: Sequence[object]) -> list[Row]:
+        """Run a statement and return its rows."""
+        encoded, types, formats = zip(*map(_encoded, values), strict=True) if values else ((), (), ())
+        self._pgconn.send_query_params(text, encoded, types, formats, _BINARY)
+        return self.rows()
+
+    def prepare(self, name: bytes, text: bytes) -> None:
+        """Prepare a statement."""
+        self._pgconn.send_prepare(name, text)
+        self.rows()
+
+    def fetch_prepared(self, name: bytes, value: bytes) -> list[Row]:
+        """Run a statement that was prepared, with one value; return its rows."""
+        self._pgconn.send_query_prepared(name, [value], None, _BINARY)
+        return self.rows()
+
+    def rows(self) -> list[Row]:
+        """Return the rows of the last statement that was sent.
+
+        Raises:
+            TimeoutError: The deadline has passed.
+            psycopg.Error: The server rejects a statement, or the connection is lost.
+        """
+        rows = list[Row]()
+        error: Any = None
+        for result in self._results():
+            if result.status in _FAILED:
+                text = result.error_field(_MESSAGE) or result.error_message or b""
+                error = psycopg.OperationalError(text.decode(errors="replace"))
+                error.sqlstate = (result.error_field(_SQLSTATE) or b"").decode()
+            rows = _rows(result)
+        if error is not None:
+            raise error
+        return rows
+
+    def _results(self) -> Iterator[Any]:
+        pgconn = self._pgconn
+        while pgconn.flush():  # The server may wait until its responses are read.
+            if self._wait(POLLIN | POLLOUT) & POLLIN:
+                pgconn.consume_input()
+        while True:
+            while pgconn.is_busy():
+                self._wait(POLLIN)
+                pgconn.consume_input()
+            result = pgconn.get_result()
+            if result is None:
+                return
+            yield result
+
+    def _wait(self, events: int) -> int:
+        self._poll.modify(self._pgconn.socket, events)
+        ready = self._poll.poll(max(0.0, 1000 * (self.deadline - time.monotonic())))
+        if not ready:
+            raise TimeoutError
+        return ready[0][1]
+
+
+def _rows(result: Any) -> list[Row]:  # noqa: ANN401 - see psycopg above
+    columns = [(column, _READERS.get(result.ftype(column), bytes.decode)) for column in range(result.nfields)]
+    rows = list[Row]()
+    for row in range(result.ntuples):
+        values = [(result.get_value(row, column), read) for column, read in columns]
+        rows.append(tuple([None if value is None else read(value) for value, read in values]))
+    return rows
+
+
+def _encoded(value: object) -> tuple[bytes | None, int, int]:
+    """Return *value* as libpq takes it, the number of its type (0: the server infers it), and its format."""
+    match value:
+        case None:
+            return None, 0, _TEXT
+        case bytes():
+            return value, 17, _BINARY
+        case str():  # In the other format, it would end at a zero byte.
+            return value.encode(), 25, _BINARY
+        case float():
+            return repr(value).encode(), 701, _TEXT
+        case _:
+            return str(value).encode(), 20, _TEXT
+
+
+def _integer(value: bytes) -> int:
+    return int.from_bytes(value, "big", signed=True)
+
+
+def _float(value: bytes) -> float:
+    number: float = _FLOAT.unpack(value)[0]
+    return number
+
+
+_FLOAT = Struct("!d")
+#: Read values of PostgreSQL's types, by their numbers, in binary form. Others are texts.
+_READERS: dict[int, Callable[[bytes], object]] = {
+    16: any,  # A truth value is one byte, 0 or 1.
+    17: bytes,
+    20: _integer,
+    21: _integer,
+    23: _integer,
+    701: _float,
+}
 
 
 class _Connection:
-    def __init__(self, server: Any, driver: Postgres, waits: Waits) -> None:  # noqa: ANN401 - see psycopg above
+    def __init__(self, server: Any, driver: Postgres, deadline: float) -> None:  # noqa: ANN401 - see psycopg above
         self.has_wiped = False
         self._is_open = False
         self._server = server
-        self._waits = server.wait = waits
-        self._cursor = server.cursor(binary=True)
+        self._link = Link(server.pgconn, deadline)
         self._driver = driver
         self._words = {"table": driver.table.name, "position": '"position"'}
         self._words |= {"locked": "FOR UPDATE", "skip_locked": "FOR UPDATE SKIP LOCKED"}
         self._commit = f"set_config('synchronous_commit', {_DURABLE if driver.is_durable else repr('off')}, true)"
+        #: Prepared statements by what `each` was called with; `None` where a pooler may give the next transaction
+        #: another connection to the server.
+        self._prepared: dict[tuple[str, bool], bytes] | None = None
 
     def prepare(self, table: Table) -> None:
         """Make *table* unless it is there.
@@ -123,6 +221,9 @@ class _Connection:
         Raises:
             DatabaseError: It is another program's, or of another version.
         """
+        [(backend,)] = self.fetch("SELECT pg_backend_pid()")
+        if backend == self._link.backend and self._driver.now is None:  # A pooler makes up a number of its own.
+            self._prepared = {}
         comment = self.fetch(_COMMENT, table.name)
         if comment != [(table.version,)]:
             # Two that create it at once would collide in the catalog, and who looks on can see a table without its
@@ -139,33 +240,45 @@ class _Connection:
             raise DatabaseError(f"the table {table.name} is {whose!r}, not {table.version!r}")
 
     def fetch(self, statement: str, *values: object) -> list[Row]:
-        return self._run(statement.format(now=self._now(), **self._words), values)
+        return self._link.fetch(self._text(statement), values)
 
     def each(self, statement: str, columns: Columns, rows: Sequence[Values], *, durable: bool = True) -> list[Row]:
         # As one value, whatever the number of rows: for each of theirs, the library takes as long as all else does.
-        encoded = msgspec.json.encode([dict(zip(columns, row, strict=True)) for row in rows]).decode()
+        encoded = msgspec.json.encode([dict(zip(columns, row, strict=True)) for row in rows])
+        if self._prepared is None:
+            return self._link.fetch(self._each(statement, columns, durable=durable), [encoded.decode()])
+        name = self._prepared.get((statement, durable))
+        if name is None:
+            name = b"paymentsdk_%d" % len(self._prepared)
+            self._link.prepare(name, self._each(statement, columns, durable=durable))
+            self._prepared[statement, durable] = name
+        return self._link.fetch_prepared(name, encoded)
+
+    def _each(self, statement: str, columns: Columns, *, durable: bool) -> bytes:
         types = ", ".join(f"{name} {'text' if kind == 'bytea' else kind}" for name, kind in columns.items())
         decoded = (f"decode({name}, 'base64') AS {name}" if kind == "bytea" else name for name, kind in columns.items())
         commit = self._commit if durable else "set_config('synchronous_commit', 'off', true)"
         settings = f"(SELECT {self._now()} AS now, {_LOCK_TIMEOUT}, {commit}) AS settings"
-        source = f"(SELECT {', '.join(decoded)}, now FROM {settings}, json_to_recordset(%s) AS given ({types})) AS new"
-        return self._run(statement.format(rows=source, **self._words), (encoded,))
+        source = (
+            f"(SELECT {', '.join(decoded)}, now FROM {settings}, json_to_recordset(%s::json) AS given ({types})) AS new"
+        )
+        return self._text(statement, rows=source)
 
     def begin(self, kind: Kind, deadline: float) -> None:
-        self._waits.deadline = deadline
+        self._link.deadline = deadline
         if kind is Kind.WRITES:
             self._begin("BEGIN")
 
     def commit(self) -> None:
         if self._is_open:
-            self._cursor.execute("COMMIT")
+            self._link.execute(b"COMMIT")
             self._is_open = False
 
     def roll_back(self) -> None:
         if self._is_open:
             self._is_open = False
             with suppress(psycopg.Error, TimeoutError):
-                self._cursor.execute("ROLLBACK")
+                self._link.execute(b"ROLLBACK")
 
     def rest(self) -> None:
         """Nothing is left to do."""
@@ -173,19 +286,19 @@ class _Connection:
     def close(self) -> None:
         with suppress(psycopg.Error):
             self._server.cancel_safe(timeout=_CANCEL)  # Behind a locked table, what was given up would wait on.
-        self._waits.close()
         self._server.close()
 
     def _begin(self, begin: str) -> None:
         # The locks of a process that is stopped, or whose machine is gone, end with its transaction.
         longest = f"{1000 * self._driver.timeout + 1000:.0f}"
         ends = (f"set_config('{name}', '{longest}', true)" for name in ("statement_timeout", _IDLE))
-        self._cursor.execute(f"{begin}; SELECT {_LOCK_TIMEOUT}, {self._commit}, {', '.join(ends)}", binary=False)
+        self._link.execute(f"{begin}; SELECT {_LOCK_TIMEOUT}, {self._commit}, {', '.join(ends)}".encode())
         self._is_open = True
 
-    def _run(self, text: str, values: Sequence[object]) -> list[Row]:
-        self._cursor.execute(text.encode(), values)
-        return self._cursor.fetchall() if self._cursor.description else []
+    def _text(self, statement: str, **words: str) -> bytes:
+        """Return *statement* as the server reads it: with the words of the driver, and with numbers of its values."""
+        text, *parts = statement.format(now=self._now(), **self._words, **words).split("%s")
+        return "".join([text, *(f"${number}{part}" for number, part in enumerate(parts, 1))]).encode()
 
     def _now(self) -> str:
         return _CLOCK if self._driver.now is None else f"{self._driver.now()!r}::float8"
