@@ -35,7 +35,6 @@ _EPILOG = """\
 examples:
   paymentsdk reconcile book.parquet --out run-2026-11-22 --from 2026-11-22
   paymentsdk reconcile book.csv --out run --accounts tokens.json --csv rows.csv
-  paymentsdk reconcile journal:payments.db --out run
 
 The exit code is 0 if nothing differs, 1 if something does, 2 if the command or
 the book is invalid or files cannot be used, 3 if the platform rejects the
@@ -66,7 +65,7 @@ def add_arguments(reconcile: argparse.ArgumentParser) -> None:
     reconcile.epilog = _EPILOG
     reconcile.set_defaults(run=_run)
     add = reconcile.add_argument
-    book = "your record of the orders: a .parquet or .csv file, or journal:FILE"
+    book = "your record of the orders: a .parquet or .csv file"
     add("book", type=file, metavar="BOOK", help=book)
     add("--out", type=file, required=True, metavar="DIR", help="directory of the run; given again, it resumes")
     moment = "a day in UTC, such as 2026-11-22, or a moment with a time zone"
@@ -118,7 +117,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _check_overwriting(options: argparse.Namespace) -> None:
     """Reject a report in the place of what is read: it would be the end of the book, or of the journal."""
-    names = options.book.removeprefix("journal:"), options.accounts, os.environ.get(VARIABLE)
+    names = options.book, options.accounts, os.environ.get(VARIABLE)
     sources = [Path(name) for name in names if name]
     path = Path(options.csv or "")
     if options.csv and path.exists() and any(source.exists() and source.samefile(path) for source in sources):
@@ -133,10 +132,9 @@ async def _reconciled(options: argparse.Namespace) -> Report:
     end = options.end or begin + timedelta(days=1)
     connect = partial(_connect, options.accounts, options.rate, options.out)
     names = sorted(_tokens(options.accounts)) if options.accounts else None
-    kind, _, file_of_journal = options.book.partition(":")
-    address = file_of_journal if kind == "journal" else os.environ.get(VARIABLE)
-    journal = journal_at(address, "journal:FILE") if address else None
-    book = _book(options, journal)
+    address = os.environ.get(VARIABLE)
+    journal = journal_at(address, VARIABLE) if address else None
+    book = _book(options)
     # With the journal, so that a write in doubt is no difference to be put right by hand.
     async with connect(journal) as client:
         return await reconcile(
@@ -176,18 +174,14 @@ def _tokens(path: str) -> dict[str, str]:
     return tokens
 
 
-def _book(options: argparse.Namespace, journal: Journal | None) -> Book:
+def _book(options: argparse.Namespace) -> Book:
     from paymentsdk.reconcile import Book
 
     names = pairs(options.column)
     suffix = Path(options.book).suffix.lower()
-    if journal is not None and options.book.startswith("journal:"):
-        if names:
-            raise RequestInvalid("BOOK", "is a journal: it takes no --column")
-        return Book.journal(journal)
     if suffix in (".parquet", ".csv"):
         return (Book.csv if suffix == ".csv" else Book.parquet)(options.book, names=names)
-    raise RequestInvalid("BOOK", "must end in .parquet or .csv, or begin with journal:")
+    raise RequestInvalid("BOOK", "must end in .parquet or .csv")
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------

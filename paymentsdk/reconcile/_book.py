@@ -6,12 +6,10 @@ import asyncio
 import csv
 import glob
 import re
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
-from inspect import isawaitable
 from itertools import islice
 from os import PathLike
 from pathlib import Path
@@ -20,14 +18,11 @@ from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias, TypedDict
 import msgspec
 from msgspec import Struct
 
-from paymentsdk import money
 from paymentsdk._validate import check_no_login, check_utf8, plain_moment
 from paymentsdk.errors import RequestInvalid
-from paymentsdk.journal import Journal, Record, RecordState, tombstone
-from paymentsdk.journal._record import NO_LIMIT, OPEN
+from paymentsdk.journal import Record
 from paymentsdk.reconcile._merchant_orders import AMOUNTS, DECIMALS, DIGITS, arrow, duckdb, parquet
-from paymentsdk.resources import orders, preferences
-from paymentsdk.resources.orders import RefundStatus
+from paymentsdk.resources import orders
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -142,7 +137,7 @@ class Book:
     A book is read when a reconciliation begins.
     """
 
-    def __init__(self, source: _Files | Callable[[], _Rows | Awaitable[_Rows]]) -> None:
+    def __init__(self, source: _Files | Callable[[], _Rows]) -> None:
         self._source = source
 
     @classmethod
@@ -163,16 +158,6 @@ class Book:
         """Return the book that *rows* are. They are read once: an iterator is used up by one reconciliation."""
         return cls(lambda: rows)
 
-    @classmethod
-    def journal(cls, journal: Journal) -> Self:
-        """Return the book that a journal is: the orders and preferences that were created with `once=`.
-
-        It knows what was asked for, refunded and canceled, and not what buyers have paid. Open records are among them:
-        orders that may exist. Of what was purged it knows nothing. It is of every platform that the journal was used
-        for, so give each a journal of its own.
-        """
-        return cls(partial(_rows_of_journal, journal))
-
     async def load(self, database: DuckDBPyConnection, directory: Path) -> tuple[str, ...]:
         """Make the table `book` in *database*, with files in *directory*, and return the columns that the book has.
 
@@ -183,8 +168,8 @@ class Book:
         source = self._source
         if isinstance(source, _Files):
             return await asyncio.to_thread(_load, database, source)
-        rows, path = source(), directory / "book.parquet"
-        columns = await asyncio.to_thread(_write, await rows if isawaitable(rows) else rows, path)
+        path = directory / "book.parquet"
+        columns = await asyncio.to_thread(_write, source(), path)
         await asyncio.to_thread(_load, database, _Files(str(path), {}))
         return tuple(name for name in COLUMNS if name in columns)
 
@@ -332,117 +317,24 @@ def _column(name: str, column: str, kind: str | None) -> str:
     return f"{value} AS {name}"
 
 
-# --- what a journal knows ---------------------------------------------------------------------------------------------
+# --- open writes ------------------------------------------------------------------------------------------------------
 
 
-class _Item(Struct):
-    quantity: Decimal = Decimal(1)
-    unit_price: Decimal = Decimal(0)
-    currency_id: str | None = None
+class _Created(Struct):
+    """What the request for an order or a preference says of it."""
 
-
-class _Refund(Struct):
-    amount: Decimal | None = None
-    status: str | None = None
-
-
-class _Transactions(Struct):
-    refunds: tuple[_Refund, ...] = ()
-
-
-class _Made(Struct):
-    """What a reconciliation reads of the request for an order or a preference, and of the responses."""
-
-    id: str | None = None
     external_reference: str | None = None
-    total_amount: Decimal | None = None
-    currency: str | None = None
-    created_date: datetime | None = None
-    items: tuple[_Item, ...] | None = None
-    transactions: _Transactions | tuple[_Refund, ...] | None = None
-    """A request for a refund has a list."""
 
 
-_MADE = msgspec.json.Decoder(_Made, strict=False)
+_read = msgspec.json.Decoder(_Created).decode
 
 
 def subject_of(record: Record, only: str | None) -> Subject:
     """Return what a write is about; books do not name their *only* seller."""
     account = "" if record.account == only else record.account or ""
-    return account, _read(record.body).external_reference, _order_id(record)
-
-
-async def _rows_of_journal(journal: Journal) -> list[BookRow]:
-    """Return the orders and preferences that a journal knows of.
-
-    Raises:
-        RequestInvalid: Nothing says which reference a record is about: it was created without one.
-    """
-    records = await journal.records((*OPEN, RecordState.DONE), limit=NO_LIMIT)
-    changes: dict[str, list[Record]] = defaultdict(list)
-    for record in records:
-        order_id = _order_id(record)
-        if order_id is not None and record.state is RecordState.DONE:
-            changes[order_id].append(record)
-    creations = (orders.CREATE.name, preferences.CREATE.name)
-    return [
-        _row(record, changes) for record in records if record.operation in creations and record != tombstone(record)
-    ]
-
-
-def _row(record: Record, changes: Mapping[str, Sequence[Record]]) -> BookRow:
-    request, answer = _read(record.body), _answer(record)
-    reference = request.external_reference or answer.external_reference
-    if reference is None:
-        raise RequestInvalid("book", f"the record {record.name!r} of the journal has no external_reference")
-    row = BookRow(
-        account=record.account,
-        reference=reference,
-        created=answer.created_date or datetime.fromtimestamp(record.begun, UTC),
-        currency=answer.currency,
-        total=request.total_amount or answer.total_amount,
-    )
-    if record.operation == preferences.CREATE.name:
-        items = request.items or answer.items or ()
-        row["total"] = money.total((item.quantity, item.unit_price) for item in items) or None
-        row["currency"] = next((item.currency_id for item in items if item.currency_id), None)
-    elif answer.id is not None:
-        row["order_id"] = answer.id
-        row |= _changed(changes.get(answer.id, ()))
-    return row
-
-
-def _changed(records: Sequence[Record]) -> BookRow:
-    """Return what was refunded and canceled since."""
-    parts: list[tuple[int | Decimal, Decimal]] = []
-    for record in records:
-        if record.operation == orders.CANCEL.name:
-            return BookRow(status="canceled")
-        answer, request = _answer(record).transactions, _read(record.body).transactions
-        if isinstance(answer, _Transactions) and answer.refunds and answer.refunds[-1].status == RefundStatus.FAILED:
-            continue
-        if not isinstance(request, tuple):
-            return BookRow(status="refunded")
-        parts += ((1, refund.amount or money.ZERO) for refund in request)
-    return BookRow(refunded=money.total(parts))
-
-
-def _answer(record: Record) -> _Made:
-    return _read(None if record.response is None else record.response.body)
-
-
-def _read(body: bytes | None) -> _Made:
-    """Return what *body* says; nothing, if it is wiped."""
-    if not body:
-        return _Made()
+    if record.operation in (orders.CANCEL.name, orders.REFUND.name):
+        return account, None, record.path.split("/")[-2]
     try:
-        return _MADE.decode(body)
+        return account, _read(record.body or b"{}").external_reference, None
     except msgspec.MsgspecError:
-        return _Made()
-
-
-def _order_id(record: Record) -> str | None:
-    """Return the order that a cancel or a refund is about."""
-    if record.operation not in (orders.CANCEL.name, orders.REFUND.name):
-        return None
-    return record.path.split("/")[-2]
+        return account, None, None
