@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, Unpack
@@ -13,7 +14,8 @@ from paymentsdk import money
 from paymentsdk._contract.identity import Addition, Echo
 from paymentsdk._contract.operation import Limits, Operation
 from paymentsdk._contract.rules import KEY_LIFETIME, ErrorCode, RetryClass
-from paymentsdk.errors import RequestInvalid
+from paymentsdk._validate import check_seconds
+from paymentsdk.errors import NoAnswer, NotSent, RateLimited, RefreshFailed, RequestInvalid, ServerError
 from paymentsdk.resources.common import (
     KEY_IN_FLIGHT,
     KEY_USED,
@@ -37,7 +39,7 @@ from paymentsdk.resources.common import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable
 
     from paymentsdk._call.engine import Engine
     from paymentsdk.journal._record import Record, Resolution
@@ -799,6 +801,16 @@ REFUND = Operation(
 )
 
 
+#: States in which the buyer may still pay; `None` is a response without a status. The contract names `created` alone.
+_OPEN = frozenset({OrderStatus.CREATED, "processing", "action_required", None})
+#: Seconds between two reads of `wait`, at most.
+_LONGEST_PAUSE = 15.0
+
+
+def _has_ended(order: Order) -> bool:
+    return order.status not in _OPEN
+
+
 class Orders(Resource):
     """``client.orders``: in-person QR orders."""
 
@@ -831,6 +843,38 @@ class Orders(Resource):
             NotFound: No such order for this seller.
         """
         return await self._read(GET, order_id=order_id)
+
+    async def wait(self, order_id: str, *, until: Callable[[Order], bool] | None = None, within: float = 900) -> Order:
+        """Read the order until its buyer has paid or cannot pay any more, and return it; or the last one read.
+
+        The pause between two reads is 1 second at first, and doubles up to 15 seconds. A read without a usable response
+        is repeated. Look at the `status` of the order: after *within* seconds it may still be ``created``. To wait
+        again is safe.
+
+        Args:
+            order_id: As in `get`.
+            until: Says whether the order is what you wait for. By default, its status is neither ``created``,
+                ``processing`` nor ``action_required``.
+            within: Seconds to wait, above 0 and at most 86,400; then the order is read for the last time.
+
+        Raises:
+            RequestInvalid, BadRequest, NotFound: As in `get`, or *within* is out of range.
+            NoAnswer, NotSent, RateLimited, RefreshFailed, ServerError: No read within this time had a response.
+        """
+        clock = self._engine.runtime.clock
+        end, pause = clock.monotonic() + check_seconds("within", within), 1.0
+        order: Order | None = None
+        while True:
+            left = end - clock.monotonic()
+            try:
+                order = await self.get(order_id)
+            except (NoAnswer, NotSent, RateLimited, RefreshFailed, ServerError):
+                if order is None and left <= 0:
+                    raise
+            if order is not None and (left <= 0 or (until or _has_ended)(order)):
+                return order
+            await clock.sleep(max(0.0, min(pause, left)))
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
     async def cancel(self, order_id: str, **options: Unpack[KeyedWriteOptions]) -> Order:
         """Cancel an order that nobody has paid (4.12).
