@@ -6,6 +6,7 @@
     paymentsdk sandbox                the platform on localhost, until it is interrupted
     paymentsdk sandbox pay ORD...     talk to a running sandbox: pay, policies, faults, advance
     paymentsdk journal list           the records of named writes: list, show, recover, abandon
+    paymentsdk inbox list             the resources of notifications: list, show, retry
     paymentsdk reconcile BOOK         a book of orders, held against the platform
     paymentsdk orders get ORD...      any operation of the platform that reads or takes a key
 
@@ -152,5 +153,6 @@ _COMMANDS: Mapping[str, str] = {
     "demo": "run an end-to-end demo with injected faults, and compare both ledgers",
     "sandbox": "run the platform on localhost, or talk to a sandbox that runs",
     "journal": "list the records of named writes, finish what is open, or close it",
+    "inbox": "list the resources that notifications were about, or retry a look that failed",
     "reconcile": "compare a book of orders with the platform, and list what differs",
 }

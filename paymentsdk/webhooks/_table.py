@@ -199,8 +199,9 @@ def handled(connection: Connection, resource: Resource) -> dict[str, int | None]
 
 def rows(connection: Connection, *, failed: bool, id: str | None) -> list[Row]:  # noqa: A002 - as the public method
     """Return a page of rows, each with the states that were handled."""
-    where = f"ready IS NOT NULL AND (%s OR attempt >= {TRIES})" if id is None else "id = %s"
-    page = connection.fetch(f"{_LIST} {where} ORDER BY {_SINCE} LIMIT %s", not failed if id is None else id, _PAGE)
+    where = f"ready IS NOT NULL AND attempt >= {TRIES if failed else 0}" if id is None else "id = %s"
+    values = () if id is None else (id,)
+    page = connection.fetch(f"{_LIST} {where} ORDER BY {_SINCE} LIMIT %s", *values, _PAGE)
     marks = ", ".join(["%s"] * len(page)) or "NULL"
     states: dict[Resource, list[str]] = defaultdict(list)
     statement = f"SELECT seller, topic, id, state FROM paymentsdk_fence WHERE id IN ({marks}) ORDER BY number"

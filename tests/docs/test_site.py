@@ -176,7 +176,8 @@ ASKED = {
     "refund": "tutorial/first-order.html#refund-a-part",
     "partial refund": "how-to/qr-orders.html#cancel-refund-partial-refund",
     "cancel": "how-to/qr-orders.html#cancel-refund-partial-refund",
-    "webhook": "how-to/qr-orders.html#wait-for-the-buyer-payment-status-by-webhook-or-polling",
+    "webhook": "how-to/webhooks.html",
+    "lost notification": "how-to/webhooks.html#lost-notifications-put-each-order-for-its-expiry",
     "rate limit": "how-to/stay-below-a-rate-limit.html",
     "timeout": "how-to/run-in-a-service.html#timeouts-and-deadlines",
     "retry": "how-to/retry-safely.html",
@@ -263,7 +264,7 @@ ASKED = {
     "custom endpoint": "how-to/own-operations.html",
     "contribute": "index.html#run-the-examples",
     "pdf": "reference/command-line.html#for-operations-of-your-own",
-    "verify webhook signature": "how-to/qr-orders.html#wait-for-the-buyer-payment-status-by-webhook-or-polling",
+    "verify webhook signature": "how-to/webhooks.html",
 }
 
 

@@ -1,0 +1,92 @@
+"""``paymentsdk inbox list``, ``show`` and ``retry``: what a person does with what waits for a look."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from msgspec.structs import asdict
+
+from paymentsdk._database import close_shared
+from paymentsdk._postgres import is_dsn
+from paymentsdk._validate import check_path
+from paymentsdk.cli._output import Output, columns, counted, fields, print_output
+from paymentsdk.cli._parsing import Commands, add_parser, file
+
+if TYPE_CHECKING:
+    from paymentsdk.webhooks import Inbox
+
+#: Names the database, also with its password: arguments are seen by everybody on the machine.
+_VARIABLE = "PAYMENTSDK_INBOX"
+_WHERE = f"the SQLite file (default: {_VARIABLE}); give a postgresql:// address in {_VARIABLE}"
+#: Does what the options ask for with the inbox.
+_Command = Callable[["Inbox", argparse.Namespace], Awaitable[Output]]
+
+
+def add_arguments(inbox: argparse.ArgumentParser) -> None:
+    """Add the commands of `inbox`."""
+    within = inbox.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    listed = _add(within, "list", _list, "list the resources that wait for a look")
+    listed.add_argument("--failed", action="store_true", help="only those that have failed 20 times")
+    shown = _add(within, "show", _show, "show why the last look failed, and which states were handled")
+    retried = _add(within, "retry", _retry, "make a resource due that has failed 20 times")
+    for parser in (shown, retried):
+        parser.add_argument("id", metavar="ID", help="the id of the resource, such as ORD...")
+
+
+def _add(commands: Commands, name: str, command: _Command, summary: str) -> argparse.ArgumentParser:
+    parser = add_parser(commands, name, summary, _run)
+    parser.add_argument("--file", type=file, metavar="FILE", help=_WHERE)
+    parser.add_argument("--json", action="store_true", help="print the response as JSON")
+    parser.set_defaults(command=command)
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Do the command in *options*, print what it came to, and return the exit code."""
+    from paymentsdk.webhooks import Inbox
+
+    command: _Command = options.command
+    where = options.file or os.environ.get(_VARIABLE) or ""
+    if not is_dsn(where) and not (where and check_path("--file", where).is_file()):
+        raise FileNotFoundError(f"there is no inbox {where or 'named'}; say where it is with --file, or {_VARIABLE}")
+
+    async def run() -> Output:
+        try:
+            return await command(Inbox(where), options)
+        finally:
+            await close_shared()
+
+    return print_output(asyncio.run(run()), as_json=options.json)
+
+
+async def _list(inbox: Inbox, options: argparse.Namespace) -> Output:
+    rows = await inbox.rows(failed=options.failed)
+    table = {
+        "STATUS": [row.status for row in rows],
+        "TRY": [str(row.attempt) for row in rows],
+        "SELLER": [row.seller for row in rows],
+        "TOPIC": [row.topic for row in rows],
+        "ID": [row.id for row in rows],
+    }
+    return Output([asdict(row) for row in rows], list(columns(table)) if rows else ["nothing waits"])
+
+
+async def _show(inbox: Inbox, options: argparse.Namespace) -> Output:
+    rows = await inbox.rows(id=options.id)
+    if not rows:
+        raise ValueError(f"the inbox has no {options.id!r}")
+    texts = [{**asdict(row), "handled": " ".join(row.handled)} for row in rows]
+    return Output([asdict(row) for row in rows], [line for text in texts for line in ("", *fields(text))][1:])
+
+
+async def _retry(inbox: Inbox, options: argparse.Namespace) -> Output:
+    rows = await inbox.rows(failed=True, id=options.id)
+    for row in rows:
+        await inbox.retry(row.seller, row.topic, row.id)
+    if not rows:
+        raise ValueError(f"the inbox has no {options.id!r} that has failed")
+    return Output([asdict(row) for row in rows], [f"{counted(len(rows), 'resource')} made due"])
