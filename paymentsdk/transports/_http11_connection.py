@@ -18,8 +18,6 @@ from paymentsdk.transports.base import CASELESS, Response, SendFailed, too_long
 
 #: The most bytes of a head, with the interim responses before it.
 MAX_HEAD = 64 * 1024
-#: Bodies above this are written piece by piece, as the socket takes them.
-PIECE = 64 * 1024
 #: RFC 9112, 2 to 5: a status line, and fields with a name, a colon right behind it, and a value on one line. Nothing
 #: that was matched is looked at again (`*+`).
 _REASON = rb"(?: [\t -~\x80-\xff]*+)?\r\n"
@@ -195,8 +193,6 @@ class Connection(asyncio.BufferedProtocol):
         self._closed = False
         self._reused = False
         self._begin()
-        #: Set while the socket takes no more of a large body.
-        self._drained: asyncio.Future[None] | None = None
         self._waiting: asyncio.Future[Response] | None = None
         self._readable: Callable[[int], object] | None = None
 
@@ -246,7 +242,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def _let_go(self) -> None:
         """Give its place back, once."""
-        self.resume_writing()
         if not self._closed:
             self._closed = True
             self._forget(self)
@@ -268,17 +263,16 @@ class Connection(asyncio.BufferedProtocol):
         self.abort(SendFailed(reason))
 
     def send(
-        self, message: memoryview, loop: asyncio.AbstractEventLoop, most: int, *, head: bool, keep: bool, large: bool
+        self, message: memoryview, loop: asyncio.AbstractEventLoop, most: int, *, head: bool, keep: bool
     ) -> asyncio.Future[Response]:
         """Write *message*, the bytes of a request, on the running *loop*; return the future of the response.
 
-        `send_large` writes a *large* body. The response has no body if the request is a HEAD, *head*, else *most* bytes
-        at most. With *keep*, another request may follow.
+        The response has no body if the request is a HEAD, *head*, else *most* bytes at most. With *keep*, another
+        request may follow.
         """
         self._without_body = head
         self._most = most
         self._keep = keep
-        self._large = large
         if self._begun:
             self._begin()
         self._waiting = waiting = loop.create_future()
@@ -295,26 +289,6 @@ class Connection(asyncio.BufferedProtocol):
         self._received = 0
         self._body: list[bytes] = []
         self._chunks: Chunks | None = None
-
-    async def send_large(self, body: bytes) -> None:
-        """Write the *body* of a request as the socket takes it, until a response comes or the connection ends."""
-        pieces = memoryview(body)
-        for start in range(0, len(body), PIECE):
-            self.transport.write(pieces[start : start + PIECE])
-            # That the connection has broken is told in the next turn of the event loop.
-            await (self._drained or asyncio.sleep(0))
-            if self._waiting is None:
-                return
-
-    def pause_writing(self) -> None:
-        """Hold a large body back until the socket has taken what was written."""
-        self._drained = asyncio.get_running_loop().create_future()
-
-    def resume_writing(self) -> None:
-        """Let a large body go on."""
-        drained, self._drained = self._drained, None
-        if drained is not None and not drained.done():
-            drained.set_result(None)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Lend the buffer of the pool, of any size: what was read is taken out before another connection reads."""
@@ -432,7 +406,7 @@ class Connection(asyncio.BufferedProtocol):
         if waiting is not None and not waiting.done():
             waiting.set_result(ConnectionResponse(status, ResponseHeaders(head), body, self._reused, self))
         self._reused = True
-        if self._large or self.transport.get_write_buffer_size():
+        if self.transport.get_write_buffer_size():
             # The server may not have taken the request yet: the next would wait behind it, and the end of the
             # connection for as long as the server likes.
             self.abort()

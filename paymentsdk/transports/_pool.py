@@ -24,6 +24,8 @@ from paymentsdk.transports.base import UNSENT, PoolFull
 POOL_SIZE = 500
 #: Where the host of a URL can begin at the latest: the path comes after.
 HOST_BEGINS = len("https://")
+#: A request of more bytes may not have left this machine when its response comes: the next cannot follow it.
+LARGE = 64 * 1024
 #: The most bytes of one read.
 _READ = 64 * 1024
 

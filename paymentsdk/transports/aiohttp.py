@@ -32,17 +32,11 @@ from paymentsdk._validate import check_proxy
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.transports._aiohttp_messages import checked_url, proxy_for, read
 from paymentsdk.transports._aiohttp_pool import Attempt, ConnectionResponse, ConnectorOptions, SessionPool
-from paymentsdk.transports._pool import (
-    POOL_SIZE,
-    PooledTransport,
-)
+from paymentsdk.transports._pool import LARGE, POOL_SIZE, PooledTransport
 from paymentsdk.transports.base import Request, Response, SendFailed
 
 __all__ = ["ConnectorOptions"]  # `AiohttpTransport` is public at the top level.
 
-#: A request of more bytes may not have left this machine when its response comes: the next cannot follow it. aiohttp
-#: warns of bytes that are much longer, but not of a file.
-_LARGE = 64 * 1024
 #: The most bytes of a line of a head; of these, aiohttp takes 128.
 _LONGEST_LINE = 64 * 1024
 
@@ -134,7 +128,7 @@ class AiohttpTransport(PooledTransport["SessionPool"]):
         task = asyncio.current_task(loop)
         if task is None:
             raise SendFailed("requests are sent from a task", sent=False, permanent=True)
-        fresh = request.fresh or len(request.body) > _LARGE
+        fresh = request.fresh or len(request.body) > LARGE
         attempt = pool.attempts[task] = Attempt(task.cancelling(), fresh)
         try:
             return await self._exchange(pool, request, attempt)
@@ -180,7 +174,7 @@ class AiohttpTransport(PooledTransport["SessionPool"]):
                 request.method,
                 url,
                 headers=headers,
-                data=io.BytesIO(body) if len(body) > _LARGE else body or None,
+                data=io.BytesIO(body) if len(body) > LARGE else body or None,  # aiohttp warns of much longer bytes.
                 allow_redirects=False,
                 raise_for_status=False,
                 auto_decompress=False,

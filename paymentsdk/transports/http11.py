@@ -19,9 +19,10 @@ from msgspec import Struct, field
 
 from paymentsdk._secrets import HiddenRepr
 from paymentsdk.errors import ClientClosed, RequestInvalid
-from paymentsdk.transports._http11_connection import PIECE, Connection, ConnectionResponse
+from paymentsdk.transports._http11_connection import Connection, ConnectionResponse
 from paymentsdk.transports._pool import (
     HOST_BEGINS,
+    LARGE,
     POOL_SIZE,
     Pool,
     PooledTransport,
@@ -66,10 +67,11 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
 
     It speaks HTTP/1.1 over TCP and TLS, one request at a time on each connection, and nothing else: for proxies,
     traces or resolvers use `AiohttpTransport`. It follows no redirects, keeps no cookies, sends nothing twice, and
-    takes no compressed response. What different parsers read differently is no response: a bare line feed, a blank in
-    the name of a header field, a folded field, two lengths, a length with chunks. If more bytes arrive than the
-    response has, or anything arrives on an idle connection, the connection is not used again. A surplus response that
-    arrives once the next request is on its way passes for the response to that, as with any client of HTTP/1.1.
+    takes no compressed response. A request with `fresh`, or of more than 64 KiB, has a connection of its own. What
+    different parsers read differently is no response: a bare line feed, a blank in the name of a header field, a folded
+    field, two lengths, a length with chunks. If more bytes arrive than the response has, or anything arrives on an idle
+    connection, the connection is not used again. A surplus response that arrives once the next request is on its way
+    passes for the response to that, as with any client of HTTP/1.1.
 
     The connections are opened by the first requests, and belong to their event loop and process. When that loop is
     closed, the next one to use the transport begins with new connections. Over TLS, a response that has neither a
@@ -129,23 +131,20 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
         if server is None:
             server = pool.servers[url[:end]] = _parse(url[:end])
         # A view, since tracebacks show variables, but not what is behind a view; and no exception passes its frame.
-        message = self._serialize(request, url[end:], server.host_field)
+        fresh = request.fresh or len(request.body) > LARGE
+        message = self._serialize(request, url[end:], server.host_field, fresh=fresh)
         if message is None:
             raise SendFailed(_flaw(request), sent=False, permanent=True)
         within = request.connect_timeout
         if not pool.enter(server):
             within = await pool.wait(server, within)
         try:
-            connection = None if request.fresh else pool.take(server)
+            connection = None if fresh else pool.take(server)
             if connection is None:
                 connection = await pool.connect(server, within)
-            large = len(request.body) > PIECE
-            response = connection.send(
-                message, loop, request.max_response, head=request.method == "HEAD", keep=not request.fresh, large=large
-            )
+            head = request.method == "HEAD"
+            response = connection.send(message, loop, request.max_response, head=head, keep=not fresh)
             try:
-                if large:
-                    await connection.send_large(request.body)
                 return await response
             except asyncio.CancelledError:
                 connection.cancel(response)
@@ -159,7 +158,7 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
         end = url.find("/", HOST_BEGINS)
         origin = url if end < 0 else url[:end]
         server = None if pool is None or request.method == "HEAD" else pool.servers.get(origin)
-        if pool is None or server is None or self._serialize(request, "/", server.host_field) is None:
+        if pool is None or server is None or self._serialize(request, "/", server.host_field, fresh=False) is None:
             return None
         fields = {"Host": server.host_field, **request.headers}
         lines = "".join(f"\r\n{name}: {value}" for name, value in fields.items())
@@ -179,7 +178,7 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
         if not isinstance(head, PreparedHead) or pool is None or pool.usable_on is not loop:
             return None
         server = pool.servers.get(head.origin)
-        if server is None or len(body) > PIECE or not pool.enter(server):
+        if server is None or len(body) > LARGE or not pool.enter(server):
             return None
         if (connection := pool.take(server)) is None:
             pool.leave(server)
@@ -188,7 +187,7 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
         length = b"\r\nContent-Length: %d\r\n\r\n" % len(body) if head.has_length or body else b"\r\n\r\n"
         # A view, as in `send`.
         message = memoryview(head.start + line + head.fields + value + length + body)
-        response = connection.send(message, loop, head.most, head=False, keep=True, large=False)
+        response = connection.send(message, loop, head.most, head=False, keep=True)
         return BegunExchange(response, connection, pool, server)
 
     def discard(self, response: Response) -> None:
@@ -196,8 +195,8 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
         if isinstance(response, ConnectionResponse) and response.connection is not None:
             response.connection.discard()
 
-    def _serialize(self, request: Request, target: str, host: str) -> memoryview | None:
-        """Return the bytes of *request*, without its body if that is large; `None` if they would not be HTTP."""
+    def _serialize(self, request: Request, target: str, host: str, *, fresh: bool) -> memoryview | None:
+        """Return the bytes of *request*; `None` if they would not be HTTP."""
         names = tuple(request.headers)
         if names != self._checked_names:  # Nearly always the same ones again.
             if not all(map(_NAME.fullmatch, names)) or not _OWN_FIELDS.isdisjoint(map(str.lower, names)):
@@ -206,7 +205,7 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
         body = request.body
         line = f"{request.method} {target}"
         lines = [f"{line} HTTP/1.1", f"Host: {host}", *map(": ".join, request.headers.items())]
-        if request.fresh:
+        if fresh:
             lines.append("Connection: close")
         if body or request.method not in _BODILESS:
             lines.append(f"Content-Length: {len(body)}")
@@ -219,7 +218,7 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
         breaks = 2 * (len(lines) - 1)
         if len(head) - len(head.translate(None, _CONTROLS)) != breaks or line.count(" ") > 1 or "\t" in line:
             return None
-        return memoryview(head if len(body) > PIECE else head + body)
+        return memoryview(head + body)
 
 
 class PreparedHead(HiddenRepr, Struct, eq=False):

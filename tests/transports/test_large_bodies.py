@@ -22,7 +22,7 @@ async def arrives(transport: AiohttpTransport | Http11Transport) -> bool:
         return (200, len(BODY)) == (response.status, len(server.seen[0].body))
 
 
-@pytest.mark.control("paymentsdk.transports.aiohttp._LARGE", 10**9, raises=SendFailed)
+@pytest.mark.control("paymentsdk.transports.aiohttp.LARGE", 10**9, raises=SendFailed)
 @pytest.mark.parametrize("injected", [False, True])
 async def test_a_large_body_warns_of_nothing(injected: bool) -> None:
     """Under `-W error`, as here, a ResourceWarning of aiohttp would end the attempt, and a write be in doubt."""
