@@ -48,8 +48,6 @@ class ConnectorOptions(TypedDict, total=False):
     """How certificates are verified: a context, a fingerprint, or `True`, the default, for the system's rules."""
     limit: int
     """The most connections in use, beside which there may be idle ones; 0 for no limit."""
-    limit_per_host: int
-    """The most connections in use to one host and port; 0, the default, for no limit."""
     keepalive_timeout: float | None
     """Seconds that an idle connection is kept."""
     resolver: AbstractResolver | None
@@ -166,8 +164,8 @@ class Connector(aiohttp.TCPConnector):
         self.connections: set[Wire] = connections
         self.buffer: memoryview = shared_buffer()
         self.process: int = os.getpid()
-        # `Pool` has the limits: those of aiohttp do not hold for its idle connections.
-        unlimited: ConnectorOptions = {**options, "limit": 0, "limit_per_host": 0}
+        # `Pool` has the limit: that of aiohttp does not hold for its idle connections.
+        unlimited: ConnectorOptions = {**options, "limit": 0}
         super().__init__(**unlimited)
 
     def __del__(self, *_: object) -> None:
@@ -244,13 +242,13 @@ class SessionPool(Pool[Wire]):
         if session is not None:
             if process != os.getpid():
                 raise of_another_process()  # It can have connections already, on which the other goes on.
-            super().__init__(0, 0)
+            super().__init__(0)
             self.session: aiohttp.ClientSession = session
             with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
                 if session.loop is not self.loop:
                     raise ClientClosed("the session belongs to another event loop")
             return
-        super().__init__(options.get("limit", POOL_SIZE), options.get("limit_per_host", 0))
+        super().__init__(options.get("limit", POOL_SIZE))
         try:
             connector = Connector(self.attempts, self.connections, options)
         except (TypeError, ValueError) as error:

@@ -8,8 +8,7 @@ import select
 import socket
 import sys
 import time
-from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Hashable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from math import inf
 from ssl import SSLCertVerificationError, SSLError
@@ -44,7 +43,7 @@ class Pool(Generic[C]):
     #: All pools of this process.
     known: ClassVar[WeakSet[Pool[Any]]] = WeakSet()
 
-    def __init__(self, limit: int, limit_per_host: int) -> None:
+    def __init__(self, limit: int) -> None:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         #: The same, until the pool is closed, or a child is forked: a request has to look at one attribute.
         self.usable_on: asyncio.AbstractEventLoop | None = self.loop
@@ -52,29 +51,22 @@ class Pool(Generic[C]):
         self.closed: bool = False
         self.connections: set[C] = set()
         self.limit: float = limit or inf
-        self.limit_per_host: float = limit_per_host or inf
-        self.counts_hosts: bool = limit_per_host > 0
         self._taken = 0
-        self._taken_of: Counter[Hashable] = Counter()
-        #: The requests that wait for a place, in the order in which they came, and their hosts.
-        self._waiting: dict[asyncio.Future[None], Hashable] = {}
+        #: The requests that wait for a place, in the order in which they came.
+        self._waiting: dict[asyncio.Future[None], None] = {}
         self._emptied = asyncio.Event()
         #: Closes the connections when the event loop ends: after that nobody can.
         self._end: AsyncGenerator[None, None] | None = None
         Pool.known.add(self)
 
-    def enter(self, host: Hashable) -> bool:
-        """Take a place for a request to *host*, if there is one: then nobody waits for it."""
+    def enter(self) -> bool:
+        """Take a place for a request, if there is one: then nobody waits for it."""
         if self._taken >= self.limit:
             return False
-        if self.counts_hosts:
-            if self._taken_of[host] >= self.limit_per_host:
-                return False
-            self._taken_of[host] += 1
         self._taken += 1
         return True
 
-    async def wait(self, host: Hashable, within: float | None) -> float | None:
+    async def wait(self, within: float | None) -> float | None:
         """Wait for a place for at most *within* seconds; return the seconds that remain to connect in.
 
         Raises:
@@ -82,14 +74,14 @@ class Pool(Generic[C]):
             ClientClosed: The pool was closed meanwhile.
         """
         place = self.loop.create_future()
-        self._waiting[place] = host
+        self._waiting[place] = None
         since, began = self.loop.time(), time.time()
         try:
             async with asyncio.timeout(within):
                 await place
         except (TimeoutError, asyncio.CancelledError) as error:
             if not place.cancelled():
-                self.leave(host)  # It was given a place all the same.
+                self.leave()  # It was given a place all the same.
             if isinstance(error, asyncio.CancelledError):
                 setattr(error, UNSENT, True)
                 raise
@@ -98,25 +90,24 @@ class Pool(Generic[C]):
                 raise closed_while_waiting()
             if not overslept(began, within):
                 return None if within is None else within - (self.loop.time() - since)
-            self.leave(host)
+            self.leave()
         finally:
             self._waiting.pop(place, None)
         raise PoolFull("no connection in time: all connections that the pool may have are in use", sent=False)
 
-    def leave(self, host: Hashable) -> None:
-        """Give a place back, to the request that has waited longest for a place like it."""
+    def leave(self) -> None:
+        """Give a place back, to the request that has waited longest for one."""
         self._taken -= 1
-        if self.counts_hosts:
-            self._taken_of[host] -= 1
         if self._waiting:
             self._serve_next()
         if self.usable_on is None and not self._taken:
             self._emptied.set()  # Closing goes on.
 
     def _serve_next(self) -> None:
-        for place, host in self._waiting.items():
+        for place in self._waiting:
             # A place that is done was cancelled, and its request is about to leave.
-            if not place.done() and self.enter(host):
+            if not place.done():
+                self._taken += 1
                 del self._waiting[place]
                 place.set_result(None)
                 return

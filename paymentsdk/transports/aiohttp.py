@@ -83,8 +83,8 @@ class AiohttpTransport(PooledTransport["SessionPool"]):
         drain: Seconds that requests in flight get to end when the transport is closed; 5 by default.
         trace_configs: What observes the requests of the transport's own session, as aiohttp has it.
         **connector: Options of `aiohttp.TCPConnector`. Some of them: `ssl`, a context or a fingerprint; `limit`,
-            connections in use at a time, 500 by default; `limit_per_host`; `keepalive_timeout`, seconds that an idle
-            connection is kept, 15 by default.
+            connections in use at a time, 500 by default; `keepalive_timeout`, seconds that an idle connection is kept,
+            15 by default.
 
     Raises:
         RequestInvalid: *session* was given together with an option, is not aiohttp's, or has an `auth`; or *proxy* is
@@ -165,10 +165,9 @@ class AiohttpTransport(PooledTransport["SessionPool"]):
         proxy, login = proxy_for(url, self._proxy) if self._proxied else (None, None)
         if login and url.scheme == "http":
             headers |= login  # There is no tunnel: the proxy reads the request itself.
-        host = (url.scheme, url.raw_host, url.port) if pool.counts_hosts else None
         within = request.connect_timeout
-        if not pool.enter(host):
-            within = await pool.wait(host, within)
+        if not pool.enter():
+            within = await pool.wait(within)
         try:
             response = await pool.session.request(
                 request.method,
@@ -190,7 +189,7 @@ class AiohttpTransport(PooledTransport["SessionPool"]):
                 response.close()
                 raise
         finally:
-            pool.leave(host)
+            pool.leave()
         if attempt.ended:
             raise ConnectionAbortedError  # The transport was closed: this may be a part of a response without a length.
         if (wire := attempt.wire) is not None:

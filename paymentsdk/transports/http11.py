@@ -86,7 +86,6 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
             certificate: for tests.
         limit: Connections at a time, 500 by default, idle ones included; 0 is no limit. Requests beyond it wait in
             turn.
-        limit_per_host: The same for each host and port; no limit by default.
         keepalive_timeout: Seconds that an idle connection is kept at most, 15 by default, and at least half of it; 0
             keeps none. A day is the most, as for `drain`.
         family: `socket.AF_INET` or `AF_INET6`, to connect to such addresses only.
@@ -101,14 +100,13 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
         *,
         ssl: tls.SSLContext | bool = True,
         limit: int = POOL_SIZE,
-        limit_per_host: int = 0,
         keepalive_timeout: float = 15.0,
         family: AddressFamily = AF_UNSPEC,
         drain: float = 5.0,
     ) -> None:
         if not isinstance(ssl, tls.SSLContext | bool):
             raise RequestInvalid("ssl", "must be an ssl.SSLContext, True or False")
-        new_pool = partial(ConnectionPool, limit, limit_per_host, keepalive_timeout, ssl=ssl, family=family)
+        new_pool = partial(ConnectionPool, limit, keepalive_timeout, ssl=ssl, family=family)
         super().__init__(new_pool, drain)
         self._checked_names: tuple[str, ...] = ()
 
@@ -136,8 +134,8 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
         if message is None:
             raise SendFailed(_flaw(request), sent=False, permanent=True)
         within = request.connect_timeout
-        if not pool.enter(server):
-            within = await pool.wait(server, within)
+        if not pool.enter():
+            within = await pool.wait(within)
         try:
             connection = None if fresh else pool.take(server)
             if connection is None:
@@ -150,7 +148,7 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
                 connection.cancel(response)
                 raise
         finally:
-            pool.leave(server)
+            pool.leave()
 
     def prepare(self, request: Request, key_header: str | None) -> object | None:
         """See `paymentsdk.transports.base.DirectTransport`."""
@@ -178,17 +176,17 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
         if not isinstance(head, PreparedHead) or pool is None or pool.usable_on is not loop:
             return None
         server = pool.servers.get(head.origin)
-        if server is None or len(body) > LARGE or not pool.enter(server):
+        if server is None or len(body) > LARGE or not pool.enter():
             return None
         if (connection := pool.take(server)) is None:
-            pool.leave(server)
+            pool.leave()
             return None
         line, value = target.encode(), b"" if key is None else key.encode()
         length = b"\r\nContent-Length: %d\r\n\r\n" % len(body) if head.has_length or body else b"\r\n\r\n"
         # A view, as in `send`.
         message = memoryview(head.start + line + head.fields + value + length + body)
         response = connection.send(message, loop, head.most, head=False, keep=True)
-        return BegunExchange(response, connection, pool, server)
+        return BegunExchange(response, connection, pool)
 
     def discard(self, response: Response) -> None:
         """See `paymentsdk.DiscardingTransport`."""
@@ -242,13 +240,12 @@ class BegunExchange(Struct, eq=False):
     response: asyncio.Future[Response]
     connection: Connection
     pool: ConnectionPool
-    server: Server
 
     def end(self) -> None:
         """See `paymentsdk.transports.base.Exchange`."""
         if not self.response.done() or self.response.cancelled():
             self.connection.cancel(self.response)
-        self.pool.leave(self.server)
+        self.pool.leave()
 
 
 class Server(Struct, eq=False):
@@ -261,8 +258,6 @@ class Server(Struct, eq=False):
     place: str
     """Host and port, as failures name them."""
     secure: bool
-    open: int = 0
-    """How many connections there are, with those that are being opened."""
     idle: deque[Connection] = field(default_factory=deque)
     """The one that was used last is at the end: that end is taken from, so that those not needed grow old."""
 
@@ -273,13 +268,12 @@ class ConnectionPool(Pool[Connection]):
     def __init__(
         self,
         limit: int,
-        limit_per_host: int,
         keepalive_timeout: float,
         *,
         ssl: tls.SSLContext | bool,
         family: AddressFamily,
     ) -> None:
-        super().__init__(limit, limit_per_host)
+        super().__init__(limit)
         self._keepalive_timeout = keepalive_timeout
         self._ssl = ssl
         self._family = family
@@ -307,10 +301,9 @@ class ConnectionPool(Pool[Connection]):
             SendFailed: It could not be opened.
             ClientClosed: The pool was closed meanwhile.
         """
-        self._make_room(server)
+        self._make_room()
         connection = Connection(self._buffer, partial(self._release, server), partial(self._forget, server))
         self.connections.add(connection)
-        server.open += 1
         bound, began = asyncio.timeout(within), time.time()
         failure: SendFailed | ClientClosed | None = None
         try:
@@ -344,14 +337,13 @@ class ConnectionPool(Pool[Connection]):
             raise failure  # Outside the handler: the system's error is not its context.
         return connection
 
-    def _make_room(self, server: Server) -> None:
-        """Close the oldest idle connection where a limit has no room for another: idle ones count, too.
+    def _make_room(self) -> None:
+        """Close the oldest idle connection where the limit has no room for another: idle ones count, too.
 
         There is one then, since who asks has a place for a request.
         """
-        full = [server] if server.open >= self.limit_per_host else self.servers.values()
-        if server.open >= self.limit_per_host or len(self.connections) >= self.limit:
-            oldest = [server.idle[0] for server in full if server.idle]
+        if len(self.connections) >= self.limit:
+            oldest = [server.idle[0] for server in self.servers.values() if server.idle]
             min(oldest, key=lambda connection: connection.generation).close()
 
     def _release(self, server: Server, connection: Connection) -> None:
@@ -367,7 +359,6 @@ class ConnectionPool(Pool[Connection]):
     def _forget(self, server: Server, connection: Connection) -> None:
         """Take note that the *connection* to a *server* is closed."""
         self.connections.discard(connection)
-        server.open -= 1
         with suppress(ValueError):
             server.idle.remove(connection)
 

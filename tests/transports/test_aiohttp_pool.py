@@ -120,36 +120,10 @@ async def test_fresh_connections_stand_in_one_line(limited: AiohttpTransport, un
     assert [f"/{number}" for number in range(12)] == [seen.target for seen in server.seen]
 
 
-async def test_who_lets_others_go_first_takes_what_they_leave(limited_per_host, until) -> None:
-    """Behind tasks that wait for one host a request to another goes out at once, as it has a place of its own."""
-
-    async def silent(peer: Peer) -> None:
-        await peer.request()
-        await peer.hung_up()
-
-    async with FaultServer(silent) as busy, FaultServer(always(http())) as other:
-        sending = [asyncio.ensure_future(limited_per_host.send(Request("GET", busy.url()))) for _ in range(3)]
-        await until(lambda: busy.seen)
-        try:
-            for _ in range(2):
-                request = Request("GET", other.url())
-                assert 200 == (await asyncio.wait_for(limited_per_host.send(request), 1)).status
-        finally:
-            for task in sending:
-                task.cancel()
-            await asyncio.wait(sending)
-
-
 @pytest.mark.parametrize(
-    ("options", "requests"),
-    [
-        ({"limit": 1}, [(0, False), (1, False)]),
-        ({"limit": 1}, [(0, True), (1, False)]),
-        ({"limit_per_host": 1}, [(0, True), (0, True), (0, False)]),
-        ({"limit": 0, "limit_per_host": 1}, [(0, False), (0, True)]),
-    ],
+    "requests", [[(0, False), (1, False)], [(0, True), (1, False)], [(0, True), (0, True), (0, False)]]
 )
-async def test_no_more_at_a_time_than_allowed(options: dict[str, int], requests: list[tuple[int, bool]], until) -> None:
+async def test_no_more_at_a_time_than_allowed(requests: list[tuple[int, bool]], until) -> None:
     """A limit holds whether a connection is kept or fresh, and whichever host the others go to."""
     at_work, most, go_on = 0, 0, asyncio.Event()
 
@@ -164,7 +138,7 @@ async def test_no_more_at_a_time_than_allowed(options: dict[str, int], requests:
             await peer.write(http())
 
     async with FaultServer(script) as one, FaultServer(script) as other:
-        limited = AiohttpTransport(drain=0.1, **options)
+        limited = AiohttpTransport(limit=1, drain=0.1)
         for server in (one, other):
             await limited.send(Request("GET", server.url("/first")))
         sending = [
@@ -179,14 +153,6 @@ async def test_no_more_at_a_time_than_allowed(options: dict[str, int], requests:
         await limited.aclose()
 
     assert 1 == most
-
-
-@pytest.fixture
-async def limited_per_host():
-    """A transport of one connection at a time to each host."""
-    transport = AiohttpTransport(limit_per_host=1, drain=0.1)
-    yield transport
-    await transport.aclose()
 
 
 @pytest.fixture

@@ -148,9 +148,8 @@ async def test_nobody_waits_behind_a_request_that_was_not_taken(kind, size: int)
 
 
 @pytest.mark.control("paymentsdk.transports._pool.Pool.wait", wait_and_make_room)
-@pytest.mark.parametrize("limit", ["limit", "limit_per_host"])
 @both
-async def test_who_waits_in_vain_makes_no_room(kind, limit: str, until) -> None:
+async def test_who_waits_in_vain_makes_no_room(kind, until) -> None:
     """A request that got no place in time, or was cancelled before, leaves no more places than there were."""
     go_on = asyncio.Event()
 
@@ -161,7 +160,7 @@ async def test_who_waits_in_vain_makes_no_room(kind, limit: str, until) -> None:
             await peer.write(http())
 
     async with FaultServer(script) as server:
-        transport = kind(drain=0.1, **{limit: 1})
+        transport = kind(drain=0.1, limit=1)
         leading, cancelled = (asyncio.ensure_future(transport.send(Request("GET", server.url()))) for _ in range(2))
         await until(lambda: server.seen)
         request = Request("GET", server.url(), connect_timeout=0.01)

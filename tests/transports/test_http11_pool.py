@@ -175,11 +175,10 @@ async def test_a_family_of_addresses_is_kept_to(family: socket.AddressFamily, ou
 
 
 @pytest.mark.control("paymentsdk.transports._pool.Pool.wait", wait_for_a_turn)
-@pytest.mark.parametrize("options", [{"limit": 2}, {"limit": 0, "limit_per_host": 2}])
-async def test_the_queue_is_fair(options: dict[str, int]) -> None:
+async def test_the_queue_is_fair() -> None:
     """Eight workers on two connections make the same number of calls, give or take one."""
     made: Counter[int] = Counter()
-    async with FaultServer(always(http())) as server, opened(**options) as transport:
+    async with FaultServer(always(http())) as server, opened(limit=2) as transport:
 
         async def worker(number: int) -> None:
             while made.total() < 200:
@@ -192,33 +191,10 @@ async def test_the_queue_is_fair(options: dict[str, int]) -> None:
     assert max(made.values()) - min(made[number] for number in range(8)) <= 1
 
 
-async def test_a_host_that_is_full_does_not_hold_up_another() -> None:
-    """`limit_per_host` bounds each host for itself, and its queue does not stand in the way of another host's."""
-    go_on = asyncio.Event()
-
-    async def slow(peer: Peer) -> None:
-        async for _ in peer.requests():
-            await go_on.wait()
-            await peer.write(http())
-
-    async with FaultServer(slow) as full, FaultServer(always(http())) as free, opened(limit_per_host=1) as transport:
-        waiting = [asyncio.create_task(transport.send(Request("GET", full.url()))) for _ in range(3)]
-        await turns(5)
-        async with asyncio.timeout(PATIENCE):
-            for _ in range(3):
-                await transport.send(Request("GET", free.url()))
-        go_on.set()
-        await asyncio.gather(*waiting)
-
-        assert (1, 1) == (full.opened, free.opened)
-
-
-@pytest.mark.parametrize(
-    ("options", "fresh"), [({"limit": 1}, False), ({"limit": 1}, True), ({"limit_per_host": 1}, True)]
-)
-async def test_an_idle_connection_makes_room(options: dict[str, int], fresh: bool) -> None:
+@pytest.mark.parametrize("fresh", [False, True])
+async def test_an_idle_connection_makes_room(fresh: bool) -> None:
     """In a full pool an idle connection to another host is closed for a new one, and so is one for a fresh one."""
-    async with FaultServer(always(http())) as one, FaultServer(always(http())) as other, opened(**options) as transport:
+    async with FaultServer(always(http())) as one, FaultServer(always(http())) as other, opened(limit=1) as transport:
         await transport.send(Request("GET", one.url()))
         async with asyncio.timeout(PATIENCE):
             await transport.send(Request("GET", (one if fresh else other).url(), fresh=fresh))

@@ -9,17 +9,17 @@ from paymentsdk.transports._pool import Pool
 from tests.transports.http11 import turns
 
 
-async def wait_for_a_turn(pool: Pool, host: object, within: float | None) -> float | None:
+async def wait_for_a_turn(pool: Pool, within: float | None) -> float | None:
     """Look again in each turn of the loop, as if there were no queue."""
-    while not pool.enter(host):
+    while not pool.enter():
         await turns(1)
     return within
 
 
-async def wait_and_forget(pool: Pool, host: object, within: float | None) -> float | None:
+async def wait_and_forget(pool: Pool, within: float | None) -> float | None:
     """Wait for a place, and lose it with whoever is cancelled as it comes."""
     place = pool.loop.create_future()
-    pool._waiting[place] = host
+    pool._waiting[place] = None
     try:
         async with asyncio.timeout(within):
             await place
@@ -28,21 +28,21 @@ async def wait_and_forget(pool: Pool, host: object, within: float | None) -> flo
     return within
 
 
-async def wait_for_ever(pool: Pool, host: object, within: float | None, wait=Pool.wait) -> float | None:
+async def wait_for_ever(pool: Pool, within: float | None, wait=Pool.wait) -> float | None:
     """Wait for a place as long as it takes."""
-    return await wait(pool, host, None)
+    return await wait(pool, None)
 
 
-async def wait_beforehand(pool: Pool, host: object, within: float | None, wait=Pool.wait) -> float | None:
+async def wait_beforehand(pool: Pool, within: float | None, wait=Pool.wait) -> float | None:
     """Wait for a place, and leave as much time to connect in as if there had been no wait."""
-    await wait(pool, host, within)
+    await wait(pool, within)
     return within
 
 
-async def wait_and_make_room(pool: Pool, host: object, within: float | None, wait=Pool.wait) -> float | None:
+async def wait_and_make_room(pool: Pool, within: float | None, wait=Pool.wait) -> float | None:
     """Wait for a place, and give one back that there never was if none comes in time."""
     try:
-        return await wait(pool, host, within)
+        return await wait(pool, within)
     except (SendFailed, asyncio.CancelledError):
-        pool.leave(host)
+        pool.leave()
         raise
