@@ -185,8 +185,8 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(
         self, buffer: memoryview, release: Callable[[Connection], None], forget: Callable[[Connection], None]
     ) -> None:
-        #: The tick of the pool's sweeper at which it became idle.
-        self.generation = 0
+        #: When it has been idle for too long, on the monotonic clock.
+        self.idle_until = 0.0
         self._buffer = buffer
         self._release = release
         self._forget = forget

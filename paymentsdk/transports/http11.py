@@ -50,8 +50,6 @@ _PORTS = {"http": 80, "https": 443}
 _PORTS_END = 2**16
 #: Seconds that a TLS connection gets to say good-bye.
 _SHUTDOWN = 1.0
-#: An idle connection is closed at the second tick of the sweeper.
-_TICKS = 2
 #: Why there is no connection, and whether there never will be one. The first that fits counts.
 _FAILURES = (
     (tls.SSLCertVerificationError, "the server's certificate does not verify", True),
@@ -86,8 +84,8 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
             certificate: for tests.
         limit: Connections at a time, 500 by default, idle ones included; 0 is no limit. Requests beyond it wait in
             turn.
-        keepalive_timeout: Seconds that an idle connection is kept at most, 15 by default, and at least half of it; 0
-            keeps none. A day is the most, as for `drain`.
+        keepalive_timeout: Seconds after which an idle connection carries no further request, 15 by default; 0 keeps
+            none. It is closed when another becomes idle, or when it is its turn.
         family: `socket.AF_INET` or `AF_INET6`, to connect to such addresses only.
         drain: Seconds that requests in flight get to end when the transport is closed; 5 by default.
 
@@ -280,8 +278,6 @@ class ConnectionPool(Pool[Connection]):
         self._buffer = shared_buffer()
         #: Those that there were requests to, by the beginning of their URLs.
         self.servers: dict[str, Server] = {}
-        self._tick = 0
-        self._sweeper: asyncio.TimerHandle | None = None
         #: Of those who connect; closing the pool ends them.
         self._bounds: set[asyncio.Timeout] = set()
 
@@ -289,7 +285,7 @@ class ConnectionPool(Pool[Connection]):
         """Return the idle connection that was used last, if there is one on which nothing has arrived since."""
         while server.idle:
             connection = server.idle.pop()
-            if connection.is_usable():
+            if connection.is_usable() and time.monotonic() < connection.idle_until:
                 return connection
             connection.abort()
         return None
@@ -344,17 +340,18 @@ class ConnectionPool(Pool[Connection]):
         """
         if len(self.connections) >= self.limit:
             oldest = [server.idle[0] for server in self.servers.values() if server.idle]
-            min(oldest, key=lambda connection: connection.generation).close()
+            min(oldest, key=lambda connection: connection.idle_until).close()
 
     def _release(self, server: Server, connection: Connection) -> None:
-        """Keep the *connection* to a *server*, whose request is done."""
-        if not self._keepalive_timeout or self.closed:
+        """Keep the *connection* to a *server*, whose request is done, and close those that were idle for too long."""
+        now = time.monotonic()
+        while server.idle and server.idle[0].idle_until <= now:
+            server.idle[0].close()
+        if self._keepalive_timeout and not self.closed:
+            connection.idle_until = now + self._keepalive_timeout
+            server.idle.append(connection)
+        else:
             connection.close()
-            return
-        connection.generation = self._tick
-        server.idle.append(connection)
-        if self._sweeper is None:
-            self._sweep_later()
 
     def _forget(self, server: Server, connection: Connection) -> None:
         """Take note that the *connection* to a *server* is closed."""
@@ -362,24 +359,9 @@ class ConnectionPool(Pool[Connection]):
         with suppress(ValueError):
             server.idle.remove(connection)
 
-    def _sweep_later(self) -> None:
-        self._sweeper = self.loop.call_later(self._keepalive_timeout / _TICKS, self._sweep)
-
-    def _sweep(self) -> None:
-        """Close the connections that have been idle for two ticks: between half and all of `keepalive_timeout`."""
-        self._tick += 1
-        self._sweeper = None
-        for server in self.servers.values():
-            while server.idle and server.idle[0].generation <= self._tick - _TICKS:
-                server.idle[0].close()
-        if any(server.idle for server in self.servers.values()):
-            self._sweep_later()
-
     async def abort(self) -> None:
         """See `Pool.abort`."""
         await super().abort()
-        if self._sweeper is not None:
-            self._sweeper.cancel()
         for bound in () if self.loop.is_closed() else self._bounds:
             if not bound.expired():
                 bound.reschedule(self.loop.time())  # Their tasks are not to be cancelled: nobody has done so.

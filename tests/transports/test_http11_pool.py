@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Self
@@ -149,14 +150,22 @@ async def test_who_waits_does_not_get_a_discarded_connection() -> None:
         assert list(range(5)) == [seen.connection for seen in server.seen]
 
 
-async def test_idle_connections_are_closed_in_time() -> None:
-    """An idle connection is closed after `keepalive_timeout`; with 0, none is kept."""
-    async with FaultServer(always(http())) as server:
-        for seconds in (0, 0.05):
-            async with opened(keepalive_timeout=seconds) as transport:
-                await transport.send(Request("GET", server.url()))
-                await server.all_hung_up()
-                assert 0 == transport.open_connections
+async def test_no_idle_connection_is_kept_for_no_time() -> None:
+    """With `keepalive_timeout=0`, a connection is closed after its response."""
+    async with FaultServer(always(http())) as server, opened(keepalive_timeout=0) as transport:
+        await transport.send(Request("GET", server.url()))
+        await server.all_hung_up()
+        assert 0 == transport.open_connections
+
+
+async def test_a_connection_that_was_idle_for_too_long_is_not_used(until) -> None:
+    """After `keepalive_timeout`, the next request opens a connection, and those that were idle are closed."""
+    async with FaultServer(always(http())) as server, opened(keepalive_timeout=0.05) as transport:
+        await asyncio.gather(*(transport.send(Request("GET", server.url())) for _ in range(3)))
+        over = time.monotonic() + 0.05
+        await until(lambda: time.monotonic() > over)
+        await transport.send(Request("GET", server.url()))
+        assert (4, 1) == (server.opened, transport.open_connections)
 
 
 @pytest.mark.parametrize(("family", "outcome"), [(socket.AF_INET, 200), (socket.AF_INET6, False)])
