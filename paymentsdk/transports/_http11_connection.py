@@ -45,15 +45,12 @@ _END = b"\r\n\r\n"
 _SIZE_LINE = rb"([0-9A-Fa-f]{1,16})(?:[\t ]*;[\t -~\x80-\xff]*+)?\r\n"
 _FIRST_SIZE, _NEXT_SIZE = re.compile(_SIZE_LINE), re.compile(rb"\r\n" + _SIZE_LINE)
 #: The trailer, which ends with an empty line.
-_TRAILER = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]++:[\t -~\x80-\xff]*+\r\n)*+\r\n")
-#: What each may begin with: other bytes are rejected without waiting for more.
+_TRAILER = re.compile(rb"(?:" + _FIELD + rb")*+\r\n")
+#: What each may begin with: a whole line that is something else is rejected without waiting for more.
 _BEGINNINGS = {
-    _FIRST_SIZE: re.compile(rb"(?:[0-9A-Fa-f]{1,16}(?:[\t ]*+(?:;[\t -~\x80-\xff]*+)?)\r?)?"),
-    _NEXT_SIZE: re.compile(rb"\r?|\r\n(?:[0-9A-Fa-f]{1,16}(?:[\t ]*+(?:;[\t -~\x80-\xff]*+)?)\r?)?"),
-    _TRAILER: re.compile(
-        rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]++:[\t -~\x80-\xff]*+\r\n)*+"
-        rb"(?:\r|[!#$%&'*+.^_`|~0-9A-Za-z-]++(?::[\t -~\x80-\xff]*+\r?)?)?"
-    ),
+    _FIRST_SIZE: re.compile(rb"[^\n]*+"),
+    _NEXT_SIZE: re.compile(rb"\r?|\r\n[^\n]*+"),
+    _TRAILER: re.compile(rb"(?:" + _FIELD + rb")*+[^\n]*+"),
 }
 #: The most bytes of a size with its extensions, and of a trailer.
 _LONGEST_LINE = 8 * 1024
