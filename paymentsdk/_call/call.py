@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Hashable, Mapping
 from math import inf
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from msgspec import structs
 
@@ -32,7 +32,6 @@ from paymentsdk._call.response import Result, may_take_long, read_response
 from paymentsdk._call.retry import Retries
 from paymentsdk._call.verdicts import Failed, History, Rejected, Step, Stopped, Unanswered, Unsent, not_attempted
 from paymentsdk._contract.rules import KEY_LIFETIME, SINGLE_USE, Failure, classify_status
-from paymentsdk._secrets import HiddenRepr
 from paymentsdk.errors import OutcomeUnknown, PaymentsError
 from paymentsdk.transports.base import Request, Response
 
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
     from paymentsdk._call.runtime import Runtime
     from paymentsdk._call.settings import Settings
     from paymentsdk._codec.anomaly import Anomaly
-    from paymentsdk._contract.operation import Operation
 
 B = TypeVar("B")
 R = TypeVar("R")
@@ -67,7 +65,7 @@ class Gate(Protocol):
         ...
 
 
-class Call(HiddenRepr, Generic[B, R]):
+class Call(events.ObservedCall[B, R]):
     """One run of an intent: its deadline, its credential, and what its attempts have come to so far."""
 
     def __init__(
@@ -81,19 +79,10 @@ class Call(HiddenRepr, Generic[B, R]):
         started: float,
         gate: Gate | None = None,
     ) -> None:
-        self.state = state
-        self.settings = settings
-        #: Whose budgets and permits it takes.
-        self.seller_key = seller_key
+        super().__init__(state, settings, seller_key, intent, started)
         self.credential = credential
-        self.intent = intent
-        self.operation: Operation[B, R] = intent.operation
-        #: When the call began, on the monotonic clock.
-        self.started = started
         #: Begun by `run`, or by the inline attempt.
         self.deadline: Deadline
-        #: When the attempt under way began, on the monotonic clock.
-        self.sending: float = started
         #: When the attempt under way was sent, in seconds since the epoch.
         self.sent_at: float = 0.0
         #: What the failures have shown.
@@ -102,13 +91,6 @@ class Call(HiddenRepr, Generic[B, R]):
         self.gate = gate
         #: Seconds in which the first byte of the attempt has to be sent: then its key, or its record, is too old.
         self.send_within: float = inf
-        #: The number of the call, if it is observed: unique in the process.
-        self.number: int = 0
-        #: How many requests were sent or tried.
-        self.attempts: int = 0
-        #: Seconds that the attempt under way, and those before it, have waited for a permit.
-        self.queued: float = 0.0
-        self.queued_before: float = 0.0
         #: Send on a fresh connection: an earlier one has brought a response to another request.
         self.fresh: bool = False
         #: The latest failure that observers and the log were told of.

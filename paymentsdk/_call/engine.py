@@ -116,7 +116,7 @@ class Engine:
                 result = await self.runtime.write_by_name(self, intent, once, not_after=not_after, defer=defer)
                 return cast("Result[R]", result)
             call = self.call_for(intent)
-            return await (observed(call) if self.settings.observers else call.run())
+            return await (observed(call, call.run) if self.settings.observers else call.run())
         except PaymentsError as error:
             error.account = self.settings.account
             error.operation = error.operation or getattr(operation, "name", None)

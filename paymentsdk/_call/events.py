@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from paymentsdk._auth.refresh import RefreshingToken
 from paymentsdk._codec.anomaly import MOST_REPORTS, Anomaly
 from paymentsdk._headers import check_headers
+from paymentsdk._secrets import HiddenRepr
 from paymentsdk.errors import APIError, NoAnswer, OutcomeUnknown, PaymentsError, RequestInvalid
 from paymentsdk.events import (
     AttemptEnded,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from paymentsdk._call.verdicts import Failed
     from paymentsdk._contract.operation import Operation
 
+B = TypeVar("B")
 R = TypeVar("R")
 
 logger = logging.getLogger("paymentsdk")
@@ -64,28 +66,32 @@ def notify(event: Event, observers: Iterable[Observer]) -> None:
             logger.exception("%s: an observer raised", getattr(event, "operation", type(event).__name__))
 
 
-class ObservedCall(Protocol[R]):
+class ObservedCall(HiddenRepr, Generic[B, R]):
     """What of a `Call` its observers learn."""
 
-    state: Runtime
-    settings: Settings
-    intent: Intent[Any, Any]
-    operation: Operation[Any, Any]
-    seller_key: Hashable
-    started: float
-    sending: float
-    number: int
-    attempts: int
-    queued: float
-    queued_before: float
+    def __init__(
+        self, state: Runtime, settings: Settings, seller_key: Hashable, intent: Intent[B, R], started: float
+    ) -> None:
+        self.state = state
+        self.settings = settings
+        #: Whose budgets and permits it takes.
+        self.seller_key = seller_key
+        self.intent = intent
+        self.operation: Operation[B, R] = intent.operation
+        #: When the call began, on the monotonic clock.
+        self.started = started
+        #: When the attempt under way began, on the monotonic clock.
+        self.sending = started
+        #: The number of the call, if it is observed: unique in the process.
+        self.number = 0
+        #: How many requests were sent or tried.
+        self.attempts = 0
+        #: Seconds that the attempt under way, and those before it, have waited for a permit.
+        self.queued = self.queued_before = 0.0
 
-    async def run(self) -> Result[R]:
-        """Make the attempts."""
-        ...
 
-
-def facts(call: ObservedCall[Any]) -> dict[str, Any]:
-    """Return the members that all events of *call* have, for the rare events."""
+def _facts(call: ObservedCall[Any, Any]) -> dict[str, Any]:
+    """Return the members that all events of *call* have."""
     return {
         "account": call.settings.account,
         "call": call.number,
@@ -96,22 +102,12 @@ def facts(call: ObservedCall[Any]) -> dict[str, Any]:
     }
 
 
-async def observed(call: ObservedCall[R]) -> Result[R]:
-    """Run *call*, and tell the observers when it begins and ends."""
+async def observed(call: ObservedCall[Any, R], run: Callable[[], Awaitable[Result[R]]]) -> Result[R]:
+    """*Run* a *call*, and tell the observers when it begins and ends."""
     call.number = next(_NUMBERS)
-    # Members are named one by one here and below, not by `facts`: that makes an observed call a sixth slower.
-    started = CallStarted(
-        account=call.settings.account,
-        call=call.number,
-        operation=call.operation.name,
-        method=call.operation.method,
-        route=call.operation.path,
-        idempotency_key=call.intent.key,
-        url=_address(call),
-    )
-    notify(started, call.settings.observers)
+    notify(CallStarted(**_facts(call), url=_address(call)), call.settings.observers)
     try:
-        result = await call.run()
+        result = await run()
     except BaseException as error:
         _notify_end(call, error)
         raise
@@ -119,17 +115,12 @@ async def observed(call: ObservedCall[R]) -> Result[R]:
     return result
 
 
-def _notify_end(call: ObservedCall[Any], error: BaseException | None, status: int | None = None) -> None:
+def _notify_end(call: ObservedCall[Any, Any], error: BaseException | None, status: int | None = None) -> None:
     outcome = CallOutcome.SUCCEEDED
     if error is not None:
         outcome = next(means for kind, means in _OUTCOMES if isinstance(error, kind))
     ended = CallEnded(
-        account=call.settings.account,
-        call=call.number,
-        operation=call.operation.name,
-        method=call.operation.method,
-        route=call.operation.path,
-        idempotency_key=call.intent.key,
+        **_facts(call),
         outcome=outcome,
         error=None if error is None else type(error).__name__,
         status=(error.status or None) if isinstance(error, APIError) else status,
@@ -141,7 +132,7 @@ def _notify_end(call: ObservedCall[Any], error: BaseException | None, status: in
     notify(ended, call.settings.observers)
 
 
-def report(call: ObservedCall[Any], response: Response | None, failure: Failed | None = None) -> None:
+def report(call: ObservedCall[Any, Any], response: Response | None, failure: Failed | None = None) -> None:
     """Tell the observers and the log that an attempt brought *response*, or what its *failure* was."""
     reason = None if failure is None else failure.reason
     since = call.sending if failure is None or failure.attempted else call.started
@@ -153,7 +144,7 @@ def report(call: ObservedCall[Any], response: Response | None, failure: Failed |
     notify(attempt, call.settings.observers)
 
 
-def warn_outcome_unknown(call: ObservedCall[Any], reason: str) -> None:
+def warn_outcome_unknown(call: ObservedCall[Any, Any], reason: str) -> None:
     """Warn that *call* is a write which was sent, and that nobody can say whether it took effect.
 
     The key is in the text: often it is the only trace of it, and few formatters show the other fields.
@@ -165,16 +156,11 @@ def warn_outcome_unknown(call: ObservedCall[Any], reason: str) -> None:
 
 
 def _attempt_ended(
-    call: ObservedCall[Any], response: Response | None, failure: Failed | None, reason: str | None, since: float
+    call: ObservedCall[Any, Any], response: Response | None, failure: Failed | None, reason: str | None, since: float
 ) -> AttemptEnded:
     number = call.attempts if failure is None or failure.attempted else 0
     return AttemptEnded(
-        account=call.settings.account,
-        call=call.number,
-        operation=call.operation.name,
-        method=call.operation.method,
-        route=call.operation.path,
-        idempotency_key=call.intent.key,
+        **_facts(call),
         number=number,
         status=None if response is None else response.status,
         kind=None if failure is None else failure.kind,
@@ -186,20 +172,11 @@ def _attempt_ended(
     )
 
 
-def added_headers(call: ObservedCall[Any]) -> dict[str, str]:
+def added_headers(call: ObservedCall[Any, Any]) -> dict[str, str]:
     """Tell the observers that a request is about to be sent, and return the headers that they want to add."""
     given: dict[str, str] = {}
     started = AttemptStarted(
-        account=call.settings.account,
-        call=call.number,
-        operation=call.operation.name,
-        method=call.operation.method,
-        route=call.operation.path,
-        idempotency_key=call.intent.key,
-        url=_address(call),
-        number=call.attempts,
-        queued=call.queued,
-        headers=given,
+        **_facts(call), url=_address(call), number=call.attempts, queued=call.queued, headers=given
     )
     notify(started, call.settings.observers)
     added: dict[str, str] = {}
@@ -212,21 +189,21 @@ def added_headers(call: ObservedCall[Any]) -> dict[str, str]:
     return added
 
 
-def throttled(call: ObservedCall[Any], waited: float, *, admitted: bool) -> None:
+def throttled(call: ObservedCall[Any, Any], waited: float, *, admitted: bool) -> None:
     """Tell the observers that *call* has waited for its turn."""
     if call.settings.observers:
-        event = Throttled(**facts(call), number=call.attempts + 1, waited=waited, admitted=admitted)
+        event = Throttled(**_facts(call), number=call.attempts + 1, waited=waited, admitted=admitted)
         notify(event, call.settings.observers)
 
 
-def notify_if_token_revoked(call: ObservedCall[Any]) -> None:
+def notify_if_token_revoked(call: ObservedCall[Any, Any]) -> None:
     """Tell the observers if the token cannot be refreshed any more."""
     auth = call.settings.auth
     if call.settings.observers and isinstance(auth, RefreshingToken) and auth.revoked:
-        notify(ReauthorizationDue(**facts(call), expires_at=auth.expires_at), call.settings.observers)
+        notify(ReauthorizationDue(**_facts(call), expires_at=auth.expires_at), call.settings.observers)
 
 
-def _address(call: ObservedCall[Any]) -> str:
+def _address(call: ObservedCall[Any, Any]) -> str:
     """Return the URL without its query, which may hold a payer's data."""
     return call.settings.base_url + call.intent.target.partition("?")[0]
 

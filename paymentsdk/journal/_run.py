@@ -265,7 +265,7 @@ class JournaledCall(Generic[B, R]):
         )
         call = self._engine.call_for(intent, self)
         try:
-            result = await (observed(call) if self._engine.settings.observers else call.run())
+            result = await (observed(call, call.run) if self._engine.settings.observers else call.run())
         except PaymentsError as error:
             resolution = resolution_of(call, row, error)
             return Outcome(resolution.state, row, error=error, attempts=call.attempts), resolution
