@@ -76,35 +76,18 @@ class Failed(Struct, frozen=True, eq=False, kw_only=True):
     """Whether another attempt would fail the same way."""
     attempted: bool = True
     """Whether observers were told of a request; without a token, or on a closed client, none is made."""
-
-    @property
-    def retry_after(self) -> float:
-        """Seconds that the platform asked to wait; 0 if it did not."""
-        return 0.0
-
-    @property
-    def settles(self) -> Settles:
-        """Which attempts had no effect, as the response says."""
-        return Settles.NONE
+    retry_after: float = 0.0
+    """Seconds that the platform asked to wait; 0 if it did not."""
+    settles: Settles = Settles.NONE
+    """Which attempts had no effect, as the response says."""
 
 
 class Rejected(Failed, frozen=True, eq=False, kw_only=True):
     """The platform responded with an error."""
 
     error: APIError
-    proof: Settles
     in_progress: bool
     """Whether something is under way under the key, or on the thing: of a keyed write."""
-
-    @property
-    def retry_after(self) -> float:
-        """Seconds that the platform asked to wait; 0 if it did not."""
-        return self.error.retry_after or 0.0
-
-    @property
-    def settles(self) -> Settles:
-        """Which attempts had no effect, as the response says."""
-        return self.proof
 
 
 class Unanswered(Failed, frozen=True, eq=False, kw_only=True):
@@ -226,8 +209,11 @@ def error_response(
     if operation.writes:
         with_object = has_object(response)
         proof = settles(operation.errors, status, codes, kind, random_key=random_key, has_object=with_object)
-    in_progress = operation.keyed and proof is not Settles.ALL and is_in_progress(kind, codes)
-    return Rejected(kind=kind, reason=str(error), response=response, error=error, proof=proof, in_progress=in_progress)
+    busy = operation.keyed and proof is not Settles.ALL and is_in_progress(kind, codes)
+    wait = error.retry_after or 0.0
+    return Rejected(
+        kind=kind, reason=str(error), response=response, retry_after=wait, settles=proof, error=error, in_progress=busy
+    )
 
 
 # --- all attempts of a call so far -----------------------------------------------------------------------------------
