@@ -1,7 +1,6 @@
 """What is known of one seller: its gate, its rate, who waits for a permit, and what is in flight.
 
-The decisions about the gate, the rate and the concurrency take values and return values: `Limiter` holds what they
-return. What the numbers are for is measured by benchmarks/bench_flow.py, and held by tests/flow.
+What the numbers are for is measured by benchmarks/bench_flow.py, and held by tests/flow.
 """
 
 from __future__ import annotations
@@ -26,46 +25,6 @@ HOLD, MAX_HOLD = 0.1, 1.0
 NO_RETRY_AFTER = 1.0
 
 
-# --- the gate ---------------------------------------------------------------------------------------------------------
-
-
-class RateLimitGate(Struct, frozen=True):
-    """A seller who got a 429, until a request is served again."""
-
-    limited_at: float
-    """When the last 429 came that was not the response to a request from before the first."""
-    blocked_until: float
-    """When the next request may try."""
-    open_at: float
-    """When the Retry-After is over, and all go freely."""
-    retry_after: float
-    """The longest that the platform asked for."""
-    rejected: int = 1
-    """How many 429s in a row."""
-
-
-def close_gate(gate: RateLimitGate | None, sent_at: float, now: float, retry_after: float) -> RateLimitGate:
-    """Return the gate after a 429 at *now* to a request of *sent_at*."""
-    asked = retry_after or NO_RETRY_AFTER
-    if gate is None:
-        return RateLimitGate(now, now + HOLD, now + asked, asked)
-    # Asked for the same again, the time that was promised first holds: many say the same number to everybody.
-    open_at = max(now + asked, gate.open_at) if asked > gate.retry_after else gate.open_at
-    asked = max(asked, gate.retry_after)
-    if sent_at < gate.limited_at:
-        # It was in flight when the gate closed: no news, except that the platform still says no.
-        return RateLimitGate(gate.limited_at, max(gate.blocked_until, now + HOLD), open_at, asked, gate.rejected)
-    hold = min(HOLD * 2.0**gate.rejected, MAX_HOLD)
-    return RateLimitGate(now, now + hold, open_at, asked, gate.rejected + 1)
-
-
-def should_open_gate(gate: RateLimitGate, sent_at: float, service: Service) -> bool:
-    """Whether a response to a request of *sent_at*, no 429, says that the seller is served again."""
-    return sent_at >= gate.limited_at and service == "served"
-
-
-# --- the rate ---------------------------------------------------------------------------------------------------------
-
 #: After a 429 the rate is this part of what was served, and comes back to it after so many seconds.
 CUT, RECOVERY = 0.9, 6.0
 #: While a rate is only guessed it grows by this factor each second. Faster overshoots where a response takes a while.
@@ -80,6 +39,36 @@ MEMORY = 120.0
 MAX_DELAY = 0.05
 #: Seconds over which is measured what the platform serves: limits are per second, mostly.
 WINDOW = 1.0
+#: Requests in flight of a seller at first, and at least: enough for any rate that matters, and few enough that the
+#: first 429 does not come with hundreds of others.
+FIRST_CONCURRENCY, MIN_CONCURRENCY = 16.0, 8.0
+
+
+class RateLimitGate(Struct, eq=False):
+    """A seller who got a 429, until a request is served again."""
+
+    limited_at: float
+    """When the last 429 came that was not the response to a request from before the first."""
+    blocked_until: float
+    """When the next request may try."""
+    open_at: float
+    """When the Retry-After is over, and all go freely."""
+    retry_after: float
+    """The longest that the platform asked for."""
+    rejected: int = 1
+    """How many 429s in a row."""
+
+    def limited(self, sent_at: float, now: float, asked: float) -> None:
+        """Note a further 429, at *now* to a request of *sent_at*, that *asked* for so many seconds."""
+        if asked > self.retry_after:
+            # Asked for the same again, the time that was promised first holds: many say the same number to everybody.
+            self.retry_after, self.open_at = asked, max(now + asked, self.open_at)
+        if sent_at < self.limited_at:
+            # It was in flight when the gate closed: no news, except that the platform still says no.
+            self.blocked_until = max(self.blocked_until, now + HOLD)
+        else:
+            self.limited_at, self.blocked_until = now, now + min(HOLD * 2.0**self.rejected, MAX_HOLD)
+            self.rejected += 1
 
 
 class RateEstimate(Struct, frozen=True):
@@ -92,17 +81,16 @@ class RateEstimate(Struct, frozen=True):
     is_guess: bool = False
     """The seller had not been busy for long enough to measure it."""
 
+    def at(self, now: float) -> float:
+        """Return the requests per second that may go out at *now*.
 
-def rate_at(estimate: RateEstimate, now: float) -> float:
-    """Return the requests per second that may go out at *now*.
-
-    It grows as a CUBIC congestion window (RFC 9438): fast back to where the limit was, slowly past it, then ever
-    faster, since the limit must have moved. A guess grows by half each second, in the way of slow start.
-    """
-    elapsed = now - estimate.since
-    if estimate.is_guess:
-        return estimate.ceiling * CUT * float(SEARCH ** min(elapsed, 32.0))
-    return max(MIN_RATE, estimate.ceiling * (1.0 + (1.0 - CUT) * (elapsed / RECOVERY - 1.0) ** 3))
+        It grows as a CUBIC congestion window (RFC 9438): fast back to where the limit was, slowly past it, then ever
+        faster, since the limit must have moved. A guess grows by half each second, in the way of slow start.
+        """
+        elapsed = now - self.since
+        if self.is_guess:
+            return self.ceiling * CUT * float(SEARCH ** min(elapsed, 32.0))
+        return max(MIN_RATE, self.ceiling * (1.0 + (1.0 - CUT) * (elapsed / RECOVERY - 1.0) ** 3))
 
 
 class Meter(Struct, eq=False):
@@ -136,54 +124,6 @@ class Meter(Struct, eq=False):
         else:
             self.before, self.window, self.since = 0, now, now
         self.count = 0
-
-
-def rate_at_limit(meter: Meter, estimate: RateEstimate | None, now: float) -> float:
-    """Return the requests per second that the platform served until it said 429; 0 if that cannot be said yet."""
-    if now - meter.since < WINDOW:
-        return 0.0  # The seller has not been busy for long enough.
-    if estimate is None:
-        return meter.rate(now)
-    rate = rate_at(estimate, now)
-    # The mean of the last second lags behind a rate that is searched for. Otherwise the rate itself was too much.
-    return max(meter.rate(now), AVERAGE_FACTOR * rate) if estimate.is_guess else min(meter.rate(now), rate)
-
-
-def estimate_rate(served: float, meter: Meter, now: float) -> RateEstimate:
-    """Return the estimate of a seller who is served again, and was *served* so many per second before the 429.
-
-    If that could not be said, the platform may have served a burst just before it said no: with the time that the gate
-    was closed, the burst becomes a rate.
-    """
-    return RateEstimate(max(served or meter.rate(now), MIN_RATE), now, is_guess=not served)
-
-
-def following_at(estimate: RateEstimate, next_at: float, now: float) -> float:
-    """Return when the request may go that follows the one of *next_at*, which goes out *now*."""
-    return max(next_at, now - MAX_DELAY) + 1.0 / rate_at(estimate, now)
-
-
-# --- the concurrency --------------------------------------------------------------------------------------------------
-
-#: Requests in flight of a seller at first, and at least: enough for any rate that matters, and few enough that the
-#: first 429 does not come with hundreds of others.
-FIRST_CONCURRENCY, MIN_CONCURRENCY = 16.0, 8.0
-
-
-def higher_concurrency(concurrency: float, estimate: RateEstimate | None) -> float:
-    """Return the bound after a request was served while all places were taken: 5 % more in a round trip.
-
-    Where a learned rate holds the requests back, twice as many: the bound must not hold back more than that.
-    """
-    return concurrency + (0.05 if estimate is None or estimate.is_guess else 1.0)
-
-
-def lower_concurrency(concurrency: float) -> float:
-    """Return the bound after a 429."""
-    return max(MIN_CONCURRENCY, 0.7 * concurrency)
-
-
-# --- the limiter ------------------------------------------------------------------------------------------------------
 
 
 class Permit(Struct, eq=False):
@@ -257,27 +197,29 @@ class Limiter(Struct, eq=False):
         if self.gate is not None:
             self.probe = permit
         elif self.estimate is not None:
-            self.next_at = following_at(self.estimate, self.next_at, now)
+            self.next_at = max(self.next_at, now - MAX_DELAY) + 1.0 / self.estimate.at(now)
             if now - self.estimate.since > MEMORY:
                 self.estimate = None
         return permit
 
     def limited(self, sent_at: float, now: float, retry_after: float) -> None:
         """Note a 429."""
-        if self.gate is None:
-            if self.estimate is not None and sent_at < self.estimate.since:
-                return  # The rate was set since.
-            if self.meter is not None:
-                self.served = rate_at_limit(self.meter, self.estimate, now)
-        self.gate = close_gate(self.gate, sent_at, now, retry_after)
+        asked = retry_after or NO_RETRY_AFTER
+        if self.gate is not None:
+            self.gate.limited(sent_at, now, asked)
+        elif self.estimate is None or sent_at >= self.estimate.since:  # Else the rate was set since.
+            self.served = self._rate_at_limit(now)
+            self.gate = RateLimitGate(now, now + HOLD, now + asked, asked)
 
     def responded(self, sent_at: float, now: float, service: Service) -> None:
         """Note a response that is no 429."""
         if self.meter is not None:
             self.meter.add(now)
             if self.in_flight + 1 >= self.concurrency:
-                self.concurrency = higher_concurrency(self.concurrency, self.estimate)
-        if self.gate is not None and should_open_gate(self.gate, sent_at, service):
+                # 5 % more in a round trip. Where a learned rate holds the requests back, twice as many: the bound must
+                # not hold back more than that.
+                self.concurrency += 0.05 if self.estimate is None or self.estimate.is_guess else 1.0
+        if self.gate is not None and sent_at >= self.gate.limited_at and service == "served":
             self.open(now)
 
     def open(self, now: float) -> None:
@@ -289,6 +231,17 @@ class Limiter(Struct, eq=False):
         self.gate = None
         self.probe = None
         if self.meter is not None:
-            self.estimate = estimate_rate(self.served, self.meter, now)
-            self.next_at = following_at(self.estimate, now, now)
-            self.concurrency = lower_concurrency(self.concurrency)
+            self.estimate = RateEstimate(max(self.served or self.meter.rate(now), MIN_RATE), now, not self.served)
+            self.next_at = now + 1.0 / self.estimate.at(now)
+            self.concurrency = max(MIN_CONCURRENCY, 0.7 * self.concurrency)
+
+    def _rate_at_limit(self, now: float) -> float:
+        """Return the requests per second that the platform served until it said 429; 0 if that cannot be said yet."""
+        meter, estimate = self.meter, self.estimate
+        if meter is None or now - meter.since < WINDOW:
+            return 0.0  # The seller has not been busy for long enough.
+        if estimate is None:
+            return meter.rate(now)
+        rate = estimate.at(now)
+        # The mean of the last second lags behind a rate that is searched for. Otherwise the rate itself was too much.
+        return max(meter.rate(now), AVERAGE_FACTOR * rate) if estimate.is_guess else min(meter.rate(now), rate)

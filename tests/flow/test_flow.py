@@ -68,12 +68,11 @@ def reject(flow: Flow, seller: str = "shop-1", retry_after: float = 5.0) -> None
 # --- the gate ---------------------------------------------------------------------------------------------------------
 
 
-def never(gate, sent_at, now, retry_after):
+def never(limiter, sent_at, now, retry_after):
     """Keep the gate open."""
-    return gate
 
 
-@pytest.mark.control("paymentsdk._call.limiter.close_gate", never)
+@pytest.mark.control("paymentsdk._call.limiter.Limiter.limited", never)
 async def test_after_a_429_the_others_wait_then_go_one_at_a_time_until_one_is_served(clock, flow, waiters):
     """For 0.1 s nobody goes; then one; then, once that one is served, all."""
     reject(flow)
@@ -126,12 +125,12 @@ async def test_once_the_retry_after_is_over_all_go(clock, flow, waiters):
     assert 5 == len(waiters.names)
 
 
-def always(gate, sent_at, service):
-    """Take every response as news."""
-    return True
+def as_news(responded):
+    """Take every response as one to a request that was sent just now."""
+    return lambda limiter, sent_at, now, service: responded(limiter, now, now, service)
 
 
-@pytest.mark.control("paymentsdk._call.limiter.should_open_gate", always)
+@pytest.mark.control("paymentsdk._call.limiter.Limiter.responded", around=as_news)
 async def test_a_response_to_what_was_sent_before_the_429_does_not_open_the_gate(clock, waiters):
     """It was counted before the limit was reached."""
     flow = waiters.flow = Flow(ADAPTIVE, clock)
