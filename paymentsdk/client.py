@@ -7,21 +7,27 @@ from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, 
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Never, ParamSpec, Self, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, ClassVar, Never, ParamSpec, Self, TypeVar, Unpack, cast
 
 from msgspec import structs
 
 from paymentsdk._auth.accounts import AccountResolver, Accounts
 from paymentsdk._auth.refresh import drain
-from paymentsdk._auth.schemes import AuthScheme, credentials_of
+from paymentsdk._auth.schemes import credentials_of
 from paymentsdk._auth.token_store import TokenPair
-from paymentsdk._call.deadline import RefreshTimeout, Timeout
+from paymentsdk._call.deadline import RefreshTimeout
 from paymentsdk._call.engine import Engine, Recorder, engine_of
 from paymentsdk._call.events import notify
 from paymentsdk._call.flow import FlowControl
 from paymentsdk._call.runtime import Runtime
-from paymentsdk._call.settings import SESSION_HEADER, CallOptions, Settings, check_base_url, mask_options
-from paymentsdk._call.verdicts import RetryPolicy
+from paymentsdk._call.settings import (
+    SESSION_HEADER,
+    CallOptions,
+    Settings,
+    SharedOptions,
+    check_base_url,
+    mask_options,
+)
 from paymentsdk._clock import Clock, SystemClock
 from paymentsdk._contract.operation import Limits, Operation
 from paymentsdk._headers import check_headers, masked_values
@@ -29,7 +35,7 @@ from paymentsdk._secrets import masked
 from paymentsdk._validate import check_methods, check_seconds, plain_duration
 from paymentsdk._version import __version__
 from paymentsdk.errors import APIError, Incomplete, NoAnswer, NotSent, ReauthorizationRequired, RequestInvalid
-from paymentsdk.events import Observer, TokenRefreshed
+from paymentsdk.events import TokenRefreshed
 from paymentsdk.transports.base import Transport
 
 if TYPE_CHECKING:
@@ -77,47 +83,38 @@ _HEADERS = {
 }
 
 
-class ClientOptions(TypedDict, total=False):
-    """The keyword arguments of `PaymentsClient.from_env`: all but the address, the token and the application."""
+class ClientOptions(SharedOptions, total=False):
+    """The keyword arguments of `PaymentsClient` besides the address, the token and the application."""
 
-    auth: AuthScheme | None
-    """In place of `access_token`: a source of tokens such as `RefreshingToken`, or a `Signer`."""
     transport: Transport | None
     """Carries the requests, and is closed with the client; aiohttp by default."""
     session: aiohttp.ClientSession | None
     """An aiohttp session to use, in place of `transport`; it is neither changed nor closed."""
-    timeout: Timeout | None
-    """How long calls may take: by default 60 s in all, 30 s per attempt, 5 s to connect."""
     refresh_timeout: float
     """Seconds that the requests of one token refresh may take, with their retries: above 0 and at most 86,400; 60 by
-    default."""
-    retry: RetryPolicy | None
-    """When a failed call is tried again: by default up to 4 attempts."""
+    default. No `Timeout` changes it, and the refresh retries as the `retry` of the client says: it is made once for all
+    calls, so a copy of the client, or a call that gives up, has no say in it."""
     max_order_expiration: timedelta | None
-    """Reject an order with a longer expiration: above 0 and at most 3600 hours, the default."""
+    """Reject an order with a longer expiration. The contract gives two maxima: 3600 hours, the default, which cannot be
+    exceeded, and 3 hours."""
     session_header: str
     """The name of the header that carries the `session_id` of `wallet_payments.create`, `X-Platform-Session-Id` by
     default; the real name contains the operator's brand."""
-    headers: Mapping[str, str] | None
-    """Header fields to send with every request; none by default."""
-    strict: bool
-    """Reject a response that breaks the contract, instead of repairing it; `False` by default."""
-    observers: Iterable[Observer] | None
-    """Functions that are called with what happens to the calls, see `paymentsdk.events`; none by default."""
     clock: Clock | None
     """Source of time and randomness, for tests; by default that of the system."""
     allow_http: bool | None
     """Allow plain `http` to another machine, as between containers: whoever is on the way can read the credentials. By
-    default only `PAYMENTSDK_ALLOW_HTTP=1` in the environment allows it."""
+    default the environment decides: only `PAYMENTSDK_ALLOW_HTTP=1` allows it. This machine is always allowed:
+    `localhost` and names below it, `127.0.0.0/8` and `::1`."""
     accounts: AccountResolver | None
     """The credentials of many sellers, for `account`: a mapping, or a function, from the name of an account to an
-    access token, a `TokenPair` or an auth scheme."""
+    access token, a `TokenPair` or an auth scheme. Each name is looked up once."""
     journal: Journal | None
     """Keeps the writes that are given a name with `once=`, beyond the life of the process; closed with the client. None
     by default."""
     flow: FlowControl | None
     """How to stay below the rate limits of the sellers: by default, only a 429 of a seller holds its other calls for a
-    moment."""
+    moment. The client and all its copies share what they know of a seller."""
 
 
 class PaymentsClient:
@@ -133,33 +130,7 @@ class PaymentsClient:
         base_url: The address of the platform (``http://127.0.0.1:8787``), without a query.
         client_id: The application at the token endpoint; goes with *client_secret*.
         client_secret: The secret of that application.
-        auth: In place of *access_token*: a source of tokens such as `RefreshingToken`, or a `Signer`.
-        transport: Carries the requests, and is closed with the client; aiohttp by default.
-        session: An aiohttp session to use, in place of *transport*. It is neither changed nor closed.
-        timeout: How long calls may take: by default 60 s in all, 30 s per attempt, 5 s to connect.
-        refresh_timeout: Seconds that the requests of one token refresh may take, with their retries: above 0 and at
-            most 86,400. No `Timeout` changes it, and the refresh retries as *retry* says here: it is made once for all
-            calls, so a copy of the client, or a call that gives up, has no say in it.
-        retry: When a failed call is tried again: by default up to 4 attempts.
-        max_order_expiration: Reject an order with a longer expiration. The contract gives two maxima: 3600 hours, the
-            default, which cannot be exceeded, and 3 hours.
-        session_header: The name of the header that carries the ``session_id`` of ``wallet_payments.create``; the real
-            name contains the operator's brand.
-        headers: Header fields to send with every request.
-        strict: Reject a response that breaks the contract, instead of repairing it. After a write, the rejection is an
-            ``OutcomeUnknown``. A token is accepted all the same: its grant is already spent.
-        observers: Called with what happens to the calls, see `paymentsdk.events`. They must not block; what they raise
-            is logged and dropped.
-        clock: Source of time and randomness, for tests; by default that of the system.
-        allow_http: Allow plain ``http`` to another machine, as between containers: whoever is on the way can read the
-            credentials. By default the environment decides: only ``PAYMENTSDK_ALLOW_HTTP=1`` allows it. This machine
-            is always allowed: ``localhost`` and names below it, ``127.0.0.0/8`` and ``::1``.
-        accounts: The credentials of many sellers, for `account`: a mapping, or a function, from the name of an account
-            to an access token, a `TokenPair` or an auth scheme. Each name is looked up once.
-        journal: Keeps the writes that are given a name with ``once=``, beyond the life of the process; closed with the
-            client.
-        flow: How to stay below the rate limits of the sellers: by default, only a 429 of a seller holds its other calls
-            for a moment. The client and all its copies share what they know of a seller.
+        **options: See `ClientOptions`.
 
     Raises:
         RequestInvalid: A setting is invalid.
@@ -175,53 +146,38 @@ class PaymentsClient:
         base_url: str,
         client_id: str | None = None,
         client_secret: str | None = None,
-        auth: AuthScheme | None = None,
-        transport: Transport | None = None,
-        session: aiohttp.ClientSession | None = None,
-        timeout: Timeout | None = None,
-        refresh_timeout: float = 60.0,
-        retry: RetryPolicy | None = None,
-        max_order_expiration: timedelta | None = None,
-        session_header: str = SESSION_HEADER,
-        headers: Mapping[str, str] | None = None,
-        strict: bool = False,
-        observers: Iterable[Observer] | None = None,
-        clock: Clock | None = None,
-        allow_http: bool | None = None,
-        accounts: AccountResolver | None = None,
-        journal: Journal | None = None,
-        flow: FlowControl | None = None,
+        **options: Unpack[ClientOptions],
     ) -> None:
         # An address that is rejected may have a password in it.
         base_url, access_token, client_secret = masked(base_url), masked(access_token), masked(client_secret)
-        headers = masked_values(headers)
+        options["headers"] = masked_values(options.get("headers")) or None
+        if unknown := sorted(options.keys() - ClientOptions.__annotations__.keys()):
+            raise TypeError(f"{type(self).__name__}() has no option {', '.join(unknown)}")
+        transport, session = options.get("transport"), options.get("session")
         if transport is not None and session is not None:
             raise RequestInvalid("session", "cannot be combined with transport")
+        session_header, accounts = options.get("session_header", SESSION_HEADER), options.get("accounts")
         check_headers({session_header: "any"}, "session_header")
+        changes = {name: value for name, value in options.items() if name in SharedOptions.__annotations__}
         settings = Settings(
-            base_url=check_base_url(base_url, allow_http=allow_http),
+            base_url=check_base_url(base_url, allow_http=options.get("allow_http")),
             credentials=credentials_of(client_id, client_secret),
-            refresh_timeout=check_seconds("refresh_timeout", refresh_timeout),
-            limits=_limits(max_order_expiration),
+            refresh_timeout=check_seconds("refresh_timeout", options.get("refresh_timeout", 60.0)),
+            limits=_limits(options.get("max_order_expiration")),
             session_header=session_header,
             headers=_HEADERS,
             accounts=None if accounts is None else Accounts(accounts),
-        )
-        options = CallOptions(
-            access_token=access_token, auth=auth, timeout=timeout, retry=retry, headers=headers or None, strict=strict
-        )
-        settings = settings.changed({**options, "observers": observers})
+        ).changed(cast("CallOptions", {"access_token": access_token, **changes}))
         if transport is None:  # Not where it is false: one of the caller's own may be a list of what it was sent.
             from paymentsdk.transports.aiohttp import AiohttpTransport  # programs with their own do without it
 
             transport = AiohttpTransport(session=session)
-        clock = SystemClock() if clock is None else clock
-        flow = FlowControl() if flow is None else flow
-        self._journaling: Journaling | None = _journaling_with(journal, clock)
+        clock = options.get("clock") or SystemClock()
+        self._journaling: Journaling | None = _journaling_with(options.get("journal"), clock)
         runtime = Runtime(
             transport,
             clock,
-            flow,
+            options.get("flow") or FlowControl(),
             None if self._journaling is None else self._journaling.platform_clock,
             exchange=_exchange_refresh_token,
             read=_read_platform_time,
@@ -239,16 +195,13 @@ class PaymentsClient:
         ``session``.
 
         Args:
-            **options: The other arguments of `PaymentsClient`. With ``auth``, the token in the environment is
-                ignored.
+            **options: See `ClientOptions`. With ``auth``, the token in the environment is ignored.
 
         Raises:
             RequestInvalid: A variable is missing or invalid.
         """
-        base_url, options["headers"] = (
-            masked(os.environ.get("PAYMENTSDK_BASE_URL")),
-            masked_values(options.get("headers")),
-        )
+        base_url = masked(os.environ.get("PAYMENTSDK_BASE_URL"))
+        options["headers"] = masked_values(options.get("headers"))
         if not base_url:
             raise RequestInvalid("PAYMENTSDK_BASE_URL", "is not set in the environment; a sandbox prints it")
         if options.get("transport") is None and options.get("session") is None:

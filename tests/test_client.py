@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import inspect
 from datetime import timedelta
 from types import SimpleNamespace
 
@@ -22,7 +21,6 @@ from paymentsdk import (
     StaticToken,
     Timeout,
 )
-from paymentsdk.client import ClientOptions
 from paymentsdk.resources.oauth import OAuth
 from paymentsdk.resources.orders import Orders
 from paymentsdk.testing import MemoryTransport
@@ -107,12 +105,10 @@ def test_a_setting_that_makes_no_sense(settings: dict[str, object], path: str) -
     assert path == refused.value.path
 
 
-def test_a_client_from_the_environment_takes_every_other_setting() -> None:
-    """What the environment does not say can be given, by names that type checkers know."""
-    settings = set(inspect.signature(PaymentsClient).parameters)
-    said = {"access_token", "base_url", "client_id", "client_secret"}
-
-    assert settings - said == set(ClientOptions.__annotations__)
+def test_an_option_that_there_is_not() -> None:
+    """It is named where it is given, as of any function."""
+    with pytest.raises(TypeError, match="no option retries"):
+        client(retries=3)
 
 
 class TokenAlone:

@@ -36,26 +36,33 @@ _BASE_URL = re.compile(
 )
 
 
-class CallOptions(TypedDict, total=False):
+class SharedOptions(TypedDict, total=False):
+    """What a client is set up with and a copy of it may change; `None` is the default, or changes nothing."""
+
+    auth: AuthScheme | None
+    """A source of tokens such as `RefreshingToken`, or a `Signer`; excludes `access_token`."""
+    timeout: Timeout | None
+    """How long calls may take: by default 60 s in all, 30 s per attempt, 5 s to connect. A copy replaces it whole."""
+    retry: RetryPolicy | None
+    """When a failed call is tried again: by default up to 4 attempts."""
+    headers: Mapping[str, str] | None
+    """Header fields to send with every request; those of a copy are added to those of the client, or replace them."""
+    strict: bool | None
+    """`True` rejects a response that breaks the contract; `False`, the default, repairs it. After a write, the
+    rejection is an `OutcomeUnknown`. A token is accepted all the same: its grant is already spent."""
+    observers: Iterable[Observer] | None
+    """Functions that are called with what happens to the calls, see `paymentsdk.events`. They must not block; what
+    they raise is logged and dropped. Those of a copy are called in place of those of the client."""
+
+
+class CallOptions(SharedOptions, total=False):
     """What a copy of a client, or of one of its resources, may do in another way; `None` changes nothing."""
 
     access_token: str | None
     """Another seller's token, in place of the client's. The copy belongs to no `account`, as with `auth`."""
-    auth: AuthScheme | None
-    """Another source of tokens, such as `RefreshingToken`, or a `Signer`; excludes `access_token`."""
-    timeout: Timeout | None
-    """Other bounds of the calls: a `Timeout`, in seconds, that replaces the client's as a whole."""
-    retry: RetryPolicy | None
-    """Another `RetryPolicy`: how many attempts a call has, and how long it waits between them."""
     idempotency_key: str | UUID | None
     """The key of every keyed write of the copy, unless the call gives its own. Two different writes with one key are a
     conflict: use such a copy for one intent."""
-    headers: Mapping[str, str] | None
-    """Header fields to send in addition to those of the client; one of the same name replaces its value."""
-    strict: bool | None
-    """`True` rejects a response that breaks the contract, `False` repairs it."""
-    observers: Iterable[Observer] | None
-    """Functions to call with the events of the copy, instead of those of the client; see `PaymentsClient`."""
     priority: Priority | None
     """`"batch"` for calls that nobody waits for: where calls wait for their turn, they go after all others;
     `"interactive"`, the default."""

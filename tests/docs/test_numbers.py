@@ -45,7 +45,6 @@ NUMBERS = [
         "docs/how-to/stay-below-a-rate-limit.md",
         f"{FlowControl().max_wait:g} seconds at most (`FlowControl(max_wait",
     ),
-    ("docs/how-to/tokens.md", f"by default {default(PaymentsClient, 'refresh_timeout'):g}"),
     ("README.md", f"within {KEY_LIFETIME / 3600:g} hours"),
 ]
 
