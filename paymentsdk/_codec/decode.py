@@ -19,7 +19,7 @@ from msgspec import Raw, Struct, inspect
 
 from paymentsdk._codec import amounts
 from paymentsdk._codec.anomaly import MALFORMED, Anomaly, DecodingError, Reports, kind_of
-from paymentsdk._codec.type_walk import allows_null, days_without_time, rows_of, walk
+from paymentsdk._codec.type_walk import allows_null, rows_of, walk
 from paymentsdk.errors import RequestInvalid
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ R = TypeVar("R")
 #: Bytes from which on a response is repaired in a thread: less takes a few milliseconds. A response that needs no
 #: repair is decoded on the event loop, since the decoder holds the GIL in a thread, too.
 LARGE = 65_536
-#: What the decoder says of a day without a time, and where.
-_NO_TIMESTAMP = re.compile(r"RFC3339.*\.([^.`\[]+)[^.`]*`\Z")
 #: Half a surrogate pair that stands alone, or else all up to the next one: escapes of whole characters, and plain text.
 _LONE_SURROGATE = (
     rb"((?:\\(?:[^u]|u(?![dD][89a-fA-F])|u[dD][89abAB]..\\u[dD][c-fC-F]..)[^\\]*+)++)|\\u[dD][89a-fA-F].."
@@ -94,26 +92,9 @@ class ResponseDecoder(Generic[R]):
         """Return the value in *body*; `None` if something in it has to be repaired."""
         try:
             value = self._exact(body)
-        except (*MALFORMED, ArithmeticError) as error:  # A class of one's own has a rule that compares NaN.
-            return self._read_dated(body, error)
-        return value if self._unusable(value) is None else None
-
-    def _read_dated(self, body: bytes, error: Exception) -> R | None:
-        """Return the value in *body*, if it has only the *error* that it has days without a time.
-
-        The contract has these as well. A page of them would take several times as long to repair.
-        """
-        match = _NO_TIMESTAMP.search(str(error))
-        if match is None or match[1] not in self._days:
+        except (*MALFORMED, ArithmeticError):  # A class of one's own has a rule that compares NaN.
             return None
-        names = "|".join(map(re.escape, self._days))
-        day = rf'("(?:{names})"\s*:\s*"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})"'
-        dated, count = re.subn(day.encode(), rb'\1T00:00:00Z"', body)
-        return self.exact(dated) if count else None
-
-    @cached_property
-    def _days(self) -> frozenset[str]:
-        return days_without_time(self._type)
+        return value if self._unusable(value) is None else None
 
     def _repair(self, body: bytes, reports: Reports) -> object:
         if not self._is_struct:

@@ -26,12 +26,6 @@ Check: TypeAlias = Callable[[object], str | None]
 Step: TypeAlias = Callable[[object], object]
 #: freezegun replaces the class that a module has, and so what msgspec compares with; none in a tuple.
 MOMENTS = (unfrozen(datetime),)
-_STRINGS = (inspect.StrType, inspect.EnumType, inspect.DateTimeType)
-#: Types of which it is known what strings they hold.
-_KNOWN = (
-    *(*_STRINGS, inspect.StructType, inspect.VarTupleType, inspect.ListType, inspect.NoneType),
-    *(inspect.BoolType, inspect.IntType, inspect.FloatType, inspect.DecimalType),
-)
 
 
 class MemberType(NamedTuple):
@@ -43,11 +37,6 @@ class MemberType(NamedTuple):
     """What a value there may be; never a union, and without its `Metadata`."""
     marks: Marks
     """What its declaration says besides."""
-
-    @property
-    def name(self) -> str:
-        """The innermost member of the place, without the lists around it."""
-        return self.path.rpartition(".")[2].partition("[")[0].partition("{")[0]
 
 
 def alternatives(info: inspect.Type, path: str = "", marks: Marks = _NO_MARKS) -> Iterator[MemberType]:
@@ -101,16 +90,6 @@ def rows_of(kind: type) -> tuple[str, str, type[Struct]] | None:
         if isinstance(row.type, inspect.StructType)
     ]
     return lists[0] if len(lists) == 1 else None
-
-
-def days_without_time(kind: type) -> frozenset[str]:
-    """Return the names of the days of a response; none if other data may have the same names."""
-    members = list(walk(inspect.type_info(kind)))
-    days = {member.name for member in members if member.marks.get("day")}
-    timed = [member for member in members if not member.marks.get("day")]
-    strings = {member.name for member in timed if isinstance(member.type, _STRINGS)}
-    is_known = not days & strings and all(isinstance(member.type, _KNOWN) for member in timed)
-    return frozenset(days if is_known else ())
 
 
 def can_hold_secrets(body: object) -> bool:

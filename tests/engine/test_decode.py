@@ -350,25 +350,6 @@ def test_one_malformed_member_costs_nothing_else() -> None:
     assert ((), ["$.results[25].debit_date"]) == (nothing, [anomaly.path for anomaly in anomalies])
 
 
-@pytest.mark.control(
-    "paymentsdk._codec.decode.days_without_time", lambda kind: frozenset(), raises=pytest.fail.Exception
-)
-def test_a_page_of_days_without_a_time_is_not_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has the contract's own form, and is read nearly as fast as one with moments; the days are the same ones."""
-    rows = [{"id": i, "debit_date": "2026-02-01", "reason": 'the "debit_date":"2026-02-01"'} for i in range(3)]
-    body, decoder = json.dumps({"results": rows}).encode(), decoder_of("invoices.search")
-    repaired = decoder.decode(body[:-1] + b',"paging":{"total":"3"}}')
-    monkeypatch.setattr(decoder.decoder, "_repair", lambda body, reports: pytest.fail("it was repaired"))
-
-    page, anomalies = decoder.decode(body)
-    assert repaired[0].results == page.results
-    assert (datetime(2026, 2, 1, tzinfo=UTC), rows[0]["reason"], ()) == (
-        page.results[0].debit_date,
-        page.results[0].reason,
-        anomalies,
-    )
-
-
 def test_a_day_without_a_time_beside_a_malformed_member() -> None:
     """Neither hides the other."""
     body = b'{"results":[{"id":1,"debit_date":"2026-02-01"},{"id":2,"debit_date":"2026-02-31","retry_attempt":"3"}]}'
