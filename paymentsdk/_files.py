@@ -1,28 +1,13 @@
-"""Files that only their owner can read, in which SQLite holds locks, and files that are written as a whole."""
+"""Files that are written as a whole."""
 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 from shutil import copymode
-
-_MAKING = threading.Lock()
-
-
-def make_private(path: Path) -> None:
-    """Make the empty file *path* for its owner alone (mode 0600), unless it is there; its folder has to be.
-
-    SQLite would make it as the umask allows. One that is there is not opened: to close it again would drop every lock
-    that this process has on it. Another process would then take a database that is in use for one that nobody uses,
-    and remove its write-ahead log, or roll back what is being written.
-    """
-    # One at a time: else the first could close the file after the second has found it, and SQLite has locked it.
-    with _MAKING, suppress(FileExistsError):
-        os.close(os.open(os.path.realpath(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -14,10 +15,10 @@ from pathlib import Path
 from msgspec import Struct
 
 from paymentsdk._database import Columns, Connection, DatabaseError, Kind, Row, Trouble, Values
-from paymentsdk._files import make_private
 
 #: Seconds to wait for others before the write-ahead log is emptied another time.
 _PATIENCE = 0.1
+_MAKING = threading.Lock()
 
 
 class SQLite(Struct, frozen=True, kw_only=True):
@@ -183,3 +184,15 @@ class _SQLiteConnection:
             in_place = False
         if not in_place:
             raise FileNotFoundError("it was removed or replaced while it was in use")
+
+
+def make_private(path: Path) -> None:
+    """Make the empty file *path* for its owner alone (mode 0600), unless it is there; its folder has to be.
+
+    SQLite would make it as the umask allows. One that is there is not opened: to close it again would drop every lock
+    that this process has on it. Another process would then take a database that is in use for one that nobody uses,
+    and remove its write-ahead log, or roll back what is being written.
+    """
+    # One at a time: else the first could close the file after the second has found it, and SQLite has locked it.
+    with _MAKING, suppress(FileExistsError):
+        os.close(os.open(os.path.realpath(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))

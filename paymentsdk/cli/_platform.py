@@ -18,8 +18,8 @@ import msgspec
 
 from paymentsdk._codec.type_walk import rows_of
 from paymentsdk._contract.identity import undeclared
+from paymentsdk._contract.texts import texts
 from paymentsdk._resume_point import ResumePoint
-from paymentsdk._texts import texts
 from paymentsdk.cli._output import Rows, discard, flush, in_terminal, say
 from paymentsdk.cli._parsing import (
     DONE,

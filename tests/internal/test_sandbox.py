@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from paymentsdk import PaymentsClient
-from paymentsdk._texts import texts
+from paymentsdk._contract.texts import texts
 from paymentsdk.sandbox import FaultRule, Sandbox, _control, _server
 from paymentsdk.sandbox._app import reset_connection
 from paymentsdk.sandbox._faults import COMMON, EFFECTS, Effect, EffectInfo
