@@ -174,6 +174,8 @@ def _encoded(value: object) -> tuple[bytes | None, int, int]:
             return value, 17, _BINARY
         case str():  # In the other format, it would end at a zero byte.
             return value.encode(), 25, _BINARY
+        case bool():
+            return str(value).encode(), 16, _TEXT
         case float():
             return repr(value).encode(), 701, _TEXT
         case _:
