@@ -11,9 +11,8 @@ import asyncio
 import os
 import time
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +27,7 @@ from paymentsdk.errors import RequestInvalid
 if TYPE_CHECKING:
     from paymentsdk.client import PaymentsClient
     from paymentsdk.journal import Journal
-    from paymentsdk.reconcile import Book, Executor, Progress, Report
+    from paymentsdk.reconcile import Book, Progress, Report
 
 SAME, DIFFERENT, MISUSED, TOKEN, PLATFORM, NOT_WHOLE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 _EPILOG = """\
@@ -79,7 +78,6 @@ def add_arguments(reconcile: argparse.ArgumentParser) -> None:
     add("--max-window", type=count, default=1000, metavar="N", help="split windows of this many rows")
     add("--in-flight", type=count, default=8, metavar="N", help="calls in flight per seller (default: 8)")
     add("--rate", type=float, metavar="N", help="calls per second, of all processes of this machine")
-    add("--executor", type=_executor, metavar="dask:ADDRESS", help="walk on the workers of a Dask cluster")
     add("--csv", type=file, metavar="FILE", help="write the differences for a spreadsheet")
     add("--json", action="store_true", help="print the result as one line of JSON")
 
@@ -130,13 +128,12 @@ async def _reconciled(options: argparse.Namespace) -> Report:
     midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     begin = options.begin or midnight - timedelta(days=1)
     end = options.end or begin + timedelta(days=1)
-    connect = partial(_connect, options.accounts, options.rate, options.out)
     names = sorted(_tokens(options.accounts)) if options.accounts else None
     address = os.environ.get(VARIABLE)
     journal = journal_at(address, VARIABLE) if address else None
     book = _book(options)
     # With the journal, so that a write in doubt is no difference to be put right by hand.
-    async with connect(journal) as client:
+    async with _connect(options, journal) as client:
         return await reconcile(
             book,
             client,
@@ -147,17 +144,15 @@ async def _reconciled(options: argparse.Namespace) -> Report:
             lag=timedelta(minutes=options.lag),
             max_window=options.max_window,
             in_flight=options.in_flight,
-            executor=None if options.executor is None else options.executor(connect),
         )
 
 
-def _connect(accounts: str | None, rate: float | None, out: str, journal: Journal | None = None) -> PaymentsClient:
-    """Make the client of a process."""
+def _connect(options: argparse.Namespace, journal: Journal | None) -> PaymentsClient:
     from paymentsdk import FlowControl, PaymentsClient, RateShare
 
-    share = None if rate is None else RateShare(Path(out, "rate.sqlite"), rate)
-    flow = FlowControl(adaptive=True, share=share)
-    return PaymentsClient.from_env(flow=flow, accounts=_tokens(accounts) if accounts else None, journal=journal)
+    share = None if options.rate is None else RateShare(Path(options.out, "rate.sqlite"), options.rate)
+    accounts = _tokens(options.accounts) if options.accounts else None
+    return PaymentsClient.from_env(flow=FlowControl(adaptive=True, share=share), accounts=accounts, journal=journal)
 
 
 def _tokens(path: str) -> dict[str, str]:
@@ -199,15 +194,6 @@ def _moment(text: str) -> datetime:
     if moment.tzinfo is None:
         raise argparse.ArgumentTypeError(f"{text!r} has no time zone; write {text}Z for UTC")
     return moment
-
-
-def _executor(text: str) -> Callable[[Callable[[], PaymentsClient]], Executor]:
-    from paymentsdk.reconcile import DaskExecutor
-
-    kind, _, value = text.partition(":")
-    if kind == "dask" and value:
-        return partial(DaskExecutor, address=value)
-    raise argparse.ArgumentTypeError(f"{text!r} is not dask:ADDRESS")
 
 
 # --- what is shown ----------------------------------------------------------------------------------------------------

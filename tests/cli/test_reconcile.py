@@ -157,7 +157,6 @@ async def test_exit_codes_say_what_went_wrong(shop: Shop) -> None:
     (shop.directory / "latin-1.json").write_bytes(b'{"shop-1": "TEST-\xff"}')
     for wrong_too in (
         ("--accounts", "none.json"),
-        ("--executor", "dask:nonsense"),
         ("--from", "9999-12-31"),
         ("--lag", "99999999999999"),
         ("--accounts", "latin-1.json"),
