@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 import time
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
 from decimal import Decimal
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import NamedTuple, TypeVar, cast
+from typing import NamedTuple, TypeVar
 
 from paymentsdk import PaymentsClient, RetryPolicy
 from paymentsdk.cli._output import counted, say
 from paymentsdk.cli._parsing import DONE, FAILED, count
 from paymentsdk.errors import PaymentsError
-from paymentsdk.journal import SQLiteJournal
 from paymentsdk.resources import orders
 from paymentsdk.sandbox import FaultRule, Sandbox
 
@@ -40,12 +34,6 @@ FAULTS = (
 RETRY = RetryPolicy(attempts=10, base_delay=0.05, max_delay=0.5)
 #: Calls in flight.
 CONCURRENCY = 32
-#: The number of the first sale of a till: the numbers of the other sales are smaller.
-FIRST = 50_000
-#: Sales that a till has in progress.
-AT_ONCE = 4
-#: Seconds that the journal is told have passed since the till was killed: its leases have ended.
-LATER = 120.0
 #: Differences of a kind that are printed.
 SHOWN = 5
 _NOTHING, _CENT = Decimal(0), Decimal("0.01")
@@ -82,18 +70,14 @@ def _run(options: Namespace) -> int:
 
 async def _work(number: int) -> tuple[Counter[Entry], Counter[Entry]]:
     """Do the day of a seller with *number* orders, and return the entries of the client and of the sandbox."""
-    with TemporaryDirectory() as folder:
-        file = Path(folder) / "till.db"
-        journal = SQLiteJournal(file, now=lambda: time.time() + LATER)
-        async with (
-            Sandbox() as sandbox,
-            PaymentsClient(sandbox.access_token, base_url=sandbox.base_url, retry=RETRY, journal=journal) as client,
-        ):
-            faults = [sandbox.faults.add(rule) for rule in FAULTS]
-            seller = Seller(client, sandbox.external_pos_id)
-            await _trade(sandbox, seller, number)
-            await _survive_kill(sandbox, seller, file, max(4, number // 10))
-            recorded = Counter(Entry(row.kind, row.id, row.amount) for row in sandbox.ledger())
+    async with (
+        Sandbox() as sandbox,
+        PaymentsClient(sandbox.access_token, base_url=sandbox.base_url, retry=RETRY) as client,
+    ):
+        faults = [sandbox.faults.add(rule) for rule in FAULTS]
+        seller = Seller(client, sandbox.external_pos_id)
+        await _trade(sandbox, seller, number)
+        recorded = Counter(Entry(row.kind, row.id, row.amount) for row in sandbox.ledger())
     say(f"faults that fired: {sum(fault.hits for fault in faults):,}")
     return Counter(seller.ledger), recorded
 
@@ -111,13 +95,6 @@ async def _trade(sandbox: Sandbox, seller: Seller, number: int) -> None:
     paid = await _step("orders paid and read", seller.each(be_paid, created))
     await _step("refunded in full", seller.each(seller.refund, paid[1::8]))
     await _step("refunded in part", seller.each(seller.refund_half, paid[2::8]))
-
-
-async def _survive_kill(sandbox: Sandbox, seller: Seller, journal: Path, sales: int) -> None:
-    """Kill a till in the middle of its sales, recover them, and make all of them once more."""
-    await _step("sold by a till that is killed", sell_and_die(sandbox, journal, sales))
-    await _step("recovered", seller.recover())
-    await _step("sold again by name", seller.each(seller.sell_once, range(FIRST, FIRST + sales)))
 
 
 async def _step(name: str, work: Awaitable[list[R]]) -> list[R]:
@@ -160,7 +137,7 @@ class Seller:
         """Make a call for each of *items*, and return the results in their order."""
         return [outcome.value async for outcome in self._client.map(call, items, concurrency=CONCURRENCY)]
 
-    async def create_order(self, number: int, *, once: str | None = None) -> orders.Order:
+    async def create_order(self, number: int) -> orders.Order:
         """Create the order *number*."""
         amount = Decimal(1_000 + number * 137 % 9_000) * _CENT
         qr = orders.QRConfigRequest(external_pos_id=self._external_pos_id, mode="dynamic")
@@ -170,17 +147,9 @@ class Seller:
             config=orders.OrderConfigRequest(qr=qr),
             transactions=orders.TransactionsRequest(payments=[orders.PaymentRequest(amount=amount)]),
         )
-        order = await self._client.orders.create(request, once=once)
+        order = await self._client.orders.create(request)
         self.ledger.append(Entry("order_created", order.id))
         return order
-
-    async def sell_once(self, number: int) -> orders.Order:
-        """Create the order *number* under a name: once, also if the process that does so is killed."""
-        return await self.create_order(number, once=f"demo/{number}")
-
-    async def recover(self) -> list[object]:
-        """Finish the open records of the journal, and return the state of each."""
-        return list(Counter((await self._client.recover()).resolved).elements())
 
     async def see_paid(self, order: orders.Order) -> orders.Order:
         """Read how much was paid of *order*."""
@@ -202,36 +171,3 @@ class Seller:
     async def cancel(self, order: orders.Order) -> None:
         """Cancel *order*, which nobody has paid."""
         self.ledger.append(Entry("order_canceled", (await self._client.orders.cancel(order.id)).id))
-
-
-# --- a till, in a process of its own ------------------------------------------------------------------------------
-
-_PROGRAM = f"import asyncio; from {__name__} import sell; asyncio.run(sell())"
-
-
-async def sell_and_die(sandbox: Sandbox, journal: Path, sales: int) -> list[bytes]:
-    """Start a till, kill it in the middle of *sales*, and return the ids of the orders that it printed before."""
-    access = {"PAYMENTSDK_BASE_URL": sandbox.base_url, "PAYMENTSDK_ACCESS_TOKEN": sandbox.access_token}
-    till = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", _PROGRAM, str(journal), sandbox.external_pos_id, str(sales)),
-        env={**os.environ, **access},
-        stdout=asyncio.subprocess.PIPE,
-    )
-    output = cast("asyncio.StreamReader", till.stdout)
-    try:
-        return [line for _ in range(sales // 2) if (line := await output.readline())]
-    finally:
-        with suppress(ProcessLookupError):  # It has died by itself.
-            till.kill()
-        # Lines that the till printed since are not counted.
-        await till.communicate()
-
-
-async def sell() -> None:
-    """Sell as the arguments say (the journal, the point of sale, the number of sales), and print a line for each."""
-    journal, external_pos_id, sales = sys.argv[1:]
-    token, base_url = os.environ["PAYMENTSDK_ACCESS_TOKEN"], os.environ["PAYMENTSDK_BASE_URL"]
-    async with PaymentsClient(token, base_url=base_url, journal=SQLiteJournal(journal)) as client:
-        sell_once, numbers = Seller(client, external_pos_id).sell_once, range(FIRST, FIRST + int(sales))
-        async for sold in client.map(sell_once, numbers, concurrency=AT_ONCE):
-            print(sold.value.id, flush=True)

@@ -20,17 +20,6 @@ SMALL = ["demo", "--orders", "20"]
 
 
 @pytest.fixture(autouse=True)
-def nobody_dies(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A till that is killed is a process: only the tests of that start one."""
-
-    async def never_sold(*_: object) -> list[bytes]:
-        return []
-
-    if "killed" not in request.function.__name__:
-        monkeypatch.setattr(_demo, "sell_and_die", never_sold)
-
-
-@pytest.fixture(autouse=True)
 def nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses before a retry take no time: the sandbox asks for a second."""
     monkeypatch.setattr(_demo, "PaymentsClient", partial(PaymentsClient, clock=FakeClock()))
@@ -50,34 +39,6 @@ def test_the_books_agree(capsys):
     assert 0 == code
     assert re.fullmatch("passed: client and sandbox agree on [0-9]+ entries: 0 double, 0 lost\n", out)
     assert "orders created: 20" in err
-
-
-def test_a_till_that_is_killed_loses_nothing(capsys):
-    """Of four sales two are known when it is killed; the next till recovers the open ones, and makes each once."""
-    code, _, err = demo(capsys)
-
-    assert 0 == code
-    assert "sold by a till that is killed: 2 in" in err
-    assert "sold again by name: 4 in" in err
-
-
-def test_a_till_that_is_killed_before_it_sells_has_sold_nothing(capsys, monkeypatch):
-    """What it has not said is not counted."""
-    monkeypatch.setattr(_demo, "_PROGRAM", "")
-
-    code, _, err = demo(capsys)
-
-    assert (0, True) == (code, "sold by a till that is killed: 0 in" in err)
-
-
-def test_a_till_that_is_killed_and_forgets_is_found(capsys, monkeypatch):
-    """Negative control: where the next till does not name its sales, what the dead one sold is there twice."""
-    monkeypatch.setattr(_demo.Seller, "sell_once", _demo.Seller.create_order)
-
-    code, out, _ = demo(capsys)
-
-    assert 1 == code
-    assert "  double: order_created of ORD" in out
 
 
 def test_one_order_is_one(capsys):
