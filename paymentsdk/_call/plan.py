@@ -10,13 +10,12 @@ Then the call takes the general way from its beginning.
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop
-from collections.abc import Awaitable, Hashable, Mapping
+from collections.abc import Awaitable, Hashable
 from logging import DEBUG
 from math import inf
 from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar, cast
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from paymentsdk._call import events
 from paymentsdk._call.call import Call
@@ -47,7 +46,7 @@ _CERTAIN = 2
 
 
 class SendExchange(Struct, eq=False):
-    """See `Exchange`; the transport gives its connection back by itself."""
+    """See `Exchange`; of a transport that has only `send`, which gives its connection back by itself."""
 
     response: Awaitable[Response]
 
@@ -55,50 +54,14 @@ class SendExchange(Struct, eq=False):
         """See `Exchange`."""
 
 
-class SendTransport(Struct, eq=False):
-    """Any transport as a `DirectTransport`: its head is a request without a target, a key and a body."""
-
-    transport: Transport
-
-    def prepare(self, request: Request, key_header: str | None) -> tuple[Request, str | None]:
-        """See `DirectTransport`."""
-        return request, key_header
-
-    def begin(self, head: object, target: str, key: str | None, body: bytes, loop: AbstractEventLoop) -> SendExchange:
-        """See `DirectTransport`."""
-        del loop
-        common, key_header = cast("tuple[Request, str | None]", head)
-        headers = Headers(common.headers)
-        if key is not None and key_header is not None:
-            headers[key_header] = key
-        request = Request(  # By position: to look names up takes msgspec as long as all checks of a call.
-            common.method,
-            common.url + target,
-            headers,
-            body,
-            common.timeout,
-            common.connect_timeout,
-            common.fresh,
-            common.max_response,
-            common.operation,
-            common.attempt,
-            common.account,
-        )
-        return SendExchange(self.transport.send(request))
-
-
-class Begun(HiddenRepr, Struct, Generic[B], eq=False):
+class Begun(HiddenRepr, Struct, Generic[B, R], eq=False):
     """A first attempt that was begun, and what a `Call` needs to go on after it."""
 
     exchange: Exchange
     deadline: Deadline
     started: float
     sent_at: float
-    body: B | None
-    content: bytes
-    path: dict[str, PathValue]
-    target: str
-    key: str | None
+    intent: Intent[B, R]
     token: str | None
     """What it was sent with; the plan may have another by now."""
 
@@ -107,7 +70,8 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
     """What all calls of one operation have in common that one client, or one copy, makes."""
 
     operation: Operation[B, R]
-    transport: DirectTransport | SendTransport
+    transport: DirectTransport | None
+    """Writes requests at once; `None` if all go through `send`."""
     state: Runtime
     settings: Settings
     seller_key: Hashable
@@ -122,7 +86,7 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
     """The token that `head` was prepared with."""
     head: object | None = None
 
-    def begin(self, body: B | None, path: dict[str, PathValue]) -> Begun[B] | None:
+    def begin(self, body: B | None, path: dict[str, PathValue]) -> Begun[B, R] | None:
         """Begin the first attempt; `None` if that is not possible at once.
 
         Raises:
@@ -145,14 +109,29 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
         key = clock.key() if operation.keyed else None
         started = clock.monotonic()
         deadline = state.deadlines.add(self.settings.timeout, started, loop)
+        exchange: Exchange | None
         try:
-            exchange = self.transport.begin(self.head, target, key, content, loop)
+            if self.transport is None:
+                exchange = self._send(target, key, content)
+            else:
+                exchange = self.transport.begin(self.head, target, key, content, loop)
         except BaseException as error:  # noqa: BLE001 - it may have been sent: the call says what it means
             exchange = SendExchange(_raise(error))
         if exchange is None:
             state.deadlines.remove(deadline)
             return None
-        return Begun(exchange, deadline, started, sent_at, body, content, path, target, key, self.token)
+        texts = cast("dict[str, str]", path)  # `fill_path` has made texts of the values.
+        intent = Intent(operation, target, texts, None, body, content, None, key, has_own_key=False)
+        return Begun(exchange, deadline, started, sent_at, intent, self.token)
+
+    def _send(self, target: str, key: str | None, content: bytes) -> SendExchange:
+        """Have the transport send the request, of which `head` has all but these."""
+        head = cast("Request", self.head)
+        headers = Headers(head.headers)
+        if key is not None:
+            headers[self.operation.key_header] = key
+        request = structs.replace(head, url=head.url + target, headers=headers, body=content)
+        return SendExchange(self.state.transport.send(request))
 
     def _is_ready(self, now: float) -> bool:
         """Whether there is a token at hand, and a head with it."""
@@ -181,10 +160,11 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
             operation=operation.name,
             account=settings.account,
         )
-        self.token, self.head = token, self.transport.prepare(request, key_header)
+        self.token = token
+        self.head = request if self.transport is None else self.transport.prepare(request, key_header)
         return self.head is not None
 
-    def read(self, response: Response, begun: Begun[B]) -> R | None:
+    def read(self, response: Response, begun: Begun[B, R]) -> R | None:
         """Return the value in *response*, if it is a documented success that follows the contract; else `None`."""
         operation = self.operation
         try:
@@ -193,13 +173,13 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
             value, identity = operation.decoder.exact(response.body), operation.identity
             if value is None or identity is None:
                 return value
-            compared = identity.compare(begun.body, cast("Mapping[str, str]", begun.path), value)
+            compared = identity.compare(begun.intent.body, begun.intent.path, value)
         except Exception:  # noqa: BLE001 - the call reads it again, and says what is wrong with it
             return None
         is_certain = not operation.writes or compared.agreed >= _CERTAIN
         return value if compared.mismatch is None and not compared.anomalies and is_certain else None
 
-    def succeeded(self, begun: Begun[B]) -> None:
+    def succeeded(self, begun: Begun[B, R]) -> None:
         """Take note that a first attempt has brought its value."""
         state, deadline = self.state, begun.deadline
         if deadline.expired:
@@ -208,14 +188,12 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
         if state.budgets.remaining:
             state.budgets.deposit(self.seller_key, self.operation.retry)
 
-    def call(self, begun: Begun[B], outcome: Response | BaseException) -> Call[B, R]:
+    def call(self, begun: Begun[B, R], outcome: Response | BaseException) -> Call[B, R]:
         """Return the call that goes on after the first attempt, with its *outcome*."""
-        path = cast("dict[str, str]", begun.path)
-        key, content = begun.key, begun.content
-        intent = Intent(self.operation, begun.target, path, None, begun.body, content, None, key, has_own_key=False)
         secrets = self.settings.header_secrets
         credential = Credential(self.bearer, None, self.exchange_refresh_token, secrets, begun.token)
-        call = Call(self.state, self.settings, self.seller_key, credential, intent=intent, started=begun.started)
+        intent, started = begun.intent, begun.started
+        call = Call(self.state, self.settings, self.seller_key, credential, intent=intent, started=started)
         call.deadline, call.sending, call.sent_at = begun.deadline, begun.started, begun.sent_at
         call.attempts = 1
         call.first = _raise(outcome) if isinstance(outcome, BaseException) else _return(outcome)
@@ -233,11 +211,11 @@ async def _return(response: Response) -> Response:
     return response
 
 
-def direct(transport: Transport) -> DirectTransport | SendTransport:
-    """Return what begins the requests of *transport*: itself, unless that passes by a `send` of the caller's own."""
+def direct(transport: Transport) -> DirectTransport | None:
+    """Return *transport* if it writes requests at once, and that passes by no `send` of the caller's own."""
     owner = next((cls for cls in type(transport).__mro__ if vars(cls).keys() & {"send", "begin"}), object)
     is_passed_by = "begin" not in vars(owner) or "send" in getattr(transport, "__dict__", ())
-    return transport if isinstance(transport, DirectTransport) and not is_passed_by else SendTransport(transport)
+    return transport if isinstance(transport, DirectTransport) and not is_passed_by else None
 
 
 def is_plain(operation: Operation[B, R], settings: Settings) -> bool:
