@@ -28,7 +28,6 @@ B = TypeVar("B", contravariant=True)
 R = TypeVar("R", covariant=True)
 P = TypeVar("P")
 
-_METHOD = r"[A-Z]+\Z"
 _PATH = r"(/([A-Za-z0-9._~!$&'()*+,;=:@%-]|{[A-Za-z_][A-Za-z0-9_]*})*)+\Z"
 
 KIB = 1024
@@ -37,7 +36,6 @@ MIB = 1024 * KIB
 
 _JSON = "application/json"
 _NO_CONTENT = 204
-_SUCCESS = range(200, 300)
 #: One and a half leases: recovery has half of one left after the lease of a dead process has ended.
 _LEAST_WINDOW = timedelta(seconds=90)
 _NOT_REPEATABLE = frozenset({RetryClass.UNKEYED, RetryClass.TOKEN_CODE, RetryClass.TOKEN_REFRESH})
@@ -99,7 +97,7 @@ class Operation(Generic[B, R]):
     """One operation: what goes out, what comes back, and what a failure means.
 
     Raises:
-        RequestInvalid: The method, the path, the retry class or a status is not valid, or a member or a placeholder
+        RequestInvalid: The path, the retry class or the name of a header is not valid, or a member or a placeholder
             that an `Echo` or `page` names does not exist.
     """
 
@@ -189,8 +187,6 @@ class Operation(Generic[B, R]):
     """It cannot be sent again when a kept connection breaks, so it travels on a new one."""
 
     def __post_init__(self) -> None:
-        if not re.match(_METHOD, self.method):
-            raise RequestInvalid(f"{self.name}.method", "must be an HTTP method in capitals, such as POST")
         # It goes behind the base URL as it is: without its slash it would become a part of the host's name, and the
         # token would go to whoever has that.
         if not re.match(_PATH, self.path):
@@ -198,9 +194,6 @@ class Operation(Generic[B, R]):
             raise RequestInvalid(f"{self.name}.path", reason)
         if not isinstance(self.retry, RetryClass):
             raise RequestInvalid(f"{self.name}.retry", "must be a RetryClass")
-        for status in (self.status, *self.other_statuses):
-            if status not in _SUCCESS:
-                raise RequestInvalid(f"{self.name}.status", f"{status!r} is no status of a success, 200 to 299")
         self._check_page()
         if self.may_be_empty:
             self.result()  # A field without a default would make each success an unknown outcome.
@@ -209,8 +202,6 @@ class Operation(Generic[B, R]):
             raise RequestInvalid(
                 f"{self.name}.key_header", f"cannot be {self.key_header}: that is set to something else"
             )
-        own = {"Accept": self.accept, "Content-Type": self.content_type}
-        check_headers(own, self.name, reserved=frozenset())
         if self.result is bytes and self.accept == _JSON:
             object.__setattr__(self, "accept", "*/*")
         reserved = self.reserved_headers | {"accept"}
