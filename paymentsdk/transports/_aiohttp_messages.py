@@ -13,8 +13,7 @@ from aiohttp.http import HttpProcessingError
 from yarl import URL
 
 from paymentsdk._futures import retrieve_exception
-from paymentsdk._secrets import masked
-from paymentsdk._validate import is_http, is_loopback
+from paymentsdk._validate import is_loopback
 from paymentsdk.errors import describe
 from paymentsdk.transports._pool import HOST_BEGINS, words_of_system
 from paymentsdk.transports.base import PoolFull, Request, SendFailed, too_long
@@ -66,22 +65,12 @@ def _parsed(url: str) -> URL:
     return parsed
 
 
-def proxy_for(url: URL, proxy: str | None) -> tuple[URL | None, dict[str, str] | None]:
-    """Return *proxy*, or that of the environment for *url*, and the header field that tells it user and password.
+def proxy_for(url: URL, proxy: str) -> tuple[URL, dict[str, str] | None]:
+    """Return *proxy*, and the header field that tells it user and password.
 
     Raises:
         SendFailed: It is none that a request may go through.
     """
-    if proxy is None:
-        # aiohttp's own `trust_env` takes credentials from `.netrc` as well, and then rejects the token beside them.
-        from urllib.request import getproxies, proxy_bypass  # only who asks for it pays for it
-
-        proxy = None if proxy_bypass(url.host or "") else masked(getproxies().get(url.scheme))
-        if proxy is None:
-            return None, None
-        if not is_http(proxy):
-            # aiohttp would speak HTTP to it all the same, and tell it the token.
-            raise SendFailed("the proxy in the environment is not an http or https URL", sent=False, permanent=True)
     address, login = _without_login(proxy)
     # Plain http to this machine is allowed because nobody else can read it.
     if url.scheme == "http" and is_loopback(url.host or "") and not is_loopback(address.host or ""):

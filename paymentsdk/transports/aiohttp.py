@@ -79,7 +79,6 @@ class AiohttpTransport(PooledTransport["SessionPool"]):
             proxy leaves bytes on a connection. Prefer the transport's own session with `trace_configs`. Next to a
             token the session can have no credentials of its own, neither as `auth` nor from `.netrc`.
         proxy: The http or https URL of a proxy for all requests.
-        trust_env: Take proxies from the environment; `False` by default.
         drain: Seconds that requests in flight get to end when the transport is closed; 5 by default.
         trace_configs: What observes the requests of the transport's own session, as aiohttp has it.
         **connector: Options of `aiohttp.TCPConnector`. Some of them: `ssl`, a context or a fingerprint; `limit`,
@@ -96,7 +95,6 @@ class AiohttpTransport(PooledTransport["SessionPool"]):
         *,
         session: aiohttp.ClientSession | None = None,
         proxy: str | None = None,
-        trust_env: bool = False,
         drain: float = 5.0,
         trace_configs: Sequence[aiohttp.TraceConfig] = (),
         **connector: Unpack[ConnectorOptions],
@@ -104,7 +102,7 @@ class AiohttpTransport(PooledTransport["SessionPool"]):
         proxy = masked(proxy)
         check_proxy(proxy)
         if session is not None:
-            if proxy is not None or trust_env or trace_configs or connector:
+            if proxy is not None or trace_configs or connector:
                 raise RequestInvalid("session", "cannot be combined with options: its owner has set its own")
             if not isinstance(session, aiohttp.ClientSession):
                 # Another library's would send, and then not know what came of it.
@@ -113,7 +111,6 @@ class AiohttpTransport(PooledTransport["SessionPool"]):
                 raise RequestInvalid("session", "has an auth of its own, and a request carries only one token")
         super().__init__(partial(SessionPool, session, connector, tuple(trace_configs), os.getpid()), drain)
         self._proxy = proxy
-        self._proxied = proxy is not None or trust_env
 
     async def send(self, request: Request) -> Response:
         """See `paymentsdk.Transport`.
@@ -162,7 +159,7 @@ class AiohttpTransport(PooledTransport["SessionPool"]):
         if attempt.fresh or pool.emptying:
             headers[CONNECTION] = "close"
             pool.emptying = max(0, pool.emptying - 1)
-        proxy, login = proxy_for(url, self._proxy) if self._proxied else (None, None)
+        proxy, login = (None, None) if self._proxy is None else proxy_for(url, self._proxy)
         if login and url.scheme == "http":
             headers |= login  # There is no tunnel: the proxy reads the request itself.
         within = request.connect_timeout

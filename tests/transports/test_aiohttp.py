@@ -166,7 +166,7 @@ async def test_a_session_that_its_owner_closed() -> None:
 async def test_a_session_comes_without_options() -> None:
     """Options beside a session would have no effect, so they are rejected."""
     async with aiohttp.ClientSession() as session:
-        for options in ({"proxy": "http://127.0.0.1:9"}, {"trust_env": True}, {"limit": 5}):
+        for options in ({"proxy": "http://127.0.0.1:9"}, {"limit": 5}):
             with pytest.raises(RequestInvalid, match=r"^session: cannot be combined with options"):
                 AiohttpTransport(session=session, **options)
 
@@ -202,7 +202,7 @@ async def test_a_session_with_credentials_of_its_own(monkeypatch: pytest.MonkeyP
             outcome = await failed(AiohttpTransport(session=session), Request("GET", server.url(), TOKEN))
         assert outcome[2].startswith("aiohttp raised ValueError")
         assert not server.seen
-        transport = AiohttpTransport(trust_env=True)
+        transport = AiohttpTransport()
         assert 200 == (await transport.send(Request("GET", server.url(), TOKEN))).status
         await transport.aclose()
         assert [TOKEN["Authorization"]] == [seen.headers["authorization"] for seen in server.seen]
@@ -385,26 +385,10 @@ async def test_a_proxy_that_breaks_off(answer: bytes, *, fresh: bool) -> None:
     assert not sent
 
 
-@pytest.mark.control("paymentsdk.transports._aiohttp_messages.is_http", lambda url: True)
-@pytest.mark.parametrize("proxy", ["localhost:3128", "socks5://{}"])
-async def test_a_proxy_of_the_environment_that_is_none(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
-    """What is no proxy of http is told nothing, and the request does not go past it either."""
-    async with FaultServer(always(http())) as server, FaultServer(always(http())) as other:
-        monkeypatch.setenv("http_proxy", proxy.format(other.url().split("/")[2]))
-        monkeypatch.delenv("no_proxy", raising=False)
-        transport = AiohttpTransport(trust_env=True)
-        async with contextlib.aclosing(transport):
-            outcome = await failed(transport, Request("POST", server.url(), TOKEN))
-
-        assert (False, True, "the proxy in the environment is not an http or https URL") == outcome
-        assert [] == server.seen + other.seen
-
-
 @pytest.mark.control("paymentsdk.transports._aiohttp_messages._without_login", lambda proxy: (URL(proxy), None))
-@pytest.mark.parametrize("of_environment", [False, True])
 @pytest.mark.parametrize("scheme", ["http", "https"])
 async def test_the_password_of_a_proxy_is_told_to_it_and_shown_nowhere(
-    monkeypatch: pytest.MonkeyPatch, scheme: str, *, of_environment: bool
+    monkeypatch: pytest.MonkeyPatch, scheme: str
 ) -> None:
     """The proxy gets it in a header field: the URL of a proxy is shown in the warnings of aiohttp."""
     shown: list[str] = []
@@ -419,11 +403,9 @@ async def test_the_password_of_a_proxy_is_told_to_it_and_shown_nowhere(
         return await connect(connector, request, *asked)
 
     monkeypatch.setattr(aiohttp.TCPConnector, "connect", telling)
-    monkeypatch.delenv("no_proxy", raising=False)
     async with FaultServer(always(http(407))) as proxy:
         url = proxy.url().replace("://", "://us%65r:can%40ry-1@")
-        monkeypatch.setenv(f"{scheme}_proxy", url)
-        transport = AiohttpTransport(trust_env=True) if of_environment else AiohttpTransport(proxy=url)
+        transport = AiohttpTransport(proxy=url)
         async with contextlib.aclosing(transport):
             with contextlib.suppress(SendFailed):
                 await transport.send(Request("GET", f"{scheme}://api.example.com/"))
