@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 SESSION_HEADER = "X-Platform-Session-Id"
 _KEY = re.compile(r"[!-~]{1,64}\Z")
 _PORTS = {"http": 80, "https": 443}
-_LAST_PORT = 65535
 #: The scheme, the host, the port and the path.
 _BASE_URL = re.compile(
     r"(https?)://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.\-_~]+)(?::([0-9]{1,5}))?((?:/[A-Za-z0-9.\-_~%]+)*/?)\Z"
@@ -155,7 +154,7 @@ def check_base_url(base_url: str, *, allow_http: bool | None) -> str:
             address that cannot be read: there may be a password in it.
     """
     match = _BASE_URL.match(base_url) if isinstance(base_url, str) else None
-    if match is None or not (_is_host(match[2]) and (match[3] is None or 0 < int(match[3]) <= _LAST_PORT)):
+    if match is None:
         reason = "must be an http or https address without query, such as https://api.example.com"
         raise RequestInvalid("base_url", reason)
     scheme, host, port = match[1], match[2].lower(), int(match[3] or _PORTS[match[1]])
@@ -168,15 +167,3 @@ def check_base_url(base_url: str, *, allow_http: bool | None) -> str:
         )
         raise RequestInvalid("base_url", reason)
     return f"{scheme}://{host}{'' if port == _PORTS[scheme] else f':{port}'}{match[4].rstrip('/')}"
-
-
-def _is_host(host: str) -> bool:
-    """Return whether *host* can be one: what is in brackets has to be an IPv6 address."""
-    if not host.startswith("["):
-        return True
-    from ipaddress import AddressValueError, IPv6Address  # not cheap to import
-
-    try:
-        return bool(IPv6Address(host[1:-1]))
-    except AddressValueError:
-        return False
