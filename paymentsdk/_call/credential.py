@@ -56,18 +56,21 @@ class Bearer:
 
     __slots__ = ("_auth", "_checked", "_first", "_one_seller", "user_id")
 
-    def __init__(self, auth: Auth, *, one_seller: bool = False) -> None:
+    def __init__(self, auth: Auth, *, one_seller: bool = False, first: str | None = None) -> None:
         self._auth = auth
         self._checked: str | None = None
         #: The platform's user id in the token that was taken last; `None` if it names none.
         self.user_id: str | None = None
         self._one_seller = one_seller
         #: Of one seller, the first token that names it.
-        self._first: str | None = None
+        self._first: str | None = None if first is None or certain_user_id(first) is None else first
 
-    def of_one_seller(self) -> Bearer:
-        """Return what takes tokens of one seller from the same source: of the first seller that a token names."""
-        return self if self._one_seller else Bearer(self._auth, one_seller=True)
+    def of_one_seller(self, first: str | None = None) -> Bearer:
+        """Return what takes tokens of one seller from the same source.
+
+        That is the seller of the *first* token, or the first seller that a token names.
+        """
+        return self if self._one_seller else Bearer(self._auth, one_seller=True, first=first)
 
     def token(self, now: float) -> str | None:
         """Return the token to use at *now*, or `None` if one has to be waited for.
@@ -112,8 +115,6 @@ class Credential(HiddenRepr, Struct, eq=False):
     token: str | None = None
     """The bearer token of the attempt, or of the one before while another is waited for. It is in no variable of a
     function that waits: tracebacks can show those."""
-    last_named: str | None = None
-    """The last token before that names its seller."""
     signature: tuple[str, ...] = ()
     """The values of the header fields that the attempt was signed with."""
     refreshed: bool = False
@@ -128,18 +129,10 @@ class Credential(HiddenRepr, Struct, eq=False):
         try:
             if (token := self.bearer.token(now)) is None:
                 return False
-            self._take(token)
         except Exception as error:  # noqa: BLE001 - a user's source of tokens must not hide that an attempt is in doubt
             raise no_token(error) from None
-        return True
-
-    def _take(self, token: str | None) -> None:
-        before = self.token
-        if before is not None and token is not before and certain_user_id(before) is not None:
-            self.last_named = before
-        if token is not None:
-            _check_seller(token, self.last_named)  # Also after an attempt without a token.
         self.token = token
+        return True
 
     @property
     def can_refresh(self) -> bool:
@@ -206,7 +199,7 @@ class Credential(HiddenRepr, Struct, eq=False):
         try:
             before = masked(self.token)
             renewed = self.bearer.refresh(before, self.exchange, runtime.clock.now(), was_rejected=was_rejected)
-            self._take(await deadline.bound(renewed))
+            self.token = await deadline.bound(renewed)
         except Expired as expired:
             raise Stopped(self._timed_out(f"{expired} while the token was refreshed", attempted=False)) from None
         except Exception as error:  # noqa: BLE001 - as in `use_token`

@@ -136,11 +136,11 @@ class Engine:
             if (begun := plan.begin(body, path)) is None:
                 return await self._general_value(operation, body, path)
             try:
-                response = await begun.exchange.response
+                response = await begun.response
             except BaseException as error:  # noqa: BLE001 - the call says what it means
                 call = plan.call(begun, error.with_traceback(None))
             finally:
-                begun.exchange.end()
+                begun.end()
             if call is None:
                 if (value := plan.read(response, begun)) is not None:
                     plan.succeeded(begun)
@@ -188,7 +188,7 @@ class Engine:
         secrets = self.settings.header_secrets
         if intent.headers:
             secrets += secret_values(intent.headers)
-        credential = Credential(self._bearer, self._signer, self._exchange, secrets)
+        credential = Credential(self._bearer.of_one_seller(), self._signer, self._exchange, secrets)
         started = self.runtime.clock.monotonic()
         return Call(
             self.runtime, self.settings, self._seller_key, credential, intent=intent, started=started, gate=gate

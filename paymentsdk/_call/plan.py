@@ -10,7 +10,7 @@ Then the call takes the general way from its beginning.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from logging import DEBUG
 from math import inf
 from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar, cast
@@ -45,19 +45,12 @@ _INLINE = frozenset({RetryClass.READ, RetryClass.KEYED, RetryClass.REPEATABLE})
 _CERTAIN = 2
 
 
-class SendExchange(Struct, eq=False):
-    """See `Exchange`; of a transport that has only `send`, which gives its connection back by itself."""
-
-    response: Awaitable[Response]
-
-    def end(self) -> None:
-        """See `Exchange`."""
-
-
 class Begun(HiddenRepr, Struct, Generic[B, R], eq=False):
     """A first attempt that was begun, and what a `Call` needs to go on after it."""
 
-    exchange: Exchange
+    response: Awaitable[Response]
+    end: Callable[[], object]
+    """Gives the connection back, once."""
     deadline: Deadline
     started: float
     sent_at: float
@@ -116,22 +109,22 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
             else:
                 exchange = self.transport.begin(self.head, target, key, content, loop)
         except BaseException as error:  # noqa: BLE001 - it may have been sent: the call says what it means
-            exchange = SendExchange(_raise(error))
+            exchange = _raise(error), _keep
         if exchange is None:
             state.deadlines.remove(deadline)
             return None
         texts = cast("dict[str, str]", path)  # `fill_path` has made texts of the values.
         intent = Intent(operation, target, texts, None, body, content, None, key, has_own_key=False)
-        return Begun(exchange, deadline, started, sent_at, intent, self.token)
+        return Begun(*exchange, deadline, started, sent_at, intent, self.token)
 
-    def _send(self, target: str, key: str | None, content: bytes) -> SendExchange:
+    def _send(self, target: str, key: str | None, content: bytes) -> Exchange:
         """Have the transport send the request, of which `head` has all but these."""
         head = cast("Request", self.head)
         headers = Headers(head.headers)
         if key is not None:
             headers[self.operation.key_header] = key
         request = structs.replace(head, url=head.url + target, headers=headers, body=content)
-        return SendExchange(self.state.transport.send(request))
+        return self.state.transport.send(request), _keep
 
     def _is_ready(self, now: float) -> bool:
         """Whether there is a token at hand, and a head with it."""
@@ -191,13 +184,19 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
     def call(self, begun: Begun[B, R], outcome: Response | BaseException) -> Call[B, R]:
         """Return the call that goes on after the first attempt, with its *outcome*."""
         secrets = self.settings.header_secrets
-        credential = Credential(self.bearer, None, self.exchange_refresh_token, secrets, begun.token)
+        credential = Credential(
+            self.bearer.of_one_seller(begun.token), None, self.exchange_refresh_token, secrets, begun.token
+        )
         intent, started = begun.intent, begun.started
         call = Call(self.state, self.settings, self.seller_key, credential, intent=intent, started=started)
         call.deadline, call.sending, call.sent_at = begun.deadline, begun.started, begun.sent_at
         call.attempts = 1
         call.first = _raise(outcome) if isinstance(outcome, BaseException) else _return(outcome)
         return call
+
+
+def _keep() -> None:
+    """Give no connection back: a transport that has only `send` does so by itself."""
 
 
 async def _raise(error: BaseException) -> NoReturn:

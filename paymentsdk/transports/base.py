@@ -6,8 +6,8 @@ A transport moves one request and brings back one response. It does not retry, f
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
-from typing import Protocol, runtime_checkable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
@@ -147,17 +147,9 @@ class Transport(Protocol):
         ...
 
 
-class Exchange(Protocol):
-    """A request that was written, while its response is awaited."""
-
-    @property
-    def response(self) -> Awaitable[Response]:
-        """The response; it fails with what `Transport.send` raises."""
-        ...
-
-    def end(self) -> None:
-        """Give the connection back, once; break it off if the response has not come."""
-        ...
+#: A request that was written: its response, which fails with what `Transport.send` raises, and what gives its
+#: connection back, once. Called before the response has come, that breaks the connection off.
+Exchange: TypeAlias = tuple[Awaitable[Response], Callable[[], object]]
 
 
 @runtime_checkable

@@ -184,7 +184,7 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
         # A view, as in `send`.
         message = memoryview(head.start + line + head.fields + value + length + body)
         response = connection.send(message, loop, head.most, head=False, keep=True)
-        return BegunExchange(response, connection, pool)
+        return response, partial(pool.end, connection, response)
 
     def discard(self, response: Response) -> None:
         """See `paymentsdk.DiscardingTransport`."""
@@ -232,20 +232,6 @@ class PreparedHead(HiddenRepr, Struct, eq=False):
     """The most bytes that the body of a response may have."""
 
 
-class BegunExchange(Struct, eq=False):
-    """See `paymentsdk.transports.base.Exchange`."""
-
-    response: asyncio.Future[Response]
-    connection: Connection
-    pool: ConnectionPool
-
-    def end(self) -> None:
-        """See `paymentsdk.transports.base.Exchange`."""
-        if not self.response.done() or self.response.cancelled():
-            self.connection.cancel(self.response)
-        self.pool.leave()
-
-
 class Server(Struct, eq=False):
     """A server that URLs lead to, with its connections."""
 
@@ -289,6 +275,12 @@ class ConnectionPool(Pool[Connection]):
                 return connection
             connection.abort()
         return None
+
+    def end(self, connection: Connection, response: asyncio.Future[Response]) -> None:
+        """End a request: break its *connection* off if the *response* has not come."""
+        if not response.done() or response.cancelled():
+            connection.cancel(response)
+        self.leave()
 
     async def connect(self, server: Server, within: float | None) -> Connection:
         """Open a connection in at most *within* seconds, for who has a place.
