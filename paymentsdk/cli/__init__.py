@@ -22,20 +22,15 @@ from __future__ import annotations
 import os
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Never
 
 from paymentsdk._version import __version__
 from paymentsdk.cli._output import escape_unencodable, flush, say
 from paymentsdk.cli._parsing import DONE, FAILED, INTERRUPTED, MISUSED, UNREAD, add_parser
 from paymentsdk.errors import PaymentsError
-
-if TYPE_CHECKING:
-    from paymentsdk._contract.operation import Operation
-    from paymentsdk.client import PaymentsClient
 
 __all__ = ["main"]
 
@@ -45,30 +40,20 @@ _START = (
 )
 
 
-def main(
-    arguments: Sequence[str] | None = None,
-    *,
-    operations: Iterable[Operation[Never, object]] | None = None,
-    connect: Callable[[], PaymentsClient] | None = None,
-) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Do what *arguments*, or the command line, ask for, and return the exit code.
-
-    A package that is built on this one makes a command of its own operations: ``main(operations=
-    FooClient.own_operations, connect=connect)``. It has these and nothing else.
 
     Args:
         arguments: The words behind the name of the command.
-        operations: What the command can do, in place of what this package can.
-        connect: Makes the client; by default from the environment.
     """
     if sys.stderr is None:
         # `print` and argparse would take stdout in its place, and what was asked for would stand among the rest.
         with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stderr(nowhere):
-            return main(arguments, operations=operations, connect=connect)
+            return main(arguments)
     escape_unencodable()
     words = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        parser, code = _parser(words, operations, connect), DONE
+        parser, code = _parser(words), DONE
     except KeyboardInterrupt:  # While a command is loaded.
         return INTERRUPTED
     try:
@@ -104,38 +89,27 @@ def _run(parser: ArgumentParser, words: Sequence[str]) -> int:
     return code
 
 
-def _parser(
-    words: Sequence[str],
-    operations: Iterable[Operation[Never, object]] | None,
-    connect: Callable[[], PaymentsClient] | None,
-) -> ArgumentParser:
+def _parser(words: Sequence[str]) -> ArgumentParser:
     """Return the parser for *words*: what a command takes is found out only for whoever names it."""
-    is_ours = operations is None
-    parser = ArgumentParser(
-        prog="paymentsdk" if is_ours else None,
-        description="A payments platform: its client and its sandbox." if is_ours else "Ask the platform.",
-        epilog=_START if is_ours else None,
-    )
-    parser.set_defaults(run=_begin, parser=parser, version=False)
-    if is_ours:
-        parser.add_argument("--version", action="store_true", help="print the version")
+    about = "A payments platform: its client and its sandbox."
+    parser = ArgumentParser(prog="paymentsdk", description=about, epilog=_START)
+    parser.set_defaults(run=_begin, parser=parser)
+    parser.add_argument("--version", action="store_true", help="print the version")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     if {"_ARGCOMPLETE", "COMP_LINE"} <= os.environ.keys():  # A shell asks what its words could be completed to.
         words = os.environ["COMP_LINE"].split()[1:]
     command = next((word for word in words if not word.startswith("-")), None)
-    names = [*_COMMANDS] if is_ours else []
-    for name in names:
-        subparser = add_parser(commands, name, _COMMANDS[name])
+    for name, summary in _COMMANDS.items():
+        subparser = add_parser(commands, name, summary)
         if name == command:
             try:
                 import_module(f"{__name__}._{name}").add_arguments(subparser)
             except ImportError as error:  # The sandbox needs a later aiohttp than the client.
                 subparser.error(str(error))
-    if command not in names:
+    if command not in _COMMANDS:
         from paymentsdk.cli._platform import add_operations
-        from paymentsdk.resources import OPERATIONS
 
-        add_operations(commands, OPERATIONS.values() if operations is None else operations, connect, command)
+        add_operations(commands, command)
     return parser
 
 

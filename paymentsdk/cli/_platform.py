@@ -9,10 +9,10 @@ import asyncio
 import os
 import sys
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Never, cast, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import msgspec
 
@@ -20,7 +20,7 @@ from paymentsdk._codec.type_walk import rows_of
 from paymentsdk._contract.identity import undeclared
 from paymentsdk._contract.texts import texts
 from paymentsdk._resume_point import ResumePoint
-from paymentsdk.cli._output import Rows, discard, flush, in_terminal, say
+from paymentsdk.cli._output import Rows, discard, flush, say
 from paymentsdk.cli._parsing import (
     DONE,
     FAILED,
@@ -33,6 +33,7 @@ from paymentsdk.cli._parsing import (
     resume_point,
 )
 from paymentsdk.errors import OutcomeUnknown, PaymentsError, RequestInvalid
+from paymentsdk.resources import OPERATIONS
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -63,29 +64,21 @@ is unknown: repeat it with the same --idempotency-key; 130 interrupted
 """
 
 
-def add_operations(
-    commands: Commands,
-    operations: Iterable[Operation[Never, object]],
-    connect: Callable[[], PaymentsClient] | None,
-    command: str | None,
-) -> None:
-    """Add a command for each noun of *operations*, with one for each operation that reads or takes a key.
+def add_operations(commands: Commands, command: str | None) -> None:
+    """Add a command for each noun, with one for each operation that reads or takes a key.
 
     Args:
         commands: Where to.
-        operations: What they do.
-        connect: Makes the client; by default from the environment.
         command: The noun that the command line names. Only its operations are looked at.
     """
     nouns: dict[str, list[AnyOperation]] = {}
-    for operation in cast("Iterable[AnyOperation]", operations):
+    for operation in OPERATIONS.values():
         if operation.authenticated and (operation.keyed or not operation.writes):
             nouns.setdefault(operation.name.partition(".")[0], []).append(operation)
     for noun, members in nouns.items():
         verbs = ", ".join(operation.name.partition(".")[2] for operation in members)
         parser = add_parser(commands, _option(noun), f"the platform's {noun.replace('_', ' ')}: {verbs}")
         if command == _option(noun):
-            parser.set_defaults(connect=connect or _connect)
             within = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
             for operation in members:
                 _add(within, operation)
@@ -125,8 +118,6 @@ def _add(commands: Commands, operation: AnyOperation) -> None:
         about = "row to begin at; or ROW/TOTAL, as a search that breaks off says it, to go on without losing a row"
         parser.add_argument("--start", type=resume_point, metavar="ROW", help=about)
     parser.set_defaults(operation=operation, format="table", **dict.fromkeys(_LATER))
-    if operation.result is bytes:
-        return
     formats = parser.add_mutually_exclusive_group()
     for form, about in {"table": "columns (the default)", "json": "a line of JSON each", "csv": "all as CSV"}.items():
         formats.add_argument(f"--{form}", action="store_const", const=form, dest="format", help=f"print {about}")
@@ -198,7 +189,7 @@ def _complain(options: Namespace, text: str) -> None:
     if point is not None:  # Before the first page, there is nothing to go on from.
         # With the total: if the search has fewer rows by then, those behind them have moved up.
         further = f"; go on with --start {point}" + ("" if point.total is None else f"/{point.total}")
-    say(f"{options.parser.prog.split()[0]}: {text}{further}")
+    say(f"paymentsdk: {text}{further}")
 
 
 def _place(path: str, options: Namespace) -> str:
@@ -212,13 +203,11 @@ def _place(path: str, options: Namespace) -> str:
 
 
 async def _call(operation: AnyOperation, query: Mapping[str, object], body: object, options: Namespace) -> int:
-    if operation.result is bytes and in_terminal(sys.stdout):
-        raise RequestInvalid("", "the response is bytes, which a terminal cannot show: write it to a file with > FILE")
-    async with options.connect() as client:
+    async with _connect() as client:
         if operation.page is not None:
             await _search(client, operation, query, options)
             return DONE
-        printed = None if operation.result is bytes else _rows(operation.result, options)
+        printed = _rows(operation.result, options)
         result = await client.call(
             operation,
             body,
@@ -227,16 +216,13 @@ async def _call(operation: AnyOperation, query: Mapping[str, object], body: obje
             **{name: getattr(options, f"path {name}") for name in operation.path_names},
         )
     code = _show(result, printed, options)
-    _warn(result.anomalies, len(result.anomalies), options)
+    _warn(result.anomalies, len(result.anomalies))
     return code
 
 
-def _show(result: Result[object], printed: Rows | None, options: Namespace) -> int:
+def _show(result: Result[object], printed: Rows, options: Namespace) -> int:
     try:
-        if printed is not None:
-            printed.add_only(result.value)
-        elif sys.stdout is not None:
-            sys.stdout.buffer.write(result.raw)
+        printed.add_only(result.value)
         flush()
     except (OSError, ValueError) as error:
         if not options.operation.writes:
@@ -287,18 +273,15 @@ def _body(operation: AnyOperation, options: Namespace) -> object:
         content = sys.stdin.buffer.read() if options.body == "-" else Path(options.body).read_bytes()
     except OSError as error:
         raise RequestInvalid("--body", f"{options.body}: {error.strerror}") from None
-    if operation.body is not bytes:
-        content = content.removeprefix(BOM_UTF8)
+    content = content.removeprefix(BOM_UTF8)
     try:
         body = operation.encoder.decode(content)
     except RequestInvalid:
         raise
     except ValueError as error:
         raise RequestInvalid("$", str(error), "syntax") from None
-    if operation.body is not bytes:
-        unknown = next(undeclared(msgspec.json.decode(content), body, "$"), None)
-        if unknown is not None:
-            raise RequestInvalid(unknown, "is not a field of the contract", "unknown")
+    if (unknown := next(undeclared(msgspec.json.decode(content), body, "$"), None)) is not None:
+        raise RequestInvalid(unknown, "is not a field of the contract", "unknown")
     return body
 
 
@@ -309,18 +292,17 @@ def _rows(kind: type[object], options: Namespace) -> Rows:
     return Rows(kind, options.format, options.columns, numbers=not options.operation.decimal_strings)
 
 
-def _warn(anomalies: Sequence[Anomaly], number: int, options: Namespace) -> None:
+def _warn(anomalies: Sequence[Anomaly], number: int) -> None:
     """Say that what was printed may not be all that was sent: a row or an amount that cannot be read is left out.
 
     Args:
         anomalies: What could not be read, or the first of it.
         number: How much there is of it.
-        options: What was asked for.
     """
     if anomalies:
         first, more = anomalies[0], f"; {number - 1:,} more" if number > 1 else ""
         place = f"the response breaks the contract at {first.path}"
-        say(f"{options.parser.prog.split()[0]}: {place}: {first.reason}{more}")
+        say(f"paymentsdk: {place}: {first.reason}{more}")
 
 
 async def _search(
@@ -358,4 +340,4 @@ async def _search(
             printed.end()
             flush()
             options.resume_point = point
-        _warn(anomalies, left_out, options)
+        _warn(anomalies, left_out)

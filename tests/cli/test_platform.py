@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import csv
 import io
 import itertools
@@ -24,10 +23,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
-from paymentsdk_foo import FooClient, HmacAuth, Voucher, VoucherRequest
-from paymentsdk_foo.sandbox import FooSandbox
 
-from paymentsdk import OPERATIONS, Operation, PaymentsClient, Request, Response, RetryClass
+from paymentsdk import OPERATIONS, PaymentsClient, Request, Response
 from paymentsdk.cli import main
 from paymentsdk.sandbox import FaultRule, PlanRequest, RecurringRequest, Sandbox
 from paymentsdk.testing import MemoryTransport
@@ -429,21 +426,22 @@ def test_a_search_that_fails_at_once_says_nothing_of_rows(run, sold, sandbox, fo
     ],
     ids=["rows", "amount"],
 )
-def test_what_is_left_out_is_said(capsys, form: str, words: list[str], body: str, said: str):
+def test_what_is_left_out_is_said(capsys, monkeypatch, *, form: str, words: list[str], body: str, said: str):
     """Without a word, a list with a row less, or an order without its amount, would look whole."""
     settings = {"base_url": "https://platform.test", "transport": MemoryTransport([Response(200, {}, body.encode())])}
 
     def connect() -> PaymentsClient:
         return PaymentsClient("TEST-1", **settings)
 
-    code = main([*words, form], operations=OPERATIONS.values(), connect=connect)
+    monkeypatch.setattr("paymentsdk.cli._platform._connect", connect)
+    code = main([*words, form])
 
     line = capsys.readouterr().err.splitlines()[-1]
     assert 0 == code
     assert re.fullmatch(f"[^:]*: the response breaks the contract at {said}", line)
 
 
-def test_what_is_left_out_is_not_kept(caplog):
+def test_what_is_left_out_is_not_kept(caplog, monkeypatch):
     """A walk of a million rows that break the contract needs the memory of a few pages."""
     caplog.set_level("ERROR")  # What pytest keeps of each warning is memory, too.
     size, pages, used = 100, itertools.count(1), {}
@@ -458,9 +456,10 @@ def test_what_is_left_out_is_not_kept(caplog):
     def connect() -> PaymentsClient:
         return PaymentsClient("TEST-1", base_url="https://platform.test", transport=MemoryTransport(page))
 
+    monkeypatch.setattr("paymentsdk.cli._platform._connect", connect)
     tracemalloc.start()
     try:
-        code = main(["merchant-orders", "search", "--csv"], operations=OPERATIONS.values(), connect=connect)
+        code = main(["merchant-orders", "search", "--csv"])
     finally:
         tracemalloc.stop()
 
@@ -608,64 +607,6 @@ def test_an_interrupted_write_says_what_to_do(run, sandbox, monkeypatch):
     assert (130, "", "") == run("orders", "get", "ORD1")
     told = "paymentsdk: nobody knows whether it was done: repeat it with the same key\n"
     assert (130, "", told) == run("orders", "cancel", "ORD1", "--idempotency-key", "k")
-
-
-# --- the operations of another package ---------------------------------------------------------------------------
-
-
-def test_the_operations_of_another_package(capsys, monkeypatch, tmp_path):
-    """A package makes a command of its own operations, with its own way to sign in; bytes are written as they are.
-
-    Where there is no stdout, bytes go nowhere, as text does.
-    """
-    monkeypatch.chdir(tmp_path)
-    with FooSandbox().in_thread() as sandbox:
-        auth = HmacAuth(sandbox.KEY_ID, sandbox.SECRET)
-
-        def connect() -> PaymentsClient:
-            return FooClient(auth=auth, base_url=sandbox.base_url)
-
-        async def issue() -> Voucher:
-            async with connect() as client:
-                return await client.vouchers.create(VoucherRequest(amount=Decimal(5), reference="gift"))
-
-        voucher = asyncio.run(issue())
-
-        def foo(*arguments: str) -> tuple[int, str]:
-            return main(arguments, operations=FooClient.own_operations, connect=connect), capsys.readouterr().out
-
-        assert voucher.id in foo("vouchers", "get", voucher.id)[1]
-        assert foo("vouchers", "print", voucher.id)[1].startswith("%PDF")
-        with pytest.raises(SystemExit):
-            foo("orders", "get", "ORD1")
-        capsys.readouterr()
-        monkeypatch.setattr(sys, "argv", ["/usr/bin/foo"])
-        assert 1 == main(["vouchers", "get", "v-0"], operations=FooClient.own_operations, connect=connect)
-        assert capsys.readouterr().err.startswith("foo: 404 ")
-        monkeypatch.setattr(sys, "stdout", None)
-        printing = ["vouchers", "print", voucher.id]
-        assert 0 == main(printing, operations=FooClient.own_operations, connect=connect)
-
-
-def test_names_of_another_package_are_its_own(capsys, sandbox):
-    """A placeholder may be called as something here is, and words may have a percent sign."""
-    statement = Operation(
-        name="statements.get",
-        method="GET",
-        path="/v1/statements/{format}/{profile}",
-        retry=RetryClass.READ,
-        result=Voucher,
-        summary="read 100 % of a statement",
-    )
-
-    def foo(*arguments: str) -> int:
-        return main(arguments, operations=[statement], connect=PaymentsClient.from_env)
-
-    with pytest.raises(SystemExit):
-        foo("statements", "--help")
-    assert "read 100 % of a statement" in capsys.readouterr().out
-    assert 1 == foo("statements", "get", "pdf", "short")
-    assert ["/v1/statements/pdf/short"] == [request.path for request in sandbox.platform.feed.requests]
 
 
 def test_a_write_whose_columns_are_none_is_not_begun(run, sandbox):
