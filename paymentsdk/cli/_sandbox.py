@@ -34,6 +34,7 @@ def add_arguments(sandbox: ArgumentParser) -> None:
     line = "print address and credentials as one line of JSON; the authorization code in it lasts 10 minutes"
     policy = "override a policy for this run (takes precedence over policies stored in --db)"
     public = "allow a --host that other machines can reach; nothing restricts what they can do"
+    hosts = "let notifications be delivered to HOST besides this machine; can be repeated"
     links = "where buyers reach the sandbox: links and QR codes lead there"
     settings = [
         add("--host", default=DEFAULT_HOST, help=f"address to listen on (default: {DEFAULT_HOST})"),
@@ -45,6 +46,7 @@ def add_arguments(sandbox: ArgumentParser) -> None:
         add("--frozen", action="store_true", help="let the clock stand still until it is advanced"),
         add("--public", action="store_true", help=public),
         add("--public-url", metavar="URL", help=links),
+        add("--allow-host", action="append", default=[], dest="allow_hosts", metavar="HOST", help=hosts),
         add("--live-tokens", action="store_true", help="take APP_USR tokens as if they were TEST tokens"),
     ]
     sandbox.set_defaults(run=_run, settings=settings)

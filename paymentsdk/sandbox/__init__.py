@@ -20,19 +20,23 @@ from paymentsdk.sandbox._platform import Platform, SandboxInfo
 from paymentsdk.sandbox._policies import Policies, Policy, describe_policies
 from paymentsdk.sandbox._records import Documents, Entry, EntryKind, Subscription, Tenant
 from paymentsdk.sandbox._server import Sandbox
+from paymentsdk.sandbox._signers import ManifestSigner, Template, Webhook, WebhookRequest
 from paymentsdk.sandbox._tenants import TenantRequest
+from paymentsdk.sandbox._webhooks import Delivery, Webhooks
 from paymentsdk.sandbox._wire import Rejected
 
 __all__ = [
     "Buyer",
     "Clock",
     "ClockEvent",
+    "Delivery",
     "Documents",
     "Entry",
     "EntryKind",
     "FaultRule",
     "Faults",
     "FreeTrialRequest",
+    "ManifestSigner",
     "ParsedRequest",
     "PaymentMethodsAllowedRequest",
     "PlanRequest",
@@ -46,8 +50,12 @@ __all__ = [
     "SandboxInfo",
     "SellerContext",
     "Subscription",
+    "Template",
     "Tenant",
     "TenantRequest",
+    "Webhook",
+    "WebhookRequest",
+    "Webhooks",
     "describe_policies",
     "page_of",
 ]

@@ -19,8 +19,10 @@ from paymentsdk.sandbox._handlers._sales import currency_of, shipping_cost, tota
 from paymentsdk.sandbox._handlers.plans import PlanRequest
 from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._records import DEFAULT_PAYER, Table
+from paymentsdk.sandbox._signers import WebhookRequest
 from paymentsdk.sandbox._tenants import ProvisionRequest, TenantRequest
 from paymentsdk.sandbox._tenants import provision as make_orders
+from paymentsdk.sandbox._webhooks import DELIVERIES
 from paymentsdk.sandbox._wire import ControlStruct, Rejected
 
 #: Rows that a list holds unless `limit` asks for others, newest first.
@@ -73,7 +75,8 @@ def _add_listing(table: Table[Any]) -> None:
         return platform.store.find(table, tenant, descending=True, limit=limit)
 
 
-for _table in (_records.ORDERS, _records.MERCHANT_ORDERS, _records.PLANS, _records.SUBSCRIPTIONS, _records.INVOICES):
+_LISTS = (_records.ORDERS, _records.MERCHANT_ORDERS, _records.PLANS, _records.SUBSCRIPTIONS, _records.INVOICES)
+for _table in (*_LISTS, DELIVERIES):
     _add_listing(_table)
 
 
@@ -224,6 +227,34 @@ def _tenant(platform: Platform, user_id: int | str | None) -> _records.Tenant:
     if tenant is None:
         raise Rejected(404, "not_found", "there is no such seller")
     return tenant
+
+
+@command("POST", "tenants/{id}/webhooks")
+def add_webhook(platform: Platform, user_id: str, body: WebhookRequest) -> object:
+    """Register a webhook of a seller (`x-beyond-contract`); the response has its secret."""
+    return platform.webhooks.add(body, _tenant(platform, user_id))
+
+
+@command("GET", "tenants/{id}/webhooks")
+def webhooks(platform: Platform, user_id: str) -> object:
+    """List the webhooks of a seller, with their secrets."""
+    return platform.webhooks.list(_tenant(platform, user_id))
+
+
+@command("DELETE", "tenants/{id}/webhooks/{webhook}")
+def remove_webhook(platform: Platform, user_id: str, webhook_id: str) -> object:
+    """Remove a webhook."""
+    for webhook in platform.webhooks.list(_tenant(platform, user_id)):
+        if webhook.id == webhook_id:
+            platform.webhooks.remove(webhook)
+            return webhook
+    raise Rejected(404, "not_found", "the seller has no such webhook")
+
+
+@command("POST", "deliveries/{id}/redeliver")
+def redeliver(platform: Platform, delivery_id: str) -> object:
+    """Send a notification once more, also to a webhook that a 410 has disabled."""
+    return platform.webhooks.redeliver(delivery_id)
 
 
 class RevokeRequest(ControlStruct):

@@ -37,7 +37,17 @@ Effect: TypeAlias = Literal[
     "row_inserted",
     "row_deleted",
     "row_changed",
+    "lost",
+    "duplicated",
+    "delayed",
+    "reordered",
+    "wrong_signature",
+    "stale_timestamp",
+    "truncated",
 ]
+#: What the name of an attempt to deliver a notification begins with; its topic follows.
+NOTIFICATIONS = "notifications."
+_DELIVERY = f"{NOTIFICATIONS}*"
 
 
 class EffectInfo(Struct, frozen=True):
@@ -49,6 +59,12 @@ class EffectInfo(Struct, frozen=True):
     """The details of a rule that only some effects take, and this one does."""
     operation: str = "*"
     """Where it can happen."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of what it can happen to, if that is no operation but an attempt to deliver a notification."""
+        topics = ("orders", "payments", "merchant_orders")
+        return tuple(f"{NOTIFICATIONS}{topic}" for topic in topics) if self.operation == _DELIVERY else ()
 
 
 _WALK = "merchant_orders.search"
@@ -70,6 +86,13 @@ EFFECTS: Mapping[Effect, EffectInfo] = {
     "row_inserted": EffectInfo("A merchant order is made before the page is read", operation=_WALK),
     "row_deleted": EffectInfo("A merchant order vanishes before the page is read", operation=_WALK),
     "row_changed": EffectInfo("A merchant order changes before the page is read", operation=_WALK),
+    "lost": EffectInfo("A notification is lost", operation=_DELIVERY),
+    "duplicated": EffectInfo("A notification comes twice", operation=_DELIVERY),
+    "delayed": EffectInfo("A notification comes late", ("seconds",), _DELIVERY),
+    "reordered": EffectInfo("Later notifications overtake it", ("seconds",), _DELIVERY),
+    "wrong_signature": EffectInfo("A notification has a wrong signature", operation=_DELIVERY),
+    "stale_timestamp": EffectInfo("A notification was signed an hour ago", operation=_DELIVERY),
+    "truncated": EffectInfo("Half of the body of a notification comes", operation=_DELIVERY),
 }
 
 #: The members of a rule that every effect listens to: which requests it hits.
@@ -103,9 +126,12 @@ class FaultRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     (`status`, by default 502). `page_drift`: pages after the first find `rows` more rows before them, or fewer if
     `rows` is below zero. Of searches of merchant orders: `row_inserted`, `row_deleted` and `row_changed` do that to
     one of the seller's, at random, before the page is read; what was changed has a new `last_updated`, and moves
-    where that is the order."""
+    where that is the order. Of attempts to deliver a notification: `lost` (nothing is sent, and no retry), `duplicated`
+    (sent twice), `delayed` (by `seconds` of the sandbox's clock), `reordered` (the same, and later ones about the same
+    thing do not wait), `wrong_signature`, `stale_timestamp` (of an hour ago), `truncated` (half of the body)."""
     operation: str = "*"
-    """The name of the operation; `*` stands for anything (`orders.*`). Must match at least one."""
+    """The name of the operation; `*` stands for anything (`orders.*`). Must match at least one. Attempts to deliver a
+    notification are called `notifications.orders`, `notifications.payments` and `notifications.merchant_orders`."""
     tenant: int | None = None
     """The seller; any by default."""
     nth: Annotated[int, Meta(ge=1)] | None = None
@@ -131,7 +157,7 @@ class FaultRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if self.effect not in EFFECTS:
             raise ValueError(f"there is no effect {self.effect!r}; there are {', '.join(EFFECTS)}")
         operation = EFFECTS[self.effect].operation
-        if operation not in {"*", self.operation}:
+        if operation not in {"*", self.operation, _DELIVERY}:
             raise ValueError(f"{self.effect} can only happen to {operation}: say operation={operation}")
         details = EFFECTS[self.effect].members
         for member in fields(self):
@@ -173,6 +199,8 @@ class AddedFault(AbstractContextManager["AddedFault"]):
     def picks(self, operation: str, tenant: int | None) -> bool:
         """Count a request, and say whether it is hit."""
         rule = self.rule
+        if operation.startswith(NOTIFICATIONS) is not bool(EFFECTS[rule.effect].names):
+            return False
         if not fnmatch.fnmatchcase(operation, rule.operation) or rule.tenant not in (None, tenant):
             return False
         self.seen += 1
@@ -227,8 +255,9 @@ class Faults:
         Raises:
             ValueError: No operation has such a name, or a detail is of the wrong type or out of bounds.
         """
-        if not any(fnmatch.fnmatchcase(name, rule.operation) for name in self._operations):
-            raise ValueError(f"no operation is called {rule.operation!r}; there are {', '.join(self._operations)}")
+        names = EFFECTS[rule.effect].names or self._operations
+        if not any(fnmatch.fnmatchcase(name, rule.operation) for name in names):
+            raise ValueError(f"no operation is called {rule.operation!r}; there are {', '.join(names)}")
         # Structs check nothing when Python makes them, and a rule of 150 % would hit whatever it can.
         msgspec.convert(msgspec.structs.asdict(rule), FaultRule)
         with self._lock:

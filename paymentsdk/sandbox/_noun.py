@@ -25,6 +25,7 @@ from paymentsdk.resources.oauth import DEFAULT_LIFETIME
 from paymentsdk.sandbox._clock import Ids
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import GRANTS, Condition, Documents, Entry, EntryKind, Grant, Table, Tenant
+from paymentsdk.sandbox._signers import Webhook
 from paymentsdk.sandbox._store import Due, Store
 from paymentsdk.sandbox._wire import Rejected, Shape, cause, encode
 
@@ -107,6 +108,8 @@ class SellerContext:
     """Sends a change to those who watch, such as the dashboard: the name of the table, the seller, the document."""
     jobs: Collection[str] = field(default=(), repr=False)
     """The names of what `schedule` can bring about."""
+    webhooks: Sequence[Webhook] = field(default=(), repr=False)
+    """Those that the seller has registered."""
     key: str | None = None
     """The idempotency key of the request, if it has one."""
 

@@ -35,6 +35,7 @@ from paymentsdk.sandbox._tenants import (
     provision,
     with_valid_grants,
 )
+from paymentsdk.sandbox._webhooks import DELIVERIES, WEBHOOKS, Webhooks
 from paymentsdk.sandbox._wire import Rejected
 
 #: What happens to the thing of an id when its moment has come; says what it did, or `None` for nothing.
@@ -45,7 +46,9 @@ OwnHandlers: TypeAlias = Mapping[Operation[Never, object], Callable[[SellerConte
 #: What is said to a program that asks for what only a start decides.
 NOT_STARTED = "the sandbox has not been started: use `async with Sandbox() as sandbox`"
 #: What a dashboard may see; the other documents are credentials.
-_SHOWN = frozenset({"orders", "preferences", "plans", "subscriptions", "invoices", "merchant_orders", "customers"})
+_SHOWN = frozenset({
+    "orders", "preferences", "plans", "subscriptions", "invoices", "merchant_orders", "customers", "deliveries",
+})  # fmt: skip
 
 #: What falls due is committed in parts: in a file, a commit costs more than an invoice.
 _AT_ONCE = 100
@@ -132,13 +135,16 @@ class Platform:
             for operation, handle in (handlers or {}).items()
         }
         self.handlers: Mapping[str, Handler[Any, Any]] = {**HANDLERS, **own_handlers}
-        self.jobs: Mapping[str, Job] = {**JOBS, **(jobs or {})}
         self.operations: Mapping[str, Operation[Any, Any]] = _operations_of(self.handlers.values())
         self._base_url = ""
         self.feed: Feed = Feed()
         self.faults: Faults = Faults(self.operations, changed=lambda: self._publish_change("faults"))
         """The faults in force."""
-        self.store: Store = Store(TABLES, db)  # type: ignore[arg-type]  # each table is read with its own Struct
+        tables = (*TABLES, WEBHOOKS, DELIVERIES)
+        self.store: Store = Store(tables, db)  # type: ignore[arg-type]  # each table is read with its own Struct
+        self.webhooks: Webhooks = Webhooks(self.store, self.faults, self._context_of)
+        """The webhooks that notifications are delivered to, and the deliveries."""
+        self.jobs: Mapping[str, Job] = {**JOBS, **self.webhooks.jobs, **(jobs or {})}
         with self.store.opening():
             stored: dict[str, object] = self.store.setting("policies", {})
             # What is asked for at a start wins over what was changed before it.
@@ -150,6 +156,7 @@ class Platform:
             self.ids: Ids = Ids(f"{os.urandom(16).hex() if seed is None else seed}/{starts}")
             self.clock: Clock = Clock(self.store.setting("clock", ClockState()), self._move_clock)
             """The clock that every rule goes by."""
+            self.webhooks.load()
         self._catching_up = asyncio.Lock()
         self._snapshots: dict[str, _Snapshot] = {}
 
@@ -197,14 +204,20 @@ class Platform:
             store=self.store,
             publish=self._publish,
             jobs=self.jobs.keys(),
+            webhooks=self.webhooks.registered,
             key=key,
         )
+
+    def _context_of(self, tenant: Tenant | None) -> SellerContext:
+        return self.context(tenant or self.default_tenant())
 
     def policies_of(self, tenant: Tenant) -> Policies:
         """Return the policies that hold for *tenant*."""
         return self.policies.merged(tenant.policies) if tenant.policies else self.policies
 
     def _publish(self, table: str, tenant: int, document: Struct) -> None:
+        if table == DELIVERIES.name:
+            self.webhooks.wake()
         if table in _SHOWN:
             self.feed.publish(Event(kind=table, tenant=tenant, document=document))
 
@@ -399,4 +412,5 @@ class Platform:
             self.clock.state = self.store.setting("clock", ClockState())
             self.policies = snapshot.policies
             self.faults.restore(snapshot.faults)
+            self.webhooks.load()
             self._publish_change("everything")

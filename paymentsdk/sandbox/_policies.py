@@ -17,6 +17,12 @@ from paymentsdk.resources.common import parse_duration
 
 # The ends keep moments within the calendar, and offsets within what a database counts.
 _LONGEST_WAIT = timedelta(days=2_000_000)
+#: The policies that are durations, and what they look like.
+_DURATIONS = {
+    "invoice_retries": "durations such as P1D,P3D,P5D",
+    "notification_retries": "durations such as PT10S,PT1M",
+    "notification_timeout": "a duration such as PT15S",
+}
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 Seconds = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 
@@ -98,14 +104,33 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whether a refresh invalidates the old access token: `revoked`, at once; `valid`, not before it expires."""
     refresh_tokens: Literal["rotate", "keep"] = "rotate"
     """Whether a refresh invalidates the old refresh token: `rotate` does, `keep` does not."""
+    delivery: Literal["auto", "manual"] = "auto"
+    """`x-beyond-contract`: when notifications are sent: `auto`, at once; `manual`, when you redeliver them."""
+    notification_retries: str = ""
+    """`x-beyond-contract`: waits between attempts to deliver a notification, from weeks to seconds, such as
+    `PT10S,PT1M`; if empty, there is one attempt."""
+    notification_timeout: Annotated[str, Meta(min_length=1)] = "PT15S"
+    """`x-beyond-contract`: how long an attempt waits for the response, by the clock of the machine."""
+    notification_order: Literal["per_resource", "any"] = "per_resource"
+    """`x-beyond-contract`: whether a notification waits for earlier ones about the same order, payment or merchant
+    order: until they are delivered or have failed."""
+    notification_url: Literal["ignore", "deliver"] = "ignore"
+    """`x-beyond-contract`: whether the `notification_url` of a preference gets notifications, about the topics
+    `payments` and `merchant_orders`."""
+    notification_signer: Literal["none", "standard"] = "none"
+    """`x-beyond-contract`: how notifications to a `notification_url` are signed. The secret of `standard` is `whsec_`
+    and the base64 of the client secret."""
+    notification_template: Literal["hint", "standard", "cloudevents"] = "hint"
+    """`x-beyond-contract`: what notifications to a `notification_url` say."""
 
     def __post_init__(self) -> None:
-        try:
-            possible = all(wait <= _LONGEST_WAIT for wait in self.retry_waits)
-        except ValueError:
-            possible = False
-        if not possible:  # Found later, it would keep the clock from going on.
-            raise ValueError("invoice_retries must be durations such as P1D,P3D,P5D")
+        for name, example in _DURATIONS.items():
+            try:
+                possible = all(wait <= _LONGEST_WAIT for wait in durations(getattr(self, name)))
+            except ValueError:
+                possible = False
+            if not possible:  # Found later, it would keep the clock from going on.
+                raise ValueError(f"{name} must be {example}")
 
     def merged(self, changes: Mapping[str, object]) -> "Policies":
         """Return a copy with *changes*.
@@ -126,7 +151,12 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def retry_waits(self) -> tuple[timedelta, ...]:
         """``invoice_retries`` as durations."""
-        return tuple(map(parse_duration, self.invoice_retries.split(","))) if self.invoice_retries else ()
+        return durations(self.invoice_retries)
+
+
+def durations(text: str) -> tuple[timedelta, ...]:
+    """Return the durations that a policy has, with commas between them."""
+    return tuple(map(parse_duration, text.split(","))) if text else ()
 
 
 class Policy(Struct, frozen=True, kw_only=True):

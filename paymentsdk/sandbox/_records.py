@@ -70,7 +70,8 @@ class Table(Generic[D]):
         )
         fields = ", ".join(["seq INTEGER PRIMARY KEY", "tenant INTEGER", "key TEXT", *self.columns, "document BLOB"])
         self.create: str = (
-            f"CREATE TABLE {name} ({fields}, UNIQUE (key, tenant));CREATE INDEX {name}_tenant ON {name} (tenant, seq);"
+            f"CREATE TABLE IF NOT EXISTS {name} ({fields}, UNIQUE (key, tenant));"
+            f"CREATE INDEX IF NOT EXISTS {name}_tenant ON {name} (tenant, seq);"
         )
         for column in self.columns:
             # With the order in it, an index finds a page without looking at all documents, and nothing has to be
@@ -78,7 +79,7 @@ class Table(Generic[D]):
             order = ["seq", *(date for date in dates if date != column)] if column in dates else [*dates[:1], "seq"]
             index = f"{name}_{column} ON {name} (tenant, {', '.join([column, *order])})"
             # Whatever is asked of a column, one without a value is not the response.
-            self.create += f"CREATE INDEX {index} WHERE {column} IS NOT NULL;"
+            self.create += f"CREATE INDEX IF NOT EXISTS {index} WHERE {column} IS NOT NULL;"
 
     def values(self, document: D) -> list[object]:
         """Return the columns of *document*, as SQLite keeps them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from ipaddress import ip_address
@@ -19,6 +19,7 @@ from paymentsdk._validate import check_within, is_http, is_loopback
 from paymentsdk.sandbox._app import Authenticate, make_app
 from paymentsdk.sandbox._buyer import Buyer
 from paymentsdk.sandbox._control import STOPPING
+from paymentsdk.sandbox._deliveries import Sender
 from paymentsdk.sandbox._platform import NOT_STARTED, Job, OwnHandlers, Platform
 from paymentsdk.sandbox._records import Tenant
 
@@ -84,6 +85,7 @@ class Sandbox(Platform):
         authenticate: For clients that sign their requests: a function that takes each request as it came, and returns
             the access token that its signature stands for, or ``None`` if it has none; it raises `Rejected` if the
             signature is wrong.
+        allow_hosts: The hosts besides this machine that notifications may be delivered to, by name or address.
 
     Raises:
         ValueError: The host is empty, or not this machine's own and ``public`` was not set; the port is not 0 to
@@ -109,6 +111,7 @@ class Sandbox(Platform):
         handlers: OwnHandlers | None = None,
         jobs: Mapping[str, Job] | None = None,
         authenticate: Authenticate | None = None,
+        allow_hosts: Collection[str] = (),
     ) -> None:
         if not host:
             raise ValueError("the host is '', which is not an address")
@@ -124,6 +127,8 @@ class Sandbox(Platform):
         self._app = make_app(self, live_tokens=live_tokens, allowed_hosts=names, find_token=authenticate)
         self._runner: web.AppRunner | None = None
         self.buyer: Buyer = Buyer(self)
+        self.webhooks.hosts = frozenset(allow_hosts)
+        self._sender: asyncio.Task[None] | None = None
         self._tenant: Tenant | None = None
 
     async def start(self) -> Self:
@@ -153,6 +158,7 @@ class Sandbox(Platform):
             await self._close(runner)
             raise
         self._runner = runner
+        self._sender = asyncio.create_task(Sender(self).run())
         return self
 
     async def _close(self, runner: web.AppRunner) -> None:
@@ -167,7 +173,12 @@ class Sandbox(Platform):
         if runner is not None:
             self._app[STOPPING].set()
             self.feed.publish(None)
-            await self._close(runner)
+            try:
+                if self._sender:
+                    self._sender.cancel()
+                    await asyncio.wait([self._sender])
+            finally:
+                await self._close(runner)
 
     async def __aenter__(self) -> Self:
         return await self.start()

@@ -162,12 +162,10 @@ class Store:
                 self._connection.executescript(
                     "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
                 )
-            if is_new:
-                # All tables or none: a file with some of them would not be known again.
-                schema = _TABLES + "".join(table.create for table in tables)
-                self._connection.executescript(f"BEGIN;{schema}PRAGMA user_version = {SCHEMA};COMMIT;")
-            else:
-                self._connection.execute("BEGIN EXCLUSIVE").execute("COMMIT")  # Another sandbox is noticed here.
+            # All tables or none: a file with some of them would not be known again. A file of an earlier version gets
+            # those that are new. Another sandbox that uses the file is noticed here.
+            schema = (_TABLES if is_new else "") + "".join(table.create for table in tables)
+            self._connection.executescript(f"BEGIN EXCLUSIVE;{schema}PRAGMA user_version = {SCHEMA};COMMIT;")
 
     def close(self) -> None:
         """Let go of the file; whoever still asks gets a ``RuntimeError`` that says so."""
@@ -249,13 +247,12 @@ class Store:
     def prepare(self, table: Table[D]) -> Table[D]:
         """Return *table*, and make that of `Documents` at the first look: they are not known before."""
         if isinstance(table, Documents) and table.name not in self._own:
-            if not self._rows("SELECT 1 FROM sqlite_master WHERE name = ?", (table.name,)):
-                for statement in filter(None, table.create.split(";")):
-                    self._rows(statement, ())
+            for statement in filter(None, table.create.split(";")):
+                self._rows(statement, ())
             self._own.add(table.name)
         return table
 
-    def remove(self, table: Documents[D], key: str, tenant: int) -> bool:
+    def remove(self, table: Table[D], key: str, tenant: int) -> bool:
         """Forget the document *key*, and say whether there was one."""
         statement = f"DELETE FROM {table.name} WHERE key = ? AND tenant = ? RETURNING key"
         return bool(self._rows(statement, (key, tenant)))

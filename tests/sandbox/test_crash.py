@@ -11,9 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from paymentsdk import NotSent, OutcomeUnknown, PaymentsClient, RetryPolicy
-from paymentsdk.sandbox import Sandbox
+from paymentsdk.sandbox import Sandbox, WebhookRequest
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no SIGKILL")
 WORKER = Path(__file__).parent / "crash_worker.py"
@@ -59,7 +60,7 @@ def test_without_a_journal_a_kill_amid_a_commit_is_seen(tmp_path):
 
 SERVE = """
 import asyncio, sys
-from paymentsdk.sandbox import Sandbox
+from paymentsdk.sandbox import Sandbox, WebhookRequest
 
 async def serve():
     async with Sandbox(db=sys.argv[1]) as sandbox:
@@ -116,3 +117,51 @@ async def test_a_kill_loop_loses_and_doubles_nothing(tmp_path, order, until):
     assert kills >= 2
     assert 80 == len(entries)
     assert answered == {entry.idempotency_key: entry.id for entry in entries}
+
+
+@pytest.fixture
+async def notified():
+    """A receiver: its address, and the ids of the orders that it was notified of."""
+    orders: list[str] = []
+
+    async def receive(request: web.Request) -> web.Response:
+        orders.append((await request.json())["id"])
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_post("/", receive)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}/", orders
+    await runner.cleanup()
+
+
+async def test_a_kill_loop_delivers_what_was_committed(tmp_path, order, until, notified):
+    """Killed amid writes and deliveries: all that was acknowledged is delivered, and nothing that was rolled back."""
+    url, orders = notified
+    path, acknowledged = tmp_path / "sandbox.db", set()
+    async with Sandbox(db=str(path)) as sandbox:
+        sandbox.webhooks.add(WebhookRequest(url=url, template="hint"))
+        token = sandbox.access_token
+    for enough in (10, 20, 30, 40):
+        process, base_url = await serve(path)
+        client = PaymentsClient(access_token=token, base_url=base_url, retry=RetryPolicy(attempts=1))
+
+        async def write(client: PaymentsClient = client) -> None:
+            with suppress(NotSent, OutcomeUnknown):
+                acknowledged.add((await client.orders.create(order())).id)
+
+        tasks = [asyncio.create_task(write()) for _ in range(40)]
+        await until(lambda enough=enough: len(acknowledged) >= enough)
+        process.kill()
+        await asyncio.gather(*tasks)
+        await client.aclose()
+        await process.wait()
+        process._transport.close()
+    async with Sandbox(db=str(path)) as sandbox:
+        await until(lambda: all(row.status == "delivered" for row in sandbox.webhooks.deliveries(limit=-1)))
+        committed = {entry.id for entry in sandbox.ledger()}
+
+    assert acknowledged <= set(orders)
+    assert committed == set(orders)

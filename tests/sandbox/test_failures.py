@@ -193,7 +193,7 @@ async def test_a_damaged_file_is_rejected(tmp_path):
     """When it is opened, in a sentence, and not at the first row that cannot be read."""
     path = tmp_path / "sandbox.db"
     async with Sandbox(db=str(path)) as sandbox:
-        for _ in range(50):
+        for _ in range(200):
             sandbox.create_tenant()
     data = bytearray(path.read_bytes())
     data[len(data) // 2 : len(data) // 2 + 4096 * 8] = b"\xff" * 4096 * 8

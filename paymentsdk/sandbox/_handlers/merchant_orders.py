@@ -16,11 +16,13 @@ from paymentsdk.resources.merchant_orders import MerchantOrderState as State
 from paymentsdk.resources.merchant_orders import MerchantOrderStatus as Status
 from paymentsdk.resources.orders import Order, OrderPayment
 from paymentsdk.resources.preferences import Preference
+from paymentsdk.sandbox import _records
 from paymentsdk.sandbox._clock import EARLIEST
 from paymentsdk.sandbox._handlers._sales import DETAILS, currency_of, shipments_of, shipping_cost, total
 from paymentsdk.sandbox._noun import Handler, MagicValue, Noun, ParsedRequest, SellerContext, find_page
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import EPOCH, MERCHANT_ORDERS, Comparison, Condition, EntryKind, MerchantOrderRecord
+from paymentsdk.sandbox._webhooks import notify
 from paymentsdk.sandbox._wire import Rejected, echo
 
 #: How far back a search sees (spec: Limits).
@@ -140,6 +142,7 @@ def open_preference(context: SellerContext, preference: Preference) -> MerchantO
         additional_info=preference.additional_info,
     )
     record = MerchantOrderRecord(merchant_order=opened, source=preference.id, sponsor_id=preference.sponsor_id)
+    _notify(context, "created", opened)
     return context.put(MERCHANT_ORDERS, record)
 
 
@@ -163,6 +166,7 @@ def pay_preference(context: SellerContext, record: MerchantOrderRecord, status: 
     order = _pay(context, record, amount, status, payer_id=payer_id)
     if status == "approved" and order.payments:
         _record(context, "payment", record, str(order.payments[-1].id), amount)
+        _notify(context, "paid", order)
     return order
 
 
@@ -185,7 +189,20 @@ def refund_preference(context: SellerContext, record: MerchantOrderRecord, amoun
     if not money.ZERO < amount <= rest_amount:
         raise Rejected(409, "refund_amount_exceeds", f"{rest_amount} is left")
     _record(context, "refund", record, context.ids.sortable("REF", context.now), -amount)
-    return revert(context, record.source, amount)
+    order = revert(context, record.source, amount)
+    _notify(context, "refunded", order)
+    return order
+
+
+def _notify(context: SellerContext, action: str, order: MerchantOrder) -> None:
+    """Notify the webhooks of the seller, and the preference's own if a policy says so, of the order and its payment."""
+    url = None
+    if context.policies.notification_url == "deliver" and order.preference_id:
+        preference = context.get(_records.PREFERENCES, order.preference_id)
+        url = preference.notification_url if preference else None
+    if payment := last_payment(order):
+        notify(context, "payments", action, str(payment.id), url)
+    notify(context, "merchant_orders", action, str(order.id), url)
 
 
 def _record(context: SellerContext, kind: EntryKind, record: MerchantOrderRecord, name: str, amount: Decimal) -> None:

@@ -20,6 +20,7 @@ from paymentsdk.sandbox._handlers import merchant_orders
 from paymentsdk.sandbox._handlers._sales import METHODS, counted_installments, find_sponsor
 from paymentsdk.sandbox._noun import Handler, MagicValue, Noun, ParsedRequest, SellerContext, requested_error
 from paymentsdk.sandbox._records import CURRENCIES, ORDERS, EntryKind, OrderRecord, order_link
+from paymentsdk.sandbox._webhooks import ACTIONS, notify
 from paymentsdk.sandbox._wire import Rejected, echo, errors
 
 DEFAULT_EXPIRATION = "PT15M"
@@ -287,8 +288,10 @@ def _with_refunds(order: Order, refunds: tuple[orders.Refund, ...]) -> Order:
 
 
 def _record(context: SellerContext, kind: EntryKind, order: Order, name: str, amount: Decimal = money.ZERO) -> None:
-    """Write a line of the ledger about *order*: what was made or moved is called *name*."""
+    """Write a line of the ledger about *order*, and notify its webhooks: what was made or moved is called *name*."""
     context.record(kind, id=name, order_id=order.id, amount=amount, external_reference=order.external_reference)
+    if kind in ACTIONS:
+        notify(context, "orders", ACTIONS[kind], order.id)
 
 
 def _moved(context: SellerContext, record: OrderRecord, status: OrderStatus | None = None, **changes: object) -> Order:

@@ -1,0 +1,164 @@
+"""The sender, one task beside the server, which brings notifications to webhooks.
+
+It makes the attempts that are ready, some at once for each webhook, and settles all that have ended meanwhile in one
+transaction. It connects to this machine and to named hosts only, follows no redirect, and reads no more of a response
+than it takes to use the connection again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections import defaultdict
+from contextlib import suppress
+from datetime import timedelta
+from errno import EACCES
+
+import aiohttp
+import msgspec
+from aiohttp.abc import ResolveResult
+from aiohttp.resolver import ThreadedResolver
+
+from paymentsdk._contract.error_response import retry_after
+from paymentsdk._headers import Headers
+from paymentsdk._validate import is_loopback
+from paymentsdk.sandbox._noun import SellerContext
+from paymentsdk.sandbox._platform import Platform
+from paymentsdk.sandbox._policies import durations
+from paymentsdk.sandbox._signers import check_url, make_message
+from paymentsdk.sandbox._webhooks import Attempt, Delivery
+from paymentsdk.sandbox._wire import encode
+
+#: Seconds between two looks at what is due, once there has been a webhook.
+_TICK = 0.25
+#: Attempts at once for each webhook.
+_MOST_AT_ONCE = 16
+#: Bytes of a response, and seconds for them, after which its connection is closed instead of used again.
+_MOST_READ, _READ_SECONDS = 65_536, 1.0
+#: Seconds that an idle connection is kept: less than receivers keep it, so that none closes it amid a request.
+_KEPT_SECONDS = 2.0
+_log = logging.getLogger("paymentsdk.sandbox")
+
+
+class _Resolver(ThreadedResolver):
+    """Resolves a name, and rejects addresses of other machines unless the name is one of *hosts*."""
+
+    def __init__(self, hosts: frozenset[str]) -> None:
+        super().__init__()
+        self._hosts = hosts
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """Return the addresses that are connected to."""
+        addresses = await super().resolve(host, port, family)
+        if host not in self._hosts and not all(is_loopback(address["host"]) for address in addresses):
+            raise OSError(EACCES, f"{host} is not this machine; start the sandbox with --allow-host {host} to allow it")
+        return addresses
+
+
+class Sender:
+    """Sends what the webhooks of *platform* have ready, until it is cancelled."""
+
+    def __init__(self, platform: Platform) -> None:
+        self._platform = platform
+        self._webhooks = platform.webhooks
+        self._woken = asyncio.Event()
+        self._ended: list[tuple[SellerContext, Delivery, Attempt]] = []
+        self._attempts: set[asyncio.Task[None]] = set()
+        self._slots: dict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(_MOST_AT_ONCE))
+
+    async def run(self) -> None:
+        """Wait for the first webhook or delivery; then send what is due, also while no request comes."""
+        loop = asyncio.get_running_loop()
+
+        def wake() -> None:
+            if not self._woken.is_set():
+                with suppress(RuntimeError):  # The loop has ended.
+                    loop.call_soon_threadsafe(self._woken.set)
+
+        self._webhooks.wake = wake
+        if not (self._webhooks.registered or self._webhooks.deliveries(limit=1)):
+            await self._woken.wait()
+        resolver = _Resolver(self._webhooks.hosts)
+        session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, resolver=resolver, keepalive_timeout=_KEPT_SECONDS),
+            timeout=aiohttp.ClientTimeout(),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            skip_auto_headers=("Accept-Encoding",),
+        )
+        async with session:
+            try:
+                while True:
+                    await self._send(session)
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(_TICK):
+                            await self._woken.wait()
+            finally:
+                for attempt in self._attempts:
+                    attempt.cancel()
+                await asyncio.gather(*self._attempts, return_exceptions=True)
+                self._settle()
+
+    async def _send(self, session: aiohttp.ClientSession) -> None:
+        """Settle the attempts that have ended, and begin those that are ready."""
+        self._woken.clear()
+        try:
+            self._settle()
+            await self._platform.catch_up()
+        except Exception:  # noqa: BLE001 - a job of another program fails, or the disk is full: requests say so, too
+            _log.exception("no notification was sent")
+        while self._webhooks.ready:
+            attempt = asyncio.create_task(self._attempt(session, *self._webhooks.ready.popleft()))
+            self._attempts.add(attempt)
+            attempt.add_done_callback(self._attempts.discard)
+
+    def _settle(self) -> None:
+        if self._ended:
+            with self._platform.store.transaction():
+                for context, delivery, attempt in self._ended:
+                    self._webhooks.settle(self._platform.context(context.tenant), delivery, attempt)
+            self._ended.clear()
+
+    async def _attempt(self, session: aiohttp.ClientSession, context: SellerContext, delivery: Delivery) -> None:
+        faults = () if delivery.attempts else delivery.faults
+        attempt, times = Attempt(), ("lost" not in faults) + ("duplicated" in faults)
+        async with self._slots[delivery.webhook]:
+            for _ in range(times):
+                attempt = await self._post(session, context, delivery, faults)
+        self._ended.append((context, delivery, attempt))
+        self._woken.set()
+
+    async def _post(
+        self, session: aiohttp.ClientSession, context: SellerContext, delivery: Delivery, faults: tuple[str, ...]
+    ) -> Attempt:
+        seconds = durations(context.policies.notification_timeout)[0].total_seconds()
+        request = self._webhooks.request_of(context, delivery)
+        if request is None:
+            return Attempt(error="the webhook was removed or is disabled")
+        values = {
+            **{name: getattr(delivery, name) for name in ("topic", "action", "event")},
+            "id": delivery.resource,
+            "user_id": str(context.tenant.user_id),
+            "application_id": context.tenant.client_id,
+            "at": msgspec.json.decode(encode(delivery.at)),
+            "request_id": f"{delivery.id}-{delivery.attempts + 1}",
+        }
+        try:
+            check_url(request.url, self._webhooks.hosts)
+            url, headers, body = make_message(request, values, time.time(), faults)
+            async with asyncio.timeout(seconds):
+                response = await session.post(url, data=body, headers=headers, allow_redirects=False)
+        except TimeoutError:
+            return Attempt(error=f"no response within {seconds:g} seconds")
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            return Attempt(error=str(error) or type(error).__name__)
+        async with response:
+            # What is not read by then closes the connection.
+            with suppress(TimeoutError, aiohttp.ClientError, asyncio.IncompleteReadError):
+                async with asyncio.timeout(_READ_SECONDS):
+                    await response.content.readexactly(_MOST_READ)
+            return Attempt(response.status, pause=timedelta(seconds=retry_after(Headers(response.headers)) or 0))

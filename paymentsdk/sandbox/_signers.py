@@ -1,0 +1,270 @@
+"""Notifications on the wire: the registration of a webhook, the message that it gets, and the signature.
+
+The contract shows no payload and no signature, so none is invented here: the form is a template and a signer of the
+user, or one of two public standards, CloudEvents 1.0 and Standard Webhooks 1.0.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+from collections.abc import Callable, Mapping
+from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias
+
+import msgspec
+from msgspec import Meta, field
+from yarl import URL
+
+from paymentsdk._secrets import MaskedRepr
+from paymentsdk._validate import is_http, is_loopback
+from paymentsdk.resources.common import require
+from paymentsdk.sandbox._wire import ControlStruct
+
+Topic: TypeAlias = Literal["orders", "payments", "merchant_orders"]
+_HeaderName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9-]{1,64}\Z")]
+_MediaType = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9!#$&^_.+-]{1,64}/[A-Za-z0-9!#$&^_.+-]{1,64}\Z")]
+
+#: What a template may have in braces, and what a manifest may.
+_IN_TEMPLATE = frozenset({"id", "topic", "action", "event", "user_id", "application_id", "at"})
+_IN_MANIFEST = frozenset({"id", "request_id", "ts"})
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+_VISIBLE = re.compile(r"[!-~]+\Z")
+_LONGEST = 2_000
+_PREFIX, _LEAST_KEY, _MOST_KEY = "whsec_", 24, 64
+#: How old the timestamp of the fault `stale_timestamp` is: beyond the tolerance of any receiver.
+_STALE_SECONDS = 3_600
+#: The header with the id of the request, which a manifest can cover.
+_REQUEST_ID = "x-request-id"
+#: Headers that are the request's own: a signature in one of them would change what is sent.
+_OWN_HEADERS = {"host", "connection", "content-length", "content-type", "transfer-encoding", "user-agent", _REQUEST_ID}
+
+
+class ManifestSigner(ControlStruct):
+    """A signature over a line of text, the manifest, in one header: `ts=...,v1=<hex>`, by HMAC-SHA256.
+
+    The signature does not cover the body.
+    """
+
+    header: _HeaderName
+    """The name of the header."""
+    manifest: Annotated[str, Meta(min_length=1, max_length=_LONGEST)]
+    """The text, such as `id:{id};request-id:{request_id};ts:{ts};`. A part, up to its `;`, whose value is empty is left
+    out."""
+    id_case: Literal["as_is", "lower"] = "as_is"
+    """How the manifest writes the id; `as_is` by default."""
+    unit: Literal["seconds", "milliseconds"] = "seconds"
+    """What `ts` counts since 1970; `seconds` by default."""
+    request_id: bool = True
+    """Whether the request has an `x-request-id`; it has by default."""
+
+
+class Template(ControlStruct):
+    """A message of your own.
+
+    Its texts may have `{id}`, `{topic}`, `{action}`, `{event}`, `{user_id}`, `{application_id}` and `{at}`.
+    """
+
+    body: object = None
+    """The JSON; `null`, the default, sends no body."""
+    query: dict[str, str] = field(default_factory=dict)
+    """Parameters that are added to the URL."""
+    content_type: _MediaType = "application/json"
+    """The content type; `application/json` by default."""
+
+
+_TYPE = "{topic}.{action}"
+_DATA = {"topic": "{topic}", "id": "{id}", "user_id": "{user_id}"}
+_CLOUD_EVENT = {"specversion": "1.0", "id": "{event}", "type": _TYPE, "source": "/users/{user_id}"}
+TEMPLATES: Mapping[str, Template] = {
+    "hint": Template(body={"topic": "{topic}", "id": "{id}"}),
+    "standard": Template(body={"type": _TYPE, "timestamp": "{at}", "data": _DATA}),
+    "cloudevents": Template(
+        body={**_CLOUD_EVENT, "subject": "{id}", "time": "{at}"}, content_type="application/cloudevents+json"
+    ),
+}
+
+
+class WebhookRequest(MaskedRepr, ControlStruct):
+    """A webhook to register. The contract has no payload and no signature, so all of it is `x-beyond-contract`."""
+
+    url: Annotated[str, Meta(max_length=_LONGEST)]
+    """Where notifications are sent by POST: an http or https address on this machine, or on a host of `--allow-host`.
+    """
+    topics: Annotated[tuple[Topic, ...], Meta(min_length=1)] = ("orders",)
+    """What the notifications are about; `orders` by default. `payments` and `merchant_orders` are about preferences."""
+    secret: Annotated[str, Meta(max_length=_LONGEST)] = ""
+    """The secret of the signature; by default a new one. `standard` takes `whsec_` and the base64 of 24 to 64 bytes, or
+    several of these with spaces between them, each of which makes a signature."""
+    signer: Literal["none", "standard"] | ManifestSigner = "standard"
+    """How notifications are signed: `none`; `standard`, the default, for Standard Webhooks 1.0; or a manifest."""
+    template: Literal["standard", "cloudevents", "hint"] | Template = "standard"
+    """What notifications say: `standard`, the default, `{type, timestamp, data}`; `cloudevents`, CloudEvents 1.0;
+    `hint`, `{topic, id}`; or a template of your own."""
+
+    __secrets__: ClassVar[frozenset[str]] = frozenset({"secret"})
+
+
+class Webhook(WebhookRequest):
+    """A webhook that is registered."""
+
+    id: str
+    """Its id."""
+    tenant: int
+    """The seller."""
+    disabled: bool = False
+    """Whether it gets nothing more, since it has responded with 410."""
+
+
+class Message(NamedTuple):
+    """A notification, ready to be sent."""
+
+    url: URL
+    headers: Mapping[str, str]
+    body: bytes
+
+
+# --- checks ------------------------------------------------------------------------------------------------------
+
+
+def check_webhook(request: WebhookRequest, hosts: frozenset[str]) -> None:
+    """Check a registration.
+
+    Args:
+        request: The registration, with its secret.
+        hosts: The hosts besides this machine that notifications may be sent to.
+
+    Raises:
+        RequestInvalid: A field cannot be used; the error names it.
+    """
+    check_url(request.url, hosts)
+    secret, signer, template = request.secret, request.signer, request.template
+    keys = secret.split(" ")
+    require(all(map(_VISIBLE.match, keys)) or signer == "none", "$.secret", "has a character that is not visible ASCII")
+    if signer == "standard":
+        wrong = f"is not {_PREFIX} and the base64 of {_LEAST_KEY} to {_MOST_KEY} bytes"
+        require(all(map(_standard_key, keys)), "$.secret", wrong)
+    elif signer != "none":
+        require(len(keys) == 1, "$.secret", "has a space: a manifest is signed with one secret")
+        require(signer.header.lower() not in _OWN_HEADERS, "$.signer.header", "is a header of the request itself")
+        _check_placeholders("$.signer.manifest", signer.manifest, _IN_MANIFEST)
+    if isinstance(template, Template):
+        _map_texts(template.body, lambda text: _check_placeholders("$.template.body", text, _IN_TEMPLATE))
+        _map_texts(template.query, lambda text: _check_placeholders("$.template.query", text, _IN_TEMPLATE))
+
+
+def check_url(url: str, hosts: frozenset[str]) -> URL:
+    """Return the address *url*, which is on this machine or on one of *hosts*.
+
+    Raises:
+        RequestInvalid: It is not, or it has a user, a password, or a character that a URL cannot have.
+    """
+    require(_VISIBLE.match(url), "$.url", "has a space, a line break or another character that a URL cannot have")
+    require(is_http(url), "$.url", "is not an http or https address such as http://127.0.0.1:3000/webhooks")
+    address = URL(url)
+    host = address.host or ""
+    require(address.user is None and address.password is None, "$.url", "has a user or a password")
+    way_out = f"start the sandbox with --allow-host {host}"
+    require(is_loopback(host) or host in hosts, "$.url", f"{host} is not this machine; {way_out} to allow it")
+    return address
+
+
+def _check_placeholders(place: str, text: str, known: frozenset[str]) -> str:
+    """Check the placeholders and the characters of a text of a template or a manifest."""
+    unknown = next((name for name in _PLACEHOLDER.findall(text) if name not in known), None)
+    require(unknown is None, place, f"{{{unknown}}} is not one of {', '.join(f'{{{name}}}' for name in sorted(known))}")
+    require(text.isprintable(), place, "has a line break or another control character")
+    return text
+
+
+# --- the message -------------------------------------------------------------------------------------------------
+
+
+def new_secret(signer: str | ManifestSigner, key: str) -> str:
+    """Return the secret that *signer* makes of *key*."""
+    return _PREFIX + base64.b64encode(key.encode()).decode() if signer == "standard" else key
+
+
+def make_message(
+    request: WebhookRequest, values: Mapping[str, str], sent_at: float, faults: tuple[str, ...]
+) -> Message:
+    """Return the message about a notification, as one attempt sends it.
+
+    Args:
+        request: The registration.
+        values: What the placeholders of templates and manifests stand for; `ts` comes with *sent_at*.
+        sent_at: Seconds since 1970 by the machine's clock: receivers reject any other time.
+        faults: The effects that hit the attempt.
+    """
+    template = TEMPLATES[request.template] if isinstance(request.template, str) else request.template
+    texts = {name: _filled(text, values) for name, text in template.query.items()}
+    url = URL(request.url)
+    body = _map_texts(template.body, lambda text: _filled(text, values))
+    content = b"" if template.body is None else msgspec.json.encode(body)
+    if "stale_timestamp" in faults:
+        sent_at -= _STALE_SECONDS
+    secret = f"{request.secret.replace(' ', '-')}-" if "wrong_signature" in faults else request.secret
+    headers = {"Content-Type": template.content_type, "User-Agent": "paymentsdk-sandbox"}
+    match request.signer:
+        case "standard":
+            headers |= _standard(secret, values["event"], int(sent_at), content)
+        case ManifestSigner() as signer:
+            headers |= _manifest(signer, secret, values, sent_at)
+        case _:
+            pass
+    if "truncated" in faults:
+        content = content[: len(content) // 2]
+    return Message(url.with_query([*url.query.items(), *texts.items()]) if texts else url, headers, content)
+
+
+def _standard(secret: str, event: str, timestamp: int, body: bytes) -> Mapping[str, str]:
+    """Return the headers of Standard Webhooks 1.0, with a signature for each secret."""
+    signed = f"{event}.{timestamp}.".encode() + body
+    # With the fault `wrong_signature`, the secret holds no key.
+    keys = (_standard_key(text) or text.encode() for text in secret.split(" "))
+    signatures = (hmac.digest(key, signed, hashlib.sha256) for key in keys)
+    return {
+        "webhook-id": event,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": " ".join(f"v1,{base64.b64encode(signature).decode()}" for signature in signatures),
+    }
+
+
+def _standard_key(secret: str) -> bytes | None:
+    """Return the key in a secret of Standard Webhooks; `None` if it holds none."""
+    try:
+        key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
+    except ValueError:
+        return None
+    return key if secret.startswith(_PREFIX) and _LEAST_KEY <= len(key) <= _MOST_KEY else None
+
+
+def _manifest(signer: ManifestSigner, secret: str, values: Mapping[str, str], sent_at: float) -> Mapping[str, str]:
+    """Return the headers of a signature over a manifest."""
+    timestamp = str(int(sent_at * (1000 if signer.unit == "milliseconds" else 1)))
+    resource, request_id = values["id"], values["request_id"] if signer.request_id else ""
+    resource = resource.lower() if signer.id_case == "lower" else resource
+    values = {"id": resource, "request_id": request_id, "ts": timestamp}
+    parts = re.findall(r"[^;]+;?", signer.manifest)
+    kept = (part for part in parts if all(values[name] for name in _PLACEHOLDER.findall(part)))
+    signed = _filled("".join(kept), values)
+    signature = hmac.digest(secret.encode(), signed.encode(), hashlib.sha256).hex()
+    return {signer.header: f"ts={timestamp},v1={signature}"} | ({_REQUEST_ID: request_id} if request_id else {})
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    return _PLACEHOLDER.sub(lambda match: values[match[1]], text)
+
+
+def _map_texts(value: object, change: Callable[[str], object]) -> object:
+    """Return JSON *value* with each text in it as *change* has it; the names of members stay."""
+    match value:
+        case str():
+            return change(value)
+        case dict():
+            return {name: _map_texts(member, change) for name, member in value.items()}
+        case list():
+            return [_map_texts(member, change) for member in value]
+        case _:
+            return value

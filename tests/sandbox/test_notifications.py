@@ -1,0 +1,826 @@
+"""Notifications: what is notified of what, to whom, in which form, how signed, how often, and what faults do to it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import pytest
+from aiohttp import web
+from aiohttp.resolver import ThreadedResolver
+
+from paymentsdk import PaymentsClient
+from paymentsdk.resources.orders import Order
+from paymentsdk.sandbox import FaultRule, ManifestSigner, Rejected, Sandbox, Template, Webhook, WebhookRequest
+
+KEY = bytes(range(32))
+SECRET = f"whsec_{base64.b64encode(KEY).decode()}"
+
+
+@dataclass
+class Receiver:
+    """A web server that keeps what it gets, and responds as it is told: 204 by default."""
+
+    url: str = ""
+    requests: list = field(default_factory=list)
+    responses: list = field(default_factory=list)
+    connections: set = field(default_factory=set)
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def respond(self, request: web.Request) -> web.StreamResponse:
+        self.requests.append(Received(request.headers, await request.read(), request.query, request.path))
+        self.connections.add(request.transport.get_extra_info("peername"))
+        respond = self.responses.pop(0) if self.responses else web.Response(status=204)
+        return await respond(request) if callable(respond) else respond
+
+    @property
+    def types(self) -> list[str]:
+        """What the notifications say has happened."""
+        return [received.json["type"] for received in self.requests]
+
+
+@dataclass
+class Received:
+    """A request that a receiver has got."""
+
+    headers: dict
+    body: bytes
+    query: dict
+    path: str
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+
+@pytest.fixture
+async def receiver():
+    """A receiver on this machine."""
+    receiver = Receiver()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", receiver.respond)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    receiver.url = f"http://127.0.0.1:{runner.addresses[0][1]}/hook"
+    yield receiver
+    receiver.over.set()
+    await runner.cleanup()
+
+
+@dataclass
+class Shop:
+    """A seller, whose orders a receiver is notified of."""
+
+    sandbox: Sandbox
+    client: PaymentsClient
+    receiver: Receiver
+    make: Callable
+    until: Callable
+
+    def webhook(self, **members: object) -> Webhook:
+        """Register the receiver."""
+        return self.sandbox.webhooks.add(WebhookRequest(**{"url": self.receiver.url, **members}))
+
+    async def create(self) -> Order:
+        """Create an order."""
+        return await self.client.orders.create(self.make())
+
+    def statuses(self) -> list[str]:
+        """How the deliveries stand, oldest first."""
+        return [delivery.status for delivery in reversed(self.sandbox.webhooks.deliveries())]
+
+    async def settled(self) -> None:
+        """Wait until no delivery that is due waits any more."""
+        deliveries, now = self.sandbox.webhooks.deliveries, self.sandbox.clock.now()
+        await self.until(lambda: not any(row.status == "waiting" and row.due <= now for row in deliveries()))
+
+
+@pytest.fixture
+def shop(sandbox, client, receiver, order, until):
+    """A seller whose clock stands still."""
+    return Shop(sandbox, client, receiver, order, until)
+
+
+# --- what is notified of -----------------------------------------------------------------------------------------
+
+
+async def test_each_state_of_an_order_is_notified_of(shop):
+    """Created, paid, refunded; canceled; expired: once each, with the id of the order."""
+    shop.webhook()
+    paid, canceled, expired = [await shop.create() for _ in range(3)]
+    shop.sandbox.buyer.pay(paid)
+    await shop.client.orders.refund(paid.id)
+    await shop.client.orders.cancel(canceled.id)
+    shop.sandbox.clock.advance("PT20M")
+    await shop.settled()
+
+    seen = {(received.json["data"]["id"], received.json["type"]) for received in shop.receiver.requests}
+    assert {
+        *((made.id, "orders.created") for made in (paid, canceled, expired)),
+        (paid.id, "orders.paid"),
+        (paid.id, "orders.refunded"),
+        (canceled.id, "orders.canceled"),
+        (expired.id, "orders.expired"),
+    } == seen
+    assert 7 == len(shop.receiver.requests)
+
+
+async def test_what_leaves_an_order_as_it_is_notifies_nobody(shop):
+    """A rejected payment, a payment in review, a refund that fails; and no invoice has a topic."""
+    shop.webhook(topics=("orders", "payments", "merchant_orders"))
+    shop.sandbox.change_policies({"refund_outcome": "failed"})
+    made = await shop.create()
+    shop.sandbox.buyer.reject(made)
+    shop.sandbox.buyer.pay(made, outcome="in_review")
+    shop.sandbox.buyer.pay(made)
+    await shop.client.orders.refund(made.id)
+    shop.sandbox.buyer.subscribe()
+    shop.sandbox.clock.advance("P40D")
+    await shop.settled()
+
+    assert ["orders.created", "orders.paid"] == shop.receiver.types
+
+
+async def test_a_preference_has_the_older_topics(shop, plain):
+    """Its merchant order is created, paid, refunded, its payment paid and refunded; a rejected one is nothing."""
+    shop.webhook(topics=("payments", "merchant_orders"))
+    item = {"title": "Lamp", "quantity": 1, "unit_price": 10}
+    preference = (await plain("POST", "/checkout/preferences", {"items": [item]})).json
+    shop.sandbox.buyer.pay_preference(preference["id"], outcome="rejected")
+    merchant_order = shop.sandbox.buyer.pay_preference(preference["id"])
+    shop.sandbox.buyer.refund_merchant_order(merchant_order.id)
+    await shop.settled()
+
+    of_order, payment = [("merchant_orders", str(merchant_order.id))], str(merchant_order.payments[-1].id)
+    seen = [(*received.json["type"].split("."), received.json["data"]["id"]) for received in shop.receiver.requests]
+    assert {
+        *((topic, action, name) for topic, name in of_order for action in ("created", "paid", "refunded")),
+        ("payments", "paid", payment),
+        ("payments", "refunded", payment),
+    } == set(seen)
+    assert 5 == len(seen)
+
+
+async def test_a_notification_url_is_ignored_unless_a_policy_says_otherwise(shop, plain):
+    """Then it gets a hint about the payment and the merchant order, without a signature."""
+    item = {"title": "Lamp", "quantity": 1, "unit_price": 10}
+    body = {"items": [item], "notification_url": shop.receiver.url}
+    ignored, delivered = [(await plain("POST", "/checkout/preferences", body)).json["id"] for _ in range(2)]
+    shop.sandbox.buyer.pay_preference(ignored)
+
+    assert [] == shop.statuses()
+
+    shop.sandbox.change_policies({"notification_url": "deliver"})
+    merchant_order = shop.sandbox.buyer.pay_preference(delivered)
+    await shop.settled()
+
+    hints = [received.json for received in shop.receiver.requests]
+    assert 3 == len(hints)
+    assert {"topic": "payments", "id": str(merchant_order.payments[0].id)} in hints
+    assert not [name for name in shop.receiver.requests[0].headers if "signature" in name.lower()]
+
+
+async def test_a_notification_url_can_be_signed(shop, plain):
+    """By the standard, with the client secret; and in the template of a policy."""
+    shop.sandbox.change_policies({
+        "notification_url": "deliver", "notification_signer": "standard", "notification_template": "cloudevents",
+    })  # fmt: skip
+    item = {"title": "Lamp", "quantity": 1, "unit_price": 10}
+    body = {"items": [item], "notification_url": shop.receiver.url}
+    shop.sandbox.buyer.pay_preference((await plain("POST", "/checkout/preferences", body)).json["id"])
+    await shop.settled()
+
+    assert "application/cloudevents+json" == shop.receiver.requests[0].headers["Content-Type"]
+    assert [standard_signature(shop.receiver.requests[0], shop.sandbox.client_secret.encode())] == signatures(
+        shop.receiver
+    )
+
+
+async def test_another_seller_and_another_topic_get_nothing(shop):
+    """A webhook is one seller's, and gets the topics that it asks for."""
+    shop.sandbox.webhooks.add(WebhookRequest(url=shop.receiver.url), shop.sandbox.create_tenant())
+    shop.webhook(topics=("payments",))
+    shop.sandbox.buyer.pay(await shop.create())
+
+    assert [] == shop.statuses()
+
+
+async def test_what_is_rolled_back_is_not_notified_of(shop):
+    """The notification is a part of the transaction of the change."""
+    shop.webhook()
+    made = await shop.create()
+    with suppress(ZeroDivisionError), shop.sandbox.store.transaction():
+        shop.sandbox.buyer.pay(made)
+        raise ZeroDivisionError
+    await shop.settled()
+
+    assert ["delivered"] == shop.statuses()
+    assert ["orders.created"] == shop.receiver.types
+
+
+async def test_provisioned_orders_are_of_the_past(shop):
+    """Nobody is notified of them."""
+    shop.webhook()
+    shop.sandbox.provision(orders=3)
+
+    assert [] == shop.statuses()
+
+
+# --- the form ----------------------------------------------------------------------------------------------------
+
+
+def standard_signature(received: Received, key: bytes = KEY) -> str:
+    """What Standard Webhooks 1.0 signs a request with."""
+    signed = f"{received.headers['webhook-id']}.{received.headers['webhook-timestamp']}.".encode() + received.body
+    return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
+
+
+def signatures(receiver: Receiver) -> list[str]:
+    """The signatures of the first request."""
+    return receiver.requests[0].headers["webhook-signature"].split(" ")
+
+
+async def test_a_standard_webhook_is_signed(shop):
+    """Over id, timestamp and body; the timestamp is the machine's, wherever the clock of the sandbox stands."""
+    shop.sandbox.clock.advance("P30D")
+    shop.webhook(secret=SECRET)
+    made = await shop.create()
+    await shop.settled()
+
+    [received] = shop.receiver.requests
+    assert [standard_signature(received)] == signatures(shop.receiver)
+    assert abs(time.time() - int(received.headers["webhook-timestamp"])) < 60
+    assert {
+        "type": "orders.created",
+        "timestamp": made.created_date.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "data": {"topic": "orders", "id": made.id, "user_id": str(shop.sandbox.tenant.user_id)},
+    } == received.json
+
+
+async def test_several_secrets_sign_a_standard_webhook(shop):
+    """While a secret is replaced, receivers accept either."""
+    shop.webhook(secret=f"{SECRET} whsec_{base64.b64encode(KEY * 2).decode()}")
+    await shop.create()
+    await shop.settled()
+
+    [received] = shop.receiver.requests
+    assert [standard_signature(received), standard_signature(received, KEY * 2)] == signatures(shop.receiver)
+
+
+@pytest.mark.parametrize(("options", "manifest"), [
+    ({}, "id:{id};request-id:{request_id};ts:{ts};"),
+    ({"id_case": "lower"}, "id:{lower};request-id:{request_id};ts:{ts};"),
+    ({"request_id": False}, "id:{id};ts:{ts};"),
+    ({"unit": "milliseconds"}, "id:{id};request-id:{request_id};ts:{ts};"),
+])  # fmt: skip
+async def test_a_manifest_is_signed(shop, options, manifest):
+    """An HMAC over the text; a part whose value is empty is left out of it."""
+    template = Template(body={"data": {"id": "{id}"}}, query={"data.id": "{id}", "type": "{topic}"})
+    text = "id:{id};request-id:{request_id};ts:{ts};"
+    shop.webhook(
+        secret="s3cret", signer=ManifestSigner(header="x-signature", manifest=text, **options), template=template
+    )
+    made = await shop.create()
+    await shop.settled()
+
+    [received] = shop.receiver.requests
+    stamp, signature = (part.partition("=")[2] for part in received.headers["x-signature"].split(","))
+    request_id = received.headers.get("x-request-id", "")
+    signed = manifest.format(id=made.id, lower=made.id.lower(), request_id=request_id, ts=stamp)
+    seconds = int(stamp) / (1000 if "unit" in options else 1)
+    assert hmac.digest(b"s3cret", signed.encode(), hashlib.sha256).hex() == signature
+    assert abs(time.time() - seconds) < 60
+    assert {"data.id": made.id, "type": "orders"} == dict(received.query)
+
+
+async def test_a_template_of_your_own_has_json_and_query(shop):
+    """Placeholders stand anywhere in a text; numbers and names of members stay as they are."""
+    body = {"n": 1, "list": [{"{id}": "{topic}/{action}"}], "who": "{user_id} {application_id}", "when": "{at}"}
+    shop.webhook(
+        signer="none", template=Template(body=body, query={"source": "news"}), url=f"{shop.receiver.url}?shop=7"
+    )
+    await shop.create()
+    await shop.settled()
+
+    [received] = shop.receiver.requests
+    when = shop.sandbox.clock.now().isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    who = f"{shop.sandbox.tenant.user_id} {shop.sandbox.client_id}"
+    assert {"n": 1, "list": [{"{id}": "orders/created"}], "who": who, "when": when} == received.json
+    assert {"shop": "7", "source": "news"} == dict(received.query)
+
+
+async def test_ready_templates_are_cloud_events_and_hints(shop):
+    """CloudEvents 1.0 in its structured form; and only what must be looked at again."""
+    shop.webhook(template="cloudevents", signer="none")
+    shop.webhook(template="hint", signer="none")
+    made = await shop.create()
+    await shop.settled()
+
+    event, hint = sorted((received.json for received in shop.receiver.requests), key=len, reverse=True)
+    assert {"topic": "orders", "id": made.id} == hint
+    assert event.pop("id").startswith("EVT")
+    assert event.pop("time")
+    source = f"/users/{shop.sandbox.tenant.user_id}"
+    assert {"specversion": "1.0", "source": source, "type": "orders.created", "subject": made.id} == event
+
+
+@pytest.mark.parametrize(("member", "place"), [
+    ({"url": "http://127.0.0.1/\r\nX-Evil: 1"}, "$.url"),
+    ({"url": "http://127.0.0.1 /"}, "$.url"),
+    ({"url": "ftp://127.0.0.1/"}, "$.url"),
+    ({"url": "http://user:pass@127.0.0.1/"}, "$.url"),
+    ({"url": "http://10.0.0.1/"}, "$.url"),
+    ({"url": "http://shop.example/"}, "$.url"),
+    ({"url": "http://[::ffff:10.0.0.1]/"}, "$.url"),
+    ({"url": "http://0.0.0.0/"}, "$.url"),
+    ({"topics": []}, "$.topics"),
+    ({"topics": ["invoices"]}, "$.topics"),
+    ({"secret": "whsec_short"}, "$.secret"),
+    ({"secret": "a\r\nX-Evil: 1", "signer": {"header": "x-signature", "manifest": "{ts}"}}, "$.secret"),
+    ({"secret": "a b", "signer": {"header": "x-signature", "manifest": "{ts}"}}, "$.secret"),
+    ({"signer": {"header": "x-a\r\nX-Evil", "manifest": "{ts}"}}, "$.signer.header"),
+    ({"signer": {"header": "Content-Length", "manifest": "{ts}"}}, "$.signer.header"),
+    ({"signer": {"header": "x-signature", "manifest": "{body}"}}, "$.signer.manifest"),
+    ({"signer": {"header": "x-signature", "manifest": "a\r\nb"}}, "$.signer.manifest"),
+    ({"template": {"content_type": "text/plain\r\nX-Evil: 1"}}, "$.template.content_type"),
+    ({"template": {"body": ["{secret}"]}}, "$.template.body"),
+    ({"template": {"body": {"a": "b\r\n"}}}, "$.template.body"),
+    ({"template": {"query": {"a": "{nothing}"}}}, "$.template.query"),
+    ({"template": "xml"}, "$.template"),
+])  # fmt: skip
+async def test_a_registration_that_cannot_be_used_is_rejected(shop, plain, member, place):
+    """With a sentence that names the field; nothing is registered."""
+    path = f"/_sandbox/tenants/{shop.sandbox.tenant.user_id}/webhooks"
+    response = await plain("POST", path, {"url": "http://127.0.0.1:1/", **member})
+
+    assert 400 == response.status
+    assert response.json["message"].startswith(place)
+    assert () == shop.sandbox.webhooks.list()
+
+
+async def test_a_secret_is_made_and_never_shown_by_accident(shop):
+    """Each webhook has its own, and the `repr` of none has it."""
+    first, second = shop.webhook(), shop.webhook(signer=ManifestSigner(header="x-signature", manifest="{ts}"))
+
+    assert 32 == len(base64.b64decode(first.secret.removeprefix("whsec_")))
+    assert first.secret != second.secret
+    assert first.secret not in repr(first)
+    assert second.secret not in repr(shop.sandbox.webhooks.list())
+
+
+# --- attempts ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("status", "outcome"), [
+    (200, "delivered"), (299, "delivered"), (300, "failed"), (307, "failed"), (400, "failed"), (500, "failed"),
+])  # fmt: skip
+async def test_any_2xx_is_a_success(shop, status, outcome):
+    """By default there is one attempt; a redirect is not followed."""
+    shop.webhook()
+    shop.receiver.responses = [web.Response(status=status, headers={"Location": "/elsewhere"})]
+    await shop.create()
+    await shop.settled()
+
+    assert [outcome] == shop.statuses()
+    assert ["/hook"] == [received.path for received in shop.receiver.requests]
+    assert status == shop.sandbox.webhooks.deliveries()[0].response_status
+
+
+async def test_retries_wait_as_a_policy_says(shop):
+    """By the sandbox's clock: one that stands still delivers when it is advanced. The id stays, the timestamp not."""
+    shop.webhook(secret=SECRET)
+    shop.sandbox.change_policies({"notification_retries": "PT10S,PT1M"})
+    shop.receiver.responses = [web.Response(status=500), web.Response(status=503)]
+    await shop.create()
+    await shop.settled()
+    attempts = [len(shop.receiver.requests)]
+    for wait in ("PT9S", "PT1S", "PT59S", "PT1S", "PT10M"):
+        shop.sandbox.clock.advance(wait)
+        await shop.settled()
+        attempts.append(len(shop.receiver.requests))
+
+    assert [1, 1, 2, 2, 3, 3] == attempts
+    assert ["delivered"] == shop.statuses()
+    assert 1 == len({received.headers["webhook-id"] for received in shop.receiver.requests})
+    signed = [received.headers["webhook-signature"] for received in shop.receiver.requests]
+    assert signed == [standard_signature(received) for received in shop.receiver.requests]
+
+
+async def test_after_the_last_retry_a_delivery_has_failed(shop):
+    """One wait means two attempts."""
+    shop.webhook()
+    shop.sandbox.change_policies({"notification_retries": "PT10S"})
+    shop.receiver.responses = [web.Response(status=500) for _ in range(5)]
+    await shop.create()
+    await shop.settled()
+    shop.sandbox.clock.advance("PT10S")
+    await shop.settled()
+    shop.sandbox.clock.advance("PT10M")
+    await shop.settled()
+
+    assert ["failed"] == shop.statuses()
+    assert 2 == len(shop.receiver.requests)
+
+
+async def test_a_receiver_can_ask_for_a_longer_pause(shop):
+    """Retry-After counts where it is longer than the wait, and a day at most."""
+    shop.webhook()
+    shop.sandbox.change_policies({"notification_retries": "PT10S,PT10S,PT10S"})
+    pauses = ["30", "1", "9999999"]
+    shop.receiver.responses = [web.Response(status=429, headers={"Retry-After": pause}) for pause in pauses]
+    await shop.create()
+    waits = []
+    for _ in pauses:
+        await shop.settled()
+        [delivery] = shop.sandbox.webhooks.deliveries()
+        waits.append((delivery.due - shop.sandbox.clock.now()).total_seconds())
+        shop.sandbox.clock.freeze(delivery.due)
+
+    assert [30, 10, 86_400] == waits
+
+
+async def test_a_410_disables_a_webhook(shop):
+    """It gets nothing more, until a delivery is sent once more by hand."""
+    shop.webhook()
+    shop.receiver.responses = [web.Response(status=410)]
+    await shop.create()
+    await shop.settled()
+    await shop.create()
+    await shop.settled()
+
+    assert ["failed"] == shop.statuses()
+    assert shop.sandbox.webhooks.list()[0].disabled
+
+    shop.sandbox.webhooks.redeliver(shop.sandbox.webhooks.deliveries()[0].id)
+    await shop.settled()
+    await shop.create()
+    await shop.settled()
+
+    assert ["delivered", "delivered"] == shop.statuses()
+
+
+async def test_a_delivery_is_sent_once_more_by_hand(shop, plain):
+    """Over HTTP, with its id, out of line."""
+    shop.webhook()
+    await shop.create()
+    await shop.settled()
+    [delivery] = (await plain("GET", "/_sandbox/deliveries")).json
+    response = await plain("POST", f"/_sandbox/deliveries/{delivery['id']}/redeliver")
+    await shop.settled()
+
+    assert 200 == response.status
+    assert 1 == len({received.headers["webhook-id"] for received in shop.receiver.requests})
+    assert [2] == [delivery.attempts for delivery in shop.sandbox.webhooks.deliveries()]
+    assert 404 == (await plain("POST", "/_sandbox/deliveries/unknown/redeliver")).status
+    with pytest.raises(Rejected, match="there is no delivery"):
+        shop.sandbox.webhooks.redeliver("unknown")
+
+
+async def test_manual_delivery_waits_for_a_hand(shop):
+    """Under `delivery=manual` nothing is sent before you redeliver it: in any order."""
+    shop.webhook()
+    shop.sandbox.change_policies({"delivery": "manual"})
+    shop.sandbox.buyer.pay(await shop.create())
+    paid, created = shop.sandbox.webhooks.deliveries()
+
+    assert ["held", "held"] == shop.statuses()
+
+    for delivery in (paid, created):
+        shop.sandbox.webhooks.redeliver(delivery.id)
+        await shop.settled()
+
+    assert ["orders.paid", "orders.created"] == shop.receiver.types
+
+
+async def test_a_removed_webhook_gets_nothing(shop, plain):
+    """Nor what had waited for a retry."""
+    registered = shop.webhook()
+    path = f"/_sandbox/tenants/{shop.sandbox.tenant.user_id}/webhooks"
+    listed = (await plain("GET", path)).json
+    removed = [(await plain("DELETE", f"{path}/{registered.id}")).status for _ in range(2)]
+    await shop.create()
+
+    assert [registered.id] == [row["id"] for row in listed]
+    assert [200, 404] == removed
+    assert [] == shop.statuses()
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("per_resource", ["orders.created", "orders.created", "orders.paid"]),
+        ("any", ["orders.created", "orders.paid", "orders.created"]),
+    ],
+)
+async def test_a_notification_waits_for_earlier_ones_about_the_same(shop, policy, expected):
+    """Until these are delivered or have failed; others do not wait for them."""
+    shop.webhook()
+    shop.sandbox.change_policies({"notification_order": policy, "notification_retries": "PT10S"})
+    shop.receiver.responses = [web.Response(status=500)]
+    made = await shop.create()
+    await shop.settled()
+    shop.sandbox.buyer.pay(made)
+    unrelated = await shop.create()
+    seen = [3, 2][policy == "per_resource"]
+    await shop.until(lambda: len(shop.receiver.requests) >= seen)
+    shop.sandbox.clock.advance("PT10S")
+    await shop.settled()
+
+    of_order = [row.json["type"] for row in shop.receiver.requests if row.json["data"]["id"] != unrelated.id]
+    assert expected == of_order
+    assert unrelated.id in [received.json["data"]["id"] for received in shop.receiver.requests[:seen]]
+
+
+async def test_a_receiver_that_never_responds_costs_the_timeout(shop):
+    """The attempt fails, by the clock of the machine."""
+    shop.webhook()
+    shop.sandbox.change_policies({"notification_timeout": "PT1S"})
+
+    async def hang(request: web.Request) -> web.Response:
+        await shop.receiver.over.wait()
+        return web.Response()
+
+    shop.receiver.responses = [hang]
+    await shop.create()
+    await shop.settled()
+
+    assert ["failed"] == shop.statuses()
+    assert "no response within 1 seconds" == shop.sandbox.webhooks.deliveries()[0].error
+
+
+@pytest.mark.parametrize("size", [None, 500_000_000], ids=["endless", "500 MB"])
+async def test_a_response_without_an_end_does_no_harm(shop, size):
+    """Its status counts; the rest of it is not read, and the next delivery goes over another connection."""
+    shop.webhook()
+    sent = []
+
+    async def flood(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        response.content_length = size
+        await response.prepare(request)
+        try:
+            while size is None or len(sent) * 1_000_000 < size:
+                await response.write(bytes(1_000_000 if size else 10))
+                sent.append(None)
+                await asyncio.sleep(0 if size else 0.01)
+        except ConnectionError:
+            pass
+        return response
+
+    shop.receiver.responses = [flood]
+    await shop.create()
+    await shop.settled()
+    await shop.create()
+    await shop.settled()
+
+    assert ["delivered", "delivered"] == shop.statuses()
+    assert len(sent) < 400
+    assert 2 == len(shop.receiver.connections)
+
+
+async def test_a_connection_is_used_again(shop):
+    """Deliveries that come one after the other share it."""
+    shop.webhook()
+    for _ in range(5):
+        await shop.create()
+        await shop.settled()
+
+    assert 1 == len(shop.receiver.connections)
+
+
+async def test_nobody_listens(shop, unused_tcp_port):
+    """The attempt fails, and says why."""
+    shop.webhook(url=f"http://127.0.0.1:{unused_tcp_port}/")
+    await shop.create()
+    await shop.settled()
+
+    assert ["failed"] == shop.statuses()
+    assert "Cannot connect" in shop.sandbox.webhooks.deliveries()[0].error
+
+
+# --- where to ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.control("paymentsdk.sandbox._deliveries.is_loopback", lambda address: True)
+async def test_a_name_must_lead_to_this_machine(shop, monkeypatch):
+    """The address that is connected to is checked, and not only the name."""
+    resolve, port = ThreadedResolver.resolve, shop.receiver.url.split(":")[2].split("/")[0]
+
+    async def elsewhere(self, host, port=0, family=0):
+        found = await resolve(self, "127.0.0.1", port, family)
+        return [found[0], {**found[0], "host": "192.0.2.1"}]
+
+    shop.webhook(url=f"http://shop.localhost:{port}/")
+    monkeypatch.setattr(ThreadedResolver, "resolve", elsewhere)
+    await shop.create()
+    await shop.settled()
+
+    assert [] == shop.receiver.requests
+    assert "--allow-host shop.localhost" in shop.sandbox.webhooks.deliveries()[0].error
+
+
+async def test_a_named_host_may_be_anywhere(start, connect, shop, monkeypatch):
+    """`allow_hosts` names it; its address is not looked at."""
+    sandbox = await start(allow_hosts=["shop.example"])
+    port = shop.receiver.url.split(":")[2].split("/")[0]
+    resolve, asked = ThreadedResolver.resolve, []
+
+    async def here(self, host, port=0, family=0):
+        asked.append(host)
+        return await resolve(self, "127.0.0.1", port, family)
+
+    monkeypatch.setattr(ThreadedResolver, "resolve", here)
+    sandbox.webhooks.add(WebhookRequest(url=f"http://shop.example:{port}/"))
+    async with connect(sandbox) as client:
+        await client.orders.create(shop.make())
+    await shop.until(lambda: shop.receiver.requests)
+
+    assert ["shop.example"] == asked
+    assert f"shop.example:{port}" == shop.receiver.requests[0].headers["Host"]
+
+
+async def test_a_notification_url_elsewhere_is_not_connected_to(shop, plain):
+    """The delivery fails, and says how to allow it."""
+    shop.sandbox.change_policies({"notification_url": "deliver"})
+    item = {"title": "Lamp", "quantity": 1, "unit_price": 10}
+    body = {"items": [item], "notification_url": "http://192.0.2.1/"}
+    shop.sandbox.buyer.open_checkout((await plain("POST", "/checkout/preferences", body)).json["id"])
+    await shop.settled()
+
+    [delivery] = shop.sandbox.webhooks.deliveries()
+    assert "failed" == delivery.status
+    assert "--allow-host 192.0.2.1" in delivery.error
+
+
+# --- time --------------------------------------------------------------------------------------------------------
+
+
+async def test_time_that_goes_on_delivers_by_itself(start, connect, order, receiver, until):
+    """No request has to come: an order expires, and a retry is due."""
+    sandbox = await start(policies={"notification_retries": "PT1S"})
+    sandbox.webhooks.add(WebhookRequest(url=receiver.url))
+    receiver.responses = [web.Response(status=500)]
+    async with connect(sandbox) as client:
+        await client.orders.create(order())
+        sandbox.clock.advance("PT14M59S")
+    await until(lambda: "orders.expired" in receiver.types)
+
+    assert ["orders.created", "orders.created", "orders.expired"] == receiver.types
+
+
+async def test_a_restored_snapshot_sends_what_waited_then(shop):
+    """And has the webhooks of then."""
+    shop.webhook()
+    shop.sandbox.change_policies({"notification_retries": "PT10S"})
+    shop.receiver.responses = [web.Response(status=500)]
+    await shop.create()
+    await shop.settled()
+    shop.sandbox.snapshot()
+    shop.sandbox.webhooks.remove(shop.sandbox.webhooks.list()[0])
+    shop.sandbox.restore()
+    shop.sandbox.clock.advance("PT10S")
+    await shop.settled()
+
+    assert 2 == len(shop.receiver.requests)
+    assert 1 == len(shop.sandbox.webhooks.list())
+
+
+async def test_a_file_keeps_webhooks_and_what_waits(start, connect, shop, tmp_path):
+    """A later start sends it."""
+    path = str(tmp_path / "sandbox.db")
+    first = await start(db=path, frozen=True, policies={"delivery": "manual"})
+    first.webhooks.add(WebhookRequest(url=shop.receiver.url))
+    async with connect(first) as client:
+        made = await client.orders.create(shop.make())
+    first.webhooks.redeliver(first.webhooks.deliveries()[0].id)
+    await first.stop()
+    await start(db=path)
+    await shop.until(lambda: shop.receiver.requests)
+
+    assert made.id == shop.receiver.requests[-1].json["data"]["id"]
+
+
+# --- faults ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_lost_notification_never_comes(shop):
+    """Nor is it tried again; the next one comes."""
+    shop.webhook()
+    shop.sandbox.change_policies({"notification_retries": "PT10S"})
+    with shop.sandbox.faults.add(FaultRule(effect="lost", times=1)):
+        shop.sandbox.buyer.pay(await shop.create())
+        await shop.settled()
+
+    assert ["lost", "delivered"] == shop.statuses()
+    assert ["orders.paid"] == shop.receiver.types
+
+
+async def test_a_duplicated_notification_comes_twice(shop):
+    """With one id."""
+    shop.webhook()
+    with shop.sandbox.faults.add(FaultRule(effect="duplicated", operation="notifications.orders")) as fault:
+        await shop.create()
+        await shop.settled()
+
+    assert 2 == len(shop.receiver.requests)
+    assert 1 == len({received.headers["webhook-id"] for received in shop.receiver.requests})
+    assert 1 == fault.hits
+
+
+@pytest.mark.parametrize(("effect", "types"), [
+    ("delayed", ["orders.created", "orders.paid"]), ("reordered", ["orders.paid", "orders.created"]),
+])  # fmt: skip
+async def test_a_late_notification_is_overtaken_if_it_is_reordered(shop, effect, types):
+    """By the sandbox's clock."""
+    shop.webhook()
+    with shop.sandbox.faults.add(FaultRule(effect=effect, seconds=30, times=1)):
+        shop.sandbox.buyer.pay(await shop.create())
+        await shop.until(lambda: any(delivery.faults for delivery in shop.sandbox.webhooks.deliveries()))
+    shop.sandbox.clock.advance("PT29S")
+    if effect == "reordered":
+        await shop.settled()
+    seen = len(shop.receiver.requests)
+    shop.sandbox.clock.advance("PT1S")
+    await shop.settled()
+
+    assert int(effect == "reordered") == seen
+    assert types == shop.receiver.types
+
+
+async def test_a_wrong_signature_is_wrong(shop):
+    """Of the standard, for every secret, and of a manifest; the next attempt is right."""
+    shop.webhook(secret=f"{SECRET} whsec_{base64.b64encode(KEY * 2).decode()}")
+    shop.webhook(secret="s3cret", signer=ManifestSigner(header="x-signature", manifest="id:{id};"))
+    with shop.sandbox.faults.add(FaultRule(effect="wrong_signature")):
+        made = await shop.create()
+        await shop.settled()
+
+    right = hmac.digest(b"s3cret", f"id:{made.id};".encode(), hashlib.sha256).hex()
+    for received in shop.receiver.requests:
+        if "x-signature" in received.headers:
+            assert right not in received.headers["x-signature"]
+        else:
+            keys = standard_signature(received), standard_signature(received, KEY * 2)
+            assert not set(keys) & set(received.headers["webhook-signature"].split(" "))
+    assert 2 == len(shop.receiver.requests)
+
+
+async def test_a_stale_timestamp_is_signed_well(shop):
+    """It is an hour old: a receiver with a tolerance rejects it, one without does not."""
+    shop.webhook(secret=SECRET)
+    with shop.sandbox.faults.add(FaultRule(effect="stale_timestamp")):
+        await shop.create()
+        await shop.settled()
+
+    [received] = shop.receiver.requests
+    assert [standard_signature(received)] == signatures(shop.receiver)
+    assert 3_500 < time.time() - int(received.headers["webhook-timestamp"]) < 3_700
+
+
+async def test_a_truncated_notification_has_half_of_its_body(shop):
+    """And the signature of all of it."""
+    shop.webhook(secret=SECRET)
+    with shop.sandbox.faults.add(FaultRule(effect="truncated")):
+        await shop.create()
+        await shop.settled()
+
+    [received] = shop.receiver.requests
+    assert [standard_signature(received)] != signatures(shop.receiver)
+    with pytest.raises(ValueError, match=r"Unterminated|Expecting"):
+        _ = received.json
+
+
+async def test_faults_of_requests_and_of_notifications_do_not_count_each_other(shop):
+    """`*` stands for all of its own kind; a rule that can never hit is rejected."""
+    shop.webhook()
+    requests = shop.sandbox.faults.add(FaultRule(effect="delay_after_commit", seconds=0))
+    notifications = shop.sandbox.faults.add(FaultRule(effect="duplicated"))
+    await shop.create()
+    await shop.settled()
+
+    assert (1, 1) == (requests.seen, notifications.seen)
+    for rule in ({"effect": "lost", "operation": "orders.create"}, {"effect": "hang", "operation": "notifications.*"}):
+        with pytest.raises(ValueError, match="no operation is called"):
+            shop.sandbox.faults.add(FaultRule(**rule))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("notification_retries", "soon"),
+        ("notification_timeout", ""),
+        ("notification_timeout", "15"),
+    ],
+)
+async def test_a_policy_that_is_no_duration_is_rejected(shop, name, value):
+    """With its name."""
+    with pytest.raises(ValueError, match=name):
+        shop.sandbox.change_policies({name: value})
